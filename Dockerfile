@@ -14,17 +14,17 @@ RUN useradd --system --uid 10001 --create-home exchequer \
 
 WORKDIR /opt/exchequer
 
-# The locks first: a change of the source then reuses this layer, the largest by far (torch). Everything is
-# checked against the locks' hashes and nothing is resolved anew. For a build without CUDA (2.5 GB less to
-# download): docker build --build-arg TORCH_INDEX=ADDRESS, see "Installing it" in the README.
-ARG TORCH_INDEX=""
+# The locks first: a change of the source then reuses this layer, the largest by far (torch). TORCH names its build:
+# cpu, cuda, or auto, which is the one for the CPU where an image is built on a machine without a GPU.
+ARG TORCH=auto
+ENV VENV=/opt/exchequer/.venv PATH=/opt/exchequer/.venv/bin:$PATH
 COPY scripts/install.py scripts/
-COPY requirements-build.lock requirements.lock requirements-cuda.lock ./
-RUN TORCH_INDEX="$TORCH_INDEX" python scripts/install.py libraries
+COPY requirements*.lock ./
+RUN TORCH="$TORCH" python scripts/install.py libraries && rm -rf ~/.cache
 
 # Editable, so that migrations/ stays where alembic and the package look for it.
 COPY . .
-RUN python -m pip install --no-deps --no-build-isolation --editable .
+RUN python3 scripts/install.py service
 
 USER exchequer
 ENV EXCHEQUER_HOME=/var/lib/exchequer

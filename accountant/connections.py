@@ -32,6 +32,39 @@ LIMITS: dict[str, int] = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 
+#: What the code relies on in every session, whatever the server, the database, the role or libpq's own
+#: environment variables set. Behind a pooler, whose sessions are its own, its `connect_query` sets them.
+RELIED_ON: dict[str, str] = {
+    "client_encoding": "UTF8",
+    "DateStyle": "ISO, MDY",
+    "IntervalStyle": "postgres",
+    "TimeZone": "UTC",
+    "standard_conforming_strings": "on",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "array_nulls": "on",
+    "transform_null_equals": "off",
+    "search_path": "public",
+    "row_security": "on",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "default_transaction_deferrable": "off",
+    "synchronous_commit": "on",  # an answer is given when its commit is on the disk
+}
+#: Since PostgreSQL 17, a limit that no part of the code expects.
+_TRANSACTION_TIMEOUT = 170_000
+
+
+def set_session(connection: psycopg.Connection[Any]) -> None:
+    """Set what the code relies on in a session that has just begun."""
+    values = dict(RELIED_ON)
+    if connection.info.server_version >= _TRANSACTION_TIMEOUT:
+        values["transaction_timeout"] = "0"
+    assignments = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in values.items())
+    autocommit, connection.autocommit = connection.autocommit, True  # no transaction, so one round trip
+    connection.execute(f"SELECT {assignments}")
+    connection.autocommit = autocommit
+
 
 class SilentServer(psycopg.OperationalError):
     """The database does not answer. What it was asked to commit it may have committed."""

@@ -6,10 +6,12 @@ entries. `excess_rights` tells what a role may do beyond its process.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -19,9 +21,17 @@ from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from accountant.addresses import database_address
-from accountant.connections import LIMITS, LOOK_SECONDS, BoundedConnection, Pulse, open_watched
+from accountant.connections import (
+    LIMITS,
+    LOOK_SECONDS,
+    BoundedConnection,
+    Pulse,
+    open_watched,
+    set_session,
+)
 from accountant.core.ledger import commitments
 from accountant.ledger_log.files import LedgerLog
+from accountant.readiness import server_problem
 from accountant.rights import Process, rights_of
 
 __all__ = [
@@ -63,34 +73,41 @@ def connect(
     server does, a statement ends: accountant.connections. `answer_seconds` ends those too that no limit of
     a server that answers does: a COMMIT that waits for a standby.
     """
-    address, limits = _limits(url)
+    server = _server_of(url)
     engine = create_engine(
-        address,
+        server.address,
         isolation_level="READ COMMITTED",
         hide_parameters=True,  # errors end in logs
         pool_size=pool_size,
         pool_timeout=wait_seconds,
         max_overflow=pool_size,
-        connect_args=limits,
+        connect_args=server.limits,
     )
-    _watch(engine, limits, answer_seconds)
+    _watch(engine, server, answer_seconds)
     event.listen(engine, "handle_error", _quote_nothing)
     event.listen(engine, "checkin", _used)
     event.listen(engine, "checkout", _still_there)
     return engine
 
 
-#: What every session has; behind a pooler, whose sessions are its own, its `connect_query` sets them.
-SESSION = {
-    "timezone": "UTC",
+#: Time limits of a session, unless the address's `options` say otherwise.
+TIME_LIMITS = {
     "lock_timeout": f"{LOCK_SECONDS}s",
     "statement_timeout": f"{STATEMENT_SECONDS}s",
     "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_SECONDS}s",
 }
 
 
-def _limits(url: str) -> tuple[URL, dict[str, Any]]:
-    """The address, and the time limits of a connection there; what the address itself says of one stands.
+class _Server(NamedTuple):
+    """A server's address and the limits of a connection there. `pooled`: no session there is ours."""
+
+    address: URL
+    limits: dict[str, Any]
+    pooled: bool
+
+
+def _server_of(url: str) -> _Server:
+    """Read a server's address; a limit that the address itself states stands.
 
     `?pooler=transaction` is ours: a pooler gives each transaction another session, so none may be prepared
     or set.
@@ -101,23 +118,30 @@ def _limits(url: str) -> tuple[URL, dict[str, Any]]:
     limits: dict[str, Any] = {key: value for key, value in LIMITS.items() if key not in address.query}
     if pooled:
         limits["prepare_threshold"] = None
-    elif "options" not in address.query:
-        limits["options"] = " ".join(f"-c {name}={value}" for name, value in SESSION.items())
-    return address, limits
+    else:
+        stated = address.query.get("options", "")
+        stated = stated if isinstance(stated, str) else " ".join(stated)
+        address = address.difference_update_query(["options"])
+        options = [*(f"-c {name}={value}" for name, value in TIME_LIMITS.items()), stated]
+        limits["options"] = " ".join(options)  # the later of two stands
+    return _Server(address, limits, pooled)
 
 
 _PULSES: WeakKeyDictionary[Engine, Pulse] = WeakKeyDictionary()
-_LIMITS: WeakKeyDictionary[Engine, dict[str, Any]] = WeakKeyDictionary()
+_SERVERS: WeakKeyDictionary[Engine, _Server] = WeakKeyDictionary()
 
 
-def _watch(engine: Engine, limits: dict[str, Any], answer_seconds: float | None = None) -> None:
+def _watch(engine: Engine, server: _Server, answer_seconds: float | None = None) -> None:
     """Connections of the engine end their statements where its server falls silent."""
-    _LIMITS[engine] = limits
+    _SERVERS[engine] = server
 
     pulse = _PULSES[engine] = Pulse(lambda: _look(engine))
 
     def opened(_: Any, __: Any, args: Any, parameters: Any) -> Any:
-        return open_watched(pulse, answer_seconds, *args, **parameters)
+        connection = open_watched(pulse, answer_seconds, *args, **parameters)
+        if not server.pooled:
+            set_session(connection)
+        return connection
 
     event.listen(engine, "do_connect", opened)
 
@@ -125,35 +149,23 @@ def _watch(engine: Engine, limits: dict[str, Any], answer_seconds: float | None 
 def _look(engine: Engine) -> BoundedConnection:
     """A connection beside the pool; the server has to let it in, and to answer it, within LOOK_SECONDS."""
     args, parameters = engine.dialect.create_connect_args(engine.url)
-    limits = {**parameters, **_LIMITS[engine], "connect_timeout": round(LOOK_SECONDS)}
+    limits = {**parameters, **_SERVERS[engine].limits, "connect_timeout": round(LOOK_SECONDS)}
     return BoundedConnection.connect(*args, **limits, autocommit=True)
 
 
 def problem(engine: Engine) -> str | None:
-    """Why the database can't serve now, found within a few seconds; None: it can."""
+    """Return why the database can't serve, within a few seconds, or None if it can."""
     if _PULSES[engine].silent:
         return "database unreachable"
     try:
         with _look(engine) as connection:
-            row = connection.execute(_STATE).fetchone()
+            if not _SERVERS[engine].pooled:
+                set_session(connection)
+            return server_problem(connection, newest_revision(), TIME_LIMITS)
     except psycopg.errors.UndefinedTable:
         return "the database is not migrated"
     except psycopg.Error:
         return "database unreachable"
-    standby, revision, zone, unlimited = row or (False, "", "", True)
-    if standby:
-        return "the database is a standby: it takes no writes"
-    if revision < newest_revision():
-        return f"the database is at revision {revision}, this service needs {newest_revision()}"
-    if zone != "UTC" or unlimited:
-        return "sessions have no time limits, or not UTC: the pooler's connect_query must set them"
-    return None
-
-
-_STATE = (
-    "SELECT pg_is_in_recovery(), (SELECT version_num FROM alembic_version), current_setting('timezone'), "
-    "'0' IN (current_setting('lock_timeout'), current_setting('statement_timeout'))"
-)
 
 
 @lru_cache(maxsize=1)
@@ -215,27 +227,45 @@ def logging_to(engine: Engine, folder: Path | None) -> Engine:
     return engine
 
 
-def reading(engine: Engine, *, snapshot: bool = False) -> Connection:
+#: The snapshot that all readers of a context share (`one_moment`).
+_MOMENT: ContextVar[tuple[Engine, Connection] | None] = ContextVar("moment", default=None)
+
+
+@contextmanager
+def one_moment(engine: Engine) -> Iterator[None]:
+    """Let all that is read within be of one moment, on one connection: `reading` returns that one."""
+    with reading(engine, snapshot=True) as connection:
+        held = _MOMENT.set((engine, connection))
+        try:
+            yield
+        finally:
+            _MOMENT.reset(held)
+
+
+def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
     """A connection whose transactions are READ ONLY: PostgreSQL refuses whatever would write.
 
     It comes from the pool of `engine` and returns as it was; nothing more is sent to the server for it.
-    `snapshot`: everything that is read is of one moment.
+    `snapshot`: everything that is read is of one moment. Within `one_moment` it is the connection of that.
     """
+    shared = _MOMENT.get()
+    if shared is not None and shared[0] is engine:
+        return nullcontext(shared[1])
     options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
     return engine.connect().execution_options(postgresql_readonly=True, **options)
 
 
 def unpooled(url: str) -> Engine:
     """An engine that keeps no connection open, for a process that forks: children would share it."""
-    address, limits = _limits(url)
+    server = _server_of(url)
     engine = create_engine(
-        address,
+        server.address,
         isolation_level="READ COMMITTED",
         hide_parameters=True,
         poolclass=NullPool,
-        connect_args=limits,
+        connect_args=server.limits,
     )
-    _watch(engine, limits)
+    _watch(engine, server)
     return engine
 
 
@@ -276,11 +306,12 @@ _RIGHTS = {
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
     "kept_draws": "SELECT, INSERT, DELETE",  # so do its draws, and none is changed
     "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
-    "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a log of messages, kept for so long
+    "hooks": "SELECT, INSERT, DELETE",
+    "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a message ends when it is delivered or given up
     "checkpoint_requests": "SELECT, INSERT, DELETE",
     "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
     "passkey_challenges": "SELECT, INSERT, DELETE",
-    "request_templates": "SELECT, INSERT, UPDATE, DELETE",
+    "logout_tokens": "SELECT, INSERT, DELETE",
 }
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")

@@ -36,7 +36,6 @@ _DECIDES = (
     "state, attempt, terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, queued_at, "
     "finished_at"
 )
-_DELIVERS = "state, attempts, due_at, claim, status, problem, attempted_at"
 _CHECKED = "state, facts, error"
 
 RIGHTS: Mapping[Process, Mapping[str, str]] = {
@@ -45,10 +44,12 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("users", "api_tokens", "external_accounts", "sessions"), _CHANGE),
         **dict.fromkeys(("activity", "sign_ins", "idempotency_keys"), _ADD),
         "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
-        "passkey_challenges": "SELECT, INSERT, DELETE",  # each is taken once
+        **dict.fromkeys(
+            ("passkey_challenges", "logout_tokens"), "SELECT, INSERT, DELETE"
+        ),  # each is taken once
         "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
-        "hooks": _CHANGE,
-        "hook_deliveries": _CHANGE,
+        "hooks": "SELECT, INSERT, DELETE",  # what waits for one goes with it
+        "hook_deliveries": "INSERT",
         # What is registered.
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora", "uploads"), _CHANGE),
         "probes": _READ,
@@ -57,7 +58,6 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
         **dict.fromkeys(("proposals", "offers"), _CHANGE),
         "comments": _ADD,
-        "request_templates": "SELECT, INSERT, UPDATE, DELETE",  # their owners'
         "access_requests": "SELECT, INSERT, UPDATE (state, answer, decided_by, decided_at)",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         **dict.fromkeys(("artifacts", "realized_ex_post"), _READ),
@@ -83,8 +83,8 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
         **dict.fromkeys(("spending", "spending_marks"), _CHANGE),
         "uploads": "SELECT, UPDATE (removed_at)",
-        "hooks": "SELECT, UPDATE (active, disabled_at, disabled_reason, last_success_at)",
-        "hook_deliveries": f"SELECT, UPDATE ({_DELIVERS}), DELETE",
+        "hooks": _READ,
+        "hook_deliveries": "SELECT, UPDATE (attempts, due_at, claim), DELETE",
         "users": "SELECT (id, name, active, roles)",
         # What is old ends (identities.retention); a trigger keeps the young rows of the two logs.
         "sessions": "SELECT (id, created_at, ended_at), DELETE",
@@ -109,11 +109,11 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "probes": _ADD,
         **dict.fromkeys(("fingerprints", "corpus_fingerprints", "fingerprint_key"), _ADD),
         "activity": "SELECT (id), INSERT",  # whose data a registration met, for auditors
-        "dataset_versions": "SELECT, UPDATE (state, error, shared_with)",
+        "dataset_versions": "SELECT, UPDATE (state, error, shared_with, data)",
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
         **dict.fromkeys(("datasets", "artifacts"), _READ),
-        "users": "SELECT (id, name)",
+        "users": "SELECT (id, name, active, roles)",  # whether who asked left while it waited
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, INSERT, UPDATE (reserved, cap)",
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
@@ -128,7 +128,6 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
 #: Which process needs which key (settings.Settings.secret). None needs another's.
 KEYS: Mapping[str, tuple[Process, ...]] = {
     "session": ("web",),  # cookies
-    "webhooks": ("web", "relay"),  # under which secrets of webhooks are kept, and messages are signed
     "units": ("worker",),  # under which the keys of jobs are kept
     "identity": ("checks",),  # fingerprints of privacy units
     "checkpoint": ("signer",),

@@ -5,17 +5,24 @@ on first use, or in the environment; they are never printed.
 """
 
 import os
+import re
 import secrets
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from accountant.core.files.private import private_draft
+from accountant.core.privacy.units import is_plain
 from accountant.rights import KEYS, Process
 
 KEY_BYTES = 32
+#: A path below which the service may lie: names of plain characters, and none of dots alone.
+PATH = r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+)*"
 
 
 def _default_home() -> Path:
@@ -26,7 +33,7 @@ def _default_home() -> Path:
 class Settings(BaseSettings):
     """All settings. The environment variable is EXCHEQUER_ followed by the name in capitals."""
 
-    model_config = SettingsConfigDict(env_prefix="EXCHEQUER_", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="EXCHEQUER_", frozen=True, allow_inf_nan=False)
 
     home: Path = Field(default_factory=_default_home, description="state of the local stack")
     database_url: str | None = Field(
@@ -105,14 +112,13 @@ class Settings(BaseSettings):
     upload_line_bytes: int = Field(4 * 2**20, ge=1, description="longest line of an uploaded text file")
     upload_columns: int = Field(1000, ge=1, description="most columns of an uploaded file")
     upload_hours: float = Field(72.0, gt=0, description="an upload that nothing uses is destroyed after this")
-    webhook_networks: str = Field(
-        "", description="networks besides the public internet, separated by '|', that webhooks may reach"
+    notice_networks: str = Field(
+        "", description="networks besides the public internet, separated by '|', that notices may reach"
     )
-    webhook_first_seconds: float = Field(
+    notice_first_seconds: float = Field(
         5.0, gt=0, description="wait before a message is sent again; four times as long each time"
     )
-    webhook_hours: float = Field(24.0, gt=0, description="a message is given up after this")
-    webhook_log_days: float = Field(30.0, gt=0, description="the log of what was sent is kept so long")
+    notice_hours: float = Field(24.0, gt=0, description="a notice is given up after this")
     smtp_host: str | None = Field(None, description="mail server for notices; nothing: no mail is sent")
     smtp_port: int = Field(587, ge=1, le=65535, description="its port")
     smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="how it is spoken to")
@@ -191,8 +197,13 @@ class Settings(BaseSettings):
     trusted_proxies: int = Field(
         0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
     )
+    proxy_addresses: str = Field(
+        "127.0.0.1|::1", description="addresses and networks of those proxies, separated by '|'"
+    )
     public_url: str | None = Field(
-        None, description="the address that people's browsers use, where a proxy stands between"
+        None,
+        description="the address that people's browsers use, where a proxy stands between; with the path, if "
+        "the service has one path of the host",
     )
     oidc_issuer: str | None = Field(
         None, description="OpenID Connect provider to sign in with; nothing: local accounts only"
@@ -202,6 +213,17 @@ class Settings(BaseSettings):
     oidc_client_secret: SecretStr | None = Field(None, description="its secret there")
     oidc_client_secret_file: Path | None = Field(None, description="a file that holds the secret instead")
     oidc_scope: str = Field("openid profile", description="scopes that are asked for at the provider")
+    oidc_prompt: str | None = Field(
+        None,
+        description="what the provider asks for at each sign-in, as consent; nothing: its way",
+    )
+    oidc_check_minutes: float = Field(
+        60.0,
+        gt=0,
+        le=60,
+        description="sessions and tokens of people from the provider rest where it has not confirmed them "
+        "for so long; it is asked after half of that",
+    )
     oidc_acr: str | None = Field(
         None,
         description="how people must have signed in there before sensitive acts (acr); nothing: in any way",
@@ -210,6 +232,36 @@ class Settings(BaseSettings):
     oidc_roles: dict[str, str] = Field(
         {}, description='JSON: which value of that claim gives which role, as {"privacy-team": "steward"}'
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _require_plain_digits(cls, value: object, info: ValidationInfo) -> object:
+        """Return the value. Raises ValueError for a number that is not typed in plain digits."""
+        about = cls.model_fields[str(info.field_name)]
+        kinds = {about.annotation, *get_args(about.annotation)}
+        if isinstance(value, str) and value and kinds & {int, float} and not is_plain(value):
+            raise ValueError(f"{value!r} is not a number in plain digits; use one such as 30 or 2.5")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _read_public_url(cls, value: str | None) -> str | None:
+        """Return the address without a slash at its end. Raises ValueError if no link could begin with it."""
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        if not plain or "@" in parts.netloc or re.fullmatch(PATH, parts.path.rstrip("/")) is None:
+            raise ValueError(
+                "it is no address that links can begin with; allowed: https://HOST or https://HOST/PATH, a "
+                "path of letters, digits and . _ ~ -"
+            )
+        return value.rstrip("/")
+
+    @property
+    def public_path(self) -> str:
+        """The path of the public address, as "/exchequer"; "" if it has none."""
+        return "" if self.public_url is None else urlsplit(self.public_url).path
 
     @property
     def attempt_seconds(self) -> int:
@@ -255,19 +307,11 @@ class Settings(BaseSettings):
         if from_environment:
             return _key(name, from_environment)
         folder = self.keys or self.home / "keys"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / name
         if not path.exists():
-            draft = folder / f".{name}.{secrets.token_hex(8)}"
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "w") as file:
-                file.write(secrets.token_hex(KEY_BYTES))
-            try:
-                os.link(draft, path)  # fails when another process was first: its key stands
-            except FileExistsError:
-                pass
-            finally:
-                draft.unlink()
+            # Where another process is first, its key stands.
+            with private_draft(path, secrets.token_hex(KEY_BYTES)) as draft, suppress(FileExistsError):
+                os.link(draft, path)
         return _key(name, path.read_text())
 
 

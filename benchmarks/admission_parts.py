@@ -1,4 +1,4 @@
-"""The cost, per admission, of the indexes and triggers that pages and webhooks need.
+"""The cost, per admission, of the indexes and triggers that pages and notices need.
 
     python -m benchmarks.admission_parts [--rounds 6] [--each 150]
 
@@ -22,7 +22,7 @@ from benchmarks.admission_history import fill
 #: What is taken away: (indexes, triggers by table).
 PARTS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "as it is": ((), ()),
-    "without the triggers of webhooks": ((), (("hook_new_jobs", "jobs"), ("hook_account", "accounts"))),
+    "without the triggers of notices": ((), (("hook_new_jobs", "jobs"), ("hook_account", "accounts"))),
     "without kept balances": ((), (("accounts_standing", "accounts"),)),
     "without entries by time and person": (("ix_entries_at", "ix_entries_actor"), ()),
     "without entries by job": (("ix_entries_job_id",), ()),

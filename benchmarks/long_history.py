@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from sqlalchemy import Engine, create_engine, text
 
@@ -35,7 +35,6 @@ from accountant.transactions import allowances, approval, offers, proposals, spe
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from accountant.webhooks import registration
 from benchmarks.admission import Ground, found_right
 from web.api.jobs import ORDER as JOBS
 from web.api.ledgers import ACTIVITY, ENTRIES
@@ -295,7 +294,7 @@ def one(connection: Any, statement: str, **values: Any) -> Any:
 
 def write_lists(ground: Ground, size: Size) -> None:
     """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, offers,
-    proposals, checkpoints, webhooks' messages, artifacts, uploads."""
+    proposals, checkpoints, messages of notices, artifacts, uploads."""
     engine, steward, many = ground.engine, ground.steward, size.listed
     second = person_named(engine, "second-steward", "steward")
     seed = Settings(home=ground.home / "web").secret("checkpoint")
@@ -313,10 +312,7 @@ def write_lists(ground: Ground, size: Size) -> None:
         proposals.set_policy(engine, name, Policy(two_people=True), second)
         allowances.allow(engine, name, Allowance("9", "0.000001", "benchmark"), second)
     write_waiting(ground, many)
-    hook_id, _ = registration.add(
-        engine, "https://receiver.example/", ["job.failed"], ground.analyst, b"1" * 32
-    )
-    registration.disable(engine, hook_id, ground.analyst)
+    hook_id = uuid4()
     with create_engine(ground.owner_url).begin() as connection:
         for statement in SMALL:
             connection.execute(
@@ -331,8 +327,10 @@ SMALL = (
     "INSERT INTO uploads (sha256, address, format, bytes, uncompressed_bytes, columns, uploaded_by) "
     "SELECT repeat(md5(n::text), 2), '/nowhere', 'csv', 100, 100, '[\"text\"]', :steward "
     "FROM generate_series(1, :many) AS n",
-    "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts, state) "
-    "SELECT gen_random_uuid(), :hook, 'job.failed', :analyst, '{}', 'failed' "
+    "INSERT INTO hooks (id, owner_id, kind, url, events) "
+    "VALUES (:hook, :analyst, 'json', 'https://receiver.example/', '{job.failed}')",
+    "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts) "
+    "SELECT gen_random_uuid(), :hook, 'job.failed', :analyst, '{}' "
     "FROM generate_series(1, 100 * :many) AS n",
     "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri, created_at) SELECT j.id, "
     "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, '/nowhere', "

@@ -86,7 +86,6 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "jobs.output": ("/jobs/{job}/output.csv", "/jobs/{job}/output.parquet"),
     "jobs.card": ("/jobs/{job}/card.md",),
     "inbox.listing": ("/inbox",),
-    "triage.listing": ("/inbox/several",),
     "inbox.changes": ("/inbox/changes?shown=",),
     "auditing.listing": (
         "/ledger",
@@ -145,8 +144,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "account.show": ("/account",),
     "account.password": ("/account/password",),
     "account.tokens": ("/account/tokens",),
-    "hooks.listing": ("/settings/webhooks",),
-    "hooks.show": ("/settings/webhooks/{hook}",),
+    "notices.listing": ("/settings/notices",),
     "sign_in.form": ("/sign-in",),
     "docs.first": ("/docs",),
     "docs.show": ("/docs/mechanisms/noisy-count",),
@@ -205,10 +203,8 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "api.proposal": ("/api/v1/proposals/{proposal}",),
     "api.list_uploads": ("/api/v1/uploads?limit=50",),
     "api.show_upload": ("/api/v1/uploads/{upload}",),
-    "api.webhook_events": ("/api/v1/webhooks/events",),
-    "api.list_webhooks": ("/api/v1/webhooks",),
-    "api.show_webhook": ("/api/v1/webhooks/{hook}",),
-    "api.webhook_deliveries": ("/api/v1/webhooks/{hook}/deliveries?limit=50",),
+    "api.notice_events": ("/api/v1/notices/events",),
+    "api.list_notices": ("/api/v1/notices",),
 }
 
 #: Routes that are no page of a list: whole ledgers, files, and the way to a provider that is not there.

@@ -13,9 +13,8 @@
 | coefficient | 000, Table 5 | how strongly to steer this model, on public texts |
 | epsvec | 000, Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram |
 | labels | – | one label's texts where it is 90 % of the records, and where it is 2 % |
-| vectors, histogram, median-cost | – | why an effect does not show (utility_reasons.py) |
 
-MODEL is a folder of benchmarks.base_model or benchmarks.related_model, or one of `exchequer model get`.
+MODEL is a folder that `exchequer model get` made.
 Mechanisms are run by their own runners under a meter that reserves the real price; noise has no seed, so
 repeats are repeats, and seeds drive only which public texts are compared, and public k-means. Finished cells
 lie in --cache and are never run again; after --minutes no further cell is begun. JSON and Markdown go there
@@ -29,7 +28,7 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks import utility_data, utility_labels, utility_reasons, utility_tables
+from benchmarks import utility_data, utility_labels, utility_tables
 from benchmarks.utility_bench import Bench, Sizes
 from benchmarks.utility_cells import Store, Table
 
@@ -43,9 +42,6 @@ TABLES: Mapping[str, Callable[[Bench], Table]] = {
     "cluster-count": utility_tables.cluster_count,
     "coefficient": utility_tables.coefficient,
     "epsvec": utility_tables.epsvec,
-    "vectors": utility_reasons.vectors,
-    "histogram": utility_reasons.histogram,
-    "median-cost": utility_reasons.median_cost,
 }
 
 WITHOUT_PRIVATE = ("context", "coefficient")

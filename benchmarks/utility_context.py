@@ -23,7 +23,7 @@ TEMPLATES = {
     "label, then text": "{label} . {record} {label} .",
     "a line each": "{record}\n",
     "nothing between": "{record}",
-    "as in training": "{record}</s><s>",  # of benchmarks.related_model
+    "as in training": "{record}</s><s>",
     "shown": "{label}\n\nText: {record}\n\nText:",
 }
 RECORD_TOKENS, TARGET_TOKENS = 64, 40

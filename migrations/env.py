@@ -9,10 +9,9 @@ import os
 
 from alembic import context, util
 from alembic.runtime.migration import MigrationContext, MigrationInfo
-from sqlalchemy import create_engine, pool, text
+from sqlalchemy import text
 
-from accountant.addresses import database_address
-from accountant.database import grant
+from accountant.database import grant, unpooled
 from accountant.rights import process_urls
 from accountant.tables import metadata
 
@@ -30,10 +29,10 @@ def run() -> None:
         url = os.environ.get("DATABASE_OWNER_URL") or application_url
     if url is None:
         raise util.CommandError("Neither DATABASE_OWNER_URL nor DATABASE_URL is set.")
-    engine = create_engine(database_address(url), poolclass=pool.NullPool)
-    with engine.connect() as connection:
+    with unpooled(url).connect() as connection:
         connection.execute(text("SET lock_timeout = '10s'"))
         connection.execute(text("SET statement_timeout = 0"))  # a million rows take as long as they take
+        connection.execute(text("SET idle_in_transaction_session_timeout = 0"))
         connection.commit()
         context.configure(
             connection=connection,

@@ -3,7 +3,7 @@
 PRICE, RUNNER = "accountant/core/mechanisms/aug_pe.py", "workers/mechanisms/aug_pe.py"
 FIELDS, VARIATION = "accountant/core/mechanisms/evolution_fields.py", "workers/evolution/variation.py"
 POPULATION, RELEASES = "workers/evolution/population.py", "workers/mechanisms/secpe/releases.py"
-CELLS, KIT = "workers/mechanisms/secpe/cells.py", "workers/conformance/noting.py"
+CELLS, KIT = "workers/mechanisms/secpe/cells.py", "tests/workers/conformance/noting.py"
 AUG_PE, SECPE = "tests/workers/mechanisms/test_aug_pe.py", "tests/workers/mechanisms/test_secpe.py"
 WRITES = "tests/workers/evolution/test_variation.py"
 

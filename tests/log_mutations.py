@@ -26,8 +26,8 @@ OUTSIDE = (
         SHOWN_TESTS,
     ),
     (
-        "log: webhooks don't wait for it",
-        "workers/jobs/webhook_sender.py",
+        "log: notices don't wait for it",
+        "workers/jobs/notice_sender.py",
         "ensure_all(self._engine) if taken else frozenset()",
         "frozenset[str]()",
         TOLD_TESTS,

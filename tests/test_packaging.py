@@ -1,30 +1,35 @@
-"""The package: locks that pip can check, a wheel that holds everything, texts that are honest."""
+"""The package: locks that pip can check, texts that are honest."""
 
 import importlib
 import io
 import json
 import os
+import platform
 import re
-import shutil
 import subprocess
-import sys
 import tomllib
-import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.markers import Marker, default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, BUILD_SYSTEM, GROUPS = (PYPROJECT[name] for name in ("project", "build-system", "dependency-groups"))
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
 def test_every_locked_file_has_a_hash_and_no_address(lock: Path) -> None:
     entries = re.split(r"^(?=[a-z0-9])", lock.read_text(), flags=re.MULTILINE)[1:]
     assert entries
-    assert [entry for entry in entries if not re.match(r"\S+==\S+ \\\n    --hash=sha256:", entry)] == []
+    pinned = r"\S+==\S+( ; .*)? \\\n    --hash=sha256:"
+    assert [entry for entry in entries if not re.match(pinned, entry)] == []
     assert not re.search(r"://|--(extra-)?index-url|--find-links", lock.read_text())
 
 
@@ -37,6 +42,140 @@ def test_the_locks_answer_every_requirement_and_no_package_stands_twice() -> Non
     names = {re.match(r"[\w.-]+", each)[0].lower() for each in wanted}
     assert names - locked.keys() == set()
     assert f"torch=={locked['torch']}" in extras["worker"]
+
+
+# --- one set of locks for every supported Python and both machines ---------------------------------
+
+PYTHONS = [
+    *(f"3.11.{patch}" for patch in range(16)),
+    *(f"3.{minor}.{patch}" for minor, last in ((12, 13), (13, 10), (14, 3)) for patch in range(last)),
+]
+ENTRY = re.compile(r"^([a-z0-9.-]+)==(\S+)(?: ; (.*?))? \\$((?:\n    .*)*)", re.MULTILINE)
+SERVICE = ("uv", "build", "runtime", "cuda")
+
+
+def entries(names: Sequence[str]) -> dict[str, tuple[Marker | None, list[Requirement]]]:
+    """The marker of each locked package, and what it requires by the comments below it."""
+    texts = [
+        (ROOT / f"requirements{'' if name == 'runtime' else '-' + name}.lock").read_text() for name in names
+    ]
+    return {
+        name: (
+            Marker(marker) if marker else None,
+            [Requirement(each) for each in re.findall(r"# requires (.*)", more)],
+        )
+        for name, _, marker, more in ENTRY.findall("".join(texts))
+    }
+
+
+def marks(python: str, machine: str) -> dict[str, str]:
+    return {
+        **default_environment(),
+        "python_full_version": python,
+        "python_version": python.rpartition(".")[0],
+        "implementation_version": python,
+        "platform_machine": machine,
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+    }
+
+
+def required(
+    roots: Iterable[str], requirements: Mapping[str, list[Requirement]], environment: Mapping[str, str]
+) -> set[str]:
+    """Every package that these requirements need in an environment, by what each package requires."""
+    waiting = [Requirement(each) for each in roots]
+    seen: set[tuple[str, str]] = set()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        for extra in ("", *requirement.extras):
+            if (name, extra) not in seen:
+                seen.add((name, extra))
+                waiting += [
+                    each
+                    for each in requirements.get(name, [])
+                    if each.marker is None or each.marker.evaluate({**environment, "extra": extra})
+                ]
+    return {name for name, _ in seen}
+
+
+def roots(*extras: str) -> list[str]:
+    return [
+        *PROJECT["dependencies"],
+        *BUILD_SYSTEM["requires"],
+        *GROUPS["install"],
+        *(each for extra in extras for each in PROJECT["optional-dependencies"][extra]),
+    ]
+
+
+def faults(locked: Mapping[str, Any], wanted: list[str], python: str, machine: str) -> dict[str, set[str]]:
+    """What a lock lacks in an environment, and what it installs there that nothing requires."""
+    environment = marks(python, machine)
+    installed = {name for name, (marker, _) in locked.items() if not marker or marker.evaluate(environment)}
+    needed = required(wanted, {name: stated for name, (_, stated) in locked.items()}, environment)
+    return {"lacks": needed - installed, "needless": installed - needed}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_locks_hold_what_each_supported_python_needs_and_no_more(machine: str) -> None:
+    service, everything = entries(SERVICE), entries([*SERVICE, "dev"])
+    for python in PYTHONS:
+        alone = faults(service, roots("server", "worker"), python, machine)
+        assert alone == {"lacks": set(), "needless": set()}, python
+        whole = faults(everything, roots("server", "worker", "dev"), python, machine)
+        assert whole == {"lacks": set(), "needless": set()}, python
+
+
+def test_a_marker_or_a_package_that_is_taken_out_is_noticed() -> None:
+    """Each guard of the test above, for every marker and every package of the locks."""
+    locked, wanted = entries([*SERVICE, "dev"]), roots("server", "worker", "dev")
+    where = [("3.11.0", "x86_64"), ("3.14.0", "aarch64")]
+    kept = {
+        name
+        for name, (marker, _) in locked.items()
+        if any(not marker or marker.evaluate(marks(*each)) for each in where)
+    }
+    for name in kept:
+        without = {key: value for key, value in locked.items() if key != name}
+        assert any(faults(without, wanted, *each)["lacks"] for each in where), name
+    for name, (marker, stated) in locked.items():
+        if marker and not all(marker.evaluate(marks(*each)) for each in where):
+            unmarked = {**locked, name: (None, stated)}
+            assert any(faults(unmarked, wanted, *each)["needless"] for each in where), name
+    assert not locked["async-timeout"][0].evaluate(marks("3.11.3", "x86_64"))
+
+
+def test_the_locks_say_what_the_installed_packages_say_of_themselves() -> None:
+    """The comments come from the resolver; the packages here are another witness."""
+    environment = marks(platform.python_version(), platform.machine())
+    locked, wanted = entries([*SERVICE, "dev"]), roots("server", "worker", "dev")
+    stated = {
+        canonicalize_name(each.metadata["Name"]): [Requirement(one) for one in each.requires or []]
+        for each in distributions()
+    }
+    for python in PYTHONS:
+        needed = required(wanted, stated, environment | marks(python, platform.machine()))
+        installed = {
+            name
+            for name, (marker, _) in locked.items()
+            if not marker or marker.evaluate(marks(python, platform.machine()))
+        }
+        assert needed - installed == set(), python
+
+
+def test_supported_pythons_are_stated_alike() -> None:
+    """Where a package is made, where `make` looks for a Python, and in CI."""
+    minors = sorted({python.rpartition(".")[0] for python in PYTHONS}, key=lambda each: int(each[2:]))
+    named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    assert named == minors
+    assert PROJECT["requires-python"] == f">={minors[0]}"
+    assert (
+        re.findall(r"python(3\.\d+)(?=[ }])", (ROOT / "scripts" / "python.sh").read_text())[:4]
+        == minors[::-1]
+    )
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    assert {minors[0], minors[-1]} <= set(re.findall(r'"(3\.\d+)[.0-9x]*"', workflow))
 
 
 def test_only_the_cuda_lock_brings_nvidia_libraries() -> None:
@@ -124,38 +263,6 @@ def test_the_documented_command_pins_every_image_of_a_tag(tmp_path: Path) -> Non
     assert tags.pop("EXCHEQUER_IMAGE")  # made here, from the others
     assert pinned == {name: f"{tag.rpartition(':')[0]}@sha256:0f" for name, tag in tags.items()}
     assert "sha256" not in texts + (ROOT / "Dockerfile").read_text()  # none that nobody looked up
-
-
-@pytest.mark.slow
-def test_a_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
-    packages = ("accountant", "workers", "web", "migrations")
-    skipped = shutil.ignore_patterns("__pycache__", "*.pyc")
-    for name in packages:
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=skipped)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    built = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        "out",
-        ".",
-    ]
-    subprocess.run(built, cwd=tmp_path, check=True, capture_output=True)
-    held = set(zipfile.ZipFile(next((tmp_path / "out").glob("*.whl"))).namelist())
-    files = {
-        str(path.relative_to(tmp_path))
-        for name in packages
-        for path in (tmp_path / name).rglob("*")
-        if path.is_file()
-    }
-    assert files - held == set()
-    assert any(name.endswith("licenses/LICENSE") for name in held)
 
 
 def test_nothing_asks_for_a_package_that_is_not_published() -> None:

@@ -3,6 +3,7 @@
 create_app ── settings, engine ──▶ auth, errors ──▶ pages (web.views) and REST (web.api)
 """
 
+import hashlib
 from typing import Any
 
 from flask import Flask, Response, current_app, jsonify, request
@@ -10,7 +11,6 @@ from flask.json.provider import DefaultJSONProvider
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
-from werkzeug.middleware.proxy_fix import ProxyFix
 
 from accountant import database
 from accountant.queries import log_comparison
@@ -18,6 +18,8 @@ from accountant.schema.base import Answer
 from accountant.settings import Settings, load
 from accountant.transactions import second_calculation
 from web.context import engine
+from web.mount import Mount, check_mount
+from web.proxies import Proxies
 
 MAX_BODY_BYTES = 2**20
 
@@ -59,6 +61,14 @@ class _Sessions(SecureCookieSessionInterface):
     def get_cookie_secure(self, app: Flask) -> bool:  # noqa: ARG002
         return request.is_secure
 
+    def get_cookie_path(self, app: Flask) -> str:  # noqa: ARG002
+        return request.script_root or "/"
+
+
+def cookie_name(key: bytes) -> str:
+    """Return a name that no other service on the host gives its cookie: cookies know no ports."""
+    return f"exchequer_{hashlib.sha256(b'name of the cookie' + key).hexdigest()[:8]}"
+
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The web service for `settings`, by default those of this process."""
@@ -75,7 +85,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.config.update(
         SECRET_KEY=settings.secret("session"),
         MAX_CONTENT_LENGTH=MAX_BODY_BYTES,
-        SESSION_COOKIE_NAME="exchequer",
+        SESSION_COOKIE_NAME=cookie_name(settings.secret("session")),
         SESSION_COOKIE_SAMESITE="Lax",
         PERMANENT_SESSION_LIFETIME=settings.session_hours * 3600,
         WTF_CSRF_TIME_LIMIT=None,  # a token lives as long as its session
@@ -84,14 +94,16 @@ def create_app(settings: Settings | None = None) -> Flask:
     made = database.engine_for(settings.database_url, settings.ledger_log, ANSWER_SECONDS)
     app.extensions["exchequer"] = {"settings": settings, "engine": made}
     app.json = _Json(app)
-    if settings.trusted_proxies:  # otherwise anybody could claim any address
-        hops = settings.trusted_proxies
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
+    app.wsgi_app = Mount(app.wsgi_app, settings.public_path)  # type: ignore[method-assign]
+    app.wsgi_app = Proxies(app.wsgi_app, settings)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 
     request_bodies.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
+    protect.exempt(
+        "web.views.sign_in.provider_back_channel"
+    )  # the provider's server: it proves itself by its key
     Talisman(
         app,
         force_https=False,  # TLS is the proxy's
@@ -108,6 +120,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     errors.init_app(app)
     register_api(app)
     register_pages(app)
+    check_mount(app, settings.public_path)
     for view in (livez, readyz, healthz):
         app.add_url_rule(f"/{view.__name__}", view_func=view)
     app.after_request(_private)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import Any
 
-from flask import Response, request
+from flask import Response, request, url_for
 from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 
@@ -18,7 +18,7 @@ from accountant.identities import passkeys as kept
 from accountant.identities import sessions
 from web import oidc, passkeys
 from web.auth import user_of_password
-from web.context import engine, settings
+from web.context import engine, here, settings
 
 _WORDS = (
     "You signed in a while ago. Before this act, show that it is still you; it is done at once then, as you "
@@ -66,8 +66,8 @@ def first() -> Response | None:
         asked,
         title="Is it still you?",
         words=_WORDS if known else _NEITHER,
-        action=request.path,
-        back=request.referrer or "/",
+        action=here(),
+        back=request.referrer or url_for("datasets.catalogue"),
         values={passkeys.CONFIRMING: ["1"]},
         password=current_user.has_password,
         provider=provider,

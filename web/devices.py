@@ -11,14 +11,13 @@ from flask import current_app, request
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
-COOKIE = "exchequer_device"
 SECONDS = 180 * 24 * 3600
 
 
 def of(name: str) -> str | None:
     """The device that this request comes from, where its cookie is of somebody of this name; else None."""
     try:
-        whose, device = _signer().loads(request.cookies.get(COOKIE, ""), max_age=SECONDS)
+        whose, device = _signer().loads(request.cookies.get(_cookie(), ""), max_age=SECONDS)
     except (BadSignature, ValueError, TypeError):
         return None
     return device if whose == _trace(name) and isinstance(device, str) else None
@@ -28,15 +27,19 @@ def remember(response: BaseResponse, name: str) -> BaseResponse:
     """Give the browser the cookie of somebody who has just signed in there by password."""
     device = of(name) or secrets.token_hex(16)
     response.set_cookie(
-        COOKIE,
+        _cookie(),
         _signer().dumps([_trace(name), device]),
         max_age=SECONDS,
         httponly=True,
         samesite="Lax",
         secure=request.is_secure,
-        path="/",
+        path=request.script_root or "/",
     )
     return response
+
+
+def _cookie() -> str:
+    return f"{current_app.config['SESSION_COOKIE_NAME']}_device"
 
 
 def _signer() -> URLSafeTimedSerializer:

@@ -131,6 +131,7 @@ def problem(
 def answer(status: int, code: str, detail: str, problems: list[dict[str, Any]] | None = None) -> Response:
     """The error as the asker reads it best."""
     told = problem(status, code, detail, problems)
+    told["type"] = request.script_root + told["type"]
     if request.path.startswith("/api/"):
         response = jsonify(told)
         response.mimetype = "application/problem+json"

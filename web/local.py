@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from accountant.settings import Settings
-from web.stack import postgres, state
-from web.stack.addresses import SERVERS, database_url, environment, page_address, prepare, redis_url
+from web.stack import conditions, postgres, state
+from web.stack.addresses import SERVERS, database_url, environment, page_address, redis_url
 from web.stack.processes import (
     HOME_MARK,
     NAME_MARK,
@@ -66,7 +66,8 @@ def up(settings: Settings, *, on_progress: Say, programs: Sequence[Program] = PR
     fails, nothing is left running.
     """
     home = settings.home.resolve()
-    prepare(home)
+    embedded = environment(settings)["DATABASE_URL"] == database_url(home)
+    conditions.require(settings, database=embedded)
     with locked(home / "run" / "up.lock"):
         record = state.read(home)
         supervisor = record.supervisor() if record else None
@@ -77,7 +78,6 @@ def up(settings: Settings, *, on_progress: Say, programs: Sequence[Program] = PR
                 _await_end(record)
                 supervisor = None
             if supervisor is None:
-                embedded = environment(settings)["DATABASE_URL"] == database_url(home)
                 if embedded and (outside := postgres.touched_outside()):
                     on_progress(outside)
                 _launch(settings, programs)
@@ -158,6 +158,9 @@ def _follow_start(home: Path, on_progress: Say) -> None:
             record = state.read(home)
         if record is None:
             raise StackError("supervisor", "was stopped while it started")
+        if record.taken and "port" not in said:
+            said.add("port")
+            on_progress(record.taken)
         for name, process in record.processes.items():
             if process.state in ("running", "done") and name not in said:
                 said.add(name)
@@ -166,7 +169,7 @@ def _follow_start(home: Path, on_progress: Say) -> None:
             return
         if record.failed:
             _await_end(record)
-            raise StackError(record.failed, record.reason, log_tail(home, record.failed))
+            raise StackError(record.failed, record.reason, log_tail(home, record.failed), record.remedy)
         if not alive:
             raise StackError("supervisor", "ended", log_tail(home, "supervisor"))
         time.sleep(_LOOK_SECONDS)

@@ -39,8 +39,8 @@ from accountant.core.ledger.policy import Signer
 from accountant.identities import credentials, passkeys, sign_ins
 from accountant.identities.actor import Actor
 from web.api.parsing import read_id
-from web.auth import origin as origin_of
-from web.context import engine, settings
+from web.context import engine, here, settings
+from web.context import origin as origin_of
 
 _VERIFIED = UserVerificationRequirement.REQUIRED
 _ES256 = [COSEAlgorithmIdentifier.ECDSA_SHA_256]
@@ -255,4 +255,4 @@ def sign(needed: SignatureNeeded, back: str) -> Response:
         "The policy asks that you sign this with your passkey. What is signed stands below; the signature "
         "goes into the ledger, where anybody who verifies an export checks it."
     )
-    return page(asked, title="Sign this", words=words, action=request.path, back=back, act=act)
+    return page(asked, title="Sign this", words=words, action=here(), back=back, act=act)

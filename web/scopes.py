@@ -31,12 +31,11 @@ _WRITING = {
         *("add_user", "set_roles", "deactivate_user", "activate_user", "reset_password", "unlock_user"),
         *("sign_out_user", "revoke_tokens_of_user"),
     ),
-    # A token that made others, or took others away, would be worth more than it says; and a webhook goes on
-    # telling after its maker's token ended.
+    # A token that made others, or took others away, would be worth more than it says; and an address goes on
+    # being told after its setter's token ended.
     "every scope": (
         *("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
-        *("add_webhook", "remove_webhook", "enable_webhook", "disable_webhook", "renew_webhook_secret"),
-        *("test_webhook", "redeliver_webhook"),
+        *("add_notice", "remove_notice", "test_notice"),
     ),
 }
 _SCOPE = {f"api.{name}": scope for scope, names in _WRITING.items() for name in names}

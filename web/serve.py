@@ -15,7 +15,9 @@ from accountant.database import UNAVAILABLE
 from accountant.settings import load
 from web.app import MAX_BODY_BYTES, create_app
 from web.auth import roles_of_sender
+from web.mount import below
 from web.request_bodies import FORM_BYTES
+from web.stack.ports import inherited
 
 THREADS = 16
 
@@ -26,6 +28,8 @@ UPLOAD_PATHS = ("/uploads", "/api/v1/uploads")
 def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
     """A parser that takes large bodies at UPLOAD_PATHS alone, and there from stewards alone."""
 
+    mount = app.extensions["exchequer"]["settings"].public_path
+
     class Parser(HTTPRequestParser):  # type: ignore[misc]
         adj: Any
         content_length: int
@@ -35,7 +39,7 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
             super().parse_header(header_plus)
             known = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
             large = self.chunked or self.content_length >= self.adj.max_request_body_size
-            if known and large and self.command == "POST" and self.path in UPLOAD_PATHS:
+            if known and large and self.command == "POST" and below(mount, self.path) in UPLOAD_PATHS:
                 if _from_steward(app, self.headers):
                     self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
                 if self.content_length >= self.adj.max_request_body_size:
@@ -71,10 +75,11 @@ def main() -> None:
     # What is loaded by now stays: without this a full collection goes through it all, a pause of 150 ms.
     gc.collect()
     gc.freeze()
+    listener = inherited()
+    address = {"host": settings.host, "port": settings.port} if listener is None else {"sockets": [listener]}
     serve(
         app,
-        host=settings.host,
-        port=settings.port,
+        **address,
         threads=THREADS,
         ident=None,
         # waitress takes them away unasked; the application looks at as many as it is told to trust.

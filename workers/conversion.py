@@ -10,25 +10,36 @@ is a step done, of STEPS; an error is one line on standard error and exit code 1
 import os
 import sys
 from pathlib import Path
+from typing import Any
+
+from workers import networks, weights
 
 STEPS = ("the tokenizer is read", "the weights are read", "the weights are written")
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Write model and tokenizer of a GGUF file to a folder. A bad file raises what the libraries raise."""
+    """Write model and tokenizer of a GGUF file to a folder.
+
+    Raises ModelError if weights are missing, unused or not finite, else what the libraries raise.
+    """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     where = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
     AutoTokenizer.from_pretrained(file.parent, **where).save_pretrained(folder)
     print(STEPS[0], flush=True)
-    read = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.bfloat16, **where)
+    opened: Any = AutoModelForCausalLM.from_pretrained(
+        file.parent, dtype=torch.bfloat16, output_loading_info=True, **where
+    )
+    read, found = opened
+    networks.check_complete(read, found)
     print(STEPS[1], flush=True)
     # transformers takes a model that was read from GGUF for a quantised one still, and saves none of those.
     plain = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
     fresh = AutoModelForCausalLM.from_config(type(read.config).from_dict(plain), dtype=torch.bfloat16)
     fresh.load_state_dict(read.state_dict())
     fresh.save_pretrained(folder)
+    weights.check_finite(weights.tensors(folder))
     print(STEPS[2], flush=True)
 
 

@@ -6,6 +6,7 @@ A judge and a writer stay both where there is room for both. Where there isn't, 
 
 import gc
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -53,15 +54,29 @@ def free_memory(device: str) -> int:
         import torch
 
         return int(torch.cuda.mem_get_info()[0])
-    free = [_available()] if _MEMORY.exists() else []
-    try:
-        most, used = ((_GROUP / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-        free += [int(most) - int(used)] if most != "max" else []
-    except (OSError, ValueError):
-        pass  # no control group, or an older kind: the host's memory is all there is to know
+    free = [_host("MemAvailable:")] if _MEMORY.exists() else []
+    with suppress(OSError, ValueError):  # no control group, or an older kind: the host's memory alone counts
+        free.append(_group_limit() - int((_GROUP / "memory.current").read_text()))
     return min(free, default=2**62)
 
 
-def _available() -> int:
+def whole_memory(device: str) -> int:
+    """Bytes that a device has: a GPU's memory, or the host's within its control group."""
+    if device == "cuda":
+        import torch
+
+        return int(torch.cuda.mem_get_info()[1])
+    whole = [_host("MemTotal:")] if _MEMORY.exists() else []
+    with suppress(OSError, ValueError):
+        whole.append(_group_limit())
+    return min(whole, default=2**62)
+
+
+def _group_limit() -> int:
+    limit = (_GROUP / "memory.max").read_text().strip()
+    return 2**62 if limit == "max" else int(limit)
+
+
+def _host(name: str) -> int:
     rows = (line.split() for line in _MEMORY.read_text().splitlines())
-    return next((int(row[1]) * 1024 for row in rows if row[0] == "MemAvailable:"), 2**62)
+    return next((int(row[1]) * 1024 for row in rows if row[0] == name), 2**62)

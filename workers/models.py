@@ -5,26 +5,27 @@ The folder's hash is in the ledger; a model whose bytes changed is refused.
 """
 
 import hashlib
-import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accountant.core.errors import ExchequerError
 from accountant.core.template import pieces
-from workers import interruption
-from workers.model_shelf import Shelf, free_memory
+from workers import interruption, networks, vocabularies, weights
+from workers.model_shelf import Shelf, free_memory, whole_memory
 from workers.text_tokens import text_tokens
+from workers.weights import ModelError, read_json
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
     from workers.engine import Structure
+
+__all__ = ["LocalModel", "ModelError", "Prompt", "inspect", "load", "resolve", "tokenizer"]
 
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
 #: All that changes what a model writes: weights and their index, configuration, generation settings, and the
@@ -35,18 +36,18 @@ READ_FILES = (
 )
 
 
+#: A model's logits of this text are finite, or it is refused.
+PUBLIC_TEXT = (
+    "The train was late again, so we walked along the river and talked about 1,204 small things. "
+    "¿Por qué no? Weil es regnet: 雨が降る.\n"
+)
+
 #: What processors call their instructions for products in bfloat16 (Linux' /proc/cpuinfo).
 BFLOAT16_PROCESSORS = frozenset({"amx_bf16", "avx512_bf16"})
 #: Bytes of a file that are hashed at once.
 DIGEST_BYTES = 2**24
 #: Weights from which on those make up for rounding to bfloat16 and back.
 LARGE = 50_000_000
-
-
-class ModelError(ExchequerError):
-    """A path that is not a model this service can run. The text is public: models are."""
-
-    code = "model"
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,8 @@ def resolve(path: str, roots: list[str], hub: bool) -> Path:
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Public facts of a model, from its files alone. Raises ModelError naming what is missing."""
-    config = _json(folder / "config.json")
-    check_not_quantised(config)
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        raise ModelError("path: no .safetensors file is in the folder; other formats are not loaded")
-    if "auto_map" in config:
-        raise ModelError("path: the model brings its own code (auto_map), which is never run")
+    """Public facts of a model, from its files alone. Raises ModelError naming what is wrong with them."""
+    config = check_config(folder)
     architectures = config.get("architectures") or []
     if not any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
         raise ModelError(f"path: {architectures or 'no architecture'} is not a causal language model")
@@ -101,12 +96,18 @@ def inspect(folder: Path) -> dict[str, Any]:
     width = config.get("hidden_size") or config.get("n_embd")
     if not isinstance(layers, int) or not isinstance(width, int):
         raise ModelError("path: config.json states no layers or no width (num_hidden_layers, hidden_size)")
+    held = weights.tensors(folder)
+    network = networks.empty(folder)
+    networks.check_types(network, held)
+    copies = networks.copies(network, held)
+    vocabularies.check(tokenizer(folder), folder, network.config.get_text_config().vocab_size)
+    weights.check_finite(held)
     return {
         "sha256": digest(folder),
         "architecture": architectures[0],
-        "context_tokens": context,
+        "context_tokens": min(context, network.config.get_text_config().max_position_embeddings),
         "vocabulary": int(config["vocab_size"]),
-        "parameters": sum(map(_parameters, weights)),
+        "parameters": weights.parameters(held, copies),
         "layers": layers,
         "hidden_size": width,
         "dtype": _saved_type(config),
@@ -115,10 +116,23 @@ def inspect(folder: Path) -> dict[str, Any]:
     }
 
 
+def check_config(folder: Path) -> dict[str, Any]:
+    """Return config.json. Raises ModelError for code, quantised weights, or weights of another name."""
+    config = read_json(folder / "config.json")
+    check_not_quantised(config)
+    if "auto_map" in config:
+        raise ModelError("path: the model brings its own code (auto_map), which is never run")
+    if config.get("transformers_weights"):
+        raise ModelError(
+            "path: config.json names a file of weights (transformers_weights), which is not read: remove it"
+        )
+    return config
+
+
 def origin(folder: Path) -> dict[str, str]:
     """Licence and source of a model, where a file of its folder, origin.json, states them."""
     path = folder / "origin.json"
-    stated = _json(path) if path.exists() else {}
+    stated = read_json(path) if path.exists() else {}
     return {name: str(stated[name])[:200] for name in ("licence", "source") if stated.get(name)}
 
 
@@ -132,7 +146,7 @@ def check_not_quantised(config: dict[str, Any]) -> None:
 def end_tokens(folder: Path) -> list[int]:
     """All tokens that end a text: the tokenizer's and those in the model's generation settings."""
     path = folder / "generation_config.json"
-    stated = _json(path if path.exists() else folder / "config.json").get("eos_token_id")
+    stated = read_json(path if path.exists() else folder / "config.json").get("eos_token_id")
     known = [tokenizer(folder).eos_token_id, *(stated if isinstance(stated, list) else [stated])]
     return sorted({int(token) for token in known if token is not None})
 
@@ -140,36 +154,6 @@ def end_tokens(folder: Path) -> list[int]:
 def _saved_type(config: dict[str, Any]) -> str:
     """The type of the saved weights, as config.json names it; older files call it torch_dtype."""
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        raise ModelError(f"path: {path.name} is missing or no JSON") from None
-    if not isinstance(value, dict):
-        raise ModelError(f"path: {path.name} is no JSON object")
-    return value
-
-
-def _parameters(path: Path) -> int:
-    """Number of weights, from the header of a safetensors file."""
-    try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if not 0 < size <= 100 * 2**20:
-                raise ValueError
-            header = json.loads(file.read(size))
-    except (OSError, ValueError):
-        raise ModelError(f"path: {path.name} is not a safetensors file") from None
-    total = 0
-    for name, tensor in header.items():
-        if name != "__metadata__":
-            product = 1
-            for length in tensor["shape"]:
-                product *= length
-            total += product
-    return total
 
 
 def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
@@ -198,9 +182,15 @@ def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
         raise ModelError(f"path: {path.name} is missing or not a safetensors file") from None
 
 
-@lru_cache(maxsize=4)
 def tokenizer(folder: Path) -> Any:
-    """The tokenizer in a folder. Raises ModelError if none can be loaded."""
+    """The tokenizer in a folder, read again if its files changed. Raises ModelError if none can be loaded."""
+    files = sorted(path for pattern in READ_FILES for path in folder.glob(pattern))
+    states = ((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
+    return _tokenizer(folder, tuple(states))
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(folder: Path, _: tuple[tuple[str, int, int], ...]) -> Any:
     from transformers import AutoTokenizer
 
     try:
@@ -311,9 +301,10 @@ def set_threads() -> None:
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
 
 
-def weights(folder: Path) -> int:
-    """How many numbers a model's safetensors files hold."""
-    return sum(map(_parameters, folder.glob("*.safetensors")))
+def weight_count(folder: Path) -> int:
+    """Return how many numbers a model has; a tensor that is saved twice as one counts once."""
+    held = weights.tensors(folder)
+    return weights.parameters(held, networks.tied(folder, held))
 
 
 def faster_in_bfloat16(folder: Path, device: str) -> bool:
@@ -322,7 +313,7 @@ def faster_in_bfloat16(folder: Path, device: str) -> bool:
         return True
     processor = Path("/proc/cpuinfo")
     able = processor.exists() and not BFLOAT16_PROCESSORS.isdisjoint(processor.read_text().split())
-    return able and weights(folder) >= LARGE
+    return able and weight_count(folder) >= LARGE
 
 
 _shelf: Shelf[LocalModel] = Shelf()
@@ -336,19 +327,59 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
     contexts; by default most of a device's, 4 GiB of a host's. It stays loaded for later calls; others stay
     where there is room for them (model_shelf).
     """
-    import torch
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    config = _json(folder / "config.json")
-    auto = dtype == "auto" and _saved_type(config) == "bfloat16"
-    coarse = dtype == "bfloat16" or (auto and faster_in_bfloat16(folder, device.type))
-    size = weights(folder) * (2 if coarse else 4)
+    device, coarse = _placed(folder, dtype)
+    size = weight_count(folder) * (2 if coarse else 4)
     return _shelf.get(
         (folder, sha256, dtype, memory_gib),
         size + _contexts_bytes(device.type, memory_gib),
         lambda: free_memory(device.type),
-        lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto"),
+        lambda: _fitting(
+            size, device, lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto")
+        ),
     )
+
+
+def try_out(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> str:
+    """Load a model as `load` does, try it on a public text, and let it go; returns its type and device.
+
+    Raises ModelError if it can't be loaded, or a logit is not finite.
+    """
+    device, coarse = _placed(folder, dtype)
+    network = _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto").network
+    return f"{str(network.dtype).removeprefix('torch.')} on {device.type}"
+
+
+def _placed(folder: Path, dtype: str) -> tuple["torch.device", bool]:
+    """Return the device of a model, and whether it runs there in bfloat16."""
+    import torch
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    auto = dtype == "auto" and _saved_type(read_json(folder / "config.json")) == "bfloat16"
+    return device, dtype == "bfloat16" or (auto and faster_in_bfloat16(folder, device.type))
+
+
+def has_room(parameters: int) -> bool:
+    """Return whether a model surely fits here for a trial: in float32, and a fourth more."""
+    import torch
+
+    return 5 * parameters < free_memory("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) -> LocalModel:
+    """Return what `load` gives. Raises ModelError if the weights, `size` bytes, don't fit into memory."""
+    from workers.engine import is_out_of_memory
+
+    whole = whole_memory(device.type)
+    need, room = f"{size / 2**30:.1f} GiB of weights", f"{whole / 2**30:.1f} GiB in all"
+    why = f"it does not fit into the worker's memory: {need}, {room}"
+    if size > whole:
+        raise ModelError(why)
+    try:
+        return load()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    raise ModelError(why)
 
 
 def _contexts_bytes(device: str, memory_gib: float | None) -> int:
@@ -360,10 +391,11 @@ def _contexts_bytes(device: str, memory_gib: float | None) -> int:
     return 4 * 2**30 if device == "cpu" else int(torch.cuda.mem_get_info()[1]) // 2
 
 
-def _checked(network: Any) -> "Structure":
+def _checked(network: Any, tokenizer: Any) -> "Structure":
     """The network's parts. Raises StructureError or Unsteady where the engine can't run it."""
-    from workers.engine import check_loaded, prepare, rehearse
+    from workers.engine import check_finite, check_loaded, prepare, rehearse
 
+    check_finite(network, text_start(tokenizer) + text_tokens(tokenizer, PUBLIC_TEXT))
     structure = prepare(network)
     rehearse(structure)
     check_loaded(structure)
@@ -388,18 +420,14 @@ def _loaded(
     if digest(folder) != sha256:
         raise ModelError("the model's files are not those that were registered")
     set_threads()
-    check_not_quantised(_json(folder / "config.json"))
-    network = AutoModelForCausalLM.from_pretrained(
-        folder,
-        trust_remote_code=False,
-        use_safetensors=True,
-        local_files_only=True,
-        dtype=torch.bfloat16 if coarse else torch.float32,
-    )
+    check_config(folder)
+    dtype = torch.bfloat16 if coarse else torch.float32
+    network = networks.open_network(AutoModelForCausalLM, folder, dtype)
+    vocabularies.check(tokenizer(folder), folder, network.config.get_text_config().vocab_size)
     network.requires_grad_(False).eval().to(device)
     again = False
     try:
-        structure = _checked(network)
+        structure = _checked(network, tokenizer(folder))
     except (Unsteady, StructureError) as error:
         again = coarse and or_float32
         if not again:

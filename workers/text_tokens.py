@@ -5,24 +5,44 @@ record's text for the model, `<|im_end|>` the turn that shows it. Here such name
 """
 
 import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from workers import interruption
+
+T = TypeVar("T")
 
 MARK = re.compile(
     r"[<\[].+[>\]]"
 )  # <start_of_turn>, [INST], and not the blanks that some models add as tokens
 
+#: What tokenizers raise at a text that they can't encode: plain exceptions, which quote the text.
+FAILURES = (Exception, TypeError, ValueError, KeyError, IndexError, OverflowError, UnicodeEncodeError)
+
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
-    """Token numbers of a text, without any that begins, ends or divides texts or turns."""
+    """Token numbers of a text, without any that begins, ends or divides texts or turns.
+
+    A text that the tokenizer can't take has none: no record's words may end its job.
+    """
     if not text:
         return []
     interruption.check()
-    found = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    found = encoded(lambda: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
     barred = control_tokens(tokenizer)
     return [token for token in found if token not in barred]
+
+
+def encoded(encode: Callable[[], Iterable[T]]) -> list[T]:
+    """Return what a tokenizer's `encode` gives, or nothing where it fails at the text."""
+    try:
+        return list(encode())
+    except BaseException as error:  # pyo3 names no class for a panic, which is no Exception
+        # An interruption, such as a time limit, is a class of its own and goes on.
+        if type(error) not in FAILURES and type(error).__name__ != "PanicException":
+            raise
+    return []
 
 
 @lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""What a person is told by mail or in a chat: one sentence of names and states. Pure.
+"""What a person or a program is told: one sentence of names and states, and a link. Pure.
 
 Nothing in it depends on private data, and nothing in it is somebody's words: a comment's text, a purpose and
 a reason are read on their pages, by whoever may.
@@ -7,13 +7,13 @@ a reason are read on their pages, by whoever may.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Literal
 
 from accountant.core.errors import invalid
 from accountant.core.webhook_rules import TEST, meaning
 
-#: How an address is told: a signed message for a program, a sentence in a chat, or a letter.
-KINDS: Final = ("webhook", "chat", "mail")
+#: How an address is told: a letter, a chat's incoming address (Slack, Mattermost), a card for Teams, or JSON.
+Kind = Literal["mail", "chat", "teams", "json"]
 SCHEME = "mailto:"
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
 
@@ -56,20 +56,40 @@ def page(public_url: str | None, facts: Mapping[str, Any]) -> str | None:
     return f"{public_url.rstrip('/')}/{path}"
 
 
-def chat(event: str, facts: Mapping[str, Any], public_url: str | None) -> bytes:
-    """The body of a message to a chat: `{"text": …}`, as Slack, Mattermost and others read it."""
-    link = page(public_url, facts)
-    return json.dumps({"text": sentence(event, facts) + ("" if link is None else f" {link}")}).encode()
+def body(kind: str, event: str, facts: Mapping[str, Any], public_url: str | None, message_id: str) -> bytes:
+    """Return the body of a message to a chat, to Teams or to a program, the same at every attempt."""
+    told, link = sentence(event, facts), page(public_url, facts)
+    if kind == "chat":
+        document: dict[str, Any] = {"text": told if link is None else f"{told} {link}"}
+    elif kind == "teams":
+        document = _card(told, link)
+    else:
+        document = {"id": message_id, "event": event, "text": told, "link": link, "data": dict(facts)}
+    return json.dumps(document, sort_keys=True).encode()
+
+
+def _card(told: str, link: str | None) -> dict[str, Any]:
+    """An Adaptive Card, as the incoming addresses of Microsoft Teams read it."""
+    card: dict[str, Any] = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [{"type": "TextBlock", "text": told, "wrap": True}],
+    }
+    if link is not None:
+        card["actions"] = [{"type": "Action.OpenUrl", "title": "Open", "url": link}]
+    content_type = "application/vnd.microsoft.card.adaptive"
+    return {"type": "message", "attachments": [{"contentType": content_type, "content": card}]}
 
 
 def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tuple[str, str]:
     """The subject and the text of a letter."""
     told, link = sentence(event, facts), page(public_url, facts)
     lines = [told, *([] if link is None else ["", link])]
-    lines += ["", "You chose this notice under Your account, Notices, and end it there."]
+    lines += ["", "Your account, Notices, lists this address. You can end it there."]
     return f"Exchequer: {told.rstrip('.')}", "\n".join(lines)
 
 
 def _plain(text: str) -> str:
-    """Without control characters, and without what a chat takes for a link or a call to everybody."""
-    return re.sub(r"[\x00-\x1f<>@]", " ", text)
+    """Return the text without control characters, and without what is a link or a call in a chat."""
+    return re.sub(r"[\x00-\x1f<>@\[\]]", " ", text)

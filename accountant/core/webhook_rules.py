@@ -1,28 +1,16 @@
-"""The rules of webhooks: their events, the addresses they may reach, and their signatures. Pure.
+"""The rules of notices: their events, and the addresses that a message may reach. Pure."""
 
-Messages follow Standard Webhooks (github.com/standard-webhooks, spec/standard-webhooks.md): the headers
-webhook-id, webhook-timestamp and webhook-signature, where the signature is `v1,` and the base64 of
-HMAC-SHA-256 over `id.timestamp.body`.
-"""
-
-import base64
-import hashlib
-import hmac
-import json
 import random
 import re
-import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
 from urllib.parse import urlsplit
 
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.states import JOB_STATES
 
-TEST = "webhook.test"
+TEST = "notice.test"
 
 #: What happens to jobs: told to the analyst whose job it is, and to stewards and auditors.
 JOB_EVENTS = (*(f"job.{state}" for state in JOB_STATES), "job.asked_back", "job.answered")
@@ -173,40 +161,6 @@ def read_events(events: Sequence[str]) -> list[str]:
         problem = f"{unknown[0]!r} is none" if unknown else "none is chosen"
         raise invalid("events", problem, ", ".join(EVENTS))
     return [each for each in EVENTS if each in events]
-
-
-# --- messages -----------------------------------------------------------------------------------
-
-
-def new_secret() -> bytes:
-    """A new secret of 256 random bits."""
-    return secrets.token_bytes(32)
-
-
-def show_secret(secret: bytes) -> str:
-    """A secret in the notation of Standard Webhooks."""
-    return "whsec_" + base64.b64encode(secret).decode()
-
-
-def body(event: str, occurred_at: datetime, facts: Mapping[str, Any]) -> bytes:
-    """The bytes of a message, the same at every attempt."""
-    document = {"type": event, "timestamp": occurred_at.isoformat(), "data": dict(facts)}
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
-
-
-def sign(secret: bytes, message_id: str, timestamp: int, content: bytes) -> str:
-    """The value of webhook-signature. `timestamp` is the attempt's time in seconds since 1970."""
-    signed = f"{message_id}.{timestamp}.".encode() + content
-    return "v1," + base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()
-
-
-def headers(secret: bytes, message_id: str, timestamp: int, content: bytes) -> dict[str, str]:
-    """The three headers of a message."""
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": sign(secret, message_id, timestamp, content),
-    }
 
 
 # --- trying again -------------------------------------------------------------------------------

@@ -46,6 +46,9 @@ def _query() -> Select[Any]:
             datasets.c.name.label("dataset"),
             datasets.c.policy,
             users.c.name.label("person"),
+            users.c.name,
+            users.c.active,
+            users.c.roles,
             decider.c.name.label("decider"),
         )
         .join(datasets, datasets.c.id == requests.c.dataset_id)
@@ -67,6 +70,7 @@ def _read(engine: Engine, query: Select[Any]) -> list[AccessRequest]:
                 decided_by=row.decider,
                 created_at=row.created_at,
                 decided_at=row.decided_at,
+                person_left=owners.account_departure(row) if row.state == "open" else None,
                 may_ask=may_ask(Policy.model_validate(row.policy), row.person),
             )
             for row in connection.execute(query)

@@ -1,92 +1,61 @@
-"""How long a request would take, by what is public: parameters, declared sizes, a model's measured speed."""
+"""How long jobs took here: the median of what the same mechanism and model took on public things.
 
-import math
-from collections.abc import Mapping
-from dataclasses import replace
+No run of a job that reads records counts: how long one took depends on its data.
+"""
+
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from accountant import tables
-from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import MODEL, Speed, estimate, in_words, together
-from accountant.core.privacy.price import Terms
-from accountant.core.template import templates
 from accountant.schema.quotes import Duration
-from accountant.transactions.job_requests import probe_key
 
-#: Characters of a token, about, in a template that no worker has counted yet.
-TOKEN_CHARACTERS = 3
+#: The newest jobs that are counted.
+MOST = 20
 
 
 def duration(
-    connection: Connection,
-    mechanism: Mechanism[Any],
-    parameters: Any,
-    terms: Terms,
-    model: str | None,
-    policy: Policy,
+    connection: Connection, mechanism: Mechanism[Any], parameters: Any, model: str | None
 ) -> Duration | None:
-    """The estimate for a request with this model and those that its fields name.
+    """Return what such jobs took here, or None if none has run.
 
-    None where nothing is told of the mechanism, or a model that does a part of the work was not measured.
+    A request that reads records is told what its rehearsals took. Any other is told what jobs like it took.
     """
-    writer = getattr(parameters, "writer", None) or (model if mechanism.uses_model else None)
-    if writer is None:
-        return None
-    tokens = _template_tokens(connection, _facts(connection, writer), parameters, terms)
-    parts = []
-    for field, work in mechanism.work(_within_corpus(connection, parameters), terms, tokens).items():
-        facts = _facts(connection, model if field == MODEL else getattr(parameters, field), field)
-        speed = Speed.read(facts["speed"]) if "speed" in facts else None
-        if speed is None or not speed.tells(work):
-            return None
-        # A model cuts what it embeds at its own context, where that is shorter.
-        columns = min(work.read_columns, facts["context_tokens"])
-        read = work.prompts * columns // max(1, work.read_columns)
-        parts.append(estimate(replace(work, prompts=read, read_columns=columns), speed))
-    if not parts:
-        return None
-    found = together(parts)
-    warning, limit = None, policy.time_limit_seconds
-    if limit is not None and found.seconds > limit:
-        share = max(1, math.floor(100 * limit / found.seconds))
-        warning = (
-            f"time_limit_seconds: an attempt ends after {in_words(limit)} here, for about "
-            f"{share} % of this work, and the next one goes on, a few times at most; a job "
-            "that needs more of them fails and is charged"
+    reuses = getattr(parameters, "from_job", None) is not None
+    reads_records = not (mechanism.public or mechanism.reads_output or reuses)
+    jobs, models = tables.jobs, tables.models
+    took = func.extract("epoch", jobs.c.finished_at - jobs.c.started_at)
+    newest = (
+        select(took.label("seconds"))
+        .outerjoin(models, models.c.id == jobs.c.model_id)
+        .where(
+            jobs.c.mechanism == (rehearsal.PREFIX if reads_records else "") + mechanism.id,
+            models.c.name.is_not_distinct_from(model if mechanism.uses_model else None),
+            jobs.c.state == "succeeded",
+            ~jobs.c.reads_records,
         )
-    low, high, told = found.low, found.high, found.sentence()
-    return Duration(
-        seconds=found.seconds, low=low, high=high, device=found.device, sentence=told, warning=warning
+        .order_by(jobs.c.created_at.desc())
+        .limit(MOST)
+        .subquery()
     )
+    median = func.percentile_cont(0.5).within_group(newest.c.seconds)
+    seconds, count = connection.execute(select(median, func.count())).one()
+    if not count:
+        return None
+    kind = "rehearsal" if reads_records else "job"
+    counted = f"the last {kind}" if count == 1 else f"the median of the last {count} {kind}s"
+    like = f"{in_words(seconds)} in {counted} of this mechanism"
+    sentence = f"{like}{' with this model' if mechanism.uses_model else ''} here, of any size"
+    return Duration(seconds=seconds, jobs=count, sentence=sentence)
 
 
-def _facts(connection: Connection, name: str | None, field: str = MODEL) -> Mapping[str, Any]:
-    """The public facts of a model of the kind that a field names; none where there is no such model."""
-    kind = "embedding" if field == "embedding" else "language"
-    models = tables.models
-    query = select(models.c.facts).where(models.c.name == name, models.c.kind == kind)
-    return connection.execute(query).scalar_one_or_none() or {}
-
-
-def _within_corpus(connection: Connection, parameters: Any) -> Any:
-    """The parameters, with no more public texts than the corpus has where that is known."""
-    name = getattr(parameters, "public_corpus", None) or getattr(parameters, "corpus", None)
-    if name is None or not hasattr(parameters, "public_texts"):
-        return parameters
-    corpora = tables.corpora
-    facts = connection.execute(select(corpora.c.facts).where(corpora.c.name == name)).scalar_one_or_none()
-    texts = min(parameters.public_texts, (facts or {}).get("texts", parameters.public_texts))
-    return parameters.model_copy(update={"public_texts": texts})
-
-
-def _template_tokens(connection: Connection, facts: Mapping[str, Any], parameters: Any, terms: Terms) -> int:
-    """Tokens of the longest template: as a worker counted them for a job like this, else by its length."""
-    raw = parameters.model_dump(mode="json")
-    probes, key = tables.probes, probe_key(facts or None, raw, terms)
-    known = connection.execute(select(probes.c.facts).where(probes.c.key == key)).scalar_one_or_none()
-    if known is not None:
-        return int(known["template_tokens"])
-    return max((len(each) // TOKEN_CHARACTERS + 1 for each in templates(raw)), default=0)
+def in_words(seconds: float) -> str:
+    """Return a duration with one or two digits: "8 seconds", "4 minutes", "2.5 hours"."""
+    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
+        if seconds >= 1.5 * size or size == 1:
+            count = seconds / size
+            shown = f"{max(1, round(count)):,}" if count >= 10 or size == 1 else f"{count:.2g}"
+            return f"{shown} {name}" + ("" if shown == "1" else "s")
+    raise AssertionError

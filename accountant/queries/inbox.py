@@ -4,6 +4,7 @@ A page of them takes a fixed number of statements, however many it shows.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -18,11 +19,12 @@ from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries import comments, jobs
+from accountant.queries import access, comments, jobs, proposals
 from accountant.queries.admission_preview import effect, refusal_shown
 from accountant.queries.rows import dataset_query, seen_by
+from accountant.schema.access import AccessRequest
 from accountant.schema.base import documents
-from accountant.schema.decisions import OfferQuote, Waiting
+from accountant.schema.decisions import OfferQuote, Proposal, Waiting
 from accountant.schema.quotes import Effect
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
@@ -31,6 +33,32 @@ from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
 
 WAITING = "awaiting_approval"
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """Everything that waits for a steward's decision: requests, proposals, and people who ask for access."""
+
+    jobs: list[Waiting]
+    proposals: list[Proposal]
+    access: list[AccessRequest]
+
+
+def listing(
+    engine: Engine,
+    viewer: Actor,
+    *,
+    after: paging.After = None,
+    limit: int = 50,
+    proposals_after: paging.After = None,
+    proposals_limit: int = 50,
+) -> Inbox:
+    """Return what waits: jobs and access requests oldest first, open proposals newest first."""
+    return Inbox(
+        waiting(engine, viewer, after=after, limit=limit),
+        proposals.listing(engine, viewer, after=proposals_after, limit=proposals_limit),
+        access.waiting(engine, viewer),
+    )
 
 
 def waiting(engine: Engine, viewer: Actor, *, after: paging.After = None, limit: int = 50) -> list[Waiting]:

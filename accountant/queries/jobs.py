@@ -7,6 +7,7 @@ neither hide nor repeat others.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
 from accountant.core.ledger.rules import delta_of
 from accountant.core.mechanisms.base import pure
@@ -70,6 +72,9 @@ _JOB_COLUMNS = (
     tables.datasets.c.name.label("dataset"),
     tables.models.c.name.label("model"),
     tables.users.c.name.label("analyst"),
+    tables.users.c.active.label("analyst_active"),
+    tables.users.c.roles.label("analyst_roles"),
+    tables.datasets.c.policy.label("dataset_policy"),
 )
 
 
@@ -274,9 +279,18 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
             unit=mechanisms.get(row.mechanism).progress_unit,
         ),
         "asked_back": row.state == "awaiting_approval" and bool(row.last_turn_asks),
+        "analyst_left": _analyst_left(row),
         "source_job": None if row.source_job_id is None else str(row.source_job_id),
         **{name: None if name in hidden else getattr(row, name) for name in _TIMES},
     }
+
+
+def _analyst_left(row: Row[Any]) -> str | None:
+    """Return why the analyst of a job that is not decided may ask for none any more, or None."""
+    if row.state not in ("submitted", "awaiting_approval"):
+        return None
+    person = SimpleNamespace(name=row.analyst, active=row.analyst_active, roles=row.analyst_roles)
+    return owners.departure(person, Policy.model_validate(row.dataset_policy))
 
 
 class Output(NamedTuple):

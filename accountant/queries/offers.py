@@ -1,5 +1,6 @@
 """Offers as a viewer may see them: stewards and auditors all, analysts those made to them. Reads only."""
 
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -8,6 +9,7 @@ from sqlalchemy import Engine, Row, Select, or_, select
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
+from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.schema.decisions import Change, Offer
@@ -62,14 +64,31 @@ def _query() -> Select[Any]:
             jobs.c.parameters.label("asked"),
             jobs.c.epsilon_alone.label("asked_alone"),
             tables.datasets.c.name.label("dataset"),
-            analyst.c.name.label("analyst"),
-            steward.c.name.label("steward"),
+            tables.datasets.c.policy,
+            *(analyst.c[name].label(f"analyst_{name}") for name in _ACCOUNT),
+            *(steward.c[name].label(f"steward_{name}") for name in _ACCOUNT),
         )
         .join(jobs, jobs.c.id == offers.c.job_id)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .join(analyst, analyst.c.id == jobs.c.analyst_id)
         .join(steward, steward.c.id == offers.c.offered_by)
     )
+
+
+#: What tells whether somebody left.
+_ACCOUNT = ("name", "active", "roles")
+
+
+def _left(row: Row[Any]) -> str | None:
+    """Return why an open offer can't be accepted, as one of its two people left, or None."""
+    if row.state != "open":
+        return None
+    analyst, steward = (
+        SimpleNamespace(**{name: getattr(row, f"{role}_{name}") for name in _ACCOUNT})
+        for role in ("analyst", "steward")
+    )
+    policy = Policy.model_validate(row.policy)
+    return owners.departure(analyst, policy) or owners.steward_departure(steward, policy)
 
 
 def _view(row: Row[Any]) -> Offer:
@@ -84,7 +103,9 @@ def _view(row: Row[Any]) -> Offer:
         ],
         asked_epsilon_alone=row.asked_alone,
         delta=row.terms["delta"],
-        offered_by=row.steward,
+        analyst=row.analyst_name,
+        offered_by=row.steward_name,
+        left=_left(row),
         accepted_job=None if row.accepted_job_id is None else str(row.accepted_job_id),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
     )
@@ -92,6 +113,6 @@ def _view(row: Row[Any]) -> Offer:
 
 #: As they stand in their row.
 _AS_THEY_ARE = (
-    *("dataset", "mechanism", "analyst", "project", "purpose", "parameters", "terms", "epsilon_alone"),
+    *("dataset", "mechanism", "project", "purpose", "parameters", "terms", "epsilon_alone"),
     *("breakdown", "reason", "state", "decision_reason", "created_at", "expires_at", "decided_at"),
 )

@@ -11,7 +11,7 @@ from accountant.core.errors import Conflict, InvalidRequest, NotFound, Verificat
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.hash_chain import EntryKind
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities import custody
@@ -62,7 +62,10 @@ def _query(viewer: Actor) -> Select[Any]:
         select(
             proposals,
             tables.datasets.c.name.label("dataset"),
-            users.c.name.label("proposer"),
+            tables.datasets.c.policy,
+            users.c.name,
+            users.c.active,
+            users.c.roles,
             decider.c.name.label("decider"),
         )
         .join(tables.datasets, tables.datasets.c.id == proposals.c.dataset_id)
@@ -79,14 +82,21 @@ def _view(row: Row[Any], acts: list[dict[str, Any]]) -> Proposal:
         asked = {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
     elif row.kind == "correction":
         asked["cap"] = to_decimal(int(asked["cap"]), EPSILON_UNITS)
+    weaker: tuple[str, ...] = ()
+    if row.kind == "policy":
+        weaker = weakened(*(Policy.model_validate(asked[name]) for name in ("replaces", "policy")))
     same = ("kind", "dataset", "reason", "state", "decision_reason", "created_at", "expires_at", "decided_at")
     return Proposal(
         id=str(row.id),
         job=None if row.job_id is None else str(row.job_id),
         asked=asked,
-        proposed_by=row.proposer,
+        proposed_by=row.name,
+        proposer_left=owners.steward_departure(row, Policy.model_validate(row.policy))
+        if row.state == "open"
+        else None,
         decided_by=row.decider,
         entry=row.entry_seq,
+        weakens=list(weaker),
         acts_on_stewards=acts if row.state == "open" else [],
         **{name: getattr(row, name) for name in same},
     )

@@ -49,8 +49,8 @@ def quote_on(
     With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
     `viewer` and `project` have left (and of `epsilon` alone, where given) is found first. Raises NotFound
     and InvalidRequest. With `share` (above 0, to 1) the decision, the largest request and the fit are as if
-    only so much of what is left were there; what the job does to the accounts is told of the whole. The
-    measured speed of `model` tells how long the job would take. Priced once, fits and refusals aside, which
+    only so much of what is left were there; what the job does to the accounts is told of the whole. With
+    `model` the quote says how long such jobs took here. Priced once, fits and refusals aside, which
     search over prices.
     """
     with reading(engine) as connection:
@@ -104,7 +104,7 @@ def quote_on(
     made = mechanism.yields(parameters, terms)
     output = None if made is None else Output(**asdict(made), sentence=made.sentence())
     with reading(engine) as connection:
-        lasts = duration(connection, mechanism, parameters, terms, model, policy)
+        lasts = duration(connection, mechanism, parameters, model)
     return Quote(**stated, **fit_told, output=output, duration=lasts, dataset=OnDataset(**dataset))
 
 

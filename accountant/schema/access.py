@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from accountant.schema.base import Answer, Id, Time
 
 
@@ -18,3 +20,6 @@ class AccessRequest(Answer):
     created_at: Time
     decided_at: Time | None
     may_ask: bool
+    person_left: str | None = Field(
+        description="while it is open: why it can't be granted, as its person left"
+    )

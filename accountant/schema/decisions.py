@@ -55,6 +55,9 @@ class Offer(Answer):
     reason: str
     state: Literal["open", "accepted", "declined", "withdrawn", "expired"]
     offered_by: str
+    left: str | None = Field(
+        description="while it is open: why it can't be accepted, as its analyst or its steward left"
+    )
     decision_reason: str | None
     accepted_job: Id | None
     created_at: Time
@@ -79,12 +82,18 @@ class Proposal(Answer):
     reason: str
     state: Literal["open", "confirmed", "withdrawn", "expired"]
     proposed_by: str
+    proposer_left: str | None = Field(
+        description="while it is open: why it can't be confirmed, as who proposed it left"
+    )
     decided_by: str | None
     decision_reason: str | None
     entry: int | None
     created_at: Time
     expires_at: Time
     decided_at: Time | None
+    weakens: list[str] = Field(
+        [], description="of a policy: the fields by which it admits more or asks for less"
+    )
     acts_on_stewards: list[Json] = Field(
         [],
         description="while it is open: acts of the last 30 days after which a steward's account may be in "

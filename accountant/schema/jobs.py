@@ -57,6 +57,9 @@ class JobInList(Answer):
     state: State
     refusal: Refusal | None
     asked_back: bool = Field(description="it waits for its analyst's answer to a steward's question")
+    analyst_left: str | None = Field(
+        description="while it is not decided: why its analyst may ask for no job any more; null: they may"
+    )
     decision_reason: str | None
     attempt: int
     cancel_requested: bool

@@ -21,6 +21,7 @@ OUTCOMES = (
     "account closed",
     "provider refused",
     "wrong passkey",
+    "too many groups",
 )
 
 

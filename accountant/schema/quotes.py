@@ -93,14 +93,11 @@ class Output(Answer):
 
 
 class Duration(Answer):
-    """How long a job would take, estimated from made-up prompts: seconds, and the range it is in."""
+    """How long jobs that read no private record took here, with the same mechanism and model."""
 
-    seconds: float
-    low: float
-    high: float
-    device: str = Field(description="what was measured: the worker that checked the model")
+    seconds: float = Field(description="the median")
+    jobs: int = Field(description="the newest that were counted, of any size")
     sentence: str = Field(description="the same in words")
-    warning: str | None = Field(description="where it would pass the dataset's time_limit_seconds")
 
 
 class Fit(Answer):
@@ -121,9 +118,7 @@ class Quote(Answer):
     secret: Json | None
     breakdown: list[str]
     output: Output | None = Field(None, description="null: nothing public tells")
-    duration: Duration | None = Field(
-        None, description="null: no model is named, or its speed or the mechanism's work is not known"
-    )
+    duration: Duration | None = Field(None, description="null: no such job has run here")
     fit: Fit | None = None
     dataset: OnDataset
 

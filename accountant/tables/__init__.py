@@ -4,7 +4,7 @@ Every statement that changes a balance is visible where it is made. Amounts are 
 arrive as Python integers, never as floats.
 """
 
-from accountant.tables.asking import access_requests, request_templates
+from accountant.tables.asking import access_requests
 from accountant.tables.books import (
     RARE_KINDS,
     accounts,
@@ -26,6 +26,7 @@ from accountant.tables.people import (
     api_tokens,
     external_accounts,
     idempotency_keys,
+    logout_tokens,
     passkey_challenges,
     passkeys,
     sessions,
@@ -85,6 +86,7 @@ __all__ = [
     "jobs",
     "kept_draws",
     "ledger_log_marks",
+    "logout_tokens",
     "metadata",
     "models",
     "offers",
@@ -97,7 +99,6 @@ __all__ = [
     "process_roles",
     "proposals",
     "realized_ex_post",
-    "request_templates",
     "sessions",
     "sign_in_limits",
     "sign_ins",

@@ -1,37 +1,16 @@
-"""The tables around asking: saved requests, and requests for access to a dataset."""
+"""The table of requests for access to a dataset."""
 
 from sqlalchemy import (
-    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
     Index,
     Table,
     Text,
-    UniqueConstraint,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant.tables.columns import key, metadata, moment
-
-# What a form held, under a name; never the purpose. `shared`: with those who may ask on the dataset.
-request_templates = Table(
-    "request_templates",
-    metadata,
-    key(),
-    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
-    Column("owner_id", ForeignKey("users.id"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("mechanism", Text, nullable=False),
-    Column("model", Text),
-    Column("parameters", JSONB, nullable=False),
-    Column("shared", Boolean, nullable=False, server_default=text("false")),
-    moment("created_at", default=True),
-    UniqueConstraint("dataset_id", "owner_id", "name"),
-    CheckConstraint("length(name) BETWEEN 1 AND 80", name="name"),
-    CheckConstraint("length(parameters::text) <= 50000", name="parameters"),
-)
 
 # Somebody who may not ask on a dataset says why they should; its stewards answer.
 access_requests = Table(

@@ -27,7 +27,6 @@ requests, datasets, users = tables.access_requests, tables.datasets, tables.user
 MOST_CHARACTERS = 2_000
 #: Requests of one person in a day, over all datasets.
 PER_DAY = 5
-ASKERS = ("analyst", "steward")
 
 
 def ask(engine: Engine, name: str, actor: Actor, reason: str) -> UUID:
@@ -37,7 +36,7 @@ def ask(engine: Engine, name: str, actor: Actor, reason: str) -> UUID:
     used up, NotPermitted for who could not ask for jobs anyway, and Conflict for who may already, or waits
     for an answer.
     """
-    actor.require(*ASKERS)
+    actor.require(*owners.ASKERS)
     why = _words(reason)
     made = uuid4()
     with engine.begin() as connection:
@@ -90,6 +89,9 @@ def grant(engine: Engine, request_id: UUID, actor: Actor, reason: str) -> UUID |
         person = connection.execute(select(users).where(users.c.id == found.person_id)).one()
     if person.id == actor.id:
         raise NotPermitted("nobody grants a request of their own")
+    left = owners.account_departure(person)
+    if left is not None:
+        raise Conflict(f"{left}: refuse the request, or open the account first")
     policy, proposal = policy_of(dataset), None
     if not may_ask(policy, person.name):
         stands = policy.model_dump(mode="json")

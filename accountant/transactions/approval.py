@@ -44,7 +44,6 @@ from accountant.transactions.rows import (
     model_of,
     policy_of,
     set_job,
-    user_name,
 )
 from accountant.transactions.second_calculation import admitting, prepare
 from accountant.transactions.signed_acts import Signature
@@ -61,13 +60,22 @@ def _consider(
     """Decide on a recorded job and write the outcome; returns the facts that its refusal still lacks."""
     connection = locked.connection
     model = model_of(connection, job)
-    analyst = Asker(job.analyst_id, user_name(connection, job.analyst_id), job.project)
+    person = _person(connection, job.analyst_id)
+    analyst = Asker(job.analyst_id, person.name, job.project)
     excluded = _excluded(job, model, analyst, policy)
-    if excluded is not None:
+    left = owners.account_departure(person)
+    if excluded is not None or (left is not None and not policy.departed_analysts):
         if approval is not None:
-            raise Conflict(f"the policy is not the one that it was asked under: {excluded}")
-        _record(locked, job, refused(locked, Refused("policy", "-", "-", str(excluded)), "policy", None))
+            raise Conflict(
+                f"{left}: refuse the request, or let the policy admit requests of people who left"
+                if excluded is None
+                else f"the policy is not the one that it was asked under: {excluded}"
+            )
+        why = str(excluded or left)
+        _record(locked, job, refused(locked, Refused("policy", "-", "-", why), "policy", None))
         return None
+    if approval is not None and left is not None:
+        approval = {**approval, "departed": left}
     dp = locked.accounts.dp
     priced = job_requests.restated(job, delta_of(None if dp is None else dp.delta))
     source = _lineage(connection, job)
@@ -90,6 +98,20 @@ def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Polic
     except (NotPermitted, InvalidRequest) as error:
         return error
     return None
+
+
+def _person(connection: Connection, user_id: UUID) -> Any:
+    """Return the name, roles and state of an account, read while the dataset's account is locked."""
+    users = tables.users.c
+    query = select(users.name, users.roles, users.active).where(users.id == user_id)
+    return connection.execute(query).one()
+
+
+def require_present(connection: Connection, job: Row[Any]) -> None:
+    """Raise Conflict if the analyst of a waiting job could not answer an offer."""
+    left = owners.account_departure(_person(connection, job.analyst_id))
+    if left is not None:
+        raise Conflict(f"{left}: nobody could accept the offer, so refuse the request")
 
 
 def _record(locked: LockedAccount, job: Row[Any], verdict: Verdict) -> Untold | None:
@@ -154,7 +176,8 @@ def approve(
     """A steward says yes: reserve and queue, or refuse where it no longer fits.
 
     Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
-    is not awaiting approval any more or the policy by now excludes it, InvalidRequest without a reason;
+    is not awaiting approval any more, the policy by now excludes it or its analyst left, InvalidRequest
+    without a reason;
     SignatureNeeded where the policy asks for one, which then comes with the second call (signed_acts).
     """
     _price_beforehand(engine, job_id)

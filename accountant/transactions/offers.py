@@ -31,7 +31,7 @@ from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
 from accountant.transactions import cap_usage, job_requests, owners, two_people
-from accountant.transactions.approval import close_refused, judged
+from accountant.transactions.approval import close_refused, judged, require_present
 from accountant.transactions.decision import Untold, tell_largest
 from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
@@ -81,6 +81,7 @@ def _offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Acto
         if "approve" in policy.signed:  # it is approved when it is accepted, and nobody is there to sign
             raise NotPermitted("the policy asks that approvals are signed: refuse, and say what would fit")
         two_people.require_approver(connection, actor, policy)
+        require_present(connection, job)
         if expire_approvals(connection, job_id):
             raise Conflict("nobody approved the job in time: it is expired")  # the sweep keeps it
         priced = _smaller(locked.accounts, job, changes, _terms(connection, job.dataset_id, locked))
@@ -184,7 +185,7 @@ def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
             raise NotFound("offer", str(offer_id))
         if found.state == "accepted":
             return UUID(str(found.accepted_job_id))
-        actor.require("analyst", "steward")
+        actor.require(*owners.ASKERS)
         _require_open(connection, found)
         steward = _steward(connection, found, asked, actor)
         _require_price(connection, locked, asked, found)
@@ -234,8 +235,9 @@ def _steward(connection: Connection, found: Row[Any], asked: Row[Any], analyst: 
     users = tables.users
     steward = connection.execute(select(users).where(users.c.id == found.offered_by)).one()
     policy, offering = Policy.model_validate(asked.policy), credentials.actor_of(steward)
-    if not steward.active or "steward" not in owners.on(offering, policy).roles:
-        raise Conflict("who offered it is no steward any more: ask again")
+    left = owners.steward_departure(steward, policy)
+    if left is not None:
+        raise Conflict(f"{left}, who offered it: ask again")
     if policy.two_people and "administrator" in offering.roles:
         raise Conflict("who offered it is administrator by now: ask again")
     if found.offered_by == analyst.id and not policy.solo:

@@ -17,6 +17,8 @@ from accountant.core.ledger.policy import OWNERS, PEOPLE, Policy, read_signer
 from accountant.identities.actor import Actor
 
 STEWARD = frozenset({"steward"})
+#: Roles that may ask for jobs.
+ASKERS = ("analyst", "steward")
 
 
 def on(actor: Actor, policy: Policy) -> Actor:
@@ -57,6 +59,41 @@ def oversees(connection: Connection, actor: Actor, dataset_id: UUID, roles: froz
     """True if the actor has one of `roles` on the dataset; steward where none are given."""
     query = select(tables.datasets.c.id).where(tables.datasets.c.id == dataset_id, overseen(actor, roles))
     return connection.execute(query).first() is not None
+
+
+# --- people who left --------------------------------------------------------------------------------
+
+
+def departure(person: Any, policy: Policy) -> str | None:
+    """Return why a person who asked for a job may ask for none any more, or None if they may.
+
+    Args:
+        person: A row with the account's name, roles and whether it is active.
+    """
+    left = account_departure(person)
+    if left is None and not _named(person.name, policy.analysts):
+        return f"the policy no longer names {person.name} among those who may ask"
+    return left
+
+
+def account_departure(person: Any) -> str | None:
+    """Return why an account may ask for no jobs on any dataset, or None if it may."""
+    if not person.active:
+        return f"the account of {person.name} is closed"
+    if not set(person.roles) & set(ASKERS):
+        return f"{person.name} has no role any more that may ask for jobs"
+    return None
+
+
+def steward_departure(person: Any, policy: Policy) -> str | None:
+    """Return why a person who proposed or offered something decides no more, or None if they may."""
+    if not person.active:
+        return f"the account of {person.name} is closed"
+    if "steward" not in person.roles:
+        return f"{person.name} is no steward any more"
+    if not _named(person.name, policy.stewards):
+        return f"the policy no longer names {person.name} among its stewards"
+    return None
 
 
 # --- names ----------------------------------------------------------------------------------------

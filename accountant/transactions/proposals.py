@@ -358,8 +358,10 @@ def _proposer(connection: Connection, found: Row[Any]) -> str:
     users = tables.users
     row = connection.execute(select(users).where(users.c.id == found.proposed_by)).one()
     actor = credentials.actor_of(row)
-    if not (row.active and owners.oversees(connection, actor, found.dataset_id)):
-        raise Conflict("who proposed it is no steward any more: propose it anew")
+    dataset = connection.execute(select(tables.datasets).filter_by(id=found.dataset_id)).one()
+    left = owners.steward_departure(row, policy_of(dataset))
+    if left is not None:
+        raise Conflict(f"{left}, who proposed it: propose it anew")
     if "administrator" in actor.roles:
         raise Conflict(
             "who proposed it is administrator by now, and could make a second person: propose it anew"

@@ -8,8 +8,9 @@ import re
 
 from sqlalchemy import event
 
+from accountant.connections import RELIED_ON
 from accountant.core.privacy.events import from_json
-from accountant.database import SESSION, connect, problem, unpooled
+from accountant.database import TIME_LIMITS, connect, problem, unpooled
 from accountant.queries import entries, integrity, jobs
 from accountant.transactions import expiry, leases, messages, settlement, spending_sums
 from accountant.transactions.settlement import Output
@@ -67,5 +68,5 @@ def test_the_documents_connect_query_sets_what_every_session_has():
     from accountant.database import MIGRATIONS
 
     text = (MIGRATIONS.parent / "docs" / "operations.md").read_text()
-    for name, value in SESSION.items():
+    for name, value in (TIME_LIMITS | RELIED_ON).items():
         assert f"SET {name} = ''{value}''" in text

@@ -121,10 +121,10 @@ PEOPLE = {
     "read tokens": "SELECT token_sha256 FROM api_tokens",
     "read sessions": "SELECT token_sha256 FROM sessions",
     "read who signed in": "SELECT * FROM sign_ins",
-    "make a webhook": "INSERT INTO hooks (id, owner_id, url, events, secret) "
-    "VALUES (gen_random_uuid(), :steward, 'x', '{job.queued}', '')",
+    "set an address for notices": "INSERT INTO hooks (id, owner_id, kind, url, events) "
+    "VALUES (gen_random_uuid(), :steward, 'json', 'x', '{job.queued}')",
 }
-SECRETS = {"read secrets of webhooks": "SELECT secret FROM hooks"}
+ADDRESSES = {"read addresses of notices": "SELECT url FROM hooks"}
 SIGNING = {
     "sign a checkpoint": "INSERT INTO checkpoints SELECT dataset_id, 1, 'x', now(), '{}' FROM accounts",
     "introduce a key": "INSERT INTO signing_keys VALUES ('x', 'y', now(), '{}')",
@@ -216,7 +216,7 @@ REFUSED: dict[Process, dict[str, str]] = {
     "worker": BALANCES
     | LEDGER
     | PEOPLE
-    | SECRETS
+    | ADDRESSES
     | SIGNING
     | JOBS
     | UNREAD
@@ -229,7 +229,7 @@ REFUSED: dict[Process, dict[str, str]] = {
     "checks": BALANCES
     | LEDGER
     | PEOPLE
-    | SECRETS
+    | ADDRESSES
     | SIGNING
     | JOBS
     | UNREAD
@@ -238,7 +238,7 @@ REFUSED: dict[Process, dict[str, str]] = {
     | LEASES
     | LOOKS
     | STATES,
-    "signer": BALANCES | LEDGER | PEOPLE | SECRETS | JOBS | UNREAD | IDENTITY | KEPT | RUNNING | FACTS,
+    "signer": BALANCES | LEDGER | PEOPLE | ADDRESSES | JOBS | UNREAD | IDENTITY | KEPT | RUNNING | FACTS,
 }
 TRIES = [(process, act) for process, acts in REFUSED.items() for act in acts]
 

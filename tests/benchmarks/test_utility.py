@@ -13,7 +13,7 @@ import workers
 from accountant.core import mechanisms
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.price import Terms
-from benchmarks import utility_docs, utility_runs, utility_tables
+from benchmarks import utility_runs, utility_tables
 from benchmarks.utility_bench import Bench, Sizes
 from benchmarks.utility_cells import Repeats, Store, Table
 from benchmarks.utility_clusters import SENSITIVITY, sums
@@ -175,13 +175,3 @@ def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path):
     assert "–" not in again.rows[-1]
     median = next(row for row in again.rows if row[0] == "median, clusters")
     assert "ex post + 0." in median[1]  # what it cost, and the noisy counts
-
-
-def test_the_document_gets_its_tables_and_nothing_else_changes(tmp_path):
-    Path(tmp_path / "kinds.md").write_text("### Kinds\n\nn 3.\n\n| a |\n|---|\n| 1 |\n")
-    before = "# Title\n\n<!-- table kinds -->\nold\n<!-- end -->\n\nReading.\n"
-    after = utility_docs.filled(before, tmp_path)
-    assert after == before.replace("old", "\n**Kinds**\n\nn 3.\n\n| a |\n|---|\n| 1 |\n")
-    assert utility_docs.filled(after, tmp_path) == after
-    with pytest.raises(FileNotFoundError):
-        utility_docs.filled("<!-- table absent -->\n<!-- end -->", tmp_path)

@@ -24,7 +24,8 @@ pytestmark = [
 SHORT_DEMO = """
 from web.cli import demo
 from web.cli import main
-whole, short = demo.parameters, {"batches_per_label": 1, "tokens_per_batch": 12, "max_text_tokens": 12}
+few = ["hotel positive", "gym negative", "bookshop positive"]
+whole, short = demo.parameters, {"labels": few, "tokens_per_batch": 12, "max_text_tokens": 12}
 demo.parameters = lambda model: whole(model) | short
 main()
 """
@@ -55,21 +56,23 @@ def printed(tmp_path: Path) -> Iterator[str]:
     command = [sys.executable, "-c", SHORT_DEMO]
     try:
         found = subprocess.run(
-            [*command, "demo"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=400
+            [*command, "demo"],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=400,
         )
-        assert found.returncode == 0, found.stdout + found.stderr
+        assert found.returncode == 0, found.stdout
         yield found.stdout
     finally:
         subprocess.run([*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=400)
 
 
 def turns(printed: str) -> dict[str, Turn]:
-    found = re.findall(
-        r"^ +\d\. as the (\w+):.*?^ +(http\S+)\n +sign in as (\w+) with the password (\S+)",
-        printed,
-        re.MULTILINE | re.DOTALL,
-    )
-    return {who: Turn(name, address, password) for who, address, name, password in found}
+    found = re.findall(r"^ +(\w+) \(password (\S+)\):.*?^ +(http\S+)$", printed, re.MULTILINE | re.DOTALL)
+    return {name: Turn(name, address, password) for name, password, address in found}
 
 
 def begun(browser, turn: Turn):
@@ -89,18 +92,21 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
 
     people = turns(printed)
     assert set(people) == {"analyst", "steward", "auditor"}, printed
+    assert printed.count("\n") <= 60
+    assert "\nverify: ok\n" in printed
+    assert re.search(r"What ε [\d.]+ means for a person .* at most \d\d(\.\d)? % of", printed, re.DOTALL)
     with sync_playwright() as playwright:
         expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
 
-        # "The form is filled in and priced. Say what the texts are for, and submit the job."
+        # "say what the texts are for, and submit the job."
         analyst = begun(browser, people["analyst"])
         analyst.get_by_text("It fits, and a steward would have to approve it.").wait_for()
         analyst.get_by_label("Purpose", exact=True).fill("a first job of my own")
         analyst.get_by_role("button", name="Submit the job").click()
         analyst.get_by_text("A steward has to approve it").wait_for(timeout=60_000)
 
-        # "Read the purpose and the price, write a reason, approve."
+        # "read the purpose and the price, write a reason, approve."
         steward = begun(browser, people["steward"])
         request = steward.get_by_role("article").filter(has_text="a first job of my own")
         expect(request.get_by_text("by itself").first).to_be_visible()
@@ -114,7 +120,7 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
         analyst.get_by_text("by steward: made-up reviews").wait_for(timeout=60_000)
         analyst.get_by_role("heading", name="Result").wait_for(timeout=150_000)
 
-        # "See both in the ledger, and take it home as a file."
+        # "see both in the ledger, and take it home as a file."
         auditor = begun(browser, people["auditor"])
         expect(auditor.get_by_text("COMMIT", exact=True)).to_have_count(2)
         with auditor.expect_download() as download:

@@ -15,12 +15,11 @@ from uuid import UUID, uuid4
 from sqlalchemy import insert, select
 
 from accountant import tables
-from accountant.catalogue import corpora, saved_requests
+from accountant.catalogue import corpora
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, passkeys, people
 from accountant.transactions import allowances, offers, proposals
-from accountant.webhooks import delivery, registration
 from tests.passkeys import Passkey
 from tests.support import person
 from tests.web.browsers import Site
@@ -34,7 +33,7 @@ ASKERS: Final = frozenset({"analyst", "stranger", "steward"})
 SEERS: Final = frozenset({"analyst", "steward", "auditor"})
 ANALYST: Final = frozenset({"analyst"})
 ADMINISTRATOR: Final = frozenset({"administrator"})
-#: Whose webhook it is: nobody else may see it.
+#: Whose address it is: no other but an administrator may see it.
 OWNER: Final = frozenset({"analyst"})
 
 PARAMETERS: Final = {"tokens_per_batch": 10}
@@ -72,23 +71,11 @@ class World:
         self.made.append(str(made))
         return self.made[-1]
 
-    def hook(self) -> str:
-        """The one webhook of `analyst`: there is a most for each person."""
-        actor, engine = self.site.actor("analyst"), self.site.engine
-        for each in registration.listing(engine, actor):
-            registration.remove(engine, UUID(each["id"]), actor)
-        url = f"https://receiver.example/{self.fresh('hook')}"
-        answer = self.site.api("analyst").post("/webhooks", {"url": url, "events": ["job.failed"]})
-        return str(answer.json["id"])
-
-    def sent(self) -> str:
-        """A webhook of `analyst` and a message to it that has failed, as they stand in addresses."""
-        hook_id = UUID(self.hook())
-        actor, engine = self.site.actor("analyst"), self.site.engine
-        message = delivery.test(engine, hook_id, actor)
-        registration.disable(engine, hook_id, actor)
-        registration.enable(engine, hook_id, actor)
-        return f"{hook_id}/deliveries/{message}"
+    def notice(self) -> str:
+        """An address that is told what `analyst` may see."""
+        url, person = f"https://receiver.example/{self.fresh('notice')}", self.site.actor("analyst").name
+        wanted = {"url": url, "events": ["job.failed"], "kind": "json", "person": person}
+        return str(self.site.api("administrator").post("/notices", wanted).json["id"])
 
     def upload(self) -> str:
         """The hash of a file that nothing names."""
@@ -133,15 +120,6 @@ class World:
             row = {"id": made, "dataset_id": own, "person_id": asker.id, "reason": "for a study"}
             connection.execute(insert(table).values(**row))
         return self.noted(made)
-
-    def saved(self) -> str:
-        """A saved request of `analyst`."""
-        asked = ("private-prediction", self.site.bench.model, PARAMETERS, True)
-        actor = self.site.actor("analyst")
-        called = self.fresh("saved")
-        saved_requests.save(self.site.engine, self.dataset, actor, called, *asked)
-        found = saved_requests.listing(self.site.engine, self.dataset, actor)
-        return str(next(each.id for each in found if each.name == called))
 
     def offer(self) -> str:
         """An open offer of the steward to `analyst`."""
@@ -265,6 +243,11 @@ def _sign(world: World) -> dict[str, str]:
     return {"dataset": world.dataset}
 
 
+def _notice(world: World) -> dict[str, Any]:
+    person = world.site.actor("analyst").name
+    return {"url": "https://receiver.example/", "kind": "json", "person": person, "events": ["job.failed"]}
+
+
 def _user(world: World) -> dict[str, Any]:
     return {"name": world.fresh("person")[:60], "password": "correct horse battery", "roles": ["analyst"]}
 
@@ -276,7 +259,6 @@ def _user_form(world: World) -> dict[str, str]:
 PERSON: Final = "/people/{person}"
 TOKEN: Final = {"name": "a test", "scopes": ["read"], "days": 1}
 DATASET: Final = "/datasets/{dataset}"
-WEBHOOK: Final = {"url": "https://receiver.example/", "events": ["job.failed"]}
 SMALLER: Final = {"parameters": {"tokens_per_batch": 2}}
 SMALLER_FORM: Final = {"decision": "offer", "parameters.tokens_per_batch": "2", **REASON}
 ALLOWANCE: Final = {"epsilon": "9", "delta": "0.000001", "reason": "a test"}
@@ -363,17 +345,11 @@ API: Final[dict[str, Route]] = {
     "api.list_uploads": Route(STEWARD, get("/uploads")),
     "api.show_upload": Route(STEWARD, get("/uploads/{upload}")),
     "api.discard_upload": Route(STEWARD, remove("/uploads/{upload}")),
-    "api.webhook_events": Route(PEOPLE, get("/webhooks/events")),
-    "api.list_webhooks": Route(PEOPLE, get("/webhooks")),
-    "api.add_webhook": Route(PEOPLE, post("/webhooks", WEBHOOK)),
-    "api.show_webhook": Route(OWNER, get("/webhooks/{hook}")),
-    "api.remove_webhook": Route(OWNER, remove("/webhooks/{hook}")),
-    "api.enable_webhook": Route(OWNER, post("/webhooks/{hook}/enable")),
-    "api.disable_webhook": Route(OWNER, post("/webhooks/{hook}/disable")),
-    "api.renew_webhook_secret": Route(OWNER, post("/webhooks/{hook}/secret")),
-    "api.test_webhook": Route(OWNER, post("/webhooks/{hook}/test")),
-    "api.webhook_deliveries": Route(OWNER, get("/webhooks/{hook}/deliveries")),
-    "api.redeliver_webhook": Route(OWNER, post("/webhooks/{sent}/redeliver")),
+    "api.notice_events": Route(PEOPLE, get("/notices/events")),
+    "api.list_notices": Route(PEOPLE, get("/notices")),
+    "api.add_notice": Route(ADMINISTRATOR, post("/notices", _notice)),
+    "api.remove_notice": Route(OWNER | ADMINISTRATOR, remove("/notices/{notice}")),
+    "api.test_notice": Route(ADMINISTRATOR, post("/notices/{notice}/test")),
 }
 
 PAGES: Final[dict[str, Route]] = {
@@ -410,10 +386,6 @@ PAGES: Final[dict[str, Route]] = {
     "datasets.show": Route(PEOPLE, get(DATASET)),
     "access.ask": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
     "access.decide": Route(STEWARD, send("/inbox/access/{access}", {"decision": "refuse", **REASON})),
-    "saved_requests.remove": Route(
-        frozenset({"analyst", "steward"}), send(f"{DATASET}/saved-requests/{{saved}}/delete")
-    ),
-    "plans.show": Route(ASKERS, get(f"{DATASET}/plan?people=20&each=1&size=3")),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
@@ -442,9 +414,12 @@ PAGES: Final[dict[str, Route]] = {
     ),
     "jobs.cancel": Route(frozenset({"analyst", "steward"}), send("/jobs/{job}/cancel")),
     "inbox.listing": Route(STEWARD, get("/inbox")),
-    "triage.listing": Route(STEWARD, get("/inbox/several")),
-    "triage.decide": Route(
-        STEWARD, send("/inbox/several", lambda world: {"jobs": world.job(), "decision": "preview"})
+    "inbox.confirm_selected": Route(
+        STEWARD,
+        send("/inbox/selected/confirm", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON}),
+    ),
+    "inbox.decide_selected": Route(
+        STEWARD, send("/inbox/selected", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON})
     ),
     "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),
@@ -481,12 +456,10 @@ PAGES: Final[dict[str, Route]] = {
     "uploads.files": Route(STEWARD, get("/uploads")),
     "uploads.add": Route(STEWARD, send("/uploads"), status=422),
     "uploads.discard": Route(STEWARD, send("/uploads/{upload}/discard")),
-    "hooks.listing": Route(PEOPLE, get("/settings/webhooks")),
-    "hooks.add": Route(PEOPLE, send("/settings/webhooks", {"url": WEBHOOK["url"], "events": "job.failed"})),
-    "hooks.show": Route(OWNER, get("/settings/webhooks/{hook}")),
-    "hooks.change": Route(OWNER, send("/settings/webhooks/{hook}/test")),
-    "hooks.renew_secret": Route(OWNER, send("/settings/webhooks/{hook}/secret")),
-    "hooks.redeliver": Route(OWNER, send("/settings/webhooks/{sent}/redeliver")),
+    "notices.listing": Route(PEOPLE, get("/settings/notices")),
+    "notices.add": Route(ADMINISTRATOR, send("/settings/notices", _notice)),
+    "notices.test": Route(ADMINISTRATOR, send("/settings/notices/{notice}/test")),
+    "notices.remove": Route(OWNER | ADMINISTRATOR, send("/settings/notices/{notice}/remove")),
 }
 
 #: Signing in and out is tested where it is built: it is what makes the roles.
@@ -497,6 +470,8 @@ ELSEWHERE: Final = frozenset(
             "sign_in.passkey",
             "sign_in.provider_return",
             "sign_in.provider_again",
+            "sign_in.provider_left",
+            "sign_in.provider_back_channel",
             "api.change_password",
             "account.change_password",
         ),

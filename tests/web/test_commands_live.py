@@ -13,7 +13,7 @@ from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from tests.support import Bench, person
 from tests.web.client.test_client import address  # noqa: F401  (a fixture)
-from web.cli import app
+from web.cli.commands import app
 
 Run = Callable[..., str]
 

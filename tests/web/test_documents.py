@@ -73,7 +73,7 @@ def test_the_site_is_files_that_lead_to_one_another(tmp_path):
 
 
 def test_every_field_of_a_form_leads_to_its_line(site):
-    """The wizard's five steps, allowance and policy, models, corpora, account, plans, and asking."""
+    """The wizard's five steps, allowance and policy, models, corpora, account, and asking."""
     site.api("steward").put(f"{site.dataset}/policy", {"analysts": [site.actor("analyst").name]})
     steward, wizard = site.pages("steward"), "/add-dataset"
     pages = {
@@ -85,9 +85,8 @@ def test_every_field_of_a_form_leads_to_its_line(site):
         sent = {"step": step, "kept": kept, "action": "next", "neighbours": "add-remove", **typed}
         pages[step] = steward.post(wizard, wizard, **sent).text
         kept = re.search(r'name="kept" value="([^"]*)"', pages[step])[1].replace("&#34;", '"')
-    for path in ("/account/tokens", "/account/password", "/settings/webhooks", f"{site.dataset}/submit"):
+    for path in ("/account/tokens", "/account/password", f"{site.dataset}/submit"):
         pages[path] = site.pages("analyst").get(path).text
-    pages["plan"] = steward.get(f"{site.dataset}/plan").text
     pages["access"] = site.pages("analyst-2").get(site.dataset).text
     found = 0
     for path, text in pages.items():

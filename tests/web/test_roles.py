@@ -132,8 +132,6 @@ ANYWHERE = frozenset(
             "people.log",
             "inbox.listing",
             "inbox.changes",
-            "triage.listing",
-            "triage.decide",
             "auditing.listing",
             "auditing.refusals",
         ),

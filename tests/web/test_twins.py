@@ -16,7 +16,8 @@ import pytest
 from sqlalchemy import Engine
 
 from accountant.catalogue import datasets
-from accountant.core import webhook_rules
+from accountant.catalogue import notices as addressed
+from accountant.core import notices, webhook_rules
 from accountant.core.errors import DataError
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.privacy.cross_check import Charge
@@ -32,7 +33,6 @@ from accountant.transactions import (
     submission,
     unit_fingerprints,
 )
-from accountant.webhooks import delivery
 from tests import tallies
 from tests.conftest import as_application, fresh_database
 from tests.support import Bench
@@ -107,8 +107,9 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
     bench.allow()
     bench.warm()
     events = [each for each in webhook_rules.EVENTS if each not in webhook_rules.OVERSEERS_EVENTS]
-    told = {"url": "https://receiver.example/twin", "events": events}
-    assert site.api("analyst").post("/webhooks", told).status_code == 201
+    told = {"url": "https://receiver.example/twin", "events": events, "kind": "json"}
+    told["person"] = site.actor("analyst").name
+    assert site.api("administrator").post("/notices", told).status_code == 201
     ex_post_job = settled(site, figure)
     world = make_world(site, folder / "out")
     world.settled = ex_post_job
@@ -200,13 +201,15 @@ def test_no_route_shows_an_analyst_a_private_fact(twins):
     assert sum(each.status < 400 for each in first.values()) > 60
 
 
-def test_no_message_of_ones_own_webhook_tells_a_private_fact(twins):
+def test_no_notice_of_ones_own_tells_a_private_fact(twins):
     said = []
     for world in twins:
-        key = world.site.app.extensions["exchequer"]["settings"].secret("webhooks")
         bodies: list[str] = []
-        while taken := delivery.take(world.site.engine, key, 100):  # a few at a time
-            bodies += [each.content.decode() for each in taken]
+        while taken := addressed.take(world.site.engine, 100):  # a few at a time
+            bodies += [
+                notices.body(each.kind, each.event, each.facts, None, each.message_id).decode()
+                for each in taken
+            ]
         said.append(sorted(OWN.sub("*", body) for body in bodies))
     assert said[0] == said[1]
     assert any("job.succeeded" in body for body in said[0])

@@ -13,7 +13,7 @@ import workers
 from tests import tiny_gguf
 from workers import conversion, models
 from workers.embedding import embedders
-from workers.text_tokens import control_tokens, text_tokens
+from workers.text_tokens import control_tokens, encoded, text_tokens
 
 SAMPLE = Path(workers.__file__).parent / "sample" / "model"
 TEMPLATES = ("A review: {record}\nAnother:", "{user}Show {record}, or {partner}.{assistant}Well,")
@@ -117,3 +117,41 @@ def test_an_encoder_reads_them_as_text():
     encoder.tokenizer = models.tokenizer(SAMPLE)
     encoder.layout = embedders.Layout("transformer", SAMPLE, 8, 64)
     assert encoder.tokenizer.eos_token_id not in encoder._encode("fine</s>yes", 64)
+
+
+@pytest.mark.parametrize(
+    "error", [Exception("WordLevel error: Missing [UNK]"), TypeError("not a text"), ValueError()]
+)
+def test_a_record_that_can_not_be_encoded_contributes_nothing(error):
+    """Its job goes on as with an empty record: whether it fails would tell that the word occurs."""
+
+    class Failing:
+        real = models.tokenizer(SAMPLE)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.real, name)
+
+        def encode(self, text: str, **options: object) -> list[int]:
+            if "zyzzyva" in text:
+                raise error
+            return self.real.encode(text, **options)
+
+    tokenizer = Failing()
+    prompt = models.Prompt(tokenizer, "Reviews: {record}\nAnother: {partner}\nLast:", None)
+    assert text_tokens(tokenizer, "a zyzzyva") == []
+    first, second, third = prompt.fixed
+    found = prompt.tokens("a zyzzyva", 9, "fine")
+    assert found == [*first, *second, *text_tokens(tokenizer, " fine"), *third]
+
+
+def test_what_ends_a_run_is_no_failure_of_a_tokenizer():
+    """A time limit is raised wherever the run is, inside a tokenizer too."""
+
+    class Limit(Exception):
+        pass
+
+    def encode() -> list[int]:
+        raise Limit
+
+    with pytest.raises(Limit):
+        encoded(encode)

@@ -10,7 +10,9 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.queries import inbox, jobs
 from accountant.queries import offers as offer_queries
-from accountant.schema.decisions import Offer, OfferQuote, OfferWithEffect, Waiting
+from accountant.schema.access import AccessRequest
+from accountant.schema.base import documents
+from accountant.schema.decisions import Offer, OfferQuote, OfferWithEffect, Proposal, Waiting
 from accountant.schema.jobs import Job
 from accountant.transactions import offers
 from web.api.blueprint import api
@@ -55,12 +57,25 @@ def priceable() -> Iterator[None]:
         raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
 
 
+#: The other lists of the inbox.
+BESIDE_JOBS: dict[str, Schema] = {
+    name: {"type": "array", "items": item.model_json_schema()}
+    for name, item in (("proposals", Proposal), ("access", AccessRequest))
+}
+
+
 @api.get("/inbox")
-@describe(Operation(answer=listing("jobs", Waiting, paged=WAITING), roles=("steward",)))
+@describe(Operation(answer=listing("jobs", Waiting, paged=WAITING, **BESIDE_JOBS), roles=("steward",)))
 def waiting() -> Response:
-    """Requests that await approval, oldest first, with what approving each would do now; for stewards."""
+    """Everything that waits for a steward.
+
+    `jobs`: requests that await approval, oldest first, with what approving each would do now. `proposals`:
+    the newest that are open. `access`: people who ask for access to a dataset.
+    """
     window = read_window(WAITING)
-    return page("jobs", inbox.waiting(engine(), current_actor(), **window.reads), window)
+    found = inbox.listing(engine(), current_actor(), **window.reads)
+    others = {"proposals": documents(found.proposals), "access": documents(found.access)}
+    return page("jobs", found.jobs, window, **others)
 
 
 @api.post("/jobs/<job>/offer/quote")

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 
-from flask import Flask, Response, current_app, jsonify
+from flask import Flask, Response, current_app, jsonify, request
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -41,10 +41,7 @@ KEY: Schema = {
     "description": "the same key with the same request acts once, whatever is lost on the way",
 }
 TIME: Schema = {"type": "string", "format": "date-time"}
-WHEN: Schema = {
-    "type": "string",
-    "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z",
-}
+WHEN: Schema = {"type": "string", "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z"}
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
 ID: Schema = {"type": "string", "format": "uuid"}
@@ -130,7 +127,8 @@ def describe(operation: Operation) -> Callable[[F], F]:
 @describe(Operation(public=True))
 def openapi() -> Response:
     """This description, OpenAPI 3.1."""
-    return jsonify(document(current_app._get_current_object()))  # type: ignore[attr-defined]
+    told = document(current_app._get_current_object())  # type: ignore[attr-defined]
+    return jsonify(told | {"servers": [{"url": request.script_root or "/"}]})
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from flask import Response, jsonify, request
 from accountant.core.errors import invalid
 from accountant.schema.base import Answer
 from web.api.parsing import read_limit
+from web.context import here
 from web.errors import refuse_unstorable
 
 Row = Answer | Mapping[str, Any]
@@ -109,7 +110,7 @@ def page(name: str, rows: Sequence[Row], window: Window, **others: Any) -> Respo
     response = jsonify({name: shown, "next": cursor, **others})
     if cursor is not None:
         query = [(key, value) for key, value in request.args.items(multi=True) if key != "cursor"]
-        response.headers["Link"] = f'<{request.path}?{urlencode([*query, ("cursor", cursor)])}>; rel="next"'
+        response.headers["Link"] = f'<{here()}?{urlencode([*query, ("cursor", cursor)])}>; rel="next"'
     return response
 
 

@@ -4,12 +4,16 @@ Nothing imported here loads torch, pyarrow, SQLAlchemy or Flask: commands that r
 stack import it when they are called, and all others speak to the web service.
 """
 
-from web.cli.commands import app
+import errno
+import sys
 
 
 def main() -> None:
-    """Entry point of the `exchequer` command."""
+    """Entry point of the `exchequer` command. A library that can't be loaded is said in a sentence."""
+    try:
+        from web.cli.commands import app
+    except (ImportError, OSError) as error:
+        few = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+        remedy = "Run `ulimit -n 1024` first." if few else "Install Exchequer again."
+        sys.exit(f"exchequer: can't start: {error}. {remedy}")
     app()
-
-
-__all__ = ["app", "main"]

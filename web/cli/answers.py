@@ -3,11 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from rich.table import Table
+from typer.models import ParameterInfo
 
+from accountant.core.errors import invalid
+from accountant.core.privacy.units import is_plain
 from web.cli.options import Json
 from web.cli.output import out, print_json, say
 
@@ -20,7 +23,33 @@ class Group(typer.Typer):
 
     def command(self, *given: Any, **options: Any) -> Callable[[Any], Any]:
         register = super().command(*given, **options)
-        return lambda each: register(_printed(each) if inspect.isgeneratorfunction(each) else each)
+
+        def add(each: Any) -> Any:
+            _read_plain_digits(each)
+            return register(_printed(each) if inspect.isgeneratorfunction(each) else each)
+
+        return add
+
+
+def _read_plain_digits(command: Callable[..., Any]) -> None:
+    """Make the number options of a command take plain digits alone."""
+    for name, annotation in inspect.get_annotations(command).items():
+        kinds = {kind for each in get_args(annotation)[:1] for kind in (each, *get_args(each))}
+        about = next((each for each in get_args(annotation) if isinstance(each, ParameterInfo)), None)
+        if about is not None and kinds & {int, float}:
+            option = next(iter(about.param_decls or ()), f"--{name.replace('_', '-')}")
+            about.parser = functools.partial(_number, option, int if int in kinds else float, about.min)
+
+
+def _number(option: str, kind: type[int] | type[float], least: float | None, value: Any) -> int | float:
+    """Read an option's number. Raises InvalidRequest if it is not in plain digits, or too small."""
+    text, what = str(value), "a whole number" if kind is int else "a number"
+    if not is_plain(text) or (kind is int and not text.removeprefix("-").isdecimal()):
+        raise invalid(option, f"{text!r} is not {what} in plain digits", f"{what} such as 30")
+    number = kind(text)
+    if least is not None and number < least:
+        raise invalid(option, f"{text} is too small", f"{least} or more")
+    return number
 
 
 def _printed(command: Callable[..., Answer]) -> Callable[..., None]:

@@ -4,8 +4,8 @@ Read access to the stack's home already gives full control; over the web, only a
 accounts.
 """
 
+import importlib
 import importlib.util
-import os
 import secrets
 import shutil
 from contextlib import suppress
@@ -15,18 +15,21 @@ from typing import Any
 from uuid import UUID
 
 from accountant.core.errors import Conflict
+from accountant.core.files.private import private_draft
 from accountant.settings import Settings, load
+from web.cli import installation
 from web.cli.output import Failed
 
-STACK_PACKAGES = ("flask", "sqlalchemy", "psycopg", "celery", "torch")
 STEWARD = "steward"
 STEWARD_ROLES = ("steward", "administrator")
 
 
 def settings() -> Settings:
-    """The settings of the local stack; the bundled sample may always be read, as nobody is in it, and what
-    `model get` brought.
+    """Return the settings of the local stack. Raises Failed where the service is not installed.
+
+    Workers may always read the bundled sample, as nobody is in it, and what `model get` brought.
     """
+    installation.require("this command", "sqlalchemy", "psycopg")
     configured = load()
     sample, brought = str(configured.home / "sample"), str(configured.home.absolute() / "models")
     added = {
@@ -79,7 +82,6 @@ def public_log(configured: Settings) -> Path | None:
 
 def engine(configured: Settings, *, owner: bool = False) -> Any:
     """The database of the local stack, or the one that DATABASE_URL names; `owner`: as DATABASE_OWNER_URL."""
-    require_packages()
     from accountant.database import engine_for
     from web.local import environment
 
@@ -100,13 +102,6 @@ def excess_rights(configured: Settings) -> list[str] | None:
         if type(error).__module__.startswith("sqlalchemy"):
             return None
         raise
-
-
-def require_packages() -> None:
-    """Raise Failed where the client was installed without what the local stack needs."""
-    for name in STACK_PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise Failed(f"{name} is not installed: the local stack needs exchequer[server,worker]")
 
 
 def new_password() -> str:
@@ -130,9 +125,12 @@ def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> st
     if credentials.find_user(engine(configured), name=name) is not None:
         return None
     password = new_password()
-    with suppress(Conflict):  # somebody was first, or the account was closed: it is left as it is
+    path = password_file(configured, name)
+    # The password is on the disk before the account is made. An account that somebody else made first, or
+    # that was closed, is left as it is.
+    with private_draft(path, password + "\n") as draft, suppress(Conflict):
         create_person(configured, name, roles, password)
-        _keep(password_file(configured, name), password)
+        draft.replace(path)
         return password
     return None
 
@@ -151,13 +149,6 @@ def first_account(configured: Settings) -> str | None:
 def password_file(configured: Settings, name: str) -> Path:
     """Return the path of the generated password of a local stack's account."""
     return configured.home / "keys" / f"{name}-password"
-
-
-def _keep(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text + "\n")
 
 
 def issue_token(configured: Settings, name: str) -> str:

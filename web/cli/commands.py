@@ -10,7 +10,6 @@ from accountant.core.errors import ExchequerError
 from web.cli import (
     artifacts,
     completion,
-    conform,
     corpora,
     data,
     evaluation,
@@ -19,6 +18,7 @@ from web.cli import (
     jobs,
     ledger,
     models,
+    notices,
     offers,
     oversight,
     people,
@@ -29,14 +29,14 @@ from web.cli import (
     results,
     session,
     stack,
-    tuning,
-    webhooks,
+    uploads,
 )
 from web.cli.answers import Group
-from web.cli.output import Mode
+from web.cli.output import Mode, out
 from web.cli.price import price
 from web.cli.profile import Selected
 from web.cli.verify import verify
+from web.version import ROOT, describe, is_checkout
 
 # Typer does not export the base of its own complaints about usage.
 USAGE: type[Exception] = typer.BadParameter.__mro__[1]
@@ -51,9 +51,15 @@ class Commands(typer.core.TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            sys.stdout.flush()  # a full disk shows itself here
+            return result
         except ExchequerError as error:
             raise typer.Exit(failures.report(error)) from None
+        except BrokenPipeError:  # whoever reads the output has enough: typer ends the command
+            raise
+        except (OSError, ImportError) as error:
+            raise typer.Exit(failures.report(failures.system_error(error))) from None
         except USAGE as error:
             if not Mode.json:
                 raise
@@ -65,11 +71,14 @@ def demo(
         str | None,
         typer.Option(metavar="smollm2", help="A pretrained model. [the small one that is bundled]"),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print why each step is taken, and figures.")
+    ] = False,
 ) -> None:
     """Walk the whole path on the bundled sample: price, approve, run, charge, export, verify."""
     from web.cli.demo import SAMPLE, run
 
-    run(model or SAMPLE)
+    run(model or SAMPLE, verbose)
 
 
 LOCAL, WORK, LOOK = "The local stack and people", "Datasets and jobs", "Prices and the ledger"
@@ -78,14 +87,51 @@ app = Group(
     cls=Commands,
     name="exchequer",
     help="Privacy budgets of sensitive text datasets, and the jobs that spend them.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-@app.callback()
+FIRST_STEPS = {
+    True: (
+        ("demo", "watch the whole path on made-up reviews: price, approve, run, verify"),
+        ("up", "start the service on this machine; `down` stops it"),
+        ("price noisy-count", "say what a job costs; needs no server"),
+        ("submit FILE.json --wait", "ask for a job; examples/ has files to begin with"),
+        ("verify FILE", "check an exported ledger, offline"),
+    ),
+    False: (
+        ("price noisy-count", "say what a job costs; needs no server"),
+        ("verify FILE", "check an exported ledger, offline"),
+        ("login URL", "sign in to a service"),
+        ("submit FILE.json --wait", "ask for a job"),
+        ("result ID -o FILE", "save what a job published"),
+    ),
+}
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        out.print(describe(), soft_wrap=True)
+        raise typer.Exit
+
+
+def _show_first_steps() -> None:
+    checkout = is_checkout()
+    out.print("Exchequer keeps the privacy budget of sensitive text datasets,")
+    out.print("and runs the jobs that spend it.\n\nTo begin with:")
+    for command, purpose in FIRST_STEPS[checkout]:
+        out.print(f"  exchequer {command:<24} {purpose}", soft_wrap=True)
+    out.print("\nThe rest:")
+    out.print("  exchequer --help                   all commands")
+    out.print("  exchequer COMMAND --help           what one of them takes")
+    documents = f"{ROOT}/docs/README.md" if checkout else "docs/README.md of the repository"
+    out.print(f"  documents: {documents}", soft_wrap=True)
+
+
+@app.callback(invoke_without_command=True)
 def _chosen(
+    context: typer.Context,
     profile: Annotated[
         str | None,
         typer.Option(
@@ -95,9 +141,20 @@ def _chosen(
             autocompletion=completion.profiles,
         ),
     ] = None,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version, the commit and Python.",
+        ),
+    ] = False,
 ) -> None:
     """Privacy budgets of sensitive text datasets, and the jobs that spend them."""
     Selected.name = profile or None
+    if context.invoked_subcommand is None:
+        _show_first_steps()
 
 
 for function, name, panel in (
@@ -133,7 +190,6 @@ for function, name, panel in (
     (proposals.withdraw, "withdraw", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
-    (conform.conform, "conform", LOOK),
     (verify, "verify", LOOK),
     (oversight.spending, "spending", LOOK),
     (oversight.report, "report", LOOK),
@@ -146,15 +202,14 @@ for group, name, panel in (
     (people.users, "user", LOCAL),
     (people.tokens, "token", LOCAL),
     (people.admin, "admin", LOCAL),
-    (webhooks.webhooks, "webhook", LOCAL),
+    (notices.notices, "notice", LOCAL),
     (offers.offer, "offer", WORK),
     (data.datasets, "dataset", WORK),
-    (webhooks.uploads, "upload", WORK),
+    (uploads.uploads, "upload", WORK),
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
     (registry.registry, "registry", LOOK),
-    (tuning.tuning, "tune", WORK),
     (privacy_audits.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

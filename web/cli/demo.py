@@ -9,13 +9,11 @@ import itertools
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
 from rich.padding import Padding
-from rich.panel import Panel
-from rich.rule import Rule
 from rich.text import Text
 
 from accountant.core.errors import invalid
@@ -25,94 +23,113 @@ from accountant.settings import Settings
 from web.cli import bootstrap, model_files
 from web.cli.answers import show
 from web.cli.data import account, data_refused, wait_for_dataset
-from web.cli.jobs import decided, explain_refusal, follow
+from web.cli.jobs import decided, explain_refusal
 from web.cli.ledger import entry_table
 from web.cli.models import model_refused, register_pretrained, wait_for_model
-from web.cli.output import Failed, out, printable, save
+from web.cli.output import Failed, err, note, out, printable, save
 from web.cli.pretrained import PRETRAINED
 from web.cli.stack import sign_in_here, start
 from web.cli.verify import verified
-from web.client import Api, NotFound
+from web.client import Api, NotFound, progress
 
 DATASET = "sample-reviews"
 SAMPLE = "sample-model"
+SMOLLM2 = "smollm2"
+MODELS = (SAMPLE, SMOLLM2)
 PEOPLE = {"steward": bootstrap.STEWARD_ROLES, "analyst": ("analyst",), "auditor": ("auditor",)}
 
 EPSILON, DELTA, RAISE = "10", "0.000001", 5
 MECHANISM = "private-prediction"
-# How a model is asked matters more than which it is: one that has read the internet goes on with a list.
-TEMPLATES = {
-    SAMPLE: bootstrap.sample().TEMPLATE,
-    "smollm2": "Customer reviews ({label}).\n\nReview: {record}\n\nReview:",
-}
+#: A model that has read the internet goes on with a list.
+SMOLLM2_TEMPLATE = "Customer reviews ({label}).\n\nReview: {record}\n\nReview:"
 SHOWN_TEXTS = 3
 SHORT = 60  # characters: shorter texts are shown only for want of longer ones
 DECISION_SECONDS = 120.0
 WIDTH = 80
 
 
-class Steps:
-    """Numbers the steps, and says at each what happens and why."""
+class Story:
+    """Prints the steps with their outcome; with `verbose`, why each is taken, and figures."""
 
-    def __init__(self) -> None:
+    def __init__(self, verbose: bool) -> None:
+        self.verbose = verbose
         self._numbers = itertools.count(1)
 
-    def __call__(self, title: str, why: str) -> None:
-        out.print()
-        heading = Text(f"{next(self._numbers)}  {title}", style="bold")
-        out.print(Rule(heading, align="left", style="dim"), width=min(WIDTH, out.width))
-        tell(why, "dim")
+    def step(self, title: str, why: str) -> None:
+        """Begin a step."""
+        if self.verbose:
+            out.print()
+        out.print(Text(f"{next(self._numbers)}  {title}", style="bold"), width=min(WIDTH, out.width))
+        self.more(why)
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Print a paragraph, indented, within 80 columns."""
+        paragraph = Padding(Text(printable(text), style=style), (0, 0, 0, 3), expand=False)
+        out.print(paragraph, width=min(WIDTH, out.width))
+
+    def more(self, text: str) -> None:
+        """Print a paragraph if it is verbose."""
+        if self.verbose:
+            self.tell(text, "dim")
+
+    def address(self, text: str) -> None:
+        """Print an address in one piece: a terminal opens it, and a person copies it whole."""
+        out.print(Text(f"   {text}"), soft_wrap=True)
+
+    def note(self, line: str) -> None:
+        """Print a line about the start of the service; that a process is ready, only if it is verbose."""
+        if self.verbose or not line.endswith((" ready", " done")):
+            note(f"   {line}")
 
 
-def tell(text: str, style: str = "") -> None:
-    """A paragraph, indented, within 80 columns."""
-    paragraph = Padding(Text(printable(text), style=style), (0, 0, 0, 3), expand=False)
-    out.print(paragraph, width=min(WIDTH, out.width))
+def run(model: str = SAMPLE, verbose: bool = False) -> None:
+    """Walk the path with the bundled model or one that `model get` brings.
 
-
-def run(model: str = SAMPLE) -> None:
-    """Walk the path with the bundled model or one that `model get` brings. Raises ExchequerError where a step
-    fails.
+    Raises ExchequerError if a step fails.
     """
-    if model not in TEMPLATES:
-        raise invalid("--model", f"the demo has no template for {model!r}", ", ".join(TEMPLATES))
+    if model not in MODELS:
+        raise invalid("--model", f"the demo has no template for {model!r}", ", ".join(MODELS))
     configured = bootstrap.settings()
-    step = Steps()
-    step("Start the local stack", "PostgreSQL, Valkey, the web server and two workers, on this machine only.")
-    tell(f"All that it keeps is in {_short(configured.home)}.")
-    address = start(configured)
+    story = Story(verbose)
+    story.step(
+        "Start the service on this machine",
+        "PostgreSQL, Valkey, the web server and two workers. Nothing listens beyond this machine.",
+    )
+    address = start(configured, story.note)
     for name, roles in PEOPLE.items():
         bootstrap.ensure_person(configured, name, roles)
     sign_in_here(configured, address)
+    story.tell(f"{address}, with all that it keeps in {_short(configured.home)}")
     tokens = {name: bootstrap.issue_token(configured, name) for name in PEOPLE}
     with (
         Api(address, tokens["steward"]) as steward,
         Api(address, tokens["analyst"]) as analyst,
         Api(address, tokens["auditor"]) as auditor,
     ):
-        _register(step, steward, configured, model)
-        request = _price(step, analyst, model)
-        job = _run_job(step, request, analyst, steward)
-        _show_texts(step, analyst, job)
-        _audit(step, auditor, configured)
-    _say_where(step, configured, address, job)
+        _register(story, steward, configured, model)
+        request, quote = _price(story, analyst, model)
+        job = _run_job(story, request, analyst, steward)
+        _show_texts(story, analyst, job)
+        _audit(story, auditor, configured)
+        _say_what_it_means(story, analyst, quote)
+    _say_where(story, configured, address, job)
 
 
 # --- before the job -----------------------------------------------------------------------------
 
 
-def _register(step: Steps, steward: Api, configured: Settings, name: str = SAMPLE) -> None:
+def _register(story: Story, steward: Api, configured: Settings, name: str = SAMPLE) -> None:
     """The model, the dataset and its allowance, each unless it is there."""
     sample = bootstrap.sample()
     folder = bootstrap.kept_sample(configured)
-    made = name == SAMPLE
-    trained_on = "the public part of the made-up reviews" if made else PRETRAINED[name].trained_on
-    step(
-        "The steward registers a model and a dataset",
-        f"The model was trained on {'public reviews' if made else trained_on}; the 'private' reviews are "
-        "made up for this demo. A worker, not the web server, opens both and checks them.",
+    bundled = name == SAMPLE
+    trained_on = "the public part of the made-up reviews" if bundled else PRETRAINED[name].trained_on
+    story.step(
+        "The steward registers 3,000 reviews and a model that has never seen them",
+        f"The reviews play the private data and are made up. The model was trained on {trained_on}. "
+        "A worker, not the web server, opens both and checks them.",
     )
-    if not made:
+    if not bundled:
         register_pretrained(steward, PRETRAINED[name], model_files.fetch(PRETRAINED[name], configured))
     elif all(each["name"] != name for each in steward.models()):
         steward.add_model(name, str(folder / sample.MODEL_DIR.name), trained_on)
@@ -120,8 +137,8 @@ def _register(step: Steps, steward: Api, configured: Settings, name: str = SAMPL
     if model["state"] == "invalid":
         raise model_refused(model)
     dataset = _dataset(steward, sample, folder)
-    tell(f"model {name}: {model['state']}; dataset {DATASET}: {dataset['state']}")
-    step(
+    story.tell(f"model {name}: {model['state']}; dataset {DATASET}: {dataset['state']}")
+    story.step(
         "The steward allows a budget",
         "All jobs together may spend this much, whatever they are and whoever asks. Setting it is the "
         "first entry of the dataset's ledger.",
@@ -129,8 +146,9 @@ def _register(step: Steps, steward: Api, configured: Settings, name: str = SAMPL
     if dataset["account"] is None:
         steward.allow(DATASET, EPSILON, DELTA, "demo: first allowance")
         dataset = steward.dataset(DATASET)
-    account = dataset["account"]
-    tell(f"allowed: ε {account['epsilon']} at δ {account['delta']}. {dataset['remaining']['sentence']}")
+    allowed = dataset["account"]
+    story.tell(f"ε {allowed['epsilon']} at δ {allowed['delta']} for all jobs together")
+    story.more(dataset["remaining"]["sentence"])
 
 
 def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
@@ -161,86 +179,116 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
 
 
 def parameters(model: str = SAMPLE) -> dict[str, Any]:
-    """A job that two cores finish in two minutes: a short text or two from each of 48 batches.
+    """A job of half a minute on two cores: a review for each label, from half of its private reviews.
 
-    A pretrained model is a hundred times larger: a sentence from each of 12 batches, of three labels. One a
-    text, because small models begin to repeat themselves after the first.
+    Nobody knows which half, so it costs less than if anybody did. A pretrained model is a hundred times
+    larger: a sentence from each of 12 batches, of three labels. One a text, because small models begin to
+    repeat themselves after the first.
     """
-    if model != SAMPLE:
+    if model == SMOLLM2:
         return {
             "batch_size": 64,
             "batches_per_label": 4,
+            "amplification": "allocation",
             "labels": ["hotel positive", "restaurant negative", "bookshop positive"],
             "clip": 8,
             "temperature": 0.8,
             "tokens_per_batch": 44,
             "max_text_tokens": 40,
             "record_tokens": 56,
-            "template": TEMPLATES[model],
+            "template": SMOLLM2_TEMPLATE,
             "stop": ".",
         }
     return {
-        "batch_size": 64,
-        "batches_per_label": 4,
+        "batch_size": 125,
+        "batches_per_label": 2,
+        "batches_to_run": 1,
+        "amplification": "allocation",
         "clip": 9,
         "temperature": 1.0,
         "tokens_per_batch": 72,
         "max_text_tokens": 72,
         "record_tokens": 80,
-        "template": TEMPLATES[model],
+        "template": bootstrap.sample().TEMPLATE,
     }
 
 
-def _price(step: Steps, analyst: Api, model: str) -> dict[str, Any]:
-    step(
-        "The analyst asks for the price",
-        "It follows from public parameters alone, so asking is free: every token is drawn from the mean of "
-        "64 records' clipped logits.",
+def _price(story: Story, analyst: Api, model: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Show the price of a request. Returns both."""
+    chosen = parameters(model)
+    story.step(
+        "The analyst asks what a job costs, which is free and reads nothing",
+        f"The price follows from public parameters alone: every token is drawn from the mean of "
+        f"{chosen['batch_size']} reviews' clipped logits.",
     )
-    request: dict[str, Any] = {
+    request = {
         "dataset": DATASET,
         "mechanism": MECHANISM,
         "model": model,
-        "parameters": parameters(model),
+        "parameters": chosen,
         "purpose": "demo: what do customers write about?",
     }
-    quote = analyst.quote(DATASET, MECHANISM, request["parameters"])
+    quote = analyst.quote(DATASET, MECHANISM, chosen)
     for line in quote["breakdown"]:
-        tell(line)
-    dp, on = quote["dp"], quote["dataset"]
-    tell(f"this job alone: ε {up(dp['epsilon'], 4):.4g} at δ {up(dp['delta'], 6):g}")
-    tell(f"jobs of this shape that still fit the allowance: {on['jobs_of_this_shape']}")
-    return request
+        story.more(line)
+    known = {name: chosen[name] for name in chosen if name not in ("amplification", "batches_to_run")}
+    plain = analyst.quote(DATASET, MECHANISM, known)
+    story.tell(
+        f"ε {_epsilon(quote)} at δ {up(quote['dp']['delta'], 6):g}, because nobody knows which batch holds a "
+        f"review; ε {_epsilon(plain)} if somebody did"
+    )
+    story.more(f"jobs of this shape that still fit the allowance: {quote['dataset']['jobs_of_this_shape']}")
+    return request, quote
+
+
+def _epsilon(quote: dict[str, Any]) -> str:
+    return f"{up(quote['dp']['epsilon'], 2):.2f}"
 
 
 # --- the job ------------------------------------------------------------------------------------
 
 
-def _run_job(step: Steps, request: dict[str, Any], analyst: Api, steward: Api) -> dict[str, Any]:
+def _run_job(story: Story, request: dict[str, Any], analyst: Api, steward: Api) -> dict[str, Any]:
     """Submit, decide, and wait. Returns the job that succeeded."""
-    step("The analyst submits the job", "Nothing is spent before a steward approves: the policy says so.")
+    story.step(
+        "The analyst submits the job, and the steward approves it",
+        "Nothing is spent before a steward approves: the policy says so. Then, in one transaction, the price "
+        "is reserved in the ledger and the job is queued.",
+    )
     job = _decided(analyst, request)
     if job["state"] == "refused":
-        _raise_allowance(step, job, steward)
+        _raise_allowance(story, job, steward)
         job = _decided(analyst, request)
-    tell(f"job {job['id']}: {job['state'].replace('_', ' ')}")
     if job["state"] == "awaiting_approval":
-        step(
-            "The steward approves it, with a reason",
-            "In one transaction the price is reserved in the ledger and the job is queued.",
-        )
         steward.approve(job["id"], "demo: made-up reviews, the price fits")
-    step(
+    story.tell(f"job {job['id']}: its price is set aside before anything is read")
+    story.step(
         "A worker runs it",
         "It writes tokens by sampling; every draw goes through a meter that refuses to pass the "
         "reservation. Progress counts public quantities only.",
     )
-    job = follow(analyst, job["id"])
+    began = time.monotonic()
+    job = _followed(analyst, job["id"])
     if job["state"] != "succeeded":
         why = job["failure"] or (job["refusal"] or {}).get("why") or "no reason is public"
-        raise Failed(f"the job is {job['state'].replace('_', ' ')}: {why}")
-    tell("done: the real cost is committed, and the texts are published in the same transaction")
+        raise Failed(f"the job is {progress.state_text(job)}: {why}")
+    story.tell(
+        f"{progress.amount_text(job)} in {time.monotonic() - began:.0f} s; charged and published at once"
+    )
     return job
+
+
+def _followed(analyst: Api, job_id: str) -> dict[str, Any]:
+    """Return the job when it has ended. Shows a bar, or a line for each third of the way."""
+
+    tenths = itertools.count(1)
+
+    def third(line: str) -> None:
+        if ": " in line and next(tenths) % 3 == 0:
+            note(f"   {line}")
+
+    with progress.shown(err, third) as show_progress:
+        return progress.watch(lambda: analyst.job(job_id), progress.ended, show_progress)
 
 
 def _decided(analyst: Api, request: dict[str, Any]) -> dict[str, Any]:
@@ -250,48 +298,44 @@ def _decided(analyst: Api, request: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def _raise_allowance(step: Steps, job: dict[str, Any], steward: Api) -> None:
+def _raise_allowance(story: Story, job: dict[str, Any], steward: Api) -> None:
     """Show the refusal, then let the steward allow more."""
-    tell("refused, and a refusal costs nothing:")
+    story.tell("refused, and a refusal costs nothing:")
     explain_refusal(job)
     account = steward.dataset(DATASET)["account"]
     raised = float(exact(account["epsilon"]) + RAISE)
-    step(
+    story.step(
         "The steward raises the allowance",
         "That weakens what is promised to the people in the data, so it stands in the ledger with a reason. "
         "The promise holds for the largest allowance ever, if no raise depends on results.",
     )
     steward.allow(DATASET, f"{raised:g}", account["delta"], "demo: another run on made-up reviews")
-    tell(f"allowed: ε {account['epsilon']} → {raised:g}")
+    story.tell(f"allowed: ε {account['epsilon']} → {raised:g}")
 
 
-def _show_texts(step: Steps, analyst: Api, job: dict[str, Any]) -> None:
-    """Three texts, each of another kind of business."""
+def _show_texts(story: Story, analyst: Api, job: dict[str, Any]) -> None:
+    """Three whole texts, each of another kind of business."""
     file = io.BytesIO()
     analyst.save_result(job["id"], file)
     texts = [json.loads(line) for line in file.getvalue().splitlines()]
-    step(
-        f"What it wrote: {len(texts)} synthetic texts, {SHOWN_TEXTS} of them here",
-        "They show what is common in the private reviews, and little of any one of them.",
+    whole = [each for each in texts if each["complete"]] or texts
+    story.step(
+        f"It wrote {len(whole)} whole reviews; {SHOWN_TEXTS} of them",
+        "They show what is common in the private reviews, and little of any one of them. "
+        f"{len(texts) - len(whole)} more texts were cut when their batch had written all of its tokens.",
     )
     chosen: dict[str, dict[str, Any]] = {}
-    for each in sorted(texts, key=lambda text: (not text["complete"], -min(SHORT, len(text["text"])))):
+    for each in sorted(whole, key=lambda text: -min(SHORT, len(text["text"]))):
         chosen.setdefault(_kind(each), each)
-    panels = [
-        Panel(
-            Text(printable(each["text"])),
-            title=Text(printable(each["label"])),
-            title_align="left",
-            border_style="dim",
-        )
-        for each in list(chosen.values())[:SHOWN_TEXTS]
-    ]
-    out.print(Group(*panels), width=min(WIDTH, out.width))
+    for each in list(chosen.values())[:SHOWN_TEXTS]:
+        story.tell(f"{each['label']}: “{each['text'].strip()}”")
     themes = bootstrap.sample().THEMES
-    told = sum(themes[_kind(each)] in each["text"] for each in texts)
+    mentioned = sum(themes[_kind(each)] in each["text"] for each in whole)
     examples = ", ".join(f"{kind}: {themes[kind]}" for kind in list(chosen)[:SHOWN_TEXTS])
-    unlike = " and the public ones, on which the model was trained, are not" if job["model"] == SAMPLE else ""
-    tell(f"{told} of {len(texts)} mention what the private reviews are full of{unlike} ({examples}).")
+    unlike = " and public ones are not" if job["model"] == SAMPLE else ""
+    story.tell(
+        f"{mentioned} of {len(whole)} mention what the private reviews are full of{unlike} ({examples})."
+    )
 
 
 def _kind(text: dict[str, Any]) -> str:
@@ -302,53 +346,60 @@ def _kind(text: dict[str, Any]) -> str:
 # --- after the job ------------------------------------------------------------------------------
 
 
-def _audit(step: Steps, auditor: Api, configured: Settings) -> None:
+def _audit(story: Story, auditor: Api, configured: Settings) -> None:
     """The ledger, its export, and the check that needs no server."""
-    step(
-        "The auditor reads the ledger and checks it offline",
+    story.step(
+        "The auditor checks the ledger offline",
         "Every entry carries the hash of the one before; the check recomputes hashes, prices and balances "
         "from the file alone.",
     )
-    out.print()
-    out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
-    out.print()
-    show(account(auditor.dataset(DATASET)))
+    if story.verbose:
+        out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
+        show(account(auditor.dataset(DATASET)))
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
     found = verified(str(exported))
     live = summary(found.books, found.live)["live_reservations"]
-    tell(f"{_command()} verify {_short(exported)}")
+    story.address(f"{_command()} verify {_short(exported)}")
+    story.tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")
     out.print("verify: ok", style="bold green")
-    tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")
 
 
-def _say_where(step: Steps, configured: Settings, address: str, job: dict[str, Any]) -> None:
-    step(
-        "Your turn: a job of your own, in a browser",
-        "An analyst asks and a steward decides: two people, so use two windows, one of them private.",
+def _say_what_it_means(story: Story, analyst: Api, quote: dict[str, Any]) -> None:
+    """Bound what the texts tell of one person."""
+    from web.meaning import at_most
+
+    bound = analyst.meaning(_epsilon(quote), DELTA)["best_success"]
+    out.print()
+    story.tell(
+        f"What ε {_epsilon(quote)} means for a person who wrote one of the reviews: somebody who reads these "
+        "texts and knows all other reviews, but not which batch this one lay in, can tell whether it was "
+        f"among them in at most {at_most(bound)} of cases; guessing alone is right in 50 %."
     )
+
+
+def _say_where(story: Story, configured: Settings, address: str, job: dict[str, Any]) -> None:
+    out.print()
+    out.print(Text("Your turn, in a browser", style="bold"))
+    story.tell("An analyst asks and a steward decides: use two windows, one of them private.")
     turns = (
         (
             "analyst",
             f"/datasets/{DATASET}/submit?like={job['id']}",
-            "The form is filled in and priced. Say what the texts are for, and submit the job.",
+            "say what the texts are for, and submit the job.",
         ),
-        ("steward", "/inbox", "Read the purpose and the price, write a reason, approve."),
-        ("auditor", f"/datasets/{DATASET}", "See both in the ledger, and take it home as a file."),
+        ("steward", "/inbox", "read the purpose and the price, write a reason, approve."),
+        ("auditor", f"/datasets/{DATASET}", "see both in the ledger, and take it home as a file."),
     )
-    for number, (name, path, what) in enumerate(turns, start=1):
-        out.print()
-        tell(f"{number}. as the {name}: {what}")
-        # In one piece however long it is: a terminal opens it, and a person copies it whole.
-        out.print(Text(f"   {address}{path}"), soft_wrap=True)
+    for name, path, what in turns:
         kept = bootstrap.password_file(configured, name)
-        password = f"the password {kept.read_text().strip()}" if kept.exists() else "your own password"
-        tell(f"sign in as {name} with {password}")
+        password = f"password {kept.read_text().strip()}" if kept.exists() else "your own password"
+        story.tell(f"{name} ({password}): {what}")
+        story.address(f"{address}{path}")
     command = _command()
-    out.print()
-    tell(
-        f"The command line is signed in as the steward: `{command} inbox`, then `{command} approve ID "
-        f"--reason TEXT`. Stop with `{command} down`; `{command} up` goes on where it was.",
+    story.tell(
+        f"The command line is the steward's: `{command} inbox`. Stop with `{command} down`; "
+        f"`{command} up` goes on where it was.",
         "dim",
     )
 

@@ -6,6 +6,7 @@ With --json an error is one document on standard error:
     {"error": {"code", "message", "next", "exit_code", ...what a program may branch on}}
 """
 
+import errno
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from web.cli.output import (
     REFUSED,
     STILL_WAITING,
     UNREACHABLE,
+    Failed,
     Mode,
     complain,
     err,
@@ -25,6 +27,7 @@ from web.cli.output import (
     printable,
 )
 from web.client.errors import (
+    FROM_ELSEWHERE,
     ApiProblem,
     Conflict,
     Forbidden,
@@ -39,6 +42,10 @@ from web.client.errors import (
 from web.client.profiles import NoSuchProfile
 
 CORRECT_IT = "Correct it and run the command again."
+_ELSEWHERE = (
+    "Set EXCHEQUER_HOME (state of the stack) or XDG_CONFIG_HOME (who is signed in) to a folder that you may "
+    "write to"
+)
 _LISTS = {
     "dataset": "`exchequer dataset list`",
     "job": "`exchequer jobs`",
@@ -106,6 +113,8 @@ def _answer(error: ApiProblem) -> Told:
             when = "later" if error.retry_after is None else f"in {error.retry_after:.0f} s"
             return Told(said, _again(error.key) or f"Run it again {when}.", UNREACHABLE)
         case ServiceUnavailable():
+            if error.code == FROM_ELSEWHERE:
+                return Told(said, _again(error.key), UNREACHABLE)
             step = _again(error.key) or "Try again, or look at `exchequer status`."
             return Told((f"the server is not ready: {said[0]}",), step, UNREACHABLE)
         case Conflict():
@@ -132,6 +141,33 @@ def _where_to_look(detail: str) -> str | None:
 
 def _full_stop(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+# --- the operating system -------------------------------------------------------------------------
+
+_SYSTEM = {
+    errno.ENOSPC: "Make room on that disk",
+    errno.EDQUOT: "Make room on that disk",
+    errno.EROFS: f"It is read-only. {_ELSEWHERE}",
+    errno.EACCES: f"You may not do that. {_ELSEWHERE}",
+    errno.EPERM: f"You may not do that. {_ELSEWHERE}",
+    errno.EMFILE: "Run `ulimit -n 1024` first",
+    errno.ENFILE: "The machine has too many files open: end other programs",
+    errno.ENOMEM: "The machine has no memory left: end other programs",
+}
+
+
+def system_error(error: OSError | ImportError) -> Failed:
+    """Return what the operating system refused as a sentence with the path and a remedy."""
+    if isinstance(error, ImportError):
+        return Failed(
+            f"a library can't be loaded: {error}. Install what the system lacks by its package "
+            "manager, or Exchequer again (in a checkout: `make clean`, then `make up`)."
+        )
+    places = " → ".join(str(each) for each in (error.filename, error.filename2) if each is not None)
+    remedy = _SYSTEM.get(error.errno or 0, "Mend that")
+    what = error.strerror or str(error) or type(error).__name__
+    return Failed(f"{places or 'the operating system says'}: {what}. {remedy}, then run the command again.")
 
 
 # --- telling --------------------------------------------------------------------------------------

@@ -20,12 +20,12 @@ Awaiting = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion
 
 
 def inbox() -> Answer:
-    """List what waits for you as a steward: requests to approve, and proposals to confirm."""
+    """List what waits for you as a steward: requests, proposals to confirm, and people who ask for access."""
     with connect() as client:
-        jobs = list(client.all_jobs(state="awaiting_approval"))
-        proposals = client.proposals()
-    yield {"jobs": jobs, "proposals": proposals}
-    if not jobs and not proposals:
+        found = client.inbox()
+    yield found
+    jobs, proposals, access = found["jobs"], found["proposals"], found["access"]
+    if not jobs and not proposals and not access:
         yield "nothing waits for a decision"
     if jobs:
         rows = [
@@ -40,9 +40,18 @@ def inbox() -> Answer:
         yield table(["job", "asks for", "ε", "by, until"], rows, right="ε", whole="job")
         yield "decide: exchequer approve (or refuse) ID --reason TEXT"
     if proposals:
-        found = [(each["id"], f"{each['dataset']}: {what(each)}", each["proposed_by"]) for each in proposals]
-        yield table(["proposal", "would", "by"], found, whole="proposal")
+        open_ = [(each["id"], f"{each['dataset']}: {what(each)}", _proposer(each)) for each in proposals]
+        yield table(["proposal", "would", "by"], open_, whole="proposal")
         yield "decide: exchequer confirm (or withdraw) ID --reason TEXT"
+    if access:
+        people = [(each["dataset"], each["person"], each["reason"]) for each in access]
+        yield table(["access to", "for", "why"], people)
+        yield "answer them on the page of the inbox"
+
+
+def _proposer(proposal: dict[str, Any]) -> str:
+    left = proposal.get("proposer_left")
+    return f"{proposal['proposed_by']}{f' (left: {left})' if left else ''}"
 
 
 def _asked(job: dict[str, Any]) -> str:
@@ -52,7 +61,8 @@ def _asked(job: dict[str, Any]) -> str:
 def _who(job: dict[str, Any]) -> str:
     ends = job.get("approval_expires")
     until = "" if ends is None else f", {datetime.fromisoformat(ends).astimezone(UTC):%d %b %H:%M} UTC"
-    return f"{job['analyst']}{until}"
+    left = job.get("analyst_left")
+    return f"{job['analyst']}{until}{f' (left: {left})' if left else ''}"
 
 
 def approve(job_id: Awaiting, reason: Reason) -> Answer:

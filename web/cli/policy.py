@@ -61,6 +61,13 @@ def policy(
     solo: Annotated[
         bool | None, typer.Option("--solo/--no-solo", help="A steward may approve a job of their own.")
     ] = None,
+    departed_analysts: Annotated[
+        bool | None,
+        typer.Option(
+            "--departed-analysts/--present-analysts",
+            help="A steward may approve requests of people who left.",
+        ),
+    ] = None,
     share_artifacts: Annotated[
         bool | None,
         typer.Option(
@@ -114,6 +121,7 @@ def policy(
     given: dict[str, Any] = {
         "auto_approve_epsilon": auto_approve,
         "solo": solo,
+        "departed_analysts": departed_analysts,
         "share_artifacts": share_artifacts,
         "mechanisms": None if mechanisms is None else split(mechanisms),
         "analysts": None if analysts is None else split(analysts),

@@ -221,8 +221,6 @@ def shown(quote: Quote) -> Iterator[str | Table]:
         rows.append(("writes", quote["output"]["sentence"]))
     if quote.get("duration"):
         rows.append(("takes", quote["duration"]["sentence"]))
-        if quote["duration"]["warning"]:
-            rows.append(("time limit", quote["duration"]["warning"]))
     every = quote.get("dataset", {}).get("results_every_seconds")
     if every:
         rows.append(("results appear", f"{every:,} seconds after it begins, or a multiple of that"))

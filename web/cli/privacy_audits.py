@@ -1,10 +1,9 @@
-"""`audit reconstruction`, `leave-one-out`, `noisy-sums`, `planted`: mechanisms against planted records, here.
+"""`audit reconstruction` and `audit leave-one-out`: mechanisms against planted records, on this machine.
 
 An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
 neither the server nor any dataset.
 """
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,9 @@ from typing import Annotated
 
 import typer
 
-from web.cli.output import BAD_INPUT, REFUSED, Failed, stop
-from web.stack.programs import ROOT
-
-PACKAGES = ("torch", "transformers")
+from web.cli import installation
+from web.cli.output import BAD_INPUT, REFUSED, stop
+from web.version import ROOT
 
 Arms = Annotated[
     list[str] | None,
@@ -67,33 +65,6 @@ def leave_one_out(
     _run("leave-one-out", arm, settings, output, *flags, model=model, keys=keys, texts=texts)
 
 
-@audits.command("noisy-sums")
-def noisy_sums(
-    runs: Annotated[int | None, typer.Option(help="Runs with the record, and as many without. [300]")] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arm", help="dp-kps, dp-kps-gaussian, dp-kps-sequences or noisy-count; repeat it. [all]"
-        ),
-    ] = None,
-    settings: Settings = None,
-    output: Output = None,
-) -> None:
-    """Do noisy sums tell more of a record than their price says? Exit code 1 where they do."""
-    _run("noisy-sums", arm, settings, output, runs=runs)
-
-
-@audits.command()
-def planted(
-    runs: Annotated[int | None, typer.Option(help="Runs with and without what is planted. [1000]")] = None,
-    arm: Annotated[list[str] | None, typer.Option("--arm", help="aug-pe or secpe; repeat it. [both]")] = None,
-    settings: Settings = None,
-    output: Output = None,
-) -> None:
-    """Is a planted record or secret told from none more often than priced? Exit code 1 where it is."""
-    _run("planted", arm, settings, output, runs=runs)
-
-
 def _run(
     audit: str,
     arms: list[str] | None,
@@ -103,9 +74,7 @@ def _run(
     model: str | None = None,
     **numbers: int | None,
 ) -> None:
-    for name in PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise Failed(f"{name} is not installed: an audit runs the mechanisms and needs exchequer[worker]")
+    installation.require("`exchequer audit`", "torch", "transformers")
     command = [sys.executable, "-m", "workers.privacy_audits", audit, *flags]
     command += [f"--{option}={value}" for option, value in numbers.items() if value is not None]
     command += [f"--arm={each}" for each in arms or []]

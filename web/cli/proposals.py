@@ -48,7 +48,8 @@ def what(proposal: dict[str, Any]) -> str:
         charge = "charge nothing" if asked["event"] is None else f"charge a {asked['event']['type']}"
         return f"job {proposal['job'][:8]}: {charge}"
     if proposal["kind"] == "policy":
-        return "policy: " + ", ".join(_changed(asked["replaces"], asked["policy"]))
+        weaker = ", ".join(proposal.get("weakens", ()))
+        return f"policy that weakens {weaker}: " + ", ".join(_changed(asked["replaces"], asked["policy"]))
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]
     if "ex_post" in asked:
         parts.append(f"ex-post {asked['ex_post']['limit']} ({asked['ex_post']['settlement']})")

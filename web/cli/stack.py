@@ -1,8 +1,12 @@
 """`up`, `down`, `status`: the local stack."""
 
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
 from accountant.core.errors import ExchequerError
 from accountant.settings import Settings
-from web.cli import bootstrap
+from web.cli import bootstrap, failures, installation
 from web.cli.answers import Answer
 from web.cli.options import Json
 from web.cli.output import UNREACHABLE, Failed, note, print_json, say, stop, table
@@ -20,8 +24,8 @@ def up(as_json: Json = False) -> None:
         say(f"the page: {address}")
     try:
         sign_in_here(configured, address)
-    except Failed as error:  # the stack is up all the same
-        note(str(error))
+    except (Failed, OSError) as error:  # the stack is up all the same, as where ~/.config is read-only
+        note(str(failures.system_error(error) if isinstance(error, OSError) else error))
     if as_json:
         made = None if password is None else {"name": bootstrap.STEWARD, "password": password}
         print_json({"address": address, "first_account": made})
@@ -30,42 +34,66 @@ def up(as_json: Json = False) -> None:
         say(f"sign in as {bootstrap.STEWARD} with {password}  (shown once, kept in {kept})")
 
 
-def start(configured: Settings) -> str:
+def start(configured: Settings, on_progress: Callable[[str], None] = note) -> str:
     """Start the stack, or find it running; returns the page's address."""
-    bootstrap.require_packages()
+    installation.require("the local stack", "flask", "celery", "torch")
     from web import local
+    from web.stack.addresses import page_address
 
+    former = page_address(configured)
     try:
-        return local.up(configured, on_progress=note).address
+        address = local.up(configured, on_progress=on_progress).address
     except local.StackError as error:
-        note(error.log)
-        where = configured.home / "logs"
-        raise Failed(
-            f"{error.process} {error.reason}. Its log is in {where}; then `exchequer up` again."
-        ) from None
+        if error.log:
+            note(error.log)
+        remedy = error.remedy or f"Its log is in {configured.home / 'logs'}"
+        raise Failed(f"{error.process} {error.reason}. {remedy}; then `exchequer up` again.") from None
+    if address != former:
+        _move_profiles(former, address)
+    return address
+
+
+def _move_profiles(former: str, address: str) -> None:
+    """Give this stack's profiles its new address: another program may read what is sent to the former."""
+    for name, each in profiles.read().known.items():
+        # Else it is a profile of another stack, which has the former address.
+        if each.url == former and _is_signed_in(address, each.token):
+            profiles.forget(name)
+            profiles.keep(replace(each, url=address), None if name == profiles.default_name(former) else name)
 
 
 def sign_in_here(configured: Settings, address: str) -> None:
-    """Sign in to this stack as its steward, unless somebody is signed in to it already."""
-    known = profiles.read().known
-    kept_as = next((name for name, each in known.items() if each.url == address and each.token), None)
-    name, token = bootstrap.STEWARD, known[kept_as].token if kept_as is not None else None
-    if token is not None:
-        try:
-            with Api(address, token) as client:
-                name = client.me()["name"]
-        except ExchequerError:  # it expired, or belongs to an earlier stack at this address
-            token = None
-    made = Profile(address, name, token or bootstrap.issue_token(configured, name))
-    profiles.keep(made, kept_as)
+    """Sign in to this stack as its steward, unless somebody is signed in to it already.
+
+    Says so if commands went to another server before.
+    """
+    kept = profiles.read()
+    here = [name for name, each in kept.known.items() if each.url == address]
+    here.sort(key=lambda name: name != kept.current)  # the profile in use stays in use
+    valid = next((name for name in here if _is_signed_in(address, kept.known[name].token)), None)
+    if valid is not None:
+        profiles.use(valid)
+    else:
+        token = bootstrap.issue_token(configured, bootstrap.STEWARD)
+        profiles.keep(Profile(address, bootstrap.STEWARD, token), here[0] if here else None)
+    if kept.current is not None and kept.current not in here:
+        note(f"commands go to {address} from here on; `exchequer profiles --use {kept.current}` goes back")
+
+
+def _is_signed_in(address: str, token: str | None) -> bool:
+    """Return False for no token, one that ended, and one of another stack."""
+    with suppress(ExchequerError), Api(address, token) as client:
+        return token is not None and bool(client.me())
+    return False
 
 
 def down() -> Answer:
     """Stop the local stack. It keeps its data."""
+    configured = bootstrap.settings()
     from web import local
 
     try:
-        local.down(bootstrap.settings(), on_progress=note)
+        local.down(configured, on_progress=note)
     except local.StackError as error:
         note(error.log)
         raise Failed(f"{error.process} {error.reason}. Run `exchequer down` again.") from None
@@ -75,9 +103,9 @@ def down() -> Answer:
 
 def status() -> Answer:
     """Say what runs. Exit code 3 where the local stack is not running."""
+    configured = bootstrap.settings()
     from web import local
 
-    configured = bootstrap.settings()
     found = local.status(configured)
     yield found.model_dump(exclude={"database_url", "broker_url"})
     yield f"{found.phase}; the page: {found.address}" if found.running else f"{found.phase}; `exchequer up`"

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import typer
 
@@ -101,6 +103,7 @@ def verify(
         print_json({"ok": True, **own, **going, **_log_facts(logged), "balances": balances})
         return
     say("verify: ok")
+    _show_added(found)
     out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
     _show_balances(balances)
     if before is not None:
@@ -132,7 +135,7 @@ def _outcome(file: str, public_key: str | None, asked: Any, strict: bool) -> dic
     except InvalidRequest as error:
         return {"file": file, "ok": False, "entry": None, "problem": str(error)}
     facts = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
-    return {"file": file, "ok": True, **facts, "unproved": list(found.unproved)}
+    return {"file": file, "ok": True, **facts, "added": list(found.added), "unproved": list(found.unproved)}
 
 
 def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
@@ -147,6 +150,8 @@ def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
         ]
         out.print(table(["file", "found", "dataset", "entries"], rows, right="entries"))
         for each in found:
+            if each.get("added"):
+                say(f"{each['file']}: another program added {' and '.join(each['added'])}: left out")
             for rule in each.get("unproved", ()):
                 say(f"{each['file']}: {rule}")
     if failed:
@@ -162,6 +167,7 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
         "checkpoints": signed,
         "key_pinned": pinned,
         "hidden": found.hidden,
+        "added": list(found.added),
         "unproved": list(found.unproved),
     }
 
@@ -180,6 +186,7 @@ def verified(
     from accountant.core.files import parquet
     from accountant.core.ledger import export_blocks, parquet_exports
     from accountant.core.ledger.export_formats import verify_lines
+    from accountant.core.ledger.saved_exports import text_lines
 
     pinned = None if public_key is None else _pinned(public_key)
     known = [_checkpoint(each, pinned) for each in checkpoints]
@@ -192,9 +199,11 @@ def verified(
             raise _unreadable(file, error) from None
         if found is not None:
             return found
-    with _lines(file) as lines:
+    added: list[str] = []
+    with _opened(file) as opened:
         try:
-            return verify_lines(lines, known, pinned, verifier)
+            found = verify_lines(text_lines(opened, added), known, pinned, verifier)
+            return replace(found, added=tuple(added))
         except UnicodeDecodeError:
             raise VerificationFailed("the file is not UTF-8 text") from None
 
@@ -303,7 +312,7 @@ def _read(file: str, field: str, allowed: str) -> bytes:
 
 def _json(file: str, field: str, allowed: str) -> Any:
     try:
-        return json.loads(Path(file).read_text(encoding="utf-8"))
+        return json.loads(Path(file).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise invalid(field, f"{file} can't be read ({error.strerror})", allowed) from None
     except (ValueError, RecursionError):
@@ -319,12 +328,12 @@ def _starts_with(file: str, magic: bytes) -> bool:
 
 
 @contextmanager
-def _lines(file: str) -> Iterator[TextIO]:
-    """The lines of a file, one at a time: an export may be larger than the memory."""
+def _opened(file: str) -> Iterator[BufferedReader]:
+    """An open file, read one line at a time: an export may be larger than the memory."""
     try:
-        # closefd: standard input is not ours to close. newline: CSV fields may hold line ends.
+        # closefd: standard input is not ours to close.
         source = 0 if file == "-" else file
-        opened = open(source, encoding="utf-8", newline="", closefd=source != 0)  # noqa: SIM115
+        opened = open(source, "rb", closefd=source != 0)  # noqa: SIM115
     except OSError as error:
         raise _unreadable(file, error) from None
     try:
@@ -356,6 +365,11 @@ def _show_balances(balances: dict[str, Any]) -> None:
         columns = ["filter", "limit", "spent", "reserved", "left", "state"]
         out.print(table(columns, rows, right="limit spent reserved left"))
     say(f"reservations not settled yet: {balances['live_reservations']}")
+
+
+def _show_added(found: Any) -> None:
+    if found.added:
+        say(f"another program saved this file and added {' and '.join(found.added)}: left out, nothing else")
 
 
 def _show_signatures(found: Any, pinned: bool) -> None:

@@ -1,10 +1,4 @@
-"""The Python client.
-
-    import web.client as exchequer
-    client = exchequer.connect()                     # who `exchequer login` signed in
-    dataset = client.dataset("notes")
-    job = dataset.submit("noisy-count", {"epsilon": 0.1}, purpose="how many of each")
-    job.wait().to_pandas()
+"""The Python client, which people import as `exchequer`.
 
 Needs no more than httpx, pydantic, tenacity and rich; pandas only for `to_pandas`.
 """

@@ -19,11 +19,11 @@ from web.client.routes.data import DataRoutes
 from web.client.routes.decisions import DecidingRoutes
 from web.client.routes.jobs import JobRoutes
 from web.client.routes.ledger import LedgerRoutes
+from web.client.routes.notices import NoticeRoutes
 from web.client.routes.people import PeopleRoutes
-from web.client.routes.webhooks import HookRoutes
 
 
-class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, HookRoutes):
+class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, NoticeRoutes):
     """All routes. Methods raise the errors of web.client.errors; wrong names bring those that are close."""
 
     def _send(

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from accountant.core.errors import ExchequerError
+from accountant.core.files.private import private_draft
 
 DEFAULT_URL = "http://127.0.0.1:8750"
 
@@ -113,13 +114,9 @@ def forget(name: str) -> None:
 
 def _write(current: str | None, known: dict[str, Profile]) -> None:
     target = path()
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     document = {"current": current, "profiles": {name: asdict(each) for name, each in known.items()}}
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(document, file, indent=2)
-    draft.replace(target)
+    with private_draft(target, json.dumps(document, indent=2)) as draft:
+        draft.replace(target)
 
 
 # --- which one ------------------------------------------------------------------------------------

@@ -33,7 +33,9 @@ def environment(settings: Settings) -> dict[str, str]:
     variables = {}
     for name, info in type(settings).model_fields.items():
         value = getattr(settings, name)
-        if value is not None:
+        # A default host or port is not handed on: the supervisor may take others in their place.
+        handed_on = name in settings.model_fields_set or name not in ("host", "port")
+        if value is not None and handed_on:
             variables[str(info.validation_alias or f"EXCHEQUER_{name.upper()}")] = _spelled(value)
     variables["EXCHEQUER_HOME"] = str(home)
     if variables.setdefault("DATABASE_URL", database_url(home)) == database_url(home):
@@ -58,7 +60,23 @@ def page_address(settings: Settings) -> str:
     """Return the web page's address for a browser on this machine, never a wildcard address."""
     wildcards = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (compared, not bound)
     host = wildcards.get(settings.host, settings.host)
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+    chosen = "port" in settings.model_fields_set
+    port = settings.port if chosen else kept_port(settings.home) or settings.port
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def port_file(home: Path) -> Path:
+    """Return the file in which a home keeps the port of its page, if nobody chose one."""
+    return home / "port"
+
+
+def kept_port(home: Path) -> int | None:
+    """Return the port that the page of this home had the last time, if nobody chose one."""
+    try:
+        port = int(port_file(home).read_text())
+    except (OSError, ValueError):
+        return None
+    return port if 0 < port < 65536 else None
 
 
 def prepare(home: Path) -> None:

@@ -95,7 +95,10 @@ def _initialise(folder: Path) -> None:
         check=False,
     )
     if made.returncode != 0:
-        raise StackError(POSTGRES, f"initdb exited with code {made.returncode}", made.stdout[-2000:])
+        last = next(
+            (line for line in reversed(made.stdout.splitlines()) if "error" in line or "FATAL" in line), ""
+        )
+        raise StackError(POSTGRES, f"initdb exited with code {made.returncode}. {last}", made.stdout[-2000:])
     uid = _uid()
     if uid is not None:
         for path in (draft, *draft.rglob("*")):

@@ -28,9 +28,10 @@ _HEADER = "=== started "
 
 
 class StackError(Exception):
-    """A process of the stack failed: which one, why, and the end of its log."""
+    """A process of the stack failed: which one, why, the end of its log, and what helps if that is known."""
 
-    def __init__(self, process: str, reason: str, log: str = "") -> None:
+    def __init__(self, process: str, reason: str, log: str = "", remedy: str = "") -> None:
+        self.remedy = remedy
         self.process = process
         self.reason = reason
         self.log = log
@@ -117,11 +118,13 @@ def spawn(
     environment: Mapping[str, str],
     death_signal: int | None,
     become: Callable[[], None] | None = None,
+    inherited: Sequence[int] = (),
 ) -> Child:
     """Start a process in a session of its own, its output appended to home/logs/<name>.log.
 
     `death_signal` reaches it when our process dies, however that happens; None lets it live on. `become`
-    runs in the child before its program, and gives up rights of ours.
+    runs in the child before its program, and gives up rights of ours. The child keeps the file descriptors
+    in `inherited`.
     """
     try:
         with open(log_path(home, name), "ab") as output:  # append: `rotate_logs` may truncate it
@@ -135,6 +138,7 @@ def spawn(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=inherited,
                 preexec_fn=_preparation(become, death_signal),  # noqa: PLW1509 (it takes no lock)
             )
     except (OSError, subprocess.SubprocessError) as error:

@@ -49,9 +49,11 @@ class Record(BaseModel):
     pid: int
     started: str
     address: str
+    taken: str = Field("", description="a sentence on a port that the page could not have")
     phase: Phase = "starting"
     failed: str | None = Field(None, description="the process that made the start fail")
     reason: str = ""
+    remedy: str = ""
     processes: dict[str, ProcessStatus] = {}
 
     def supervisor(self) -> Handle | None:

@@ -8,9 +8,10 @@ more slowly. When the supervisor is killed, the programs end with it and the ser
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from itertools import groupby
 from accountant.addresses import broker_address
 from accountant.rights import KEYS, PROCESSES, process_urls
 from accountant.settings import Settings, load
+from web.stack import ports
 from web.stack.addresses import SERVERS, broker_url, database_url, environment, page_address
 from web.stack.processes import (
     Child,
@@ -69,6 +71,7 @@ class Supervisor:
             outlive_owner=True,
         )
         self.running: dict[str, _Running] = {}
+        self.listener: socket.socket | None = None
         me = Handle.of(os.getpid())
         assert me is not None
         self.record = Record(pid=me.pid, started=me.started, address=page_address(settings))
@@ -88,6 +91,10 @@ class Supervisor:
         except StackError as error:
             _log(str(error))
             self.record.failed, self.record.reason = error.process, error.reason
+            self.record.remedy = error.remedy
+        except (OSError, subprocess.SubprocessError) as error:  # a full disk, say: a sentence for `up`
+            _log(str(error))
+            self.record.failed, self.record.reason = "supervisor", f"can't go on: {error}"
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
@@ -96,19 +103,23 @@ class Supervisor:
     def _start(self) -> None:
         self.servers.claim()
         stop_together(self.left_behind + find(self.home, but=SERVERS), 10.0)
+        if any(program.page for program in self.programs):
+            self._listen()
         for name in self.servers.wanted:
             self._note(name, "starting")
             self.servers.start(name)
             self._note(name, "running", self.servers.children[name])
         for task in self.tasks:
             self._run_task(task)
-        if any(program.page for program in self.programs) and _answers(page_address(self.settings)):
-            name = next(program.name for program in self.programs if program.page)
-            taken = page_address(self.settings)
-            raise StackError(name, f"{taken} is in use by another program: end it, or set EXCHEQUER_PORT")
         for program in self.programs:
             self.running[program.name] = _Running(program, self._spawn(program), time.monotonic())
         self._await_ready()
+
+    def _listen(self) -> None:
+        self.listener, self.settings, self.record.taken = ports.claim(self.settings, self.home)
+        self.variables = environment(self.settings)
+        self.record.address = page_address(self.settings)
+        self._note()
 
     def _run_task(self, task: Program) -> None:
         child = self._spawn(task)
@@ -135,7 +146,7 @@ class Supervisor:
 
     def _ready(self, entry: _Running) -> bool:
         if entry.program.page:
-            return _answers(page_address(self.settings) + entry.program.page, status_code=200)
+            return _answers(page_address(self.settings) + entry.program.page)
         if entry.program.node:
             return _worker_answers(self.variables["BROKER_URL"], entry.program.node)
         return time.monotonic() - entry.since > 1.0
@@ -214,6 +225,7 @@ class Supervisor:
             cwd=ROOT,
             environment=self._environment(program),
             death_signal=signal.SIGTERM,
+            inherited=[self.listener.fileno()] if self.listener and program.page else [],
         )
         self._note(program.name, "starting", child)
         return child
@@ -226,6 +238,8 @@ class Supervisor:
         variables = {**os.environ, **self.variables, "PYTHONUNBUFFERED": "1"}
         if program.once:
             return variables
+        if program.page and self.listener:
+            variables[ports.LISTENING] = str(self.listener.fileno())
         urls = process_urls(variables)
         if program.process is not None:
             variables["DATABASE_URL"] = urls.get(program.process, variables["DATABASE_URL"])
@@ -262,14 +276,12 @@ def _stage(program: Program) -> int:
     return program.stop_stage
 
 
-def _answers(url: str, status_code: int | None = None) -> bool:
-    """Return True if an HTTP server answers there (with this status). Asks directly, without a proxy."""
+def _answers(url: str) -> bool:
+    """Return True if the web server answers 200 there. Asks directly, without a proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=5.0) as response:
-            return status_code in (None, response.status)
-    except urllib.error.HTTPError:
-        return status_code is None
+        with opener.open(url, timeout=2.0) as response:  # until it accepts, the kernel holds the request
+            return bool(response.status == 200)
     except OSError:
         return False
 

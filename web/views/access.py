@@ -4,7 +4,7 @@ from flask import Blueprint, Response, flash, redirect, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, invalid
-from accountant.transactions import access
+from accountant.transactions import access, owners
 from web.api.parsing import read_id
 from web.auth import current_actor, needs_role
 from web.context import engine
@@ -16,7 +16,7 @@ pages = Blueprint("access", __name__)
 
 
 @pages.post("/datasets/<name>/access")
-@needs_role(*access.ASKERS)
+@needs_role(*owners.ASKERS)
 def ask(name: str) -> BaseResponse:
     """Ask for access, with a reason that the dataset's stewards read."""
     try:

@@ -5,12 +5,13 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
+from accountant.database import one_moment
 from accountant.queries import access, jobs, log_comparison, spending
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries as entry_queries
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
-from accountant.transactions.access import ASKERS
+from accountant.transactions.owners import ASKERS
 from web.api.datasets import Correction, NewVersion, export_response
 from web.api.parsing import read, read_choice, read_seq
 from web.auth import current_actor, needs_role
@@ -43,7 +44,13 @@ def show(name: str) -> str:
 
 
 def dataset_page(name: str, **forms: Form) -> str:
-    """The page of a dataset; a form as it was sent, where it was not accepted."""
+    """The page of a dataset, as it is at one moment; a form as it was sent, where it was not accepted."""
+    outside = log_comparison.of_name(engine(), name)  # compares and may append: beside the snapshot
+    with one_moment(engine()):
+        return _dataset_page(name, outside, **forms)
+
+
+def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
     actor = current_actor()
     dataset = dataset_queries.dataset(engine(), name, actor).document()
     roles = dataset_queries.roles_on(engine(), name, actor)
@@ -57,7 +64,7 @@ def dataset_page(name: str, **forms: Form) -> str:
     may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(
         "dataset.html",
-        outside=log_comparison.of_name(engine(), name),
+        outside=outside,
         dataset=dataset,
         figures=spending.figures(engine(), name, actor).document(),
         jobs=documents(jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)),
@@ -97,6 +104,8 @@ def correct(name: str) -> BaseResponse:
         "uri": values.get("uri", "").strip(),
         "text_template": values.get("text_template", ""),
         "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
+        "unit_spelling": values.get("unit_spelling", "refuse"),
+        "missing_units": values.get("missing_units", "refuse"),
         **{field: values.get(field, "").strip() or None for field in columns},
         **{field: lines(values.get(field, "")) for field in lists},
     }

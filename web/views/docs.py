@@ -42,11 +42,10 @@ _FORMS = {
     "access": ("dataset", "job"),
     "policies": ("allowance",),
     "asking": ("job",),
-    "plans": ("plan",),
     "models": ("model",),
     "corpora": ("corpus",),
     "account": ("account",),
-    "hooks": ("hook",),
+    "notices": ("notice",),
 }
 
 

@@ -9,8 +9,9 @@ from flask import request
 from pydantic import BaseModel
 
 from accountant.core.errors import ExchequerError, FieldProblem, InvalidRequest
+from accountant.core.privacy.units import is_plain
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
 
 
 @dataclass
@@ -66,13 +67,19 @@ def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -
         elif not text and not about.is_required():
             found[name] = about.default
         else:
-            found[name] = whole(text.replace(",", "")) if int in kinds else text
+            found[name] = whole(text) if int in kinds else text
     return found
 
 
 def lines(text: str) -> list[str]:
     """A list that was typed one item per line."""
     return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def number(text: str) -> int | float | str | None:
+    """A number in plain digits, nothing, or the text itself for the check to name."""
+    found = whole(text)
+    return float(found) if isinstance(found, str) and is_plain(found) else found
 
 
 def whole(text: str) -> int | str | None:

@@ -21,11 +21,12 @@ from accountant.core.errors import (
     SignatureNeeded,
     invalid,
 )
-from accountant.queries import access, inbox
 from accountant.queries import comments as comment_queries
+from accountant.queries import inbox
 from accountant.queries import jobs as job_queries
 from accountant.queries import proposals as proposal_queries
 from accountant.schema.base import documents
+from accountant.schema.jobs import Job
 from accountant.transactions import approval, comments, offers, proposals
 from web import confirmation, passkeys
 from web.api import proposals as proposals_api
@@ -48,6 +49,8 @@ pages = Blueprint("inbox", __name__)
 PAGE = 20
 _SETTLES = ("confirm", "withdraw")
 DECISIONS = ("approve", "refuse", "offer")
+#: Decisions that several requests can get together.
+_SEVERAL = ("approve", "refuse")
 #: An offer changes sizes; what a text says, or what is read, stays as it was asked for.
 _OFFERABLE = ("number",)
 
@@ -89,12 +92,19 @@ def _is_id(text: str) -> bool:
         return False
 
 
-def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
+def _page(subject: UUID | str | None = None, form: Form | None = None, **more: Any) -> dict[str, Any]:
     """The data of the page; `form` is the one sent for `subject`, with what is wrong with it."""
     actor, window = current_actor(), read_window(WAITING, PAGE)
-    items, following = cut(inbox.waiting(engine(), actor, **window.reads), window)
     beside = read_window(proposals_api.ORDER, PAGE, parameter="proposals")
-    proposed, more_proposals = cut(proposal_queries.listing(engine(), actor, **beside.reads), beside)
+    found = inbox.listing(
+        engine(),
+        actor,
+        **window.reads,
+        proposals_after=beside.after,
+        proposals_limit=beside.limit + 1,
+    )
+    items, following = cut(found.jobs, window)
+    proposed, more_proposals = cut(found.proposals, beside)
     said = comment_queries.of_jobs(engine(), [each["id"] for each in items])
     return {
         "items": [
@@ -105,7 +115,7 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
             for job, rehearsed in zip(items, rehearsals.latest(items), strict=True)
         ],
         **open_offers(),
-        "access": documents(access.waiting(engine(), actor)),
+        "access": documents(found.access),
         "proposals": proposed,
         "more_proposals": more_proposals,
         "policy_changes": policy_changes,
@@ -114,6 +124,7 @@ def _page(subject: UUID | None = None, form: Form | None = None, **more: Any) ->
         "following": following,
         "forms": {} if subject is None or form is None else {str(subject): form},
         "prices": {},
+        "selected": (),
         **more,
     }
 
@@ -217,7 +228,7 @@ def decide(job: str) -> BaseResponse:
     except (InvalidRequest, NotPermitted) as error:
         return _again(job_id, error)
     except Conflict as error:
-        flash(f"Somebody was faster: {error}.", "problem")
+        flash(f"Nothing was decided: {error}.", "problem")
         return redirect(url_for("inbox.listing"), 303)
     now = job_queries.job(engine(), job_id, current_actor())
     if decision == "ask":
@@ -257,6 +268,67 @@ def _decision(allowed: tuple[str, ...]) -> str:
     if decision not in allowed:
         raise invalid("decision", repr(decision[:40]), ", ".join(allowed))
     return decision
+
+
+# --- several requests ---------------------------------------------------------------------------
+
+
+@pages.post("/inbox/selected/confirm")
+@needs_role("steward")
+def confirm_selected() -> BaseResponse:
+    """Show the selected requests and the decision on a page of its own; nothing is done yet."""
+    decision = _decision(_SEVERAL)
+    try:
+        jobs, reason = _selected(), _reason()
+    except InvalidRequest as error:
+        return _again("selected", error, selected=request.form.getlist("jobs"))
+    page = render_template(
+        "confirm.html",
+        what=f"{decision} selected",
+        jobs=jobs,
+        action=url_for("inbox.decide_selected"),
+        values={"decision": decision, "reason": reason},
+        back="inbox.listing",
+    )
+    return Response(page)
+
+
+@pages.post("/inbox/selected")
+@needs_role("steward")
+def decide_selected() -> BaseResponse:
+    """Decide on the selected requests for one reason: each as if it were alone, the oldest first."""
+    decision = _decision(_SEVERAL)
+    try:
+        jobs, reason = _selected(), _reason()
+    except InvalidRequest as error:
+        return _again("selected", error, selected=request.form.getlist("jobs"))
+    problems = {job.id: _problem(decision, job.id, reason) for job in jobs}
+    decided = [job for job, problem in problems.items() if problem is None]
+    flash(f"{len(decided)} of {len(jobs)} decided.")
+    for job, problem in problems.items():
+        if problem is not None:
+            flash(f"Job {job[:8]}: {problem}.", "problem")
+    return redirect(url_for("inbox.listing"), 303)
+
+
+def _selected() -> list[Job]:
+    """Return the selected jobs, the oldest first. Raises InvalidRequest if there are none or too many."""
+    ids = dict.fromkeys(read_id(text) for text in request.form.getlist("jobs"))
+    if not 1 <= len(ids) <= PAGE:
+        raise invalid("jobs", f"{len(ids)} selected", f"from 1 to {PAGE}")
+    jobs = [job_queries.job(engine(), job_id, current_actor()) for job_id in ids]
+    return sorted(jobs, key=lambda job: (job.created_at, job.id))
+
+
+def _problem(decision: str, job: str, reason: str) -> str | None:
+    """Decide on one job, and return what prevents it. The other jobs are decided all the same."""
+    act = {"approve": approval.approve, "refuse": approval.refuse}[decision]
+    try:
+        act(engine(), read_id(job), current_actor(), reason)
+    except ExchequerError as error:
+        return str(error)
+    state = job_queries.job(engine(), read_id(job), current_actor()).state
+    return "it is refused, as it does not fit" if decision == "approve" and state == "refused" else None
 
 
 # --- offers and proposals -----------------------------------------------------------------------
@@ -324,5 +396,6 @@ def settle(proposal: str) -> BaseResponse:
     return redirect(url_for("inbox.listing"), 303)
 
 
-def _again(subject: UUID, error: ExchequerError) -> Response:
-    return Response(render_template("inbox.html", **_page(subject, rejected(error))), status_of(error))
+def _again(subject: UUID | str, error: ExchequerError, **more: Any) -> Response:
+    page = render_template("inbox.html", **_page(subject, rejected(error), **more))
+    return Response(page, status_of(error))

@@ -12,7 +12,6 @@ from uuid import uuid4
 from flask import Blueprint, Response, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.catalogue import saved_requests
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.mechanisms import rehearsal
@@ -88,8 +87,6 @@ def submit(name: str) -> BaseResponse:
         return Response(_page(name, Form(values, (*look.errors, *look.lacks)), look=look))
     if action == "fit":
         return _fit(name, values)
-    if action == "save":
-        return _save(name, values)
     rehearsing = action == "rehearse"
     datasets.dataset(engine(), name, current_actor())
     try:
@@ -144,7 +141,7 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
 def _share(values: Mapping[str, str]) -> float:
     """The part of what is left that a request is fitted to; all of it where none is stated."""
     text = values.get("share", "").strip()
-    return int(text) / 100 if text.isdecimal() and 1 <= int(text) <= 100 else 1.0
+    return int(text) / 100 if text.isascii() and text.isdecimal() and 1 <= int(text) <= 100 else 1.0
 
 
 def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
@@ -230,24 +227,6 @@ def _fit(name: str, values: dict[str, str]) -> Response:
     return Response(_page(name, Form(values), _sized(values, size, quote["fit"]["value"], share)))
 
 
-def _save(name: str, values: dict[str, str]) -> Response:
-    """Save the request under a name; what it is for is not saved."""
-    mechanism = _mechanism(values)
-    model = values.get("model", "").strip()[:200] if mechanism.uses_model else ""
-    stated = schema_forms.parameters(mechanism, values)
-    shared = values.get("template_shared") == "true"
-    called = values.get("template_name", "")
-    actor = current_actor()
-    try:
-        saved_requests.save(engine(), name, actor, called, mechanism.id, model or None, stated, shared)
-    except InvalidRequest as error:
-        return Response(_page(name, rejected(error)), 422)
-    whom = "you and all who may ask on this dataset" if shared else "you"
-    return Response(
-        _page(name, Form(values), f"Saved as {called.strip()!r}, for {whom}, without its purpose.")
-    )
-
-
 def _sized(values: dict[str, str], size: str, found: int | float, share: float) -> str:
     """Put the size into the form, and what it replaces out; returns what was done, in words."""
     values |= job_form_defaults.sized(_mechanism(values), size, found)
@@ -291,12 +270,11 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         reloads={schema_forms.PREFIX + each.partition("=")[0] for each in mechanism.needs},
         models=offered.models,
         earlier=offered.earlier,
-        saved=saved_requests.listing(engine(), name, actor),
         groups=groups,
         expert=any(each.is_open for each in groups) or bool(form.problem("mechanism")),
         fixed=[each for each in fields if each.kind == "fixed"],
         size=size if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"] else None,
-        elsewhere=form.elsewhere([*names, "model", "purpose", "project", "template_name"]),
+        elsewhere=form.elsewhere([*names, "model", "purpose", "project"]),
         corpora=rehearsals.ready_corpora() if rehearsals.rehearsable(mechanism.id) else (),
         embeddings=offered.embeddings,
         **vars(look),

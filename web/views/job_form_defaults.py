@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from accountant.catalogue import corpora, saved_requests
+from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms import rehearsal
@@ -44,13 +44,11 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """The form that the address asks for: `reuse` and `like` name a job, `saved` a saved request."""
+    """The form that the address asks for: `reuse` and `like` name a job."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
         return _like(actor, dataset, address["like"], address.get("largest") == "true")
-    if address.get("saved"):
-        return _saved(actor, dataset, address["saved"])
     wanted = address.get("mechanism", "")
     return begin(actor, dataset, wanted if wanted in mechanisms.runnable() else DEFAULT_MECHANISM, address)
 
@@ -90,14 +88,6 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
         values |= sized(mechanism, size, refusal["largest"])
         told += f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was refused."
     return Start(values, told)
-
-
-def _saved(actor: Actor, dataset: str, named: str) -> Start:
-    found = saved_requests.show(engine(), dataset, read_id(named, "saved request"), actor)
-    mechanism = mechanisms.get_runnable(found.mechanism)
-    whose = "" if found.mine else f" of {found.owner}"
-    values = _of_job(mechanism, {"model": found.model, "parameters": found.parameters})
-    return Start(values, f"Filled from the saved request {found.name!r}{whose}.")
 
 
 def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """A dataset's allowance and policy: what stands, what a change would do, and the change."""
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
@@ -10,6 +9,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, SignatureNeeded
 from accountant.core.ledger.policy import Policy, read_signer, weakened
 from accountant.core.ledger.signatures import fingerprint
+from accountant.core.privacy.units import exact
 from accountant.queries import datasets
 from accountant.queries import proposals as proposal_queries
 from accountant.transactions import allowances, owners, proposals
@@ -123,9 +123,9 @@ def set_policy(name: str) -> BaseResponse:
     except (Conflict, NotPermitted) as error:
         return Response(_page(name, policy=Form(form, general=str(error))), status_of(error))
     if proposal is not None:
-        flash(
-            "Nothing is changed yet: another steward confirms in the inbox that raises need one person only."
-        )
+        weaker = proposal_queries.show(engine(), proposal, actor).weakens
+        named = ", ".join(name.replace("_", " ") for name in weaker)
+        flash(f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}.")
         return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
     return redirect(url_for("datasets.show", name=name), 303)
@@ -194,6 +194,7 @@ _CONSEQUENCES = {
     "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward (now: {before}).",
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
+    "departed_analysts": "A steward {may} approve a request whose analyst left while it waited.",
     "two_people": "Raising the allowance {needs} a second steward, and {ends} weakening the policy.",
     "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one of them "
     "no (ε, δ) statement holds.",
@@ -254,8 +255,8 @@ def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
 def _same(old: object, new: object) -> bool:
     if isinstance(old, str) and isinstance(new, str):
         try:
-            return Decimal(old) == Decimal(new)
-        except ArithmeticError:
+            return exact(old) == exact(new)
+        except InvalidRequest:
             return old == new
     return old == new or (not old and not new)
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from accountant.core.mechanisms.base import REST, Mechanism, allowed_values
+from accountant.core.privacy.units import is_plain
 
 PREFIX = "parameters."
 Schema = Mapping[str, Any]
 Option = tuple[str, str]
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
 _SCALARS = ("string", "integer", "number", "boolean")
 
 
@@ -229,11 +230,8 @@ def _scalar(text: str, kinds: Sequence[str]) -> Any:
         return bare == "true"
     if "integer" in kinds and _WHOLE.fullmatch(bare):
         return int(bare)
-    if "number" in kinds:
-        try:
-            return float(bare)
-        except ValueError:
-            pass
+    if "number" in kinds and is_plain(bare):
+        return float(bare)
     return text
 
 

@@ -33,7 +33,7 @@ from web.context import engine, settings
 from web.errors import status_of
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
-from web.views.forms import Form, sent, typed, whole
+from web.views.forms import Form, number, sent, typed, whole
 from web.views.policies import policy_of
 from web.views.uploads import receive_form
 
@@ -44,7 +44,14 @@ STEPS = {
     "data": ("name", "file", "uri", "description"),
     "texts": ("text_column", "text_template", "label_column", "labels"),
     "people": (
-        *("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+        *(
+            "neighbours",
+            "unit_column",
+            "max_records_per_unit",
+            "unit_spelling",
+            "missing_units",
+            "public_size",
+        ),
         *("group_column", "groups", "secret_patterns", "secret_terms", "secret_column"),
     ),
     "allowance": (
@@ -244,11 +251,11 @@ def _secret(stated: Mapping[str, str]) -> dict[str, Any]:
     """Numbers as numbers; a text that is none goes on as it is, and its field is named."""
     found: dict[str, Any] = dict(stated)
     for name in ("prior", "bound", "sampling_rate"):
-        try:
-            found[name] = float(stated[name])
-        except (KeyError, ValueError):
+        value = number(stated.get(name, ""))
+        if not isinstance(value, int | float):
             problem = "missing" if name not in stated else f"{stated[name]!r} is no number"
-            raise InvalidRequest([FieldProblem(f"secret.{name}", problem, "a number")]) from None
+            raise InvalidRequest([FieldProblem(f"secret.{name}", problem, "a number")])
+        found[name] = float(value)
     found["records_per_secret"] = whole(stated.get("records_per_secret", ""))
     return found
 

@@ -26,10 +26,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from workers import interruption, models
+from workers import interruption, models, networks, vocabularies, weights
 from workers.embedding import phrase_vectors
 from workers.embedding.neighbours import Floats, unit
 from workers.models import READ_FILES, ModelError
+from workers.text_tokens import encoded
 
 #: Subfolders hold the settings and weights of a sentence-transformers model's parts.
 FILES = (*READ_FILES, *(f"*/{pattern}" for pattern in READ_FILES))
@@ -78,10 +79,15 @@ class Layout:
 def inspect(folder: Path) -> dict[str, Any]:
     """Public facts of an embedding model, from its files alone. Raises ModelError naming the problem."""
     layout = _layout(folder)
+    held = weights.tensors(layout.folder) if layout.form != "words" else phrase_vectors.header(folder)
+    weights.check_finite(held)
+    if layout.form == "transformer":
+        networks.check_types(_network(layout.folder, "auto", "meta"), held)
     return {
         "sha256": models.digest(folder, FILES),
         "architecture": layout.form if layout.form != "transformer" else f"transformer, {layout.pooling}",
         "dimensions": layout.dimensions,
+        "parameters": weights.parameters(held),
         "context_tokens": layout.context_tokens,
         **models.origin(folder),
     }
@@ -90,6 +96,11 @@ def inspect(folder: Path) -> dict[str, Any]:
 @lru_cache(maxsize=2)
 def load(folder: Path, sha256: str) -> Embedder:
     """The model, ready to embed, on CUDA if available. Raises ModelError if its bytes changed."""
+    return opened(folder, sha256)
+
+
+def opened(folder: Path, sha256: str) -> Embedder:
+    """Open a model as `load` does, for one use. Raises ModelError if it can't embed a public text."""
     if models.digest(folder, FILES) != sha256:
         raise ModelError("the model's files are not those that were registered")
     layout = _layout(folder)
@@ -164,12 +175,7 @@ def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
 
 
 def _transformer(folder: Path) -> Layout:
-    config = _object(folder / "config.json")
-    if not any(folder.glob("*.safetensors")):
-        raise ModelError("path: no .safetensors file is in the folder; other formats are not loaded")
-    if "auto_map" in config:
-        raise ModelError("path: the model brings its own code (auto_map), which is never run")
-    models.check_not_quantised(config)
+    config = models.check_config(folder)
     if config.get("is_encoder_decoder"):
         raise ModelError("path: a model of encoder and decoder gives no single embedding")
     width = config.get("hidden_size") or config.get("n_embd") or config.get("dim")
@@ -180,10 +186,15 @@ def _transformer(folder: Path) -> Layout:
     return Layout("transformer", folder, width, min(context, limit))
 
 
+def _network(folder: Path, dtype: Any, device: str | None = None) -> Any:
+    from transformers import AutoModel
+
+    return networks.open_network(AutoModel, folder, dtype, device, encoder=True)
+
+
 def _static(folder: Path, config: dict[str, Any]) -> Layout:
-    if not (folder / "tokenizer.json").is_file():
-        raise ModelError("path: tokenizer.json is missing")
     table = _static_table(folder)
+    vocabularies.check_static(_static_tokenizer(folder), folder, len(table))
     return Layout("static", folder, table.shape[1], config.get("max_length") or STATIC_TOKENS)
 
 
@@ -206,7 +217,13 @@ def _object(path: Path) -> dict[str, Any]:
 
 def _static_table(folder: Path) -> Floats:
     """The token vectors, (tokens, dimensions): permuted by the mapping and scaled by the weights."""
-    tensors = models.tensors(folder / "model.safetensors")
+    weights.tensors(folder)  # none of them twice
+    tensors = models.tensors(folder / weights.SINGLE)
+    unused = tensors.keys() - {"embeddings", "embedding.weight", "mapping", "weights"}
+    if unused or {"embeddings", "embedding.weight"} <= tensors.keys():
+        raise ModelError(
+            f"path: model.safetensors has {weights.listed(unused or tensors)}, not all of them used"
+        )
     vectors = tensors.get("embeddings", tensors.get("embedding.weight"))
     if vectors is None or vectors.ndim != 2:
         raise ModelError("path: model.safetensors has no matrix 'embeddings' or 'embedding.weight'")
@@ -224,18 +241,29 @@ def _static_table(folder: Path) -> Floats:
     return made
 
 
+def _static_tokenizer(folder: Path) -> Any:
+    """The tokenizer of static vectors, which cuts and pads nothing. Raises ModelError if there is none."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain exceptions
+        why = " ".join(str(error).split())[:200]
+        raise ModelError(f"path: {path.name} is missing or no tokenizer: {why}") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.encode_special_tokens = True  # their names in a text are text
+    return tokenizer
+
+
 class StaticVectors:
     """The mean of the vectors of a text's tokens."""
 
     def __init__(self, layout: Layout) -> None:
-        from tokenizers import Tokenizer
-
         self.table = _static_table(layout.folder)
         self.dimensions, self.context_tokens = layout.dimensions, layout.context_tokens
-        self.tokenizer = Tokenizer.from_file(str(layout.folder / "tokenizer.json"))
-        self.tokenizer.no_padding()
-        self.tokenizer.no_truncation()
-        self.tokenizer.encode_special_tokens = True  # their names in a text are text
+        self.tokenizer = _static_tokenizer(layout.folder)
         state = json.loads(self.tokenizer.to_str())
         named = state["model"].get("unk_token")  # a Unigram model names its number instead
         unknown = self.tokenizer.token_to_id(named) if named else state["model"].get("unk_id")
@@ -245,10 +273,14 @@ class StaticVectors:
         """As `Embedder.embed`. Tokens that the model does not know are ignored."""
         limit = min(tokens or self.context_tokens, self.context_tokens)
         for piece in _pieces(texts, STATIC_ROWS):
-            encoded = self.tokenizer.encode_batch(
-                [shown(text, limit) for text in piece], add_special_tokens=False
-            )
-            yield unit([self._mean(each.ids, limit) for each in encoded])
+            yield unit([self._mean(ids, limit) for ids in self._ids([shown(text, limit) for text in piece])])
+
+    def _ids(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text; none for a text that can't be encoded."""
+        batch = encoded(lambda: self.tokenizer.encode_batch(texts, add_special_tokens=False))
+        if batch or len(texts) == 1:
+            return [list(each.ids) for each in batch] or [[]]
+        return [ids for text in texts for ids in self._ids([text])]  # one such text fails the whole batch
 
     def _mean(self, ids: list[int], limit: int) -> Floats:
         known = [token for token in ids if token not in self.left_out and token < len(self.table)][:limit]
@@ -266,22 +298,34 @@ class Transformer:
 
     def __init__(self, layout: Layout) -> None:
         import torch
-        from transformers import AutoModel
 
         models.set_threads()
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        network = AutoModel.from_pretrained(
-            layout.folder,
-            trust_remote_code=False,
-            use_safetensors=True,
-            local_files_only=True,
-            dtype=torch.float32,
-        )
+        network = _network(layout.folder, torch.float32)
         self.network = network.requires_grad_(False).eval().to(self.device)
         interruption.looks(self.network)
         self.tokenizer = models.tokenizer(layout.folder)
         self.layout = layout
         self.dimensions, self.context_tokens = layout.dimensions, layout.context_tokens
+        rows = network.get_input_embeddings().weight.shape[0]
+        vocabularies.check(self.tokenizer, layout.folder, rows, outputs=False)
+        self._check_whole_context()
+
+    def _check_whole_context(self) -> None:
+        """Run a public text as long as the context. Raises ModelError if a position or number is missing."""
+        import torch
+
+        ids = self._encode(models.PUBLIC_TEXT * self.context_tokens, self.context_tokens)
+        try:
+            with torch.inference_mode():
+                states = self.network(input_ids=torch.tensor([ids], device=self.device)).last_hidden_state
+        except (IndexError, ValueError, RuntimeError) as error:
+            raise ModelError(
+                f"path: a text as long as its context, {len(ids)} tokens, fails ({type(error).__name__}): "
+                "state a smaller model_max_length in tokenizer_config.json"
+            ) from None
+        if not states.isfinite().all():
+            raise ModelError("path: its vectors of a public text are not finite")
 
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
         """As `Embedder.embed`. Every pass has ROWS rows of as many tokens as a text may have."""
@@ -296,15 +340,15 @@ class Transformer:
             return []
         cut = self.layout.prompt + (cut.lower() if self.layout.lower_case else cut)
         cut_to = {"truncation": True, "max_length": width}
-        return list(self.tokenizer(cut, **cut_to, split_special_tokens=True)["input_ids"])
+        return encoded(lambda: self.tokenizer(cut, **cut_to, split_special_tokens=True)["input_ids"])
 
-    def _rows(self, encoded: list[list[int]], width: int) -> Floats:
+    def _rows(self, rows: list[list[int]], width: int) -> Floats:
         import torch
 
         # Padding on the right: an encoder's positions and a causal model's past are those of the text alone.
         ids = torch.full((ROWS, width), self.tokenizer.pad_token_id or 0)
         mask = torch.zeros((ROWS, width), dtype=torch.long)
-        for row, tokens in enumerate(encoded):
+        for row, tokens in enumerate(rows):
             ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.long)
             mask[row, : len(tokens)] = 1
         filled = mask.sum(dim=1) > 0
@@ -314,7 +358,7 @@ class Transformer:
             pooled = self._pool(hidden.last_hidden_state.float(), mask.to(self.device))
         made = unit(pooled.cpu().numpy())
         made[~filled.numpy()] = 0
-        return made[: len(encoded)]
+        return made[: len(rows)]
 
     def _pool(self, states: Any, mask: Any) -> Any:
         """(rows, tokens, dimensions) -> (rows, dimensions)."""

@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 from scipy.sparse import csr_matrix, diags_array
 from scipy.sparse.linalg import svds
 
-from workers import models
+from workers import models, weights
 from workers.data.corpora import Corpus
 from workers.data.words import cased_words
 from workers.embedding.neighbours import Floats, unit
@@ -76,6 +76,11 @@ def names(folder: Path) -> list[str]:
     return [name for name in found if (folder / f"{name}.safetensors").is_file()]
 
 
+def header(folder: Path) -> dict[str, weights.Tensor]:
+    """Return the tensors of the folder's only pair of files."""
+    return weights.header(folder / f"{names(folder)[0]}.safetensors")
+
+
 def dimensions(folder: Path) -> int:
     """The length of the vectors. Raises ModelError if the folder's files don't belong together."""
     return load(folder).dimensions
@@ -90,6 +95,8 @@ def load(folder: Path) -> WordVectors:
     vectors = models.tensors(folder / f"{found[0]}.safetensors").get("vectors")
     if vectors is None or vectors.ndim != 2 or len(vectors) != len(words):
         raise ModelError(f"path: {found[0]}.safetensors has no matrix 'vectors' with a row for each word")
+    if len(set(words)) != len(words):
+        raise ModelError(f"path: {found[0]}.words.txt has a word twice")
     return WordVectors(words, vectors.astype(np.float32))
 
 

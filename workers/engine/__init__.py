@@ -7,12 +7,12 @@ another; hidden returns hidden states.
 """
 
 from workers.engine.continuation import Continued
-from workers.engine.decoder import Batch, Context, Decoder, rehearse
+from workers.engine.decoder import Batch, Context, Decoder, is_out_of_memory, rehearse
 from workers.engine.hidden import hidden_states
 from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.steadiness import Unsteady, check_loaded, check_steady
-from workers.engine.structure import HEAD, Structure, StructureError, prepare, structure_of
+from workers.engine.structure import HEAD, Structure, StructureError, check_finite, prepare, structure_of
 
 __all__ = [
     "HEAD",
@@ -28,9 +28,11 @@ __all__ = [
     "StructureError",
     "Unsteady",
     "cache_bytes",
+    "check_finite",
     "check_loaded",
     "check_steady",
     "hidden_states",
+    "is_out_of_memory",
     "prepare",
     "rehearse",
     "sizes",

@@ -235,7 +235,7 @@ class Decoder:
                 if self.some_dead:
                     values = values.masked_fill(self.rows.dead[rows].unsqueeze(1), torch.nan)
         except Exception as error:
-            if not _out_of_memory(error) or (rows.stop - rows.start == 1 and not self.fixed):
+            if not is_out_of_memory(error) or (rows.stop - rows.start == 1 and not self.fixed):
                 raise
             if self.fixed:
                 raise PassTooLarge(rows.stop - rows.start) from None
@@ -397,7 +397,7 @@ def _overlap(one: slice, other: slice) -> slice | None:
     return slice(start, stop) if start < stop else None
 
 
-def _out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """True for an out-of-memory error. CUDA has a type for it; a CPU's allocator only a message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True

@@ -156,6 +156,17 @@ def trial_tokens(vocabulary: int) -> list[int]:
 
 
 @torch.inference_mode()
+def check_finite(network: Any, ids: list[int]) -> None:
+    """Run a public text, or the trial tokens. Raises StructureError if a logit is not finite."""
+    config = network.config.get_text_config()
+    ids = (ids or trial_tokens(config.vocab_size))[: config.max_position_embeddings]
+    tokens = torch.tensor([ids], device=network.device)
+    if not network(input_ids=tokens, use_cache=False).logits.isfinite().all():
+        dtype = str(network.dtype).removeprefix("torch.")
+        raise StructureError(f"its logits of a public text are not finite in {dtype}")
+
+
+@torch.inference_mode()
 def prepare(network: Any) -> Structure:
     """Install the engine's attention in `network` and check its parts by one short public run."""
     found = structure_of(network)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from workers import interruption, models
+from workers import interruption, models, networks
 from workers.engine import Batch, Decoder, Shape, sizes
 from workers.evaluation.figures import Figure
 from workers.evaluation.transfer import Labelled
 from workers.models import text_start
-from workers.text_tokens import text_tokens
+from workers.text_tokens import encoded, text_tokens
 
 #: Adafactor's rate is a share of a weight's own size: about what Adam's rate is of usual weights.
 ADAFACTOR = 20
@@ -27,15 +27,10 @@ def _load(folder: Path) -> tuple[Any, Any, bool]:
     from transformers import AutoModelForCausalLM
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    large = models.weights(folder) >= models.LARGE
+    large = models.weight_count(folder) >= models.LARGE
     coarse = large and models.faster_in_bfloat16(folder, device.type)
-    network: Any = AutoModelForCausalLM.from_pretrained(
-        folder,
-        use_safetensors=True,
-        dtype=torch.bfloat16 if coarse else torch.float32,
-        trust_remote_code=False,
-        local_files_only=True,
-    )
+    dtype = torch.bfloat16 if coarse else torch.float32
+    network = networks.open_network(AutoModelForCausalLM, folder, dtype)
     interruption.looks(network)
     return network.to(device), models.tokenizer(folder), large
 
@@ -99,7 +94,7 @@ def next_token_accuracy(
 
 
 def _ids(tokenizer: Any, text: str, tokens: int) -> list[int]:
-    return list(tokenizer.encode(text[: 32 * tokens], split_special_tokens=True))[:tokens]
+    return encoded(lambda: tokenizer.encode(text[: 32 * tokens], split_special_tokens=True))[:tokens]
 
 
 def _padded(rows: Sequence[list[int]], device: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from workers import interruption
+from workers import interruption, models, networks
 from workers.data.words import uncut_script, words
 from workers.evaluation.figures import Figure
 
@@ -59,12 +59,11 @@ def bert_score(
     special tokens around a sequence may be matched and are not counted, as in the authors' code. A pair with
     an empty text scores 0.
     """
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    options = {"trust_remote_code": False, "local_files_only": True}
-    network = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **options).eval()
+    network = networks.open_network(AutoModel, folder, torch.float32, encoder=True).eval()
     interruption.looks(network)
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    tokenizer = models.tokenizer(folder)
     used = int(network.config.num_hidden_layers) if layer is None else layer
     limit = int(getattr(network.config, "max_position_embeddings", 512))
 

@@ -1,7 +1,7 @@
 """Writing with an OpenAI-compatible endpoint: prompts that are public by type, answers as texts.
 
 What goes out is the prompt, the declared model, and how to write. The name is resolved for each request,
-every address is checked as a webhook's is, and the connection goes to one of those very addresses; redirects
+every address is checked as a notice's is, and the connection goes to one of those very addresses; redirects
 are not followed and proxies not used. A request that fails in passing is sent again, a few times; each try is
 taken from the spending limit beforehand, at the most that it can cost, so that the limit is never passed.
 """

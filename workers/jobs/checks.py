@@ -3,6 +3,9 @@
 Problems of data are its steward's to read and quote no record; what else is raised is told by its kind.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -15,7 +18,7 @@ from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE
 from accountant.transactions import approval, leases, unit_fingerprints
 from workers import models
-from workers.data import corpora, fingerprints, records
+from workers.data import corpora, fingerprints, manifest, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
@@ -54,8 +57,11 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     key = configured.secret("identity")
     try:
         address = records.check_address(version.uri, configured.data_root_list)
-        records.check_columns(address, job_inputs.layout_of(dataset, version))
-        units = fingerprints.fingerprints(address, job_inputs.layout_of(dataset, version), key)
+        layout = job_inputs.layout_of(dataset, version)
+        records.check_columns(address, layout)
+        data = manifest.of(address)
+        datasets.state_files(engine, version.id, data)
+        units = manifest.unchanged(address, data, fingerprints.fingerprints(address, layout, key))
         unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units, key)
     except DataError as problem:
         datasets.dataset_refused(engine, version.id, str(problem))
@@ -80,20 +86,28 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
         inspect = embedders.inspect if row.kind == "embedding" else models.inspect
         facts = inspect(folder)
-        if row.kind == "language":
-            from workers import speed  # torch, which a worker that checks files alone can do without
-
-            facts |= speed.of_files(folder, facts, configured.model_dtype, configured.decoding_gib)
-        if row.kind == "embedding":
-            from workers import speed  # as above
-
-            facts |= speed.of_embedding(folder, facts)
+        facts |= _tried(row.kind, folder, facts, configured)
         registration.checked(engine, "model", row.id, facts, None)
     except (models.ModelError, WriterError) as error:
         registration.checked(engine, "model", row.id, None, str(error))
     except Exception as error:
         problem = f"path: it can't be read ({type(error).__name__})"
         registration.checked(engine, "model", row.id, None, problem)
+
+
+def _tried(
+    kind: str, folder: Path, facts: Mapping[str, Any], configured: settings.Settings
+) -> dict[str, Any]:
+    """Run a public text through a model, as jobs load it; `tried` names type and device, or why it was not.
+
+    Raises ModelError where a number of the result is not finite.
+    """
+    if not models.has_room(facts["parameters"]):
+        return {"tried": "no room in the worker that checks files; each job tries it before it reads"}
+    if kind == "embedding":
+        embedders.opened(folder, facts["sha256"])
+        return {"tried": "float32"}
+    return {"tried": models.try_out(folder, facts["sha256"], configured.model_dtype, configured.decoding_gib)}
 
 
 @app.task(name="exchequer.check_corpus")

@@ -32,7 +32,9 @@ from workers.jobs import staging
 
 log = structlog.get_logger()
 
-DIED = "its process died, or was stopped at its time limit, before any data was read"
+DIED = (
+    "its process died, perhaps for want of memory, or was stopped at its time limit, before any data was read"
+)
 TRIES = 30
 STOP_SECONDS = 10.0
 

@@ -4,7 +4,8 @@ Everything is compared with the hash in the ledger before it is used.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import fsspec
@@ -42,6 +43,8 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
         label_column=version.label_column,
         labels=tuple(dataset.labels),
         max_records_per_unit=dataset.max_records_per_unit,
+        unit_spelling=dataset.unit_spelling,
+        missing_units=dataset.missing_units,
         group_column=version.group_column,
         groups=tuple(dataset.groups),
         secret_column=version.secret_column,
@@ -52,13 +55,25 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
 def language_model(row: Any, sha256: str) -> models.LocalModel:
     """A registered language model. Raises ModelError if its files do not hash to `sha256`."""
     configured = settings.load()
-    folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
-    return models.load(folder, sha256, configured.model_dtype, configured.decoding_gib)
+    with _naming(row):
+        folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
+        return models.load(folder, sha256, configured.model_dtype, configured.decoding_gib)
 
 
 def _embedder(row: Any, sha256: str) -> embedders.Embedder:
     configured = settings.load()
-    return embedders.load(models.resolve(row.path, configured.model_root_list, configured.model_hub), sha256)
+    with _naming(row):
+        folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
+        return embedders.load(folder, sha256)
+
+
+@contextmanager
+def _naming(row: Any) -> Iterator[None]:
+    """Let a ModelError say which model it is about: a job may use several."""
+    try:
+        yield
+    except models.ModelError as error:
+        raise models.ModelError(f"the model {row.name!r}: {str(error).removeprefix('path: ')}") from None
 
 
 def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:

@@ -6,11 +6,11 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 from accountant import settings
+from accountant.catalogue.notices import Delivery, Outcome
 from accountant.core import notices
 from accountant.core.errors import InvalidRequest
-from accountant.webhooks.delivery import Delivery, Outcome
 
-#: Of each step of the conversation; all of them together stay below delivery.CLAIM_SECONDS.
+#: Of each step of the conversation; all of them together stay below the claim's CLAIM_SECONDS.
 STEP_SECONDS = 5.0
 #: As an answer of 2xx: the server took it.
 TAKEN = 250

@@ -19,7 +19,7 @@ from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.identities import retention
 from accountant.transactions import expiry, leases, ledger_log, messages, registrations, spending_sums
-from workers.jobs import staging, webhook_sender
+from workers.jobs import notice_sender, staging
 from workers.jobs.app import QUEUES, app
 
 log = structlog.get_logger()
@@ -94,7 +94,7 @@ def run(stop: threading.Event) -> None:
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
     engine = engine_for(configured.database_url, configured.ledger_log)
-    webhook_sender.start(stop, engine, configured)
+    notice_sender.start(stop, engine, configured)
     reconciled, ahead = False, max(messages.AHEAD, configured.fan_out)  # enough for every worker
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():

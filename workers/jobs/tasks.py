@@ -40,7 +40,7 @@ from accountant.faults import reached
 from accountant.transactions import artifacts, leases, settlement
 from accountant.transactions.rows import Claim
 from workers import interruption, models
-from workers.data import records
+from workers.data import addresses, manifest, records
 from workers.generation.writer import WriterError
 from workers.interface import Checker, Maker, Preparer, Progress, Public, Resumer, Reuser
 from workers.jobs import artifacts as stored
@@ -117,6 +117,21 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
         staging.destroy_leftovers(engine, configured.results, claim.job_id)
     except (*UNAVAILABLE, OSError) as error:  # the relay's look finds them
         log.warning("leftovers stay for now", job=str(claim.job_id), error=type(error).__name__)
+
+
+def unread(error: Exception) -> str:
+    """Return why a job failed before any data was read: all that was used till then is public."""
+    from workers.engine import is_out_of_memory
+
+    if isinstance(error, ExchequerError):
+        return str(error)
+    if is_out_of_memory(error):
+        return "the worker's memory is too small for the job: it failed before any data was read"
+    if isinstance(error, SoftTimeLimitExceeded):
+        return "it passed its time limit before any data was read"
+    what = "a file or an address can't be read" if isinstance(error, OSError) else "it failed"
+    # A library's text may hold paths, which are the stewards' alone: the log has it.
+    return f"{what} ({type(error).__name__}), before any data was read"
 
 
 @dataclass
@@ -214,6 +229,9 @@ class _Attempt:
         if self.claim.key is None:
             raise DataError("the job's key is gone, so nobody knows in which batches its units lie")
         address = records.check_address(work.version.uri, self.configured.data_root_list)
+        addresses.check_reachable(address)
+        if work.version.data is not None:
+            manifest.check(address, work.version.data)
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
@@ -283,11 +301,11 @@ class _Attempt:
             except LeaseLost:
                 log.warning("lease lost while handing back", job=str(self.claim.job_id))
             return
-        outcome, reason = "failed", "it failed before any data was read"
+        outcome, reason = "failed", ""  # while data was read, settlement says all that may be said
         if isinstance(error, Cancelled):
             outcome, reason = "cancelled", "cancelled while it ran"
         elif not self.reading:
-            reason = str(error) if isinstance(error, ExchequerError) else reason
+            reason = unread(error)
             log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
         try:
             self._write(lambda: settlement.fail(self.engine, self.claim, outcome, reason, _worker_name()))

@@ -1,6 +1,6 @@
 """Private draws of who takes part, by the operating system's entropy.
 
-Called by their module's name (`coins.heads(rate)`), so that the conformance kit can decide them.
+Called by their module's name (`coins.heads(rate)`), so that tests can decide them.
 """
 
 import secrets

@@ -2,7 +2,7 @@
 
 reconstruction tests whether planted keys are emitted more often than keys that nobody planted (paper 001,
 Appendix D.5.1). leave_one_out tests whether the realized privacy loss of a batch's texts is below its stated
-cost (D.5.2). noisy_sums tests whether noisy sums tell of a planted record more than their price says.
+cost (D.5.2).
 
 An audit reads planted data only. Its figures depend on that data alone.
 """

@@ -10,14 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, invalid
 from workers import sample
 from workers.data.records import Record
 from workers.models import LocalModel
-from workers.privacy_audits import leave_one_out, noisy_sums, planted, reconstruction, report, subjects
-
-MOST_RUNS = 1_000_000
+from workers.privacy_audits import leave_one_out, reconstruction, report, subjects
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,11 +37,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m workers.privacy_audits", description=__doc__.splitlines()[0]
     )
     commands = parser.add_subparsers(dest="audit", required=True)
-    sums = commands.add_parser("noisy-sums")
-    sums.add_argument("--arm", action="append", choices=list(noisy_sums.ARMS), default=None)
-    sums.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    sums.add_argument("--runs", type=int, default=noisy_sums.RUNS)
-    sums.add_argument("--output", "-o", default="audit-noisy-sums")
     for name, texts in (("reconstruction", 20), ("leave-one-out", 8)):
         command = commands.add_parser(name)
         arms = subjects.WRITING if name == "reconstruction" else tuple(subjects.ARMS)
@@ -58,21 +50,10 @@ def _parser() -> argparse.ArgumentParser:
         else:
             command.add_argument("--keys", type=int, default=256)
             command.add_argument("--sample", action="store_true")
-    command = commands.add_parser("planted")
-    command.add_argument("--arm", action="append", choices=list(planted.ARMS), default=None)
-    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    command.add_argument("--runs", type=int, default=1_000)
-    command.add_argument("--output", "-o", default="audit-planted")
     return parser
 
 
 def _run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    if options.audit == "planted":
-        return _planted(options)
-    if options.audit == "noisy-sums":
-        asked = subjects.parse_set(options.set)
-        arms = options.arm or list(noisy_sums.ARMS)
-        return {"model": "none", **noisy_sums.audit(arms, asked, options.runs)}
     if options.texts < 1:
         raise invalid("texts", f"{options.texts} texts a batch", "a whole number from 1")
     arms = options.arm or ["mean", "median"]
@@ -89,19 +70,6 @@ def _run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         records, given = _records(options, model)
         found = leave_one_out.audit(model, arms, records, given, asked)
     return {"model": name, **found}
-
-
-def _planted(options: argparse.Namespace) -> dict[str, Any]:
-    """The audit of planted records and secrets; it needs no model."""
-    if not 1 <= options.runs <= MOST_RUNS:
-        raise invalid("runs", f"{options.runs} runs", f"a whole number from 1 to {MOST_RUNS}")
-    asked = subjects.parse_set(options.set)
-    arms = options.arm or list(planted.ARMS)
-    known = {field for arm in arms for field in mechanisms.get(arm).fields}
-    for name in asked:
-        if name not in known:
-            raise invalid(name, f"no parameter of {', '.join(arms)}", ", ".join(sorted(known)))
-    return {"model": planted.Reciting.name, **planted.audit(arms, options.runs, asked)}
 
 
 def _records(options: argparse.Namespace, model: LocalModel) -> tuple[tuple[Record, ...], dict[str, Any]]:

@@ -70,28 +70,6 @@ def _reconstruction(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def _planted(found: dict[str, Any]) -> list[str]:
-    rows = [
-        [
-            arm["arm"],
-            f"{arm['runs']:,}",
-            f"{arm['wrong_alarms']:.1%} (at most {arm['wrong_alarms_at_most']:.1%})",
-            f"{arm['found']:.1%} (at least {arm['found_at_least']:.1%})",
-            f"{arm['bound']:.1%}",
-            ("caught" if arm["passed"] else "NOT CAUGHT")
-            if arm["control"]
-            else ("within" if arm["passed"] else "LEAKS"),
-        ]
-        for arm in found["results"]
-    ]
-    return [
-        "How often an attacker says that something was planted: where nothing was and where it was. "
-        "`bound`: how often the price lets him be right with as many wrong alarms as he may have had.",
-        "",
-        *_table(["arm", "runs of each", "without", "with", "bound", "verdict"], rows),
-    ]
-
-
 def _leave_one_out(found: dict[str, Any]) -> list[str]:
     lines = [
         f"{found['records']:,} planted records. For each batch the largest |ln P(texts) − ln P(texts without "
@@ -131,36 +109,7 @@ def _leave_one_out(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _noisy_sums(found: dict[str, Any]) -> list[str]:
-    rows = [
-        [
-            arm["arm"],
-            f"ε {arm['epsilon']:.4g}" + (f" at δ {arm['delta']:g}" if arm["delta"] else ", pure"),
-            f"{arm['largest_ratio']:.4f}",
-            f"{arm['found']:,}",
-            f"{arm['false_alarms']:,}",
-            f"{arm['proven_epsilon']:.4f}",
-            ("caught" if arm["passed"] else "NOT CAUGHT")
-            if arm["control"]
-            else ("within its price" if arm["passed"] else "ABOVE"),
-        ]
-        for arm in found["results"]
-    ]
-    head = ["arm", "price", "largest log ratio", "found", "false alarms", "proven ε", "verdict"]
-    return [
-        f"{found['runs']:,} runs with a planted record and as many without. `found` and `false alarms`: runs "
-        "of either kind in which an attacker who knows all but whether it was there says that it was. "
-        f"`proven ε`: what these counts prove at least, with {found['confidence']:.0%} confidence each way. "
-        "Where the price is pure, no run's log ratio may pass it. The record planted many times over has to "
-        "be caught.",
-        "",
-        *_table(head, rows),
-    ]
-
-
 _BODIES = {
     "reconstruction": _reconstruction,
     "leave-one-out": _leave_one_out,
-    "noisy-sums": _noisy_sums,
-    "planted": _planted,
 }

@@ -22,9 +22,7 @@ def available() -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
-        raise invalid(
-            "format", "pyarrow is not installed here", "jsonl, csv; or install exchequer[export]"
-        ) from None
+        raise invalid("format", "pyarrow is not installed here", "jsonl, csv; or install pyarrow") from None
     return parquet
 
 

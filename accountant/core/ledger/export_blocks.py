@@ -14,6 +14,7 @@ import signal
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import cache, partial
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
@@ -23,6 +24,7 @@ from accountant.core.errors import HelperLost, VerificationFailed
 from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.entry_runs import Run, runs
 from accountant.core.ledger.export_formats import add_json_row, checked_totals, going_on, read_header
+from accountant.core.ledger.saved_exports import WINDOWS, blank_lines, find_end, read_start
 from accountant.core.ledger.verified_state import line_after
 from accountant.core.ledger.verifier import Verified, Verifier
 
@@ -51,24 +53,30 @@ def verify(
     with open(path, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return None
+        begins = read_start(file.read(4))
+        end, blank = find_end(file, begins.skip)
+        file.seek(begins.skip)
         first = file.readline()
-        start: int | None = len(first)
+        start: int | None = begins.skip + len(first)
         if verifier is not None and verifier.count:
             file.seek(0)
-            start = line_after(file, verifier.count)
+            start = None if begins.added else line_after(file, verifier.count)
         if start is None or not first.startswith(b"{") or b"\r" in first[:-2]:
             return None
+        added = [*begins.added, *([WINDOWS] if first.endswith(b"\r\n") else [])]
+        added += [blank_lines(blank)] if blank else []
         claimed = read_header(_text(first))
         checked = going_on(verifier, checkpoints)
         if checked.dataset is None:
             checked.dataset = claimed.get("dataset")
-        blocks = Blocks(file.fileno(), start)
+        blocks = Blocks(file.fileno(), min(start, end), end)
         if processes is None:
             processes = min(processors(), MOST) if blocks.bytes >= SMALL else 1
-        with closing(in_order(blocks, processes)) as found:
-            for number, block in enumerate(found):
+        with closing(in_order(blocks, processes)) as ordered:
+            for number, block in enumerate(ordered):
                 add_block(checked, block, partial(blocks.lines, number))
-        return checked_totals(claimed, checked.result(), pinned)
+        found = checked_totals(claimed, checked.result(), pinned)
+        return replace(found, added=tuple(added))
 
 
 def processors() -> int:
@@ -90,10 +98,14 @@ class Block(NamedTuple):
 
 
 class Blocks:
-    """The lines of a file from `start` on, in blocks: a line belongs to the one that it begins in."""
+    """The lines of a file from `start` to `end` in blocks: a line belongs to the one that it begins in.
 
-    def __init__(self, file: int, start: int) -> None:
-        self._file, self._start, self._end, self._size = file, start, os.fstat(file).st_size, BLOCK
+    `end` None: that of the file.
+    """
+
+    def __init__(self, file: int, start: int, end: int | None = None) -> None:
+        self._end = os.fstat(file).st_size if end is None else end
+        self._file, self._start, self._size = file, start, BLOCK
         self.bytes = self._end - start
         self.count = -(-self.bytes // self._size)
 

@@ -49,13 +49,22 @@ class Policy(BaseModel):
         (), description="owners: the stewards who decide here; others have no more rights than anybody"
     )
     auditors: tuple[str, ...] = Field((), description="owners: the auditors who read its ledger")
+    departed_analysts: bool = Field(
+        False,
+        description="a steward may approve a request whose analyst's account was closed, or lost the role to "
+        "ask, while it waited; the entry says so",
+    )
     models: tuple[str, ...] = Field((), description="models that may be used")
     share_artifacts: bool = Field(
         False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
     )
     secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
     approval_days: int | None = Field(
-        None, ge=1, le=3650, description="a request that nobody decided on for so many days expires"
+        None,
+        strict=True,
+        ge=1,
+        le=3650,
+        description="a request that nobody decided on for so many days expires",
     )
     analyst_epsilon: str | None = Field(
         None,
@@ -74,10 +83,11 @@ class Policy(BaseModel):
         False, description="a job whose machine is lost after it began to read is charged and ends"
     )
     time_limit_seconds: int | None = Field(
-        None, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
+        None, strict=True, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
     )
     results_every_seconds: int | None = Field(
         None,
+        strict=True,
         ge=1,
         le=86_400,
         description="a job that reads records ends, for all who watch it, so many seconds after it began or "
@@ -140,7 +150,7 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
     """
     found = [
         name
-        for name in ("solo", "share_artifacts", "secret_jobs")
+        for name in ("solo", "share_artifacts", "secret_jobs", "departed_analysts")
         if getattr(after, name) and not getattr(before, name)
     ]
     found += [

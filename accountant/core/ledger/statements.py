@@ -1,7 +1,7 @@
 """The sentences that an account's page states about its three currencies, with their exceptions."""
 
-import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from accountant.core.ledger.accounts import Accounts, Settlement
 from accountant.core.privacy.composition import gaussian_epsilon
@@ -14,6 +14,7 @@ from accountant.core.privacy.units import (
     DELTA_UNITS,
     EPSILON_UNITS,
     exact,
+    sqrt_up,
     to_decimal,
     up,
 )
@@ -99,8 +100,8 @@ def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
     (plain,) = (each for each in accounts.dp.filters if each.filter.kind is Kind.GAUSSIAN)
     if plain.closed:
         return f"{told}; what all releases tell whoever holds them was not added up."
-    used = (plain.spent.main + plain.reserved.main) / EPSILON_UNITS
-    epsilon = up(gaussian_epsilon(math.sqrt(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
+    used = Fraction(plain.spent.main + plain.reserved.main, EPSILON_UNITS)
+    epsilon = up(gaussian_epsilon(sqrt_up(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
     return (
         f"{told}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, {delta}): no limit."

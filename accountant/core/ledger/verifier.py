@@ -55,6 +55,8 @@ class Verified:
     unproved: tuple[str, ...] = ()
     #: The terms that the last REGISTER states; None: no entry states any.
     terms: Mapping[str, Any] | None = None
+    #: What another program put around the text of the export (saved_exports.py).
+    added: tuple[str, ...] = ()
 
 
 def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""The registry: every mechanism that has a price, built in or shipped by others.
+"""The registry: every mechanism that has a price, each a module of this package that defines MECHANISM.
 
-A built-in one is a module of this package that defines MECHANISM; others come by entry point
-(registration.py). Prices are imported when the registry is first asked for, never by importing this package.
+Prices are imported when the registry is first asked for, never by importing this package.
 """
 
 from functools import cache
@@ -12,30 +11,27 @@ from typing import Any
 from accountant.core.errors import invalid
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.registration import found as found_elsewhere
 
 #: Every mechanism by its id, in the order of menus.
 MECHANISMS: dict[str, Mechanism[Any]]
 
 
 @cache
-def _found() -> tuple[dict[str, Mechanism[Any]], dict[str, str]]:
+def _found() -> dict[str, Mechanism[Any]]:
     modules = (import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__))
-    own = {each.MECHANISM.id: each.MECHANISM for each in modules if hasattr(each, "MECHANISM")}
-    others, refused = found_elsewhere(own)
-    every = sorted({**own, **others}.values(), key=lambda each: (each.order, each.id))
-    return {each.id: each for each in every}, refused
+    every = (each.MECHANISM for each in modules if hasattr(each, "MECHANISM"))
+    return {each.id: each for each in sorted(every, key=lambda each: (each.order, each.id))}
 
 
 def __getattr__(name: str) -> Any:
     if name == "MECHANISMS":
-        return _found()[0]
+        return _found()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def runnable() -> dict[str, Mechanism[Any]]:
     """The mechanisms that this service can run; the others have a price only."""
-    return {name: each for name, each in _found()[0].items() if each.runner is not None}
+    return {name: each for name, each in _found().items() if each.runner is not None}
 
 
 def find(mechanism_id: object) -> Mechanism[Any] | None:
@@ -43,20 +39,16 @@ def find(mechanism_id: object) -> Mechanism[Any] | None:
     if not isinstance(mechanism_id, str):
         return None
     if mechanism_id.startswith(rehearsal.PREFIX):
-        rehearsed = _found()[0].get(mechanism_id.removeprefix(rehearsal.PREFIX))
+        rehearsed = _found().get(mechanism_id.removeprefix(rehearsal.PREFIX))
         return None if rehearsed is None else rehearsal.of(rehearsed)
-    return _found()[0].get(mechanism_id)
+    return _found().get(mechanism_id)
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:
     """The mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
-    known, refused = _found()
     found = find(mechanism_id)
     if found is None:
-        why = f"unknown mechanism {mechanism_id!r}"
-        if isinstance(mechanism_id, str) and mechanism_id in refused:
-            why = f"{mechanism_id} was refused at registration: {refused[mechanism_id]}"
-        raise invalid("mechanism", why, ", ".join(known))
+        raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(_found()))
     return found
 
 

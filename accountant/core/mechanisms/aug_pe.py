@@ -15,7 +15,6 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.mechanisms.durations import Work
 from accountant.core.mechanisms.evolution_fields import (
     EVOLUTION,
     MOST_SCALE,
@@ -25,7 +24,6 @@ from accountant.core.mechanisms.evolution_fields import (
     evolution_resources,
     root_up,
     with_prompts,
-    work_of_texts,
 )
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
@@ -128,18 +126,6 @@ def texts_written(parameters: AugPe) -> tuple[int, int]:
     return samples * (each + 1), ahead + (parameters.epochs - 1) * samples * each
 
 
-def work(parameters: AugPe, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """Samples and variations are written; candidates, or texts ahead of them, are placed in each epoch."""
-    first, varied = texts_written(parameters)
-    if parameters.from_job is not None:
-        return work_of_texts(parameters, Terms(labels=terms.labels), template_tokens, 0, varied, 0)
-    each = parameters.lookahead or 1
-    placed = parameters.epochs * parameters.samples * (parameters.variations + 1) * each
-    if parameters.population is not None:  # what an earlier job released is there already
-        first = 0
-    return work_of_texts(parameters, terms, template_tokens, first, varied, placed)
-
-
 MECHANISM = Mechanism(
     id="aug-pe",
     title="Augmented private evolution",
@@ -166,7 +152,6 @@ MECHANISM = Mechanism(
     order=5,
     advice="the model never reads a record: records only vote for texts that it wrote",
     plain="epsilon samples max_tokens from_job",
-    work=work,
     yields=lambda p, terms: texts(p.samples, terms.labels, p.max_tokens, "at most"),
     example={
         "epsilon": 2.0,

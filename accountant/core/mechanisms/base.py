@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
-from accountant.core.mechanisms.durations import Work
 from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon, renyi
@@ -75,9 +74,7 @@ class Mechanism(Generic[P]):
 
     `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain` names the
     fields, parted by blanks, that a form shows to everybody, `begins` values that a form begins with instead
-    of defaults, and `yields` what a job writes, None where nothing public tells. `work` says what a job asks
-    of which model, by the field that names it (`durations.MODEL`: the job's own); the prompt has so many
-    tokens beside records; nothing where that is not told.
+    of defaults, and `yields` what a job writes, None where nothing public tells.
     `rehearses` is set on a rehearsal alone (rehearsal.py): the id of what it rehearses.
     """
 
@@ -115,7 +112,6 @@ class Mechanism(Generic[P]):
     plain: str = ""
     begins: Mapping[str, Any] = field(default_factory=dict, hash=False)
     yields: Callable[[P, Terms], Yield | None] = lambda *_: None
-    work: Callable[[P, Terms, int], Mapping[str, Work]] = lambda *_: {}
     rehearses: str | None = None
     fields: tuple[str, ...] = field(init=False)
 

@@ -18,7 +18,6 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Parameters
-from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.events import (
     Allocated,
@@ -149,25 +148,6 @@ def unfit_to_end(parameters: Any, facts: Mapping[str, Any]) -> FieldProblem | No
     ends = facts.get("end_tokens", True) or parameters.stop is not None
     problem = "the model names no token that ends a text"
     return None if ends else FieldProblem("stop", problem, "a text that ends each text")
-
-
-def work_of_batches(
-    parameters: Batched, terms: Terms, contexts: int, prompt: int, text: int, tokens: int
-) -> Work:
-    """What batches ask of a model, each of so many contexts, which draws `tokens`, a `text` at a time."""
-    batches = parameters.rounds * parameters.batches_run(terms)
-    rows = batches * contexts
-    return Work(rows, rows * tokens, prompt + text // 2, rows * prompt, prompt, batches * tokens)
-
-
-def work_of_tokens(parameters: Any, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """What `private-prediction` asks of a model: each batch reads its prompts and draws all of its tokens."""
-    prompt = template_tokens + parameters.examples_per_context * parameters.record_tokens
-    text = parameters.max_text_tokens or parameters.tokens_per_batch
-    public = 1 if parameters.public_corpus is None else parameters.public_contexts
-    contexts = parameters.batch_size + (public if parameters.aggregation == "median" else 0)
-    tokens = parameters.tokens_per_batch
-    return {MODEL: work_of_batches(parameters, terms, contexts, prompt, text, tokens)}
 
 
 def check_batches(parameters: Batched, terms: Terms) -> None:

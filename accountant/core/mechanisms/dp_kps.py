@@ -33,7 +33,6 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.mechanisms.durations import Work
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     cost,
@@ -59,8 +58,6 @@ from accountant.core.template import check_template
 DEFAULT_PROMPT = "Write a text that contains these terms: {phrases}"
 #: A phrase is cut here in a prompt, so that the longest context is known beforehand.
 PHRASE_TOKENS = 16
-#: Of a phrase in a prompt, about.
-TOKENS_OF_PHRASE = 3
 #: Tokens set aside for what a chat template puts around a request.
 CHAT_TOKENS = 64
 #: Grid steps of a record's whole weight: up to 16 terms share it without a remainder, up to 10 of the second.
@@ -365,18 +362,6 @@ def sources(parameters: DpKps) -> dict[str, str]:
     return {} if parameters.vocabulary is None else {"vocabulary": TERM_LIST}
 
 
-def work(parameters: DpKps, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """A text is written of each sequence; drawing sequences takes no model."""
-    if parameters.output == "phrases":
-        return {}
-    prompt = template_tokens + parameters.sequence_length * TOKENS_OF_PHRASE
-    if parameters.examples is not None:
-        prompt += parameters.shots * parameters.max_tokens
-    count = by_label(parameters.sequences_per_label, terms.labels)
-    written = count * parameters.max_tokens
-    return {"writer": Work(prompts=count * prompt, read_columns=prompt, written=written, most=True)}
-
-
 MECHANISM = Mechanism(
     id="dp-kps",
     title="DP keyphrase prompt seeding",
@@ -414,7 +399,6 @@ MECHANISM = Mechanism(
     advice="it counts the terms of a public list once, and then draws phrases of them as often as one likes",
     plain="from_job vocabulary vocabulary_epsilon kde_epsilon sequences_per_label output",
     begins={"output": "phrases"},
-    work=work,
     yields=lambda p, terms: Yield(
         p.output if p.output == "texts" else "sequences of phrases",
         by_label(p.sequences_per_label, terms.labels),

@@ -38,7 +38,6 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.mechanisms.durations import Work, with_embedding
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
@@ -49,7 +48,7 @@ from accountant.core.mechanisms.noise_fields import (
     without_noise,
 )
 from accountant.core.mechanisms.sampling import fixed_rate, poisson_rate, population
-from accountant.core.mechanisms.yields import by_label, texts
+from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,
@@ -387,22 +386,6 @@ def resources(parameters: Epsvec) -> dict[str, str]:
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field)}
 
 
-def work(parameters: Epsvec, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """Candidates, partners and texts are written; records are read for the counts and for the vectors."""
-    labels, read, embedded, written, cut = by_label(1, terms.labels), 0, 0, 0, parameters.record_tokens
-    if parameters.from_job is None:
-        if parameters.shots:
-            written += labels * parameters.candidates
-            embedded = (terms.public_size or 0) + labels * parameters.candidates
-        written += labels * parameters.partners
-        read += labels * (parameters.partners + (parameters.samples_per_label or 0)) * (cut + 1)
-    written += parameters.samples * (1 if parameters.label else labels)
-    tokens, columns = written * parameters.max_tokens, template_tokens + cut
-    own = Work(prompts=read, read_columns=columns, written=tokens, most=True)
-    # Nobody knows how many texts a judge drops, so nothing is told.
-    return {} if parameters.rejection == "judge" else with_embedding(own, embedded, cut, parameters.embedding)
-
-
 MECHANISM = Mechanism(
     id="epsvec",
     title="EPSVec",
@@ -435,7 +418,6 @@ MECHANISM = Mechanism(
     order=3,
     advice="it pays once for vectors, and then writes as many texts as one likes",
     plain="epsilon samples max_tokens from_job",
-    work=work,
     yields=lambda p, terms: texts(p.samples, () if p.label else terms.labels, p.max_tokens, "at most"),
     example={
         **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},

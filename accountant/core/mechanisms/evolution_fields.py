@@ -12,9 +12,6 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Parameters
-from accountant.core.mechanisms.durations import MODEL, Work
-from accountant.core.mechanisms.yields import by_label
-from accountant.core.privacy.price import Terms
 from accountant.core.template import check_template
 
 P = TypeVar("P", bound="EvolvingTexts")
@@ -138,34 +135,3 @@ def root_up(square: int) -> Fraction:
     if root * root == square:
         return Fraction(root)
     return Fraction(math.isqrt(square << 120) + 1, 1 << 60)
-
-
-def work_of_texts(
-    parameters: EvolvingTexts, terms: Terms, template_tokens: int, first: int, varied: int, placed: int
-) -> dict[str, Work]:
-    """What a run asks of the model that writes and of the one that embeds, which may be the same.
-
-    Of each label, `first` samples are written by the prompt and `varied` from another text; `placed` texts
-    are embedded besides records.
-    """
-    labels, cut = by_label(1, terms.labels), parameters.record_tokens
-    writes, embeds = (
-        MODEL if getattr(parameters, each) is None else each for each in ("writer", "embedding")
-    )
-    if parameters.varying == "continue":  # a prefix of any length up to `kept` is read, and the rest written
-        source = round(parameters.max_tokens * parameters.kept / 2)
-    else:
-        source = template_tokens + parameters.max_tokens
-    # An embedding model pads every text to the same length.
-    longest = min(parameters.max_tokens, cut) if embeds == MODEL else cut
-    read = labels * varied * source
-    embedded = (terms.public_size or 0) * cut + labels * placed * longest
-    written = labels * (first + varied) * parameters.max_tokens
-    if writes == embeds:
-        return {
-            MODEL: Work(prompts=read + embedded, read_columns=max(source, cut), written=written, most=True)
-        }
-    found = {writes: Work(prompts=read, read_columns=source, written=written, most=True)}
-    if embedded:  # a job over artifacts may embed nothing
-        found[embeds] = Work(prompts=embedded, read_columns=cut, most=True)
-    return found

@@ -10,7 +10,6 @@ Lengths and numbers are given, never read from private lengths. With amplificati
 once a token of it is drawn, also where its texts end early (batches.py).
 """
 
-from dataclasses import replace
 from fractions import Fraction
 
 from pydantic import Field
@@ -30,9 +29,7 @@ from accountant.core.mechanisms.batches import (
     token_draw,
     tokens_of_one_batch,
     turn,
-    work_of_batches,
 )
-from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE
 from accountant.core.privacy.events import Event
 from accountant.core.privacy.price import Price, Terms
@@ -128,14 +125,6 @@ def batches(parameters: InvisibleInk, terms: Terms) -> int:
     return parameters.batches_run(terms)
 
 
-def work(parameters: InvisibleInk, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """Every batch reads its prompts and a public one, and writes its texts, which may end early."""
-    prompt, tokens = template_tokens + parameters.record_tokens, parameters.max_tokens
-    contexts, most = parameters.batch_size + 1, parameters.texts_per_batch * tokens
-    asked = work_of_batches(parameters, terms, contexts, prompt, tokens, most)
-    return {MODEL: replace(asked, most=True)}
-
-
 MECHANISM = Mechanism(
     id="invisible-ink",
     title="InvisibleInk",
@@ -159,6 +148,5 @@ MECHANISM = Mechanism(
     order=2,
     advice="few records stand behind each text, which a public prompt leads",
     plain="texts_per_batch max_tokens",
-    work=work,
     yields=lambda p, terms: texts_of_batches(p, terms, p.texts_per_batch, p.max_tokens),
 )

@@ -53,7 +53,6 @@ from accountant.core.mechanisms.batches import (
     tokens_of_one_batch,
     turn,
     unfit_to_end,
-    work_of_tokens,
 )
 from accountant.core.mechanisms.noise_fields import cost
 from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_OF_TWO, NAMED_TEMPLATES
@@ -441,6 +440,5 @@ MECHANISM = Mechanism(
     advice="it needs nothing but a model, and every text comes from many records at once",
     plain="tokens_per_batch max_text_tokens ex_post_cap",
     yields=texts_of_tokens,
-    work=work_of_tokens,
     artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
 )

@@ -24,7 +24,6 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import Work
 from accountant.core.mechanisms.evolution_fields import (
     EVOLUTION,
     NEEDS_VARYING,
@@ -32,7 +31,6 @@ from accountant.core.mechanisms.evolution_fields import (
     evolution_context,
     evolution_resources,
     with_prompts,
-    work_of_texts,
 )
 from accountant.core.mechanisms.noise_fields import ARTIFACTS_ARE_FREE, from_job_field, without_noise
 from accountant.core.mechanisms.yields import texts
@@ -251,16 +249,6 @@ def texts_written(parameters: SecPe) -> tuple[int, int]:
     return first, (parameters.iterations - 1) * parameters.samples * parameters.variations
 
 
-def work(parameters: SecPe, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """Samples and variations are written; public texts are placed once, candidates in each round."""
-    placed = parameters.iterations * parameters.samples * (parameters.variations + 1)
-    if parameters.from_job is not None:
-        terms = Terms(labels=terms.labels)
-    else:
-        placed += parameters.public_texts
-    return work_of_texts(parameters, terms, template_tokens, *texts_written(parameters), placed)
-
-
 MECHANISM = Mechanism(
     id="secpe",
     title="Secret-protected evolution",
@@ -293,7 +281,6 @@ MECHANISM = Mechanism(
     order=6,
     advice="it protects declared secrets and nothing else",
     plain="bound public_corpus samples max_tokens from_job",
-    work=work,
     yields=lambda p, terms: texts(p.samples, terms.labels, p.max_tokens, "at most"),
     example={
         "prior": 0.0001,

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.group_means import beyond_context
 from accountant.core.mechanisms.summary_oneshot import ADAPTER, OneshotReading, unfit
 from accountant.core.privacy.events import FREE
@@ -20,9 +19,6 @@ DEFAULT_START = "A summary of all reviews:"
 
 #: Held-out sets of one measure, at most.
 MEASURED = 32
-
-#: Targets whose loss is found in one pass (engine.soft_prompts).
-PASS_ROWS = 16
 
 
 class SummaryAdapter(OneshotReading):
@@ -76,26 +72,6 @@ def context_tokens(parameters: SummaryAdapter, template_tokens: int) -> int:
     )
 
 
-def work(parameters: SummaryAdapter, _: Terms, template_tokens: int) -> dict[str, Work]:
-    """The public texts are read once; steps and measures take the loss of their targets, with gradients.
-
-    At most: training ends early, a corpus may have fewer texts, and targets be shorter.
-    """
-    steps, prompt = parameters.steps, template_tokens + parameters.record_tokens
-    measures = -(-steps // parameters.evaluate_every)
-    rows = steps * parameters.batch_size + measures * MEASURED
-    passes = steps * -(-parameters.batch_size // PASS_ROWS) + measures * -(-MEASURED // PASS_ROWS)
-    asked = Work(
-        prompts=parameters.public_texts * prompt,
-        read_columns=prompt,
-        trained=rows * (parameters.soft_tokens + parameters.target_tokens),
-        trained_passes=passes,
-        adapted=steps * (parameters.soft_tokens + 1),
-        most=True,
-    )
-    return {MODEL: asked}
-
-
 MECHANISM = Mechanism(
     id="summary-adapter",
     title="Adapter of summaries",
@@ -126,5 +102,4 @@ MECHANISM = Mechanism(
     example={"corpus": "public-reviews", "public_texts": 200, "steps": 2, "set_size": 4, "target_tokens": 12},
     artifacts={"adapter": "the weights of the adapter, with the centre and scale of its input"},
     releases=(ADAPTER,),
-    work=work,
 )

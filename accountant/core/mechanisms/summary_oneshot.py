@@ -20,7 +20,6 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.group_means import GroupMeans, StateReading
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
@@ -194,17 +193,6 @@ def unfit_sources(
     return None
 
 
-def work(parameters: SummaryOneshot, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """Every record and the public texts are read once; summaries are decoded where there is an adapter."""
-    read, prompt = 0, template_tokens + parameters.record_tokens
-    if parameters.from_job is None:
-        read = sum(group_means.sizes(parameters, terms).values())
-        read += parameters.public_texts if parameters.public_corpus else 0
-    summaries = 0 if parameters.adapter is None else by_label(parameters.decodings, terms.groups)
-    tokens = summaries * parameters.max_tokens
-    return {MODEL: Work(prompts=read * prompt, read_columns=prompt, written=tokens, most=True)}
-
-
 MECHANISM = Mechanism(
     id="summary-oneshot",
     title="One-shot summary",
@@ -239,7 +227,6 @@ MECHANISM = Mechanism(
     goal="summaries",
     advice="one noisy mean of each group, which an adapter reads out as often as one likes",
     plain="epsilon public_size adapter decodings from_job",
-    work=work,
     yields=lambda p, terms: (
         Yield("noisy means", by_label(p.releases, terms.groups))
         if p.adapter is None

@@ -18,7 +18,6 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem
 from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.durations import MODEL, Work
 from accountant.core.mechanisms.group_means import GroupMeans
 from accountant.core.mechanisms.noise_fields import cost, resolved
 from accountant.core.mechanisms.yields import Yield, by_label
@@ -78,23 +77,6 @@ def unfit(parameters: SummaryToken, facts: Mapping[str, Any]) -> FieldProblem | 
     return group_means.beyond_context("max_tokens", context_tokens(parameters, 0), facts)
 
 
-def work(parameters: SummaryToken, terms: Terms, template_tokens: int) -> dict[str, Work]:
-    """Every record is read once, and extended by every token of its group's summary."""
-    groups = group_means.sizes(parameters, terms)
-    contexts, prompt = sum(groups.values()), template_tokens + parameters.record_tokens
-    tokens = parameters.max_tokens
-    asked = Work(
-        contexts,
-        contexts * tokens,
-        prompt + tokens // 2,
-        contexts * prompt,
-        prompt,
-        len(groups) * tokens,
-        most=True,
-    )
-    return {MODEL: asked}
-
-
 MECHANISM = Mechanism(
     id="summary-token",
     title="Token-level summary",
@@ -116,7 +98,6 @@ MECHANISM = Mechanism(
     goal="summaries",
     advice="it needs no preparation: a model writes one summary of each group",
     plain="epsilon public_size max_tokens",
-    work=work,
     yields=lambda p, terms: Yield("summaries", by_label(1, terms.groups), p.max_tokens),
     example={"epsilon": 2.0},
 )

@@ -7,12 +7,15 @@ of `filters.py` decide.
 """
 
 import math
+import sys
 from collections import Counter
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
 from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr
+from scipy.special import erfcx, ndtr
 
 from accountant.core.errors import invalid
 from accountant.core.privacy import (
@@ -37,7 +40,7 @@ from accountant.core.privacy.events import (
     from_releases,
     releases,
 )
-from accountant.core.privacy.units import float_up
+from accountant.core.privacy.units import float_up, sqrt_up
 
 #: ln(order - 1) is searched between these: orders from 1 + 5e-5 to 1 + 9e13.
 _LOG_ORDER_RANGE = (-10.0, 32.0)
@@ -48,42 +51,92 @@ _LEAST_INTEGRATED_DELTA = 1e-24
 _MOST_INTEGRATED = 512.0
 
 
-def conversion(order: float, delta: float) -> float:
-    """The epsilon to add to rho to convert (order, rho)-RDP to epsilon at `delta`.
+def conversion(order: float | Fraction, delta: float) -> float:
+    """The epsilon to add to rho to convert (order, rho)-RDP to epsilon at `delta`, rounded up.
 
     Canonne, Kamath and Steinke 2020, Proposition 12. `order` > 1, 0 < `delta` < 1.
     """
-    return math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
+    above = float(order - 1)  # of a fraction the difference is exact
+    first, log_delta, log_order = math.log1p(1 / above), math.log(delta), math.log(float(order))
+    rounding = 4 * _EPSILON * (first + (1 - log_delta + log_order) / above)
+    return -first - (log_delta + log_order) / above + rounding
+
+
+_EPSILON = sys.float_info.epsilon
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The delta of mu-GDP at `epsilon`: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1."""
+    """The delta of mu-GDP at `epsilon` >= 0: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1.
+
+    Phi(-a) - e^epsilon Phi(-b) with a = epsilon/mu - mu/2 and b = a + mu is phi(a) (R(a) - R(b)), R the
+    Mills ratio: neither a power of e nor a small difference of logarithms is left in it.
+    """
     if mu == 0:
         return 0.0
-    upper = log_ndtr(-epsilon / mu + mu / 2)
-    lower = epsilon + log_ndtr(-epsilon / mu - mu / 2)
-    return float(math.exp(upper) * -math.expm1(min(lower - upper, 0.0)))
+    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    density = math.exp(-near * near / 2) / math.sqrt(2 * math.pi)
+    if mu <= 1:
+        return density * float(privacy_profiles.mills_drop(np.array([near]), mu)[0])
+    second = _mills(far)
+    if near < _NO_DENSITY:
+        return float(ndtr(-near)) - density * second
+    return density * (_mills(near) - second)
+
+
+#: Left of this the first term of a Gaussian's delta is near 1, and nothing cancels.
+_NO_DENSITY = -5.0
+
+
+def _mills(at: float) -> float:
+    return math.sqrt(math.pi / 2) * float(erfcx(at / math.sqrt(2)))
+
+
+def gaussian_delta_up(mu: float, epsilon: float) -> float:
+    """A delta that is certainly not below that of mu-GDP at `epsilon`: tests compare it with 60 digits."""
+    if mu == 0:
+        return 0.0
+    near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    # Rounding of a and b, of the exponential, and of 1 - t R(t), which is 1/t^2 for large t.
+    rounding = 64 + 4 * abs(near) * (epsilon / mu + mu / 2) + 8 * far * far
+    return gaussian_delta(mu, epsilon) * (1 + rounding * _EPSILON)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu that is (`epsilon`, `delta`)-DP; the root is bracketed, not approximated."""
+    """The largest mu that is (`epsilon`, `delta`)-DP, rounded down."""
     high = 1.0
-    while gaussian_delta(high, epsilon) < delta:
+    while gaussian_delta_up(high, epsilon) < delta:
         high *= 2
     low = high / 2
-    while gaussian_delta(low, epsilon) > delta:
+    while gaussian_delta_up(low, epsilon) > delta:
         low /= 2
-    return float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, low, high, xtol=1e-15))
+    return _root(lambda mu: gaussian_delta_up(mu, epsilon), delta, low, high, -1)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 at which mu-GDP has `delta`."""
-    if gaussian_delta(mu, 0.0) <= delta:
+    """The smallest epsilon >= 0 at which mu-GDP has `delta`, rounded up."""
+    if gaussian_delta_up(mu, 0.0) <= delta:
         return 0.0
     high = 1.0
-    while gaussian_delta(mu, high) > delta:
+    while gaussian_delta_up(mu, high) > delta:
         high *= 2
-    return float(brentq(lambda eps: gaussian_delta(mu, eps) - delta, 0.0, high, xtol=1e-13))
+    low = high / 2
+    while gaussian_delta_up(mu, low) <= delta:
+        low /= 2
+    return _root(lambda epsilon: gaussian_delta_up(mu, epsilon), delta, low, high, 1)
+
+
+def _root(of: Callable[[float], float], delta: float, low: float, high: float, outward: int) -> float:
+    """The place between `low` and `high` where a function is `delta`; `outward` of it, so that it is less."""
+
+    def excess(at: float) -> float:
+        return math.log(max(of(at), sys.float_info.min) / delta)
+
+    found = float(brentq(excess, low, high, xtol=low * _EPSILON, rtol=4 * _EPSILON, maxiter=500))
+    step = _EPSILON
+    while of(found) > delta:
+        found *= 1 + outward * step
+        step *= 2
+    return found
 
 
 def renyi_epsilon(event: Event, delta: float) -> float | None:
@@ -95,7 +148,7 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
         order = 1 + math.exp(log_order)
         cost = divergences.renyi(event, Fraction(order))
         assert cost is not None  # whether there is a bound does not depend on the order
-        return float(cost) + conversion(order, delta)
+        return math.nextafter(float_up(cost) + conversion(order, delta), math.inf)
 
     # A grid finds the valley, a bounded search its floor: any order gives a valid epsilon.
     grid = [_LOG_ORDER_RANGE[0] + 0.5 * step for step in range(85)]
@@ -122,7 +175,7 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
         found.append((renyi, "Rényi"))
     pure = divergences.pure_epsilon(event)
     if pure is not None:
-        found.append((float(pure), "sum of pure epsilon"))
+        found.append((float_up(pure), "sum of pure epsilon"))
     split = pure_and_exact(counts, delta)
     if split is not None:
         found.append((split, "pure epsilon and exact Gaussian"))
@@ -145,7 +198,7 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
     others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
     mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
     assert mu_squared is not None  # only Gaussians are left
-    mu = math.sqrt(mu_squared)
+    mu = sqrt_up(mu_squared)
     if not others:
         return gaussian_epsilon(mu, delta), "exact Gaussian"
     ((leaf, count),) = list(others.items())[:1]
@@ -166,7 +219,7 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
 def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tuple[float, ...]]]:
     """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
     q = event.probability
-    mu = math.sqrt(divergences.whole_mu_squared(event))
+    mu = sqrt_up(divergences.whole_mu_squared(event))
     if isinstance(event, PoissonSwapped):
         return [(replaced_samples.profile(q, mu), (0.0,))]
     if not isinstance(event, PoissonSampled):
@@ -194,7 +247,8 @@ def _with_gaussian(
         high *= 2
         if high > _MOST_INTEGRATED:
             return math.inf
-    return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12))
+    # What the search and the integration, good to 1e-11 together, leave open.
+    return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12)) * (1 + 1e-11) + 1e-11
 
 
 def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
@@ -223,9 +277,9 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
             return None
         beside.append((ratio, 1))
     if isinstance(coins[0], Allocated):
-        found = float(pure) + loss_distributions.epsilon([*parts, *beside], delta)
+        found = float_up(pure) + loss_distributions.epsilon([*parts, *beside], delta)
     else:
-        found = float(pure) + loss_distributions.replaced_epsilon(parts, beside, delta)
+        found = float_up(pure) + loss_distributions.replaced_epsilon(parts, beside, delta)
     return found if math.isfinite(found) else None
 
 
@@ -246,4 +300,4 @@ def pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
         else:
             pure += cost * count
     exact = exact_epsilon(others, delta) if others and pure else None
-    return None if exact is None else float(pure) + exact[0]
+    return None if exact is None else math.nextafter(float_up(pure) + exact[0], math.inf)

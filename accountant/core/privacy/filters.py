@@ -25,6 +25,7 @@ from accountant.core.privacy.units import (
     measured_down,
     round_allowance,
     round_price,
+    sqrt_up,
 )
 
 
@@ -117,7 +118,8 @@ class Filter:
         if own_delta == 0 or eps == 0:
             return ZERO
         if self.order is not None:
-            allowed = measured_down(max(eps - conversion(float(self.order), own_delta), 0.0))
+            left = Fraction(epsilon, EPSILON_UNITS) - Fraction(conversion(self.order, own_delta))
+            allowed = measured_down(max(float(left), 0.0))
         else:
             allowed = measured_down(gaussian_mu(eps, own_delta) ** 2)
         return Amount(math.floor(allowed * EPSILON_UNITS))
@@ -193,12 +195,12 @@ def _epsilon_at(event: Event, delta: float) -> Fraction | None:
     found = []
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
-        found.append(gaussian_epsilon(math.sqrt(mu_squared), delta))
+        found.append(gaussian_epsilon(sqrt_up(mu_squared), delta))
     for order in _BASIC_ORDERS:
         cost = divergences.renyi(event, order)
         if cost is None:
             break
-        found.append(max(0.0, float(cost) + conversion(float(order), delta)))
+        found.append(max(0.0, float(cost) + conversion(order, delta)))
     if found:
         return Fraction(min(found)) * (1 + _BASIC_SLACK) + _BASIC_SLACK / 10
     return None

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfinv, log_ndtr, logsumexp, ndtri_exp
+from scipy.special import erfcx, erfinv, log_ndtr, logsumexp, ndtri_exp
 
 Array = NDArray[np.floating[Any]]
 Profile = Callable[[Array], Array]
@@ -36,7 +36,29 @@ def log_gaussian(mu: float, epsilon: Array) -> Array:
     upper = log_ndtr(mu / 2 - epsilon / mu)
     lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     with np.errstate(divide="ignore"):
-        return np.asarray(upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0))))
+        found = np.asarray(upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0))))
+    near = epsilon / mu - mu / 2
+    if mu >= _SMALL_MU or not np.any(near > _LEFT):
+        return found
+    # The two logarithms nearly cancel.
+    near = np.maximum(near, _LEFT)
+    exact = -near * near / 2 - math.log(2 * math.pi) / 2 + np.log(mills_drop(near, mu))
+    return np.where(near > _LEFT, exact, found)
+
+
+#: Below this mu the two terms of a Gaussian's profile are closer than their logarithms are exact, right of
+#: this argument of the first.
+_SMALL_MU, _LEFT = 0.1, -5.0
+
+
+def mills_drop(start: Array, width: float) -> Array:
+    """R(start) - R(start + width) for the Mills ratio R(t) = (1 - Phi(t)) / phi(t), without cancellation.
+
+    R' = t R - 1, integrated by one Gauss-Legendre panel: `width` is at most 1, `start` at least -5.
+    """
+    points = start[..., None] + width * (1 + _NODES) / 2
+    slopes = 1 - points * math.sqrt(math.pi / 2) * erfcx(points / math.sqrt(2))
+    return np.asarray(slopes @ _WEIGHTS * (width / 2))
 
 
 def gaussian(mu: float, epsilon: Array) -> Array:

@@ -21,18 +21,33 @@ FLOAT_SLACK = Fraction(1, 10**12)
 Number = int | float | str | Decimal | Fraction
 
 
+#: A number as people type it, in ASCII digits: Python reads "1_0" as 10, "\u0663" as 3 and "inf" as well.
+_PLAIN = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
+#: Powers of ten that a typed amount has at most; balances have 38 digits.
+_LARGEST_POWER = 28
+
+
+def is_plain(text: str) -> bool:
+    """Whether a text is a number in plain digits, with a point and an exponent at most."""
+    return len(text) <= 100 and _PLAIN.fullmatch(text) is not None and math.isfinite(float(text))
+
+
 def exact(value: Number, field: str = "amount") -> Fraction:
     """The exact rational that `value` denotes. A float is read as its shortest decimal.
 
-    Raises InvalidRequest for NaN, infinities, negatives and anything that is not a number.
+    Raises InvalidRequest for NaN, infinities, negatives and anything that is not a number in plain digits.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise invalid(field, f"{value!r} is not a number", "a number of at least 0")
     if (isinstance(value, str) and len(value) > 100) or (isinstance(value, int) and value >= 10**100):
         raise invalid(field, "too many digits", "at most 100 characters")
+    if isinstance(value, str) and not is_plain(value):
+        raise invalid(field, f"{value!r} is not a number in plain digits", "a number such as 2.5 or 1e-6")
     try:
         # repr of a float is the decimal that a person wrote; "0.3" must mean 3/10 in an allowance.
         decimal = Decimal(0) if isinstance(value, Fraction) else Decimal(str(value))
+        if isinstance(value, str) and decimal and decimal.adjusted() > _LARGEST_POWER:
+            raise invalid(field, f"{value!r} is too large", f"less than 1e{_LARGEST_POWER + 1}")
         if abs(decimal.adjusted()) > 400:  # 1e999999999 as a fraction would fill the memory
             raise OverflowError
         number = value if isinstance(value, Fraction) else Fraction(decimal)
@@ -78,6 +93,11 @@ def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
     if number > 0 and granted == 0:
         raise invalid(field, f"{value!r} is less than one unit", f"0 or at least {1 / units:g}")
     return granted
+
+
+def sqrt_up(value: Fraction) -> float:
+    """A float that is not below the square root of `value`."""
+    return math.nextafter(math.sqrt(float_up(value)), math.inf) if value else 0.0
 
 
 def measured_up(value: float) -> Fraction:

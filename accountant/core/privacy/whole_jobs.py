@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from accountant.core.privacy import composition, divergences
 from accountant.core.privacy.events import Allocation, EpsilonDelta, Event, Sampled, from_releases, releases
-from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, coarse_up, round_price
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, coarse_up, round_price, sqrt_up
 
 #: The parts of the filter's delta that a job may pay, from all of it down to a millionth.
 PARTS = tuple(Fraction(4 - step % 2, 4) / 2 ** (step // 2) for step in range(41))
@@ -125,7 +125,7 @@ def epsilon_at(event: Event, delta: float) -> Fraction | None:
             found += [_near(event, Fraction(1 + (least - 1) * ratio), delta) for ratio in _BETWEEN]
     mu_squared = divergences.gaussian_mu_squared(event, 2)
     if mu_squared is not None:
-        found.append(composition.gaussian_epsilon(math.sqrt(mu_squared), delta))
+        found.append(composition.gaussian_epsilon(sqrt_up(mu_squared), delta))
     split = composition.pure_and_exact(releases(event), delta)
     if split is not None:
         found.append(split)

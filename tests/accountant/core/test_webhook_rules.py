@@ -1,7 +1,5 @@
-"""Rules of webhooks: allowed addresses, registration, signatures and retries."""
+"""Rules of notices: allowed addresses, events and retries."""
 
-import base64
-from datetime import UTC, datetime
 from ipaddress import IPv4Address, ip_address
 
 import pytest
@@ -128,21 +126,6 @@ def test_events_are_read_once_each_and_unknown_ones_are_named():
     for wrong in ([], ["job.succeeded", "job.exploded"]):
         with pytest.raises(InvalidRequest):
             read_events(wrong)
-
-
-def test_a_signature_is_that_of_the_specification():
-    """The example of Standard Webhooks' own libraries."""
-    secret = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-    signed = webhook_rules.sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
-    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
-
-
-def test_a_message_is_the_same_bytes_each_time():
-    then = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    made = webhook_rules.body("job.failed", then, {"job": "x", "dataset": "é"})
-    when = b'"timestamp":"2026-01-02T03:04:05+00:00","type":"job.failed"'
-    assert made == b'{"data":{"dataset":"\\u00e9","job":"x"},' + when + b"}"
-    assert made == webhook_rules.body("job.failed", then, {"dataset": "é", "job": "x"})
 
 
 @given(st.integers(1, 10**6), st.floats(0.001, 3600))

@@ -21,7 +21,7 @@ from accountant.transactions.ledger_log import log_of
 from tests.accountant.transactions.test_ledger_log import alone, dataset_id, entries, logged
 from tests.faults.restores import added, found_right
 from tests.support import Bench
-from web.cli import app
+from web.cli.commands import app
 
 __all__ = ["alone"]
 

@@ -41,7 +41,8 @@ from tests.accountant.transactions.test_ledger_log import (
 from tests.restores import accounts
 from tests.support import Bench, person
 from web.api.outputs import found_by_hash
-from web.cli import app, bootstrap
+from web.cli import bootstrap
+from web.cli.commands import app
 from workers.jobs import staging
 
 __all__ = ["alone", "shared", "site"]

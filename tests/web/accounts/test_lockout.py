@@ -308,19 +308,20 @@ def test_a_device_that_signed_in_is_counted_for_itself(site):
     name, other = site.actor("steward").name, site.actor("analyst").name
     browser = Pages(site.app)
     assert browser.sign_in(name).status_code == 303
-    cookie = browser.client.get_cookie("exchequer_device")
+    name_of_cookie = site.app.config["SESSION_COOKIE_NAME"]
+    cookie = browser.client.get_cookie(f"{name_of_cookie}_device")
     assert cookie.http_only
     assert cookie.same_site == "Lax"
     for _ in range(sign_ins.FREE_FAILURES + 1):
         by_page(site, name)
         by_page(site, other)
     assert by_page(site, name, PASSWORD).status_code == 429
-    browser.client.delete_cookie("exchequer")
+    browser.client.delete_cookie(name_of_cookie)
     assert browser.sign_in(name).status_code == 303
-    browser.client.delete_cookie("exchequer")
+    browser.client.delete_cookie(name_of_cookie)
     assert browser.sign_in(other).status_code == 429
     forged = Pages(site.app)
-    forged.client.set_cookie("exchequer_device", cookie.value[:-4] + "AAAA")
+    forged.client.set_cookie(f"{name_of_cookie}_device", cookie.value[:-4] + "AAAA")
     assert forged.sign_in(name).status_code == 429
     for _ in range(sign_ins.FREE_FAILURES):
         assert browser.sign_in(name, WRONG).status_code == 401

@@ -24,12 +24,12 @@ def seen(site, who):
 
 
 def cookie(browser):
-    return browser.client.get_cookie("exchequer").value
+    return browser.client.get_cookie(browser.client.application.config["SESSION_COOKIE_NAME"]).value
 
 
 def with_cookie(site, value):
     other = Pages(site.app)
-    other.client.set_cookie("exchequer", value)
+    other.client.set_cookie(site.app.config["SESSION_COOKIE_NAME"], value)
     return other
 
 
@@ -82,7 +82,7 @@ def test_signing_in_renews_the_session_and_its_csrf_token(site):
     assert old.status_code == 400
     first = cookie(browser)
     fresh = Pages(site.app)
-    fresh.client.set_cookie("exchequer", first)
+    fresh.client.set_cookie(site.app.config["SESSION_COOKIE_NAME"], first)
     fresh.post("/sign-in", "/account", name=site.actor("analyst").name, password=PASSWORD)
     assert with_cookie(site, first).get("/").status_code == 303  # signing in again ended the one before
 

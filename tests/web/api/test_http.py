@@ -95,7 +95,7 @@ def test_options_tells_the_methods_of_each_route_to_everybody(site):
         assert answer.status_code == 204, path
         assert answer.data == b""
         told = {each.strip() for each in answer.headers["Allow"].split(",")}
-        shared = path == "/api/v1/webhooks/events"  # an address that is also one of {id}
+        shared = path == "/api/v1/notices/events"  # an address that is also one of {id}
         assert told - {"HEAD"} == allowed | ({"DELETE"} if shared else set()), path
 
 
@@ -141,9 +141,36 @@ def test_a_policy_is_not_changed_over_somebody_s_head(site):
     is_problem(late, 412)
     now = api.get(path)
     assert (now.json["approval_days"], now.json["solo"]) == (3, False)
-    is_problem(put(now.json | {"solo": True}, If_Match=f"W/{now.headers['ETag']}"), 412)
     assert put(now.json | {"approval_days": 4}, If_Match="*").status_code == 200
     assert put(now.json | {"approval_days": 5}).status_code == 200, "without If-Match: as before"
+
+
+#: What servers make of "tag": nginx and Cloudflare, Apache (two modules, two manners), Caddy, Jetty, a list.
+MARKED = (
+    '"{}"', 'W/"{}"', "{}", '"{}-gzip"', 'W/"{}-gzip"', '"{}-br"', '"{}--gzip"', '"{}-zstd"', '"{}-deflate"',
+    '"other", W/"{}"', '"{}-gzip", "other"',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("marked", MARKED)
+def test_a_tag_that_a_proxy_marked_is_the_same_tag(site, marked):
+    api, path = site.api("steward"), f"/api/v1{site.dataset}/policy"
+    read = api.client.get(path, headers=api.headers)
+    tag = marked.format(read.headers["ETag"].strip('"'))
+    seen = api.client.get(path, headers=api.headers | {"If-None-Match": tag})
+    assert (seen.status_code, seen.data) == (304, b"")
+    days = {"approval_days": (read.json["approval_days"] or 0) % 9 + 1}
+    for status in (200, 412):  # the policy is another after the first change
+        done = api.client.put(path, json=read.json | days, headers=api.headers | {"If-Match": tag})
+        assert done.status_code == status, done.text
+
+
+@pytest.mark.parametrize("wrong", ['"{}x"', '"x{}"', 'W/"{}-gzipped"', '"{}-gzip-gzip-x"', '"-gzip"', 'W/""'])
+def test_another_tag_is_another_however_it_is_marked(site, wrong):
+    api, path = site.api("steward"), f"/api/v1{site.dataset}/policy"
+    read = api.client.get(path, headers=api.headers)
+    headers = api.headers | {"If-Match": wrong.format(read.headers["ETag"].strip('"'))}
+    is_problem(api.client.put(path, json=read.json, headers=headers), 412)
 
 
 def test_of_two_who_change_one_policy_at_once_the_second_is_told(site):
@@ -262,7 +289,7 @@ def test_eight_at_once_with_one_key_make_one_version(site):
 
 
 #: They change nothing, or act on the one thing in their address, where a second act finds it so. What some of
-#: them make (a token, a webhook, an upload) is its sender's own, stands in a list, and charges nothing.
+#: them make (a token, an address, an upload) stands in a list, and charges nothing.
 UNKEYED = {
     "POST /api/v1/datasets/{name}/allowance/preview",
     "POST /api/v1/jobs/{job}/offer",
@@ -271,6 +298,8 @@ UNKEYED = {
     "POST /api/v1/me/sign-out-everywhere",
     "POST /api/v1/me/tokens",
     "POST /api/v1/me/tokens/{token}/revoke",
+    "POST /api/v1/notices",
+    "POST /api/v1/notices/{id}/test",
     "POST /api/v1/offers/{offer}/accept",
     "POST /api/v1/offers/{offer}/decline",
     "POST /api/v1/offers/{offer}/withdraw",
@@ -281,12 +310,6 @@ UNKEYED = {
     "POST /api/v1/users/{name}/revoke-tokens",
     "POST /api/v1/users/{name}/sign-out",
     "POST /api/v1/users/{name}/unlock",
-    "POST /api/v1/webhooks",
-    "POST /api/v1/webhooks/{id}/deliveries/{delivery}/redeliver",
-    "POST /api/v1/webhooks/{id}/disable",
-    "POST /api/v1/webhooks/{id}/enable",
-    "POST /api/v1/webhooks/{id}/secret",
-    "POST /api/v1/webhooks/{id}/test",
 }
 
 

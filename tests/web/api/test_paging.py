@@ -15,7 +15,6 @@ from uuid import UUID
 import pytest
 from flask import Flask
 
-from accountant.webhooks import delivery, registration
 from tests import tallies
 from tests.web.api.test_http import is_problem
 from tests.web.browsers import PASSWORD, Api
@@ -62,12 +61,6 @@ def signed_in(world: World) -> None:
     assert Api(world.site.app, None).post("/session", body).status_code == 201
 
 
-def told(world: World) -> None:
-    actor = world.site.actor("analyst")
-    (hook,) = registration.listing(world.site.engine, actor)
-    delivery.test(world.site.engine, UUID(hook["id"]), actor)
-
-
 ROWS = {
     "/activity": Rows(lambda world, _: approved(world), "dataset={dataset}"),
     "/artifacts": Rows(lambda world, folder: make_world(world.site, folder), reader="analyst"),
@@ -91,7 +84,6 @@ ROWS = {
     "/sign-ins": Rows(lambda world, _: signed_in(world), reader="analyst"),
     "/uploads": Rows(lambda world, _: world.upload()),
     "/users": Rows(lambda world, _: world.person(), "name=person-", "administrator"),
-    "/webhooks/{id}/deliveries": Rows(lambda world, _: told(world), reader="analyst"),
 }
 
 
@@ -109,16 +101,13 @@ def paged(app: Flask) -> dict[str, tuple[Route, Listing, Order]]:
 def world(site) -> Iterator[World]:
     tallies.register()
     made = World(site)
-    made.hook()
     yield made
     tallies.forget()
 
 
 def address(world: World, path: str, query: str = "") -> str:
     """The path with names in it, and `?` where `limit` and the like can follow."""
-    (hook,) = registration.listing(world.site.engine, world.site.actor("analyst"))
-    filled = path.replace("{name}", world.dataset).replace("{id}", hook["id"])
-    return f"{filled}?{query.format(dataset=world.dataset)}&"
+    return f"{path.replace('{name}', world.dataset)}?{query.format(dataset=world.dataset)}&"
 
 
 # --- walking ------------------------------------------------------------------------------------
@@ -246,7 +235,7 @@ def refused_cursor(answer: Any) -> None:
 def reader_of(world: World, route: Route) -> Api:
     """Somebody who may read the listing."""
     for who in ("analyst", "steward", "administrator"):
-        if who in API[route.endpoint].may or route.path.startswith("/api/v1/webhooks/"):
+        if who in API[route.endpoint].may:
             return world.site.api(who)
     raise AssertionError(route.label)
 
@@ -316,8 +305,8 @@ WHOLE = {
     "GET /api/v1/mechanisms",
     "GET /api/v1/me/tokens",
     "GET /api/v1/users/{name}/tokens",
-    "GET /api/v1/webhooks",
-    "GET /api/v1/webhooks/events",
+    "GET /api/v1/notices",
+    "GET /api/v1/notices/events",
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from tests.web.cli.stand_ins import Run, StandIn
-from web.cli import app
+from web.cli.commands import app
 from web.client import profiles
 
 REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
@@ -115,7 +115,7 @@ def test_no_option_takes_a_secret() -> None:
     # Patterns and columns of data, limits, numbers, public keys, and an idempotency key.
     known = {
         *("secret", "secret_pattern", "secret_column", "secret_terms", "key", "public_key", "log_key"),
-        *("witness_key", "tokens", "record_tokens", "soft_tokens"),
+        *("witness_key", "tokens"),
     }
 
     def options(command: Any) -> Iterator[Any]:

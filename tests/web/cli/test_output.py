@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,14 +15,14 @@ from typer.main import get_command
 from accountant.core.ledger.policy import Policy
 from tests.web.cli.stand_ins import Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
-from web.cli import app
+from web.cli.commands import app
 from web.client import NotFound, profiles
 
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
-AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out", "planted", "noisy-sums")}
-WITHOUT_JSON = {"demo", "conform", "registry export", *AUDITS}  # the entry is JSON itself
+AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out")}
+WITHOUT_JSON = {"demo", "registry export", *AUDITS}  # the entry is JSON itself
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,8 @@ def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn)
     words = ["--auto-approve", "1", "--solo", "--share-artifacts", "--mechanisms", "noisy-count"]
     words += ["--analysts", "ada", "--models", "small", "--approval-days", "3", "--analyst-epsilon", "1"]
     words += ["--project-epsilon", "2", "--two-people", "--charge-each-attempt", "--time-limit", "60"]
-    words += ["--secret-jobs", "--results-every", "60", "--stewards", "bo", "--auditors", "cy"]
+    words += ["--departed-analysts", "--secret-jobs", "--results-every", "60"]
+    words += ["--stewards", "bo", "--auditors", "cy"]
     words += ["--signed", "allow,policy", "--signers", "bo host key"]
     server.answers += [(200, {}, {"ETag": '"seen"'}), (200, {"policy": {}})]
     assert exchequer("policy", "reviews", *words).exit_code == 0
@@ -241,12 +243,14 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
     replaced = {"two_people": True, "models": []}
     changed = {"replaces": replaced, "policy": {"two_people": False, "models": ["a", "b"]}}
     policy = proposal | {"kind": "policy", "asked": changed}
+    policy["weakens"] = ["two_people"]
+    wanted = {"dataset": "a-dataset-of-notes-2027", "person": "somebody", "reason": "a study of notes " * 9}
     artifact = {"sha256": "ab" * 32, "name": "counts", "kind": "noisy-counts", "size": 10, "job": an_id}
     artifact |= {"dataset": "a-dataset-of-notes-2027", "mechanism": "noisy-count"}
     mechanism = {"id": "private-prediction", "runnable": True, "summary": "texts, token by token " * 5}
     answers: list[tuple[tuple[str, ...], list[Any]]] = [
         (("jobs",), [{"jobs": [long]}]),
-        (("inbox",), [{"jobs": [long]}, {"proposals": [proposal]}]),
+        (("inbox",), [{"jobs": [long], "proposals": [proposal, policy], "access": [wanted]}]),
         (("proposals",), [{"proposals": [proposal, policy]}]),
         (("artifacts",), [{"artifacts": [artifact]}]),
         (("mechanisms",), [{"mechanisms": [mechanism]}]),
@@ -277,7 +281,7 @@ def test_an_import_brings_nothing_heavy(module: str) -> None:
 
 
 def test_the_help_loads_no_price_and_no_server() -> None:
-    code = "import sys\nfrom web.cli import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
+    code = "import sys\nfrom web.cli.commands import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
     code += "print([m for m in ('scipy', 'numpy', 'accountant.core.mechanisms') if m in sys.modules])"
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.splitlines()[-1] == "[]"
@@ -324,3 +328,20 @@ def test_an_entry_that_changes_other_allowances_only_is_listed():
         "body": body,
     }
     assert list(entry_table([entry]).columns[-1].cells) == ["sam: other allowances: caps for a pilot"]
+
+
+def test_the_bare_command_fits_a_screen_and_its_commands_exist(exchequer: Run) -> None:
+    found = exchequer()
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout.count("\n") <= 25
+    steps = re.findall(r"^  exchequer ([a-z]+)", found.stdout, re.M)
+    assert steps == ["demo", "up", "price", "submit", "verify"]
+    assert set(steps) <= {each.name for each in app.registered_commands}
+    documents = re.search(r"documents: (\S+)", found.stdout)
+    assert documents is not None
+    assert Path(documents[1]).is_file()
+
+
+def test_the_version_names_commit_and_python(exchequer: Run) -> None:
+    pattern = r"exchequer \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(-dirty)?\))?, Python 3\.\d+\.\d+\S*\n"
+    assert re.fullmatch(pattern, exchequer("--version").stdout)

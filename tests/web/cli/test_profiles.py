@@ -130,3 +130,64 @@ def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn
     server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
     assert exchequer("whoami").exit_code == 0
     assert sent(server) == "Bearer old"
+
+
+# --- this machine's own stack -------------------------------------------------------------------------
+
+ME = {"name": "steward", "roles": ["steward"], "scopes": []}
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch, server: StandIn) -> str:
+    """The address of a stack that has just been started, and knows the token `ours`."""
+    from web.cli import bootstrap
+
+    monkeypatch.setattr(bootstrap, "issue_token", lambda configured, name: "new")
+    return server.url
+
+
+def test_a_stack_takes_over_no_profile_of_another_and_says_where_commands_go(
+    stack: str, server: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from web.cli.stack import sign_in_here
+
+    first = profiles.keep(Profile("http://127.0.0.1:1", "steward", "theirs"))
+    sign_in_here(None, stack)
+    assert profiles.named(first).token == "theirs"  # not even sent anywhere
+    assert server.requests == []
+    assert profiles.chosen() == Profile(stack, "steward", "new")
+    assert (
+        f"commands go to {stack} from here on; `exchequer profiles --use {first}`" in capsys.readouterr().err
+    )
+    server.answers.append((200, ME))
+    sign_in_here(None, stack)
+    assert capsys.readouterr().err == ""
+
+
+def test_who_is_signed_in_to_a_stack_stays_so_and_a_dead_token_is_replaced(
+    stack: str, server: StandIn
+) -> None:
+    from web.cli.stack import sign_in_here
+
+    for name in ("boss", "ada"):
+        profiles.keep(Profile(stack, name, "ours"), name)
+    server.answers.append((200, ME))
+    sign_in_here(None, stack)
+    assert profiles.read().current == "ada"
+    server.answers += [(401, {}), (401, {})]
+    sign_in_here(None, stack)
+    assert profiles.chosen() == Profile(stack, "steward", "new")
+    assert sorted(profiles.read().known) == ["ada", "boss"]
+
+
+@pytest.mark.parametrize(("status", "moves"), [(200, True), (401, False)])
+def test_a_profile_moves_with_its_stack_and_another_stack_keeps_its_own(
+    stack: str, server: StandIn, status: int, moves: bool
+) -> None:
+    """The former address may be somebody else's by now: nothing is sent there."""
+    from web.cli.stack import _move_profiles
+
+    profiles.keep(Profile("http://127.0.0.1:1", "steward", "ours"))
+    server.answers.append((status, ME))
+    _move_profiles("http://127.0.0.1:1", stack)
+    assert [each.url for each in profiles.read().known.values()] == [stack if moves else "http://127.0.0.1:1"]

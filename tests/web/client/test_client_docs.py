@@ -63,9 +63,9 @@ REGISTER = """
 from accountant.settings import load
 from web.cli import bootstrap
 from web.client import connect
-from web.cli.demo import Steps, _register
+from web.cli.demo import Story, _register
 with connect() as client:
-    _register(Steps(), client.api, bootstrap.settings())
+    _register(Story(False), client.api, bootstrap.settings())
 """
 
 

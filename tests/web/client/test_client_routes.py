@@ -24,7 +24,6 @@ FIXED: dict[str, list[dict[str, Any]]] = {
         {"act": act}
         for act in ("activate", "deactivate", "reset-password", "unlock", "sign-out", "revoke-tokens")
     ],
-    "act_on_webhook": [{"act": act} for act in ("enable", "disable", "test", "secret")],
     "upload": [{"size": 0}],
 }
 

@@ -10,9 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 import redis
@@ -20,20 +24,21 @@ import yaml
 
 from accountant.settings import Settings
 from web import local
-from web.stack import processes, state
-from web.stack.addresses import APPLICATION, OWNER, SERVERS
+from web.stack import ports, processes, state
+from web.stack.addresses import APPLICATION, OWNER, SERVERS, page_address
 from web.stack.processes import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
 WEB = """
-import http.server, os
+import http.server, os, socket
 class Page(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if self.path == "/healthz" else 404)
         self.end_headers()
-address = ("127.0.0.1", int(os.environ["EXCHEQUER_PORT"]))
-http.server.HTTPServer(address, Page).serve_forever()
+server = http.server.HTTPServer(("", 0), Page, bind_and_activate=False)
+server.socket = socket.socket(fileno=int(os.environ["EXCHEQUER_LISTENING"]))
+server.serve_forever()
 """
 
 
@@ -338,23 +343,141 @@ def test_a_failing_migration_is_named(settings: Settings) -> None:
     assert marked(settings.home) == []
 
 
-def test_a_taken_port_is_named(settings: Settings) -> None:
-    """Otherwise the other program's answer would pass for ours."""
-    other = subprocess.Popen(
-        [sys.executable, "-c", WEB], env={**os.environ, "EXCHEQUER_PORT": str(settings.port)}
+@contextmanager
+def listening(port: int = 0) -> Iterator[int]:
+    """Another program's port: this one's."""
+    with socket.create_server(("127.0.0.1", port)) as other:
+        yield other.getsockname()[1]
+
+
+def with_default(home: Path, port: int = 8750, **chosen: object) -> Settings:
+    """Settings whose default port is one that nobody else tries."""
+    home.mkdir(exist_ok=True)
+    made = Settings.model_validate({"home": home, "port": port, **chosen})
+    made.model_fields_set.discard("port")
+    return made
+
+
+def claimed(settings: Settings) -> tuple[str, str]:
+    """The address that a page gets, and the sentence on a port that was taken."""
+    listener, found, taken = ports.claim(settings, settings.home)
+    listener.close()
+    return page_address(found), taken
+
+
+@pytest.fixture
+def lonely() -> int:
+    """A port that nobody else tries."""
+    with listening() as port:
+        return port
+
+
+def test_a_chosen_port_that_is_taken_is_an_error_that_names_its_holder(tmp_path: Path) -> None:
+    with listening() as port, pytest.raises(local.StackError) as found:
+        claimed(Settings(home=tmp_path, port=port))
+    name = psutil.Process().name()
+    assert f"port {port} is taken by {name} (process {os.getpid()})" in found.value.reason
+    assert "set EXCHEQUER_PORT" in found.value.remedy
+    assert not (tmp_path / "port").exists()
+
+
+@pytest.mark.parametrize("broken", [None, "", "x", "0", "99999"])
+def test_a_default_port_that_is_taken_moves_the_page_and_the_home_keeps_it(
+    tmp_path: Path, lonely: int, broken: str | None
+) -> None:
+    if broken is not None:
+        (tmp_path / "port").write_text(broken)
+    settings = with_default(tmp_path, lonely)
+    with listening(lonely):
+        moved, taken = claimed(settings)
+    assert f"port {lonely} is taken by" in taken
+    assert moved != f"http://127.0.0.1:{lonely}"
+    assert claimed(settings) == (moved, "")  # the default is free, and the page stays where people know it
+    assert page_address(settings) == moved  # while nothing runs, too
+    with listening(int(moved.rpartition(":")[2])):
+        assert claimed(settings)[0] != moved
+    chosen = Settings(home=tmp_path, port=lonely)
+    assert claimed(chosen)[0] == page_address(chosen) == f"http://127.0.0.1:{lonely}"
+
+
+def test_stacks_that_claim_at_the_same_moment_get_ports_of_their_own(tmp_path: Path, lonely: int) -> None:
+    stacks = [with_default(tmp_path / str(number), lonely) for number in range(24)]
+    with ThreadPoolExecutor(len(stacks)) as pool:
+        claims = list(pool.map(lambda settings: ports.claim(settings, settings.home), stacks))
+    assert len({settings.port for _, settings, _ in claims}) == len(stacks)
+    for listener, *_ in claims:
+        listener.close()
+
+
+def test_hosts_that_this_machine_does_not_have(tmp_path: Path, lonely: int) -> None:
+    with pytest.raises(local.StackError, match=r"can't listen on 192\.0\.2\.1 "):
+        claimed(with_default(tmp_path, host="192.0.2.1"))
+    assert claimed(with_default(tmp_path, lonely, host="::1"))[0] == f"http://[::1]:{lonely}"
+
+
+CLAIM = """
+import sys
+from pathlib import Path
+from accountant.settings import Settings
+from web.stack import addresses, ports
+settings = ports.claim(Settings(home=Path(sys.argv[1])), Path(sys.argv[1]))[1]
+print(addresses.page_address(settings))
+"""
+
+
+@pytest.mark.parametrize(
+    ("network", "expected"),
+    [
+        ("ip link set lo up && ip address del 127.0.0.1/8 dev lo", "http://[::1]:8750"),
+        ("ip link set lo up", "http://127.0.0.1:8750"),
+    ],
+    ids=["IPv6 alone", "both"],
+)
+def test_networks_of_their_own(tmp_path: Path, network: str, expected: str) -> None:
+    apart = ["unshare", "--map-root-user", "--net", "sh", "-c"]
+    if shutil.which("ip") is None or subprocess.run([*apart, "true"]).returncode:
+        pytest.skip("this machine gives nobody a network of their own")
+    command = f'{network} && exec "$0" -c "$1" "$2"'
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")}
+    found = subprocess.run(
+        [*apart, command, sys.executable, CLAIM, str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
+    assert expected in found.stdout + found.stderr
+
+
+@pytest.mark.slow
+def test_two_homes_come_up_at_the_same_moment_and_side_by_side(
+    tmp_path: Path, made_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody chose a port; one temporary folder, as for one person on one machine."""
+    for name in ("DATABASE_URL", "BROKER_URL", "EXCHEQUER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    stacks = [Settings(home=tmp_path / name) for name in ("one", "two")]
+    for settings in stacks:
+        settings.home.mkdir(mode=0o700)
+        subprocess.run(["cp", "-a", made_once, settings.home / "postgres"], check=True)
     try:
-        assert wait_until(lambda: not port_free(settings.port), 10)
-        with pytest.raises(local.StackError, match=r"web: .* is in use"):
-            up(settings)
+        with ThreadPoolExecutor(2) as pool:
+            one, two = pool.map(up, stacks)
+        assert one.address != two.address
+        taken = Settings(home=tmp_path, port=int(one.address.rpartition(":")[2]))
+        with pytest.raises(local.StackError, match=f"is taken by Exchequer of {stacks[0].home} "):
+            claimed(taken)
+        for status in (one, two):
+            write_to_both(status)
+        down(stacks[0])
+        assert read_from_both(local.status(stacks[1])) == KEPT
+        assert not urllib.request.urlopen(f"{two.address}/healthz").read()
+        with listening(int(one.address.rpartition(":")[2])):
+            assert up(stacks[0]).address not in (one.address, two.address)
     finally:
-        other.kill()
-        other.wait()
-
-
-def port_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
+        for settings in stacks:
+            down(settings)
+            assert marked(settings.home) == []
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def tell(site: Site, publish: Publish) -> Recorder:
     """The whole story; every answer on the way is held against the description."""
     recorder = Recorder(site)
     chapters = (people, oneself, declarations, files, jobs, results, offers, ledgers, two_people, audit)
-    for chapter in (*chapters, webhooks, mistakes):
+    for chapter in (*chapters, notices, mistakes):
         chapter(recorder, publish)
     return recorder
 
@@ -316,20 +316,15 @@ def audit(r: Recorder, _: Publish) -> None:
     ask(r.api("steward"), "POST", "/datasets/{name}/allowance/preview", 200, more, name=name)
 
 
-def webhooks(r: Recorder, _: Publish) -> None:
-    ask, analyst = r.ask, r.api("analyst")
-    ask(analyst, "GET", "/webhooks/events", 200)
-    wanted = {"url": "https://ci.example.org/exchequer", "events": ["job.succeeded", "job.failed"]}
-    hook = {"id": ask(analyst, "POST", "/webhooks", 201, wanted).json["id"]}
-    ask(analyst, "GET", "/webhooks", 200)
-    ask(analyst, "GET", "/webhooks/{id}", 200, **hook)
-    ask(analyst, "POST", "/webhooks/{id}/secret", 201, **hook)
-    sent = ask(analyst, "POST", "/webhooks/{id}/test", 201, **hook).json["delivery"]
-    ask(analyst, "POST", "/webhooks/{id}/disable", 200, **hook)
-    ask(analyst, "POST", "/webhooks/{id}/enable", 200, **hook)
-    ask(analyst, "GET", "/webhooks/{id}/deliveries", 200, **hook)
-    ask(analyst, "POST", "/webhooks/{id}/deliveries/{delivery}/redeliver", 200, delivery=sent, **hook)
-    ask(analyst, "DELETE", "/webhooks/{id}", 200, **hook)
+def notices(r: Recorder, _: Publish) -> None:
+    ask, administrator = r.ask, r.api("administrator")
+    ask(administrator, "GET", "/notices/events", 200)
+    wanted = {"url": "https://hooks.slack.com/services/T/B/X", "kind": "chat", "events": ["job.succeeded"]}
+    wanted["person"] = r.site.actor("analyst").name
+    notice = {"id": ask(administrator, "POST", "/notices", 201, wanted).json["id"]}
+    ask(administrator, "GET", "/notices", 200)
+    ask(administrator, "POST", "/notices/{id}/test", 201, **notice)
+    ask(administrator, "DELETE", "/notices/{id}", 200, **notice)
 
 
 def mistakes(r: Recorder, _: Publish) -> None:

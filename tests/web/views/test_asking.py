@@ -417,33 +417,3 @@ def test_a_part_of_what_is_left_decides_and_fits(site):
         answer = site.api("analyst").post(f"{site.dataset}/quote", ask | {"share": share})
         assert answer.status_code == 422
         assert answer.json["problems"][0]["field"] == "share"
-
-
-# --- saved requests -----------------------------------------------------------------------------
-
-
-def test_a_request_is_saved_without_its_purpose_and_begins_another(site):
-    mine, other = site.pages("analyst"), site.pages("analyst-2")
-    where = f"{site.dataset}/submit"
-    typed = {"mechanism": "noisy-count", "of": "noisy-count", "parameters.epsilon": "0.375"}
-    typed |= {"purpose": "a secret purpose", "project": "a secret project", "action": "save"}
-    unnamed = mine.post(where, where, **typed, template_name=" ")
-    assert unnamed.status_code == 422
-    assert 'id="problem-template_name"' in unnamed.text
-    assert "0.375" in unnamed.text, "nothing is lost"
-    saved = mine.post(where, where, **typed, template_name="weekly", template_shared="true")
-    assert "Saved as" in saved.text
-    page = other.get(where).text
-    assert f"shared by {site.actor('analyst').name}" in page
-    start = re.search(rf'href="({where}\?saved=[^"]+)">weekly', page)[1]
-    begun = other.get(start).text
-    assert "secret" not in begun
-    assert re.search(r'name="parameters.epsilon"[^>]*value="0.375"', begun)
-    assert "Filled from the saved request" in begun
-    plan = other.get(f"{site.dataset}/plan?job=saved:{start.partition('=')[2]}").text
-    assert "Noisy count" in plan
-    delete = f"{site.dataset}/saved-requests/{start.partition('=')[2]}/delete"
-    assert delete not in page
-    assert other.post(delete, where).status_code == 404
-    assert mine.post(delete, where).status_code == 303
-    assert other.get(start).status_code == 404

@@ -199,3 +199,34 @@ def test_a_correction_by_form(site, publish):
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
     assert second.client.post(f"/inbox/proposals/{found}", data=hidden).status_code == 303
     assert "corrected by two people" in browser.get(f"/jobs/{job_id}").text
+
+
+def test_the_inbox_is_one_list_for_pages_programs_and_the_command_line(site):
+    """Requests, proposals with what they weaken, and people who ask for access."""
+    api, name = site.api("steward"), site.dataset
+    jobs = [site.submitted() for _ in range(3)]
+    two = api.get(f"{name}/policy").json | {"two_people": True, "analysts": [site.actor("analyst").name]}
+    assert api.put(f"{name}/policy", two).status_code == 200
+    assert site.pages("analyst-2").post(f"{name}/access", name, reason="for a study").status_code == 303
+    weaker = two | {"auto_approve_epsilon": "3", "solo": True}
+    assert api.put(f"{name}/policy", weaker).status_code == 202
+    found = api.get("/inbox?limit=200").json
+    assert [job["id"] for job in found["jobs"] if job["dataset"] == site.bench.dataset] == jobs
+    (proposal,) = (each for each in found["proposals"] if each["dataset"] == site.bench.dataset)
+    assert sorted(proposal["weakens"]) == ["auto_approve_epsilon", "solo"]
+    (wanted,) = (each for each in found["access"] if each["dataset"] == site.bench.dataset)
+    assert (wanted["person"], wanted["reason"]) == (site.actor("analyst-2").name, "for a study")
+    page = site.pages("steward").get("/inbox").text
+    assert "It weakens solo, auto approve epsilon." in page
+    assert "for a study" in page
+
+
+def test_a_form_that_weakens_a_policy_says_what_waits(site):
+    api, steward = site.api("steward"), site.pages("steward")
+    two = api.get(f"{site.dataset}/policy").json | {"two_people": True}
+    assert api.put(f"{site.dataset}/policy", two).status_code == 200
+    page = f"{site.dataset}/policy"
+    version = re.search(r'name="policy_version" value="([^"]*)"', steward.get(page).text)[1]
+    form = {"policy_version": html.unescape(version), "policy.solo": "true", "policy.two_people": "true"}
+    assert steward.post(page, page, **form).headers["Location"] == site.dataset
+    assert "Another steward confirms in the inbox what weakens solo" in steward.get(site.dataset).text

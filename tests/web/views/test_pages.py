@@ -3,6 +3,11 @@
 import re
 
 import pytest
+from flask import render_template
+from sqlalchemy import event
+
+from accountant.queries import spending
+from web.views import datasets
 
 
 def test_pages_ask_for_sign_in_and_go_on_to_where_one_wanted(site):
@@ -127,7 +132,7 @@ def test_the_inbox_decides_for_a_reason(site):
     assert f'id="job-{job_id}" hx-swap-oob="delete"' in gone
     assert "script" not in gone
     again = browser.post(f"/inbox/{job_id}", "/inbox", decision="refuse", reason="late")
-    assert "Somebody was faster" in browser.get(again.headers["Location"]).text
+    assert "Nothing was decided" in browser.get(again.headers["Location"]).text
 
 
 def test_nobody_approves_their_own(site):
@@ -264,3 +269,32 @@ def test_a_page_that_is_not_there_is_readable(site):
     answer = site.pages("analyst").get("/nothing/here")
     assert answer.status_code == 404
     assert "What next" in answer.text
+
+
+def test_a_datasets_page_is_of_one_moment_on_one_connection(site, monkeypatch):
+    """A job that is submitted while the page is read is on the next one."""
+    engine, steward = site.app.extensions["exchequer"]["engine"], site.pages("steward")
+    steward.get(site.dataset)
+    figures, checkouts, made = spending.figures, [], []
+
+    def meanwhile(*given):
+        made.append(str(site.bench.submit(3)))
+        return figures(*given)
+
+    def rendered(*given, **more):
+        page = render_template(*given, **more)
+        checkouts.append("rendered")
+        return page
+
+    def taken(*_):
+        checkouts.append("taken")
+
+    monkeypatch.setattr(spending, "figures", meanwhile)
+    monkeypatch.setattr(datasets, "render_template", rendered)
+    event.listen(engine, "checkout", taken)
+    page = steward.get(site.dataset).text
+    event.remove(engine, "checkout", taken)
+    assert made[0][:8] not in page
+    assert made[0][:8] in steward.get(site.dataset).text
+    before = checkouts[: checkouts.index("rendered")]
+    assert len(before) <= 2, "one for whose session it is, and one for all that the page shows"

@@ -13,14 +13,14 @@ from pydantic import Field
 
 from accountant.core import mechanisms
 from accountant.core.mechanisms.base import Mechanism, Parameters
-from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.blowup import GroupSampling, Without
 from accountant.core.privacy.events import FREE, Exponential, Gaussian, Laplace, SelfComposed
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretRelease
-from workers import conformance
-from workers.conformance import samples
-from workers.conformance.noting import Noting, compare_secret
+from tests.workers.conformance import kit as conformance
+from tests.workers.conformance import samples
+from tests.workers.conformance.metadata import Refused
+from tests.workers.conformance.noting import Noting, compare_secret
 from workers.interface import Artifact, Text
 
 RUNNABLE = {name: each.runner for name, each in mechanisms.runnable().items()}
@@ -205,7 +205,6 @@ def _partial(parameters, _):
         ({"size_field": "size"}, "size_field: "),
         ({"groups": {"A": "size"}}, "groups: "),
         ({"runner": None}, "runner: it has none"),
-        ({"runner": "json"}, "runner: 'json' is not in the package"),
         ({"resolve": _partial}, "parse: ZeroDivisionError"),
         ({"price": lambda p, _: Price(Laplace(math.log(p.multiplier)), ("x",))}, "price: "),
         ({"price": lambda p, _: Price(Laplace(p.multiplier))}, "price: AssertionError"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -175,11 +175,11 @@ def test_texts_without_content_are_zero_and_disturb_nobody(bert):
 
 
 def test_a_text_whose_states_are_nan_is_zero(bert, tmp_path):
+    """Weights are finite when a model is registered; a pass over a text need not be."""
     folder = sentence_transformer(bert, tmp_path, {"pooling_mode_mean_tokens": True})
-    weights = load_file(folder / "model.safetensors")
-    weights["embeddings.word_embeddings.weight"][WORDS.index("far")] = np.nan
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    made = embed_all(ready(folder), ["the cat", "dogs ran far", "a mat"])
+    model = ready(folder)
+    model.network.get_input_embeddings().weight[WORDS.index("far")] = torch.nan
+    made = embed_all(model, ["the cat", "dogs ran far", "a mat"])
     assert not made[1].any()
     assert np.allclose(made[[0, 2]], embed_all(ready(bert), ["the cat", "a mat"]), atol=1e-6)
 
@@ -242,7 +242,7 @@ def test_what_can_not_be_read_is_refused(bert, tmp_path):
         inspect(folder)
     write(folder / "config.json", config)
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"no \.safetensors file"):
+    with pytest.raises(ModelError, match=r"no model\.safetensors"):
         inspect(folder)
 
 

@@ -1,6 +1,7 @@
 """The key of a job's coins: one for all its parts and attempts, nobody else's, and gone when the job ends."""
 
 import base64
+import json
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -8,11 +9,13 @@ from uuid import UUID
 
 import numpy as np
 import pytest
+import torch
+from billiard.exceptions import SoftTimeLimitExceeded
 from sqlalchemy import func, select, text
 
 from accountant import settings as settings_module
 from accountant import tables
-from accountant.core.errors import KeyMismatch
+from accountant.core.errors import DataError, KeyMismatch
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.mechanisms.private_prediction import token_event
 from accountant.core.privacy.events import Allocated, from_json
@@ -21,9 +24,11 @@ from accountant.settings import Settings
 from accountant.transactions import leases, settlement
 from tests.support import Bench
 from tests.workers.jobs.test_attempts import expire
+from workers.data import addresses
 from workers.engine.decoder import PassTooLarge
 from workers.interface import Text
 from workers.jobs import child_watch, job_inputs, tasks
+from workers.models import ModelError
 from workers.noise.meter import Turn
 
 PARTS, BATCHES, TOKENS = 2, 4, 3
@@ -262,6 +267,68 @@ def test_a_failed_job_of_secret_batches_says_what_may_be_meant(bench, configured
     assert "EXCHEQUER_DECODING_GIB" in found["failure"]
     assert ("96 contexts" in found["failure"]) == (where == "before")
     assert found["failure"].startswith(settlement.UNSAID) == (where == "while")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            ModelError("the model 'tiny': its files are not those"),
+            "the model 'tiny': its files are not those",
+        ),
+        (DataError("there is no such file"), "there is no such file"),
+        (MemoryError(), "the worker's memory is too small"),
+        (torch.OutOfMemoryError("CUDA out of memory: 2 of /srv"), "the worker's memory is too small"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
+            "the worker's memory is too small",
+        ),
+        (FileNotFoundError(2, "No such file", "/srv/secret/path"), "can't be read (FileNotFoundError)"),
+        (PermissionError(13, "denied", "/srv/secret/path"), "can't be read (PermissionError)"),
+        (ConnectionResetError("s3://bucket/secret/path"), "can't be read (ConnectionResetError)"),
+        (KeyError("/srv/secret/path"), "it failed (KeyError), before any data was read"),
+        (SoftTimeLimitExceeded(), "it passed its time limit before any data was read"),
+    ],
+)
+def test_a_job_that_is_void_says_why_and_names_no_path(bench, configured, runner, error, reason):
+    def broken(*_: object) -> None:
+        raise error
+
+    runner.prepare = broken
+    job_id = bench.submit(TOKENS, batches_per_label=BATCHES)
+    attempt(bench, job_id, 0, configured)
+    found = jobs.job(bench.engine, job_id, bench.analyst)
+    assert (found["state"], found["entries"][-1]["kind"]) == ("failed", "VOID")
+    assert reason in found["failure"]
+    assert "secret/path" not in json.dumps(found.document())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        ("gone", "no such file"),
+        ("unreadable", "may not read"),
+        ("down", "can't be reached (ConnectionRefused"),
+    ],
+)
+def test_data_out_of_reach_is_found_before_it_counts_as_read(
+    bench, configured, runner, monkeypatch, tmp_path, spoil, why
+):
+    def down(_: str) -> None:
+        raise ConnectionRefusedError("s3://bucket/secret/path")
+
+    runner.before = lambda *_: pytest.fail("data was opened")
+    job_id = bench.submit(TOKENS, batches_per_label=BATCHES)
+    if spoil == "gone":
+        (tmp_path / "data.csv").unlink()
+    elif spoil == "unreadable":  # the tests may run as root, who may read anything
+        monkeypatch.setattr(addresses.os, "access", lambda *_: False)
+    else:
+        monkeypatch.setattr(addresses.fsspec.core, "url_to_fs", down)
+    attempt(bench, job_id, 0, configured)
+    found = jobs.job(bench.engine, job_id, bench.analyst)
+    assert (found["state"], found["entries"][-1]["kind"]) == ("failed", "VOID")
+    assert why in found["failure"]
 
 
 def test_without_its_key_a_job_that_read_something_goes_no_further(bench, configured, runner):

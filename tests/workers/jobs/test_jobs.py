@@ -197,9 +197,12 @@ def test_a_context_too_long_is_refused_before_anything_is_reserved(desk, dataset
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / "model.safetensors").unlink(), "no .safetensors file"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
         (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"pickle"), "not a safetensors file"),
+        (
+            lambda folder: (folder / "model.safetensors").write_bytes(b"pickle"),
+            "is cut or no safetensors file",
+        ),
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer can't be loaded"),
     ],
 )
@@ -249,12 +252,22 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
     assert message not in json.dumps(dataset_queries.dataset(desk.engine, name, desk.analyst).document())
 
 
-def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_path):
-    """The data disappears between its check and the job: charged, and no word of why."""
+def test_data_that_is_gone_before_it_is_read_is_void_and_says_so(desk, tmp_path):
     copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv", LABELS)
     name = desk.dataset(uri=str(copy))
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.unlink()
+    job = desk.ended(desk.submit(name))
+    assert (job["state"], job["failure"]) == ("failed", "there is no such file")
+    assert job["entries"][-1]["kind"] == "VOID"
+
+
+def test_a_failure_while_private_data_is_read_says_nothing(desk, tmp_path):
+    """The data changes between its check and the job: charged, and no word of why."""
+    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv", LABELS)
+    name = desk.dataset(uri=str(copy))
+    allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
+    copy.write_text("other,columns\n1,2\n")
     job = desk.ended(desk.submit(name))
     assert job["state"] == "failed"
     assert job["failure"] == settlement.UNSAID
@@ -262,4 +275,4 @@ def test_a_failure_while_private_data_is_read_says_nothing(desk, dataset, tmp_pa
     with desk.engine.connect() as connection:
         row = text("SELECT row_to_json(jobs)::text FROM jobs WHERE id = :id")
         stored = connection.execute(row, {"id": job["id"]})
-        assert "no such file" not in stored.scalar_one().lower()
+        assert "no column" not in stored.scalar_one().lower()

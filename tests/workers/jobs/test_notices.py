@@ -1,5 +1,4 @@
-# ruff: noqa: F811 (fixtures of other files)
-"""Notices by mail and in chats: sent by the sender of webhooks, with names and states alone."""
+"""Notices in words and by mail, with names and states alone."""
 
 import json
 import socketserver
@@ -9,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
+from accountant.catalogue import notices as addressed
 from accountant.core import notices
 from accountant.core.errors import InvalidRequest
-from accountant.core.webhook_rules import networks
 from accountant.settings import Settings
 from accountant.transactions import comments
-from accountant.webhooks import registration
-from tests.workers.jobs.test_webhooks import KEY, LOOPBACK, deliver, receiver, told  # noqa: F401
-from workers.jobs.webhook_sender import Sender
+from tests.support import person
+from tests.workers.jobs.test_notice_sender import LOOPBACK, deliver
+from workers.jobs.notice_sender import Sender
 
 FACTS = {"job": "43b13a9f-0000-4000-8000-000000000000", "dataset": "reviews", "analyst": "ada"}
 FACTS |= {"mechanism": "noisy-count", "state": "awaiting_approval"}
@@ -28,7 +27,7 @@ def test_a_notice_is_a_sentence_of_names_and_states_with_a_link():
     said = "Job 43b13a9f of ada on reviews (noisy-count): it is now awaiting approval."
     assert notices.sentence("job.awaiting_approval", FACTS) == said
     where = "https://x.example/"
-    assert json.loads(notices.chat("job.awaiting_approval", FACTS, where)) == {
+    assert json.loads(notices.body("chat", "job.awaiting_approval", FACTS, where, "msg_1")) == {
         "text": f"{said} https://x.example/jobs/{FACTS['job']}"
     }
     subject, body = notices.letter("dataset.low", {"dataset": "reviews", "entry": 7}, None)
@@ -39,8 +38,8 @@ def test_a_notice_is_a_sentence_of_names_and_states_with_a_link():
 
 
 def test_no_name_makes_a_link_or_a_line_in_a_notice():
-    odd = notices.sentence("job.queued", {**FACTS, "analyst": "<!channel>\r\nBcc: x@y.example"})
-    assert not set("<>@\r\n") & set(odd)
+    odd = notices.sentence("job.queued", {**FACTS, "analyst": "<!channel>\r\nBcc: x@y.example [a](b)"})
+    assert not set("<>@[]\r\n") & set(odd)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +100,13 @@ def mailbox() -> Iterator[Mailbox]:
 
 
 @pytest.fixture
-def sender(engine, mailbox, tmp_path, monkeypatch, database_url) -> Iterator[Sender]:
-    monkeypatch.setenv("EXCHEQUER_KEY_WEBHOOKS", KEY.hex())
+def sender(engine, mailbox, tmp_path, database_url) -> Iterator[Sender]:
     mail = {"smtp_host": "127.0.0.1", "smtp_port": mailbox.server_address[1], "smtp_security": "none"}
     with engine.begin() as connection:
-        connection.execute(text("UPDATE hooks SET active = false"))
+        connection.execute(text("DELETE FROM hooks"))
     configured = Settings(
         **{"home": tmp_path, "DATABASE_URL": database_url, "public_url": "https://x.example"},
-        **{"webhook_networks": LOOPBACK, "webhook_first_seconds": 0.01, "webhook_hours": 1e-4},
+        **{"notice_networks": LOOPBACK, "notice_first_seconds": 0.01, "notice_hours": 1e-4},
         **{**mail, "mail_domains": "example.org"},
     )
     made = Sender(engine, configured)
@@ -116,31 +114,30 @@ def sender(engine, mailbox, tmp_path, monkeypatch, database_url) -> Iterator[Sen
     made.close()
 
 
+def by_mail(engine, event: str, who) -> object:
+    """Set an address for mail; returns its id."""
+    address, setter = "mailto:ada@example.org", person(engine, "administrator")
+    return addressed.add(engine, address, "mail", [event], who.name, setter, domains=["example.org"])
+
+
 @pytest.mark.slow
-def test_a_question_is_told_by_mail_and_in_a_chat_without_its_words(bench, engine, sender, mailbox, receiver):
+def test_a_question_is_told_by_mail_without_its_words(bench, engine, sender, mailbox):
     bench.warm()
-    at = (["job.asked_back"], bench.analyst, KEY)
-    mail, _ = registration.add(engine, "mailto:ada@example.org", *at, (), "mail", ["example.org"])
-    chat, _ = registration.add(engine, f"{receiver.url}/ok/chat", *at, networks(LOOPBACK), "chat")
+    by_mail(engine, "job.asked_back", bench.analyst)
     job_id = bench.submit(3)
     comments.say(engine, job_id, bench.steward, "a very private word", asks=True)
     deliver(sender, engine)
     (letter,) = mailbox.letters
     assert "To: ada@example.org" in letter
     assert f"https://x.example/jobs/{job_id}" in letter.replace("=\r\n", "")
-    (said,) = receiver.got("/ok/chat")
-    assert f"Job {str(job_id)[:8]} of" in json.loads(said["body"])["text"]
-    assert "private word" not in letter + said["body"]
-    assert [row.state for hook in (mail, chat) for row in told(engine, hook)] == ["delivered"] * 2
+    assert "private word" not in letter
 
 
 @pytest.mark.slow
 def test_a_server_that_refuses_blocks_nothing_and_is_given_up(bench, engine, sender, mailbox):
     bench.warm()
     mailbox.answer = "550 nobody of that name, says the server at length"
-    at = (["job.awaiting_approval"], bench.analyst, KEY)
-    mail, _ = registration.add(engine, "mailto:ada@example.org", *at, (), "mail", ["example.org"])
+    by_mail(engine, "job.awaiting_approval", bench.analyst)
     bench.submit(3)
     deliver(sender, engine)
-    (row,) = told(engine, mail)
-    assert (row.state, row.problem) == ("failed", "the mail server refused the address")
+    assert mailbox.letters == []

@@ -1,4 +1,4 @@
-"""A webhook's message leaves when the log outside holds what it tells of, and not before."""
+"""A notice leaves when the log outside holds what it tells of, and not before."""
 
 import threading
 import time
@@ -8,18 +8,18 @@ import pytest
 from sqlalchemy import text
 
 from accountant import faults
+from accountant.catalogue import notices
+from accountant.catalogue.notices import Outcome
 from accountant.core.errors import LogUnusable
 from accountant.core.webhook_rules import networks
 from accountant.ledger_log import files
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement
-from accountant.webhooks import registration
-from accountant.webhooks.delivery import Outcome
 from tests.restores import ground
-from workers.jobs import webhook_sender
-from workers.jobs.webhook_sender import Sender
+from tests.support import person
+from workers.jobs import notice_sender
+from workers.jobs.notice_sender import Sender
 
-KEY = bytes(range(32))
 PATIENCE_SECONDS = 120
 
 
@@ -32,18 +32,19 @@ def at(servers, tmp_path):
 @pytest.fixture
 def sent(at, tmp_path, monkeypatch):
     """A sender, and for each message that it sends the (event, entries in the log by then)."""
-    monkeypatch.setenv("EXCHEQUER_KEY_WEBHOOKS", KEY.hex())
     told: list[tuple[str, int]] = []
 
     def send(delivery, *_):
         told.append((delivery.event, logged(at)))
         return Outcome(200)
 
-    monkeypatch.setattr(webhook_sender, "send", send)
+    monkeypatch.setattr(notice_sender, "send", send)
     url = at.engine.url.render_as_string(hide_password=False)
     sender = Sender(at.engine, Settings(home=tmp_path / "home", DATABASE_URL=url))
-    registration.add(
-        at.engine, "http://127.0.0.1:9/", ["job.cancelled"], at.bench.analyst, KEY, networks("127.0.0.0/8")
+    notices.add(
+        *(at.engine, "http://127.0.0.1:9/", "json", ["job.cancelled"], at.bench.analyst.name),
+        person(at.engine, "administrator"),
+        allowed=networks("127.0.0.0/8"),
     )
     yield sender, told
     sender.close()

@@ -13,11 +13,11 @@ from accountant.core.errors import DataError, InvalidRequest
 from accountant.core.mechanisms import aug_pe
 from accountant.core.mechanisms.base import quote
 from accountant.core.mechanisms.evolution_fields import root_up
-from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed, releases
 from accountant.core.privacy.price import Neighbours, Terms
+from tests.workers.conformance.metadata import Refused
+from tests.workers.conformance.noting import Noting, compare
 from tests.workers.evolution.writers import WORDS, Places, Words, public, vector
-from workers.conformance.noting import Noting, compare
 from workers.data.records import Record, Records
 from workers.embedding.neighbours import unit
 from workers.interface import Artifact, Progress, Released, Text

@@ -13,8 +13,8 @@ from accountant.core.mechanisms import dp_kps as prices
 from accountant.core.privacy.calibration import laplace_multiplier
 from accountant.core.privacy.events import Laplace, releases
 from accountant.core.privacy.price import Neighbours, Terms
-from workers import conformance
-from workers.conformance.toys import Embedder
+from tests.workers.conformance import kit as conformance
+from tests.workers.conformance.toys import Embedder
 from workers.data.records import Record, Records
 from workers.data.terms import TermList
 from workers.embedding.embedders import embed_all

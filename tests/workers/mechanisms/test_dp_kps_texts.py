@@ -7,8 +7,8 @@ import pytest
 from accountant.core.errors import DataError
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
+from tests.workers.conformance.toys import Embedder
 from tests.workers.mechanisms.test_dp_kps import LABELS, PRICE, RUNNER, WORDS, dataset, public, run
-from workers.conformance.toys import Embedder
 from workers.data.public_text import vouch
 from workers.data.records import Records
 from workers.generation.writer import Written

@@ -14,9 +14,9 @@ from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretRelease, SecretTerms
 from accountant.core.secret_patterns import TAG, Secrets
+from tests.workers.conformance import samples
+from tests.workers.conformance.noting import Noting, compare_secret
 from tests.workers.evolution.writers import Places, Words, public, vector
-from workers.conformance import samples
-from workers.conformance.noting import Noting, compare_secret
 from workers.data.records import Record, Records
 from workers.embedding.neighbours import unit
 from workers.evolution.places import Space

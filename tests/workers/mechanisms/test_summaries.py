@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from accountant.core import mechanisms
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.batches import doubled
-from accountant.core.mechanisms.registration import Refused
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Neighbours, Terms
+from tests.workers.conformance.metadata import Refused
+from tests.workers.conformance.noting import Noting, compare
 from workers import engine, models
-from workers.conformance.noting import Noting, compare
 from workers.data.records import Record, Records
 from workers.embedding import mean_states
 from workers.embedding.mean_states import Reader, View

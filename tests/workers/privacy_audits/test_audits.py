@@ -13,7 +13,6 @@ from scipy import stats
 from typer.testing import CliRunner
 
 from accountant.core.errors import InvalidRequest
-from accountant.core.mechanisms import dp_kps as prices
 from accountant.core.privacy.price import Terms
 from tests.workers.conftest import ROOT
 from web.cli.commands import app
@@ -21,10 +20,8 @@ from workers.data.records import Records
 from workers.embedding import mean_states
 from workers.interface import Text
 from workers.mechanisms import invisible_ink, private_prediction, summary_token
-from workers.mechanisms.dp_kps import sketches
 from workers.noise import clipping
-from workers.noise.meter import Meter
-from workers.privacy_audits import leave_one_out, noisy_sums, planted, reconstruction, subjects
+from workers.privacy_audits import leave_one_out, reconstruction, subjects
 from workers.privacy_audits.__main__ import main
 
 
@@ -40,15 +37,6 @@ def sure(monkeypatch):
     People who audit ask for less: a level of 0.001 is wrong once in a thousand, and so would a test be.
     """
     monkeypatch.setattr(reconstruction, "LEVEL", 1e-8)
-    monkeypatch.setattr(noisy_sums, "LEVEL", 1e-8)
-    measure = planted._measure
-
-    def measured(setting, kind, runs):
-        monkeypatch.setattr(planted, "DOUBT", 1e-3 if kind is planted.Careless else 1e-7)
-        return measure(setting, kind, runs)
-
-    monkeypatch.setattr(planted, "_measure", measured)
-    monkeypatch.setattr(planted, "CONTROL", 10)  # a quarter of the noise is missed once in some ten thousand
 
 
 def keys(count: int):
@@ -272,98 +260,3 @@ def test_the_command_line_ends_as_the_audit_did(monkeypatch, tmp_path):
         monkeypatch.setattr("web.cli.privacy_audits.subprocess.run", lambda *_, ended=ended, **__: ended)
         told = CliRunner().invoke(app, ["audit", "reconstruction", "--keys", "1"])
         assert told.exit_code == wanted
-
-
-# --- planted record -----------------------------------------------------------------------------
-
-
-def test_proven_epsilon_is_never_above_the_truth_more_often_than_its_level():
-    """Randomised response at ε 1: the statement fails in at most 10 % of draws (5 % each way)."""
-    epsilon, runs = 1.0, 200
-    truth = np.exp(epsilon) / (1 + np.exp(epsilon))
-    random = np.random.default_rng(2)
-    hits, alarms = random.binomial(runs, truth, 2_000), random.binomial(runs, 1 - truth, 2_000)
-    proven = [
-        noisy_sums.proven_epsilon(int(hit), int(alarm), runs, 0.0)
-        for hit, alarm in zip(hits, alarms, strict=True)
-    ]
-    assert np.mean(np.array(proven) > epsilon) < 0.1
-    assert np.mean(proven) > 0.4  # and it is no empty statement
-    assert noisy_sums.proven_epsilon(10, 10, 20, 0.0) == 0.0
-    assert noisy_sums.proven_epsilon(0, 20, 20, 0.0) == noisy_sums.proven_epsilon(0, 20, 20, 1e-9)
-
-
-@pytest.mark.usefixtures("sure")
-@pytest.mark.parametrize("arm", ["dp-kps", "noisy-count"])
-def test_a_noisy_sums_stays_within_the_price_and_many_of_it_are_caught(arm):
-    found = noisy_sums.audit([arm], {}, 40)
-    assert found["passed"]
-    one, many = found["results"]
-    assert 0 < one["largest_ratio"] <= one["epsilon"] * (1 + 1e-9) < many["largest_ratio"]
-
-
-def test_noise_of_half_the_scale_is_caught(monkeypatch):
-    """A runner that declares half of the sensitivity that it has."""
-    half = lambda parameters, terms: prices.vocabulary_sensitivity(parameters, terms) / 2  # noqa: E731
-    monkeypatch.setattr(sketches, "vocabulary_sensitivity", half)
-    monkeypatch.setattr(sketches, "shift", lambda parameters, terms: prices.shift(parameters, terms) / 2)
-    found = noisy_sums.audit(["dp-kps"], {"vocabulary_epsilon": 0.9, "kde_epsilon": 0.1}, 60)
-    assert not found["passed"]
-    assert found["results"][0]["largest_ratio"] > 1
-
-
-@pytest.mark.usefixtures("sure")
-def test_the_noisy_sums_audit_writes_its_report(tmp_path, capsys):
-    command = ["noisy-sums", "--arm", "noisy-count", "--runs", "30", "-o", str(tmp_path)]
-    assert main(command) == 0
-    assert "within its price" in capsys.readouterr().out
-    assert json.loads((tmp_path / "report.json").read_text())["runs"] == 30
-    assert main(["noisy-sums", "--runs", "3", "-o", str(tmp_path)]) == 2
-    assert main(["noisy-sums", "--arm", "dp-kps", "--set", "noise=none", "-o", str(tmp_path)]) == 2
-
-
-# --- planted records and secrets ----------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("sure")
-def test_what_is_planted_is_found_no_more_often_than_priced_and_the_control_is_caught(tmp_path):
-    assert main(["planted", "--runs=250", f"--output={tmp_path}"]) == 0
-    found = json.loads((tmp_path / "report.json").read_text())
-    assert [(each["mechanism"], each["control"]) for each in found["results"]] == [
-        ("aug-pe", False),
-        ("aug-pe", True),
-        ("secpe", False),
-        ("secpe", True),
-    ]
-    text = (tmp_path / "report.md").read_text()
-    assert text.count("| within |") == text.count("| caught |") == 2
-
-
-@pytest.mark.parametrize("arm", ["aug-pe", "secpe"])
-def test_a_score_is_standard_normal_where_nothing_is_planted_and_moves_where_something_is(arm):
-    many = {"noise_multiplier": 4.0, "bound": None, "records_per_secret": 40}
-    setting = planted._setting(arm, many if arm == "secpe" else {})
-    runs = 300 if arm == "aug-pe" else 60  # 0.67 apart at 300 runs each: 5.8 standard errors above 0.2
-    without = [planted._score(setting, setting.artifacts(Meter, False)) for _ in range(runs)]
-    assert abs(np.mean(without)) < 6 / runs**0.5
-    assert 0.5 < np.std(without) < 1.6
-    with_it = [planted._score(setting, setting.artifacts(Meter, True)) for _ in range(runs)]
-    assert np.mean(with_it) > np.mean(without) + (0.2 if arm == "aug-pe" else 3)  # 0.67 and about 5 expected
-
-
-def test_a_runner_that_forgets_its_noise_is_found(monkeypatch):
-    setting = planted._setting("aug-pe", {})
-    monkeypatch.setattr("workers.noise.meter.gaussian_on_grid", lambda values, _: values)
-    found = planted._measure(setting, Meter, 40)
-    assert (found["found"], found["passed"]) == (1.0, False)
-
-
-def test_bad_requests_of_the_planted_audit_name_the_field(tmp_path, capsys):
-    for arguments, named in (
-        (["--runs=0"], "runs"),
-        (["--set=clip=1"], "clip"),
-        (["--set=votes=0"], "votes"),
-    ):
-        assert main(["planted", *arguments, f"--output={tmp_path}"]) == 2
-        assert named in capsys.readouterr().err

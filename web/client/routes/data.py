@@ -90,7 +90,7 @@ class DataRoutes(Transport):
         """The price of a request on a dataset and what admission would say now; changes nothing.
 
         `share`: as if only this part of what is left, above 0 to 1, were there. `model`: the one that would
-        run it; the answer says how long that takes, where its speed was measured.
+        run it; the answer says how long such jobs took on the service.
         """
         body: Json = {"mechanism": mechanism, "parameters": dict(parameters)}
         body |= given({"fit": fit, "epsilon": epsilon, "project": project, "share": share, "model": model})

@@ -1,6 +1,6 @@
 """Routes for decisions: proposals that need two people, the inbox, offers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from web.client.errors import Json
@@ -32,9 +32,11 @@ class DecidingRoutes(Transport):
 
     # --- the inbox, and offers ----------------------------------------------------------------------
 
-    def inbox(self) -> Iterator[Json]:
-        """Requests that await approval, oldest first, each with its `effect` (stewards)."""
-        return self._pages("/inbox", "jobs", {})
+    def inbox(self) -> Json:
+        """Return everything that waits for a steward: `jobs` with their `effect`, `proposals`, `access`."""
+        first, *others = self._answers("/inbox", {})
+        jobs = [job for answer in (first, *others) for job in answer.get("jobs", ())]
+        return {"jobs": jobs, "proposals": first.get("proposals", []), "access": first.get("access", [])}
 
     def offers(self, *, state: str | None = None, job: str | None = None) -> list[Json]:
         """Open offers, or those of a state or a job, newest first: to an analyst, their own."""

@@ -304,6 +304,19 @@ def test_a_public_export_stands_and_what_is_shown_of_its_rules_is_checked():
 # --- other rules --------------------------------------------------------------------------------
 
 
+def test_a_request_of_somebody_who_left_needs_a_policy_that_admits_it():
+    for admitted in (False, True):
+        ledger = honest()
+        ledger.policy(two(), departed_analysts=admitted)
+        ledger.reserve("later", tokens_per_batch=5, batches_per_label=1)
+        line(ledger, "RESERVE", "later").body["approval"]["departed"] = "the account of ana is closed"
+        if admitted:
+            assert verify_lines(export(ledger.lines)).entries == 26
+            continue
+        with pytest.raises(VerificationFailed, match="had left"):
+            verify_lines(export(ledger.lines))
+
+
 def test_a_small_job_needs_no_approval_where_the_policy_says_so():
     ledger = honest()
     ledger.policy(two(), auto_approve_epsilon="1000")
@@ -317,6 +330,7 @@ WEAKER: list[dict[str, Any]] = [
     {"solo": True},
     {"share_artifacts": True},
     {"secret_jobs": True},
+    {"departed_analysts": True},
     {"two_people": False},
     {"charge_each_attempt": False},
     {"mechanisms": []},

@@ -1,0 +1,80 @@
+"""Text exports that another program saved: what it put around the text is left out, and told.
+
+A byte-order mark, UTF-16, Windows line ends and blank lines at the end change no entry. Nothing else is
+left out.
+"""
+
+import codecs
+import io
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple
+
+from accountant.core.errors import VerificationFailed
+
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
+_HEAD = 4
+_BLANK = b"\r\n"
+_STEP = 4096
+MARK = "a byte-order mark"
+WINDOWS = "Windows line ends"
+UTF16 = "UTF-16"
+
+
+class Start(NamedTuple):
+    """The beginning of a text: its encoding, and the bytes before the text itself."""
+
+    encoding: str
+    skip: int
+    added: tuple[str, ...]
+
+
+def read_start(head: bytes) -> Start:
+    """Read the first bytes of a file. Raises VerificationFailed for an encoding that is not read."""
+    if head.startswith(codecs.BOM_UTF8):
+        return Start("utf-8", len(codecs.BOM_UTF8), (MARK,))
+    if head.startswith(_UTF32) or (b"\0" in head and not head.startswith(_UTF16)):
+        raise VerificationFailed("the file is not UTF-8 text: save it as UTF-8, or export it again")
+    if head.startswith(_UTF16):
+        return Start("utf-16", 0, (UTF16,))
+    return Start("utf-8", 0, ())
+
+
+def find_end(file: BinaryIO, begin: int) -> tuple[int, int]:
+    """Return where the last line that is not blank ends, and how many blank lines follow it."""
+    end, tail = file.seek(0, 2), b""
+    while end > begin and not tail.strip(_BLANK):
+        size = min(_STEP, end - begin)
+        file.seek(end - size)
+        tail = file.read(size) + tail
+        end -= size
+    text = len(tail.rstrip(_BLANK))
+    rest = tail[text:]
+    line_end = 2 if rest.startswith(b"\r\n") else min(1, len(rest))
+    return end + text + line_end, rest[line_end:].count(b"\n")
+
+
+def blank_lines(count: int) -> str:
+    """Return how blank lines at the end are told."""
+    return f"{count:,} blank {'line' if count == 1 else 'lines'} at the end"
+
+
+def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
+    """Yield the lines of a text as they were exported; `added` gets what another program put around them."""
+    start = read_start(file.peek(_HEAD)[:_HEAD])
+    file.read(start.skip)
+    added.extend(start.added)
+    # newline: CSV fields may hold line ends.
+    text = io.TextIOWrapper(file, start.encoding, newline="")
+    blank: list[str] = []
+    for number, line in enumerate(text):
+        if not line.strip("\r\n"):
+            blank.append(line)
+            continue
+        if number == 0 and line.endswith("\r\n"):
+            added.append(WINDOWS)
+        yield from blank  # between lines they are somebody's change
+        blank.clear()
+        yield line
+    if blank:
+        added.append(blank_lines(len(blank)))

@@ -1,1 +1,0 @@
-"""Webhooks: their registration and the delivery of what happened."""

@@ -1,0 +1,65 @@
+"""`notice`: addresses that are told when something changes."""
+
+from typing import Annotated
+
+import typer
+
+from web.cli.answers import Answer, Group
+from web.cli.output import table
+from web.cli.profile import connect
+
+NoticeId = Annotated[str, typer.Argument(metavar="ID")]
+
+notices = Group(help="Addresses that are told when something changes.", no_args_is_help=True)
+
+
+@notices.command("add")
+def add(
+    url: str,
+    kind: Annotated[str, typer.Option(help="mail (mailto:NAME@DOMAIN), chat, teams or json.")],
+    person: Annotated[str, typer.Option(help="Whose roles decide what the address is told.")],
+    event: Annotated[list[str], typer.Option("--event", help="Such as job.succeeded; repeat it.")],
+) -> Answer:
+    """Set an address for a person (administrators)."""
+    with connect() as client:
+        notice = client.add_notice(url, event, kind=kind, person=person)
+    yield notice
+    yield f"notice {notice['id']}: {kind} for {person}"
+
+
+@notices.command("list")
+def list_notices() -> Answer:
+    """List your addresses, or all of them as an administrator."""
+    with connect() as client:
+        found = client.notices()
+    yield found
+    rows = [(each["id"], each["person"], each["url"], ", ".join(each["events"])) for each in found]
+    nothing = "no notices yet. An administrator sets one: exchequer notice add URL --kind chat --person NAME"
+    yield table(["id", "for", "address", "events"], rows, whole="id") if rows else nothing
+
+
+@notices.command("events")
+def events() -> Answer:
+    """List what an address may be told of."""
+    with connect() as client:
+        found = client.notice_events()
+    yield found
+    yield table(["event", "meaning"], [(each["event"], each["meaning"]) for each in found])
+
+
+@notices.command("remove")
+def remove(notice_id: NoticeId) -> Answer:
+    """End the notices to an address."""
+    with connect() as client:
+        found = client.remove_notice(notice_id)
+    yield found
+    yield f"notice {notice_id} is removed"
+
+
+@notices.command("test")
+def test(notice_id: NoticeId) -> Answer:
+    """Send a message that says nothing (administrators)."""
+    with connect() as client:
+        found = client.test_notice(notice_id)
+    yield found
+    yield f"a test to notice {notice_id} is on its way"

@@ -1,0 +1,68 @@
+"""Notices: the addresses that are told, and the form in which an administrator sets one."""
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant.catalogue import notices
+from accountant.core import webhook_rules
+from accountant.core.errors import InvalidRequest
+from accountant.core.notices import SCHEME
+from web.api.notices import NewNotice, register
+from web.api.parsing import read, read_id
+from web.auth import current_actor, needs_role
+from web.context import engine, settings
+from web.views.forms import Form, rejected, sent
+
+pages = Blueprint("notices", __name__)
+
+
+@pages.get("/settings/notices")
+def listing() -> str:
+    """One's addresses, or all of them and the form of another for an administrator."""
+    return _page(Form())
+
+
+def _page(form: Form, chosen: tuple[str, ...] = ()) -> str:
+    return render_template(
+        "notices.html",
+        notices=notices.listing(engine(), current_actor()),
+        form=form,
+        events=[(event, webhook_rules.meaning(event)) for event in webhook_rules.EVENTS],
+        chosen=chosen,
+        domains=settings().mail_domain_list,
+        elsewhere=form.elsewhere(["kind", "url", "person", "events"]),
+    )
+
+
+@pages.post("/settings/notices")
+@needs_role(notices.SETTER)
+def add() -> BaseResponse:
+    """Set an address for a person."""
+    chosen, values = tuple(request.form.getlist("events")), sent()
+    kind, url = values.get("kind", ""), values.get("url", "").strip()
+    if kind == "mail" and "@" in url and not url.startswith(SCHEME):
+        url = SCHEME + url
+    body = {"kind": kind, "url": url, "person": values.get("person", "").strip(), "events": list(chosen)}
+    try:
+        register(read(NewNotice, body))
+    except InvalidRequest as error:
+        return Response(_page(rejected(error), chosen), 422)
+    flash("The address is set: it is told what happens from now on.")
+    return redirect(url_for("notices.listing"), 303)
+
+
+@pages.post("/settings/notices/<id>/test")
+@needs_role(notices.SETTER)
+def test(id: str) -> BaseResponse:
+    """Send a message that says nothing."""
+    notices.test(engine(), read_id(id, "notice"), current_actor())
+    flash("A test is on its way.")
+    return redirect(url_for("notices.listing"), 303)
+
+
+@pages.post("/settings/notices/<id>/remove")
+def remove(id: str) -> BaseResponse:
+    """End the notices to an address."""
+    notices.remove(engine(), read_id(id, "notice"), current_actor())
+    flash("The address is told nothing more.")
+    return redirect(url_for("notices.listing"), 303)
