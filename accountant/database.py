@@ -311,6 +311,7 @@ _RIGHTS = {
     "checkpoint_requests": "SELECT, INSERT, DELETE",
     "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
     "passkey_challenges": "SELECT, INSERT, DELETE",
+    "logout_tokens": "SELECT, INSERT, DELETE",
 }
 _OTHER_RIGHTS = "SELECT, INSERT, UPDATE"
 _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")

@@ -6,7 +6,7 @@
 The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for columns in
 brackets; `FOR UPDATE` asks for UPDATE of any column. A table that is named nowhere here may be touched by
 nobody: whoever adds one says here who may do what to it. What rows a right reaches is for the owner's
-triggers (migrations/versions/0028_processes.py); docs/powers.md says what a stolen process can do.
+triggers (migrations/schema); docs/powers.md says what a stolen process can do.
 """
 
 import os
@@ -44,7 +44,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("users", "api_tokens", "external_accounts", "sessions"), _CHANGE),
         **dict.fromkeys(("activity", "sign_ins", "idempotency_keys"), _ADD),
         "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
-        "passkey_challenges": "SELECT, INSERT, DELETE",  # each is taken once
+        **dict.fromkeys(
+            ("passkey_challenges", "logout_tokens"), "SELECT, INSERT, DELETE"
+        ),  # each is taken once
         "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
         "hooks": "SELECT, INSERT, DELETE",  # what waits for one goes with it
         "hook_deliveries": "INSERT",
@@ -107,7 +109,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "probes": _ADD,
         **dict.fromkeys(("fingerprints", "corpus_fingerprints", "fingerprint_key"), _ADD),
         "activity": "SELECT (id), INSERT",  # whose data a registration met, for auditors
-        "dataset_versions": "SELECT, UPDATE (state, error, shared_with)",
+        "dataset_versions": "SELECT, UPDATE (state, error, shared_with, data)",
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
         **dict.fromkeys(("datasets", "artifacts"), _READ),

@@ -197,6 +197,9 @@ class Settings(BaseSettings):
     trusted_proxies: int = Field(
         0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
     )
+    proxy_addresses: str = Field(
+        "127.0.0.1|::1", description="addresses and networks of those proxies, separated by '|'"
+    )
     public_url: str | None = Field(
         None,
         description="the address that people's browsers use, where a proxy stands between; with the path, if "
@@ -210,6 +213,17 @@ class Settings(BaseSettings):
     oidc_client_secret: SecretStr | None = Field(None, description="its secret there")
     oidc_client_secret_file: Path | None = Field(None, description="a file that holds the secret instead")
     oidc_scope: str = Field("openid profile", description="scopes that are asked for at the provider")
+    oidc_prompt: str | None = Field(
+        None,
+        description="what the provider asks for at each sign-in, as consent; nothing: its way",
+    )
+    oidc_check_minutes: float = Field(
+        60.0,
+        gt=0,
+        le=60,
+        description="sessions and tokens of people from the provider rest where it has not confirmed them "
+        "for so long; it is asked after half of that",
+    )
     oidc_acr: str | None = Field(
         None,
         description="how people must have signed in there before sensitive acts (acr); nothing: in any way",

@@ -97,6 +97,11 @@ class Corpus:
         self.weights = np.array([weight(distinct_letters(content)) for content in numbers])
         self.letters = np.array([len(content) for content in numbers])
 
+    def repeated(self) -> dict[int, int]:
+        """How many texts of at least so many letters are several records."""
+        several = np.bincount(self.records, minlength=len(self.weights)) > 1
+        return {least: int((several & (self.letters >= least)).sum()) for least in (15, 20, 25, 30, 40, COPY)}
+
     def size(self, asked: float) -> int:
         return int(min(asked, len(self.records) // 2))
 
@@ -158,6 +163,11 @@ def main() -> None:
     )
     for name, records in corpora.items():
         corpus = Corpus(records)
+        repeated = corpus.repeated()
+        print(
+            f"{name}: texts that several records are, from "
+            + ", ".join(f"{n} letters {repeated[n]}" for n in repeated)
+        )
         for size in sorted({corpus.size(size) for size in SIZES}):
             pairs = arguments.pairs // (1 if "stock" not in name else 20)
             wrong, apart = (corpus.refused(size, pairs, generator, each) for each in (False, True))

@@ -130,8 +130,8 @@ class Environment:
     def changing(self) -> Iterator[None]:
         """Mark the environment as unfinished until the block has ended.
 
-        An installer that fails by itself, as without a network, leaves no package half in place. On a full disk
-        it does.
+        An installer that fails by itself, as without a network, leaves no package half in place. On a full
+        disk it does.
         """
         self.keep(folder=str(self.folder), unfinished="yes")
         try:

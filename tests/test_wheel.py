@@ -134,10 +134,8 @@ def test_no_module_of_a_wheel_names_a_package_of_the_checkout(wheel: Path) -> No
     started = {
         ("web/cli/bootstrap.py", "workers.sample"),
         ("web/cli/bootstrap.py", "workers.data.fingerprints"),
-        ("web/cli/conform.py", "workers.conformance"),
         ("web/cli/model_files.py", "workers.conversion"),
         ("web/cli/privacy_audits.py", "workers.privacy_audits"),
-        ("web/cli/tuning.py", "workers.tuning"),
     }  # by commands that refuse to run outside a checkout: see below
     runners = {each for each in named if re.match(r"workers\.(mechanisms\.|rehearsal)", each[1])}
     assert named - runners == started
@@ -215,9 +213,7 @@ def test_a_wheel_says_what_it_is_and_where_to_begin(environment: Path) -> None:
         "down",
         "status",
         "demo",
-        "conform a.b",
-        "tune summary-oneshot --corpus x.csv",
-        "audit planted",
+        "audit reconstruction",
         "model get smollm2",
         "admin create-user ada --role analyst",
         "admin unlock ada",

@@ -11,7 +11,6 @@ from flask.json.provider import DefaultJSONProvider
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
-from werkzeug.middleware.proxy_fix import ProxyFix
 
 from accountant import database
 from accountant.queries import log_comparison
@@ -20,6 +19,7 @@ from accountant.settings import Settings, load
 from accountant.transactions import second_calculation
 from web.context import engine
 from web.mount import Mount, check_mount
+from web.proxies import Proxies
 
 MAX_BODY_BYTES = 2**20
 
@@ -95,16 +95,15 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions["exchequer"] = {"settings": settings, "engine": made}
     app.json = _Json(app)
     app.wsgi_app = Mount(app.wsgi_app, settings.public_path)  # type: ignore[method-assign]
-    if settings.trusted_proxies:  # otherwise anybody could claim any address
-        hops = settings.trusted_proxies
-        app.wsgi_app = ProxyFix(  # type: ignore[method-assign]
-            app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops, x_prefix=hops
-        )
+    app.wsgi_app = Proxies(app.wsgi_app, settings)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 
     request_bodies.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies
+    protect.exempt(
+        "web.views.sign_in.provider_back_channel"
+    )  # the provider's server: it proves itself by its key
     Talisman(
         app,
         force_https=False,  # TLS is the proxy's

@@ -3,7 +3,6 @@
 A failed sign-in takes as long for an unknown name as for a wrong password, and says no more.
 """
 
-import ipaddress
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -18,9 +17,9 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.core.errors import NotPermitted
 from accountant.identities import credentials, passkeys, sessions, sign_ins
 from accountant.identities.actor import Actor
-from accountant.identities.sessions import Origin
-from web import devices, scopes
-from web.context import engine, settings
+from accountant.identities.sessions import Proof
+from web import devices, scopes, standing
+from web.context import engine, origin, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
 __all__ = ["hash_password"]  # where new passwords come from
@@ -29,16 +28,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # --- signing in ---------------------------------------------------------------------------------
-
-
-def origin(method: str) -> Origin:
-    """Return the origin of this request; `method` is page, api, provider or passkey."""
-    address = request.remote_addr or ""
-    try:
-        address = str(ipaddress.ip_address(address))
-    except ValueError:
-        address = "unknown"
-    return Origin(method, address, request.headers.get("User-Agent", "")[:200].replace("\0", ""))
 
 
 def user_of_password(name: str, password: str, method: str, told: str = "signed in") -> Any | None:
@@ -133,15 +122,14 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         return self.token
 
 
-def start_session(user: Any, method: str = "page", shown: datetime | None = None) -> bool:
+def start_session(user: Any, method: str = "page", proof: Proof | None = None) -> bool:
     """Sign a user in: a new session under a new token; what an earlier one held is forgotten.
 
-    `shown`: as `sessions.start`. False where the account was closed, or got another password, since `user`
-    was read.
+    False where the account was closed, or got another password, since `user` was read.
     """
     _end_this()
     session.clear()
-    token = sessions.start(engine(), user, origin(method), shown)
+    token = sessions.start(engine(), user, origin(method), proof)
     if token is None:
         return False
     session.permanent = True
@@ -170,7 +158,7 @@ def session_limits() -> tuple[timedelta, timedelta]:
 def _load(token: str) -> SignedIn | None:
     # What a page asks for by itself while nobody sits before it keeps no session open.
     by_itself = request.method == "GET" and "HX-Request" in request.headers
-    user = sessions.find(engine(), token, *session_limits(), used=not by_itself)
+    user = standing.current(lambda: sessions.find(engine(), token, *session_limits(), used=not by_itself))
     return None if user is None else SignedIn(user, token)
 
 
@@ -235,11 +223,12 @@ def _owner_of_token() -> Any | None:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.isascii():
         return None
-    return credentials.user_of_token(engine(), token.strip())
+    return standing.current(lambda: credentials.user_of_token(engine(), token.strip()))
 
 
 def roles_of_sender() -> frozenset[str]:
     """Return the roles of the sender of this request, by token or by session; empty for a stranger."""
+    g.asks_no_provider = True  # the server asks before it reads a body, and answers nobody meanwhile
     owner = _owner_of_token()
     if owner is not None:
         return frozenset(owner.roles)

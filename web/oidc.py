@@ -1,7 +1,10 @@
 """Signing in at an OpenID Connect provider: authorization code with PKCE, state and nonce, through Authlib.
 
 The provider says who somebody is (issuer and subject, nothing else: no name and no e-mail address links to
-an account that is there) and which roles they have, anew at each sign-in.
+an account that is there) and which roles they have, anew at each sign-in and whenever it is asked again.
+
+    begin ──▶ the provider ──▶ finish: its answer, the code for an id token, claims that stand at userinfo
+    standing.py asks again with the refresh token; provider_logout.py signs out
 """
 
 import hashlib
@@ -9,6 +12,7 @@ import re
 import time
 import unicodedata
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -17,17 +21,18 @@ from uuid import UUID
 import requests
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.flask_client import OAuth
-from flask import Flask, current_app, url_for
+from flask import Flask, current_app, request, session, url_for
 from joserfc.errors import JoseError
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.identities import credentials, people, sign_ins
+from accountant.identities import credentials, external_accounts, people, sign_ins
+from accountant.identities.sessions import Proof
 from accountant.settings import Settings
-from web.auth import origin
-from web.context import engine, settings
+from web.context import engine, origin, settings
+from web.sealing import seal
 
 SECONDS = 10.0
-LEEWAY = 60  # seconds that two clocks may be apart
+LEEWAY = 120  # seconds that two clocks may be apart
 #: What is signed: a provider that says nothing about it uses RS256 (OpenID Connect Discovery 1.0, section 3).
 _ALGORITHMS = (
     "RS256",
@@ -42,7 +47,8 @@ _ALGORITHMS = (
     "EdDSA",
     "Ed25519",
 )
-_TROUBLE = (requests.RequestException, AuthlibBaseError, RuntimeError, ValueError)
+TROUBLE = (AuthlibBaseError, JoseError, requests.RequestException, RuntimeError, ValueError, KeyError)
+_LEFT = "left"  # in the session: when the browser went to the provider
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -101,9 +107,14 @@ def name() -> str | None:
 
 def begin() -> BaseResponse:
     """Send the browser to the provider. Raises Refused where it does not answer."""
+    return _sent({} if settings().oidc_prompt is None else {"prompt": settings().oidc_prompt})
+
+
+def _sent(asked: Mapping[str, str | None]) -> BaseResponse:
+    session[_LEFT] = time.time()
     try:
-        return _client().authorize_redirect(_return_address())
-    except _TROUBLE as error:
+        return client().authorize_redirect(public_address("sign_in.provider_return"), **asked)
+    except TROUBLE as error:
         raise _unreachable(error) from None
 
 
@@ -112,20 +123,26 @@ def begin_again() -> BaseResponse:
     asked = {"prompt": "login", "max_age": "0"}  # either is enough where a provider keeps to the standard
     if wanted := settings().oidc_acr:
         asked["acr_values"] = wanted
-    try:
-        return _client().authorize_redirect(_return_address(), **asked)
-    except _TROUBLE as error:
-        raise _unreachable(error) from None
+    return _sent(asked)
 
 
-def finish() -> tuple[Any, datetime | None]:
-    """The user whom the provider sent back, and when they showed it who they are, if it says so.
+def finish() -> tuple[Any, Proof]:
+    """Return the user whom the provider sent back, and its part in the session.
 
     Raises Refused, and logs why.
     """
-    claims = _claims()
+    answer = _answer()
+    claims = answer.claims
+    user = user_of(claims)
+    _stands(user, answer)
     shown = None if _lacking(claims) else _shown(claims)
-    return user_of(claims), shown
+    sid = claims.get("sid")
+    return user, Proof(shown, sid if isinstance(sid, str) else None, seal(user.id, answer.id_token))
+
+
+def _stands(user: Any, answer: "Answer") -> None:
+    token = answer.refresh_token
+    external_accounts.confirm(engine(), user.id, None if token is None else seal(user.id, token))
 
 
 def finish_again(user_id: UUID, since: float) -> datetime:
@@ -133,11 +150,12 @@ def finish_again(user_id: UUID, since: float) -> datetime:
 
     Raises Refused where somebody else came back, or the provider does not say what it was asked to.
     """
-    claims = _claims()
+    answer = _answer()
+    claims = answer.claims
     found = people.find_external(engine(), str(claims["iss"]), str(claims["sub"]))
     if found is None or found.id != user_id:
         raise Refused(f"{settings().oidc_name} sent somebody else back. Nothing was confirmed.")
-    user_of(claims)  # roles are those of now, and the account is open
+    _stands(user_of(claims), answer)  # roles are those of now, and the account is open
     shown = _shown(claims)
     lacking = _lacking(claims)
     if shown is not None and shown.timestamp() < since - LEEWAY:
@@ -166,49 +184,111 @@ def _lacking(claims: Mapping[str, Any]) -> str:
     return ""
 
 
-def _client() -> Any:
+def client() -> Any:
+    """Return Authlib's client of the provider."""
     return current_app.extensions["exchequer"]["provider"]
 
 
-def _return_address() -> str:
+def public_address(endpoint: str) -> str:
+    """Return the address of a page as people's browsers see it."""
     public = settings().public_url
-    if public is None:
-        return url_for("sign_in.provider_return", _external=True)
-    return urljoin(public, url_for("sign_in.provider_return"))
+    return url_for(endpoint, _external=True) if public is None else urljoin(public, url_for(endpoint))
 
 
-def _claims() -> Mapping[str, Any]:
-    """Return the id token's claims; checks state, code, PKCE, signature, issuer, audience, nonce, times."""
-    client, issuer = _client(), str(settings().oidc_issuer)
+# --- the provider's answers -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The claims on a person, and the tokens that came with them."""
+
+    claims: Mapping[str, Any]
+    id_token: str
+    refresh_token: str | None
+
+
+def load_metadata() -> Mapping[str, Any]:
+    """Return the provider's discovery document, with the algorithms that may sign.
+
+    Raises ValueError for a document of another issuer.
+    """
+    metadata: dict[str, Any] = client().load_server_metadata()
+    stated = str(metadata.get("issuer", ""))
+    if stated.rstrip("/") != str(settings().oidc_issuer).rstrip("/"):
+        raise ValueError("the provider's discovery document is another issuer's")
+    # A key that anybody knows signs nothing: never HS256 with a public key's text, never "none".
+    offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
+    metadata["id_token_signing_alg_values_supported"] = [each for each in offered if each in _ALGORITHMS]
+    return metadata
+
+
+def _answer() -> Answer:
+    """Return what the provider answered; checks its issuer, state, code, PKCE, and the id token."""
+    left = session.pop(_LEFT, 0.0)
     try:
-        metadata = client.load_server_metadata()
-        stated = str(metadata.get("issuer", ""))
-        if stated.rstrip("/") != issuer.rstrip("/"):
-            raise ValueError("the provider's discovery document is another issuer's")
-        # A key that anybody knows signs nothing: never HS256 with a public key's text, never "none".
-        offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
-        metadata["id_token_signing_alg_values_supported"] = [each for each in offered if each in _ALGORITHMS]
-        token = client.authorize_access_token(
-            claims_options={
-                "iss": {"essential": True, "values": [stated]},
-                "aud": {"essential": True, "values": [settings().oidc_client_id]},
-            },
-            leeway=LEEWAY,
-        )
+        metadata = load_metadata()
+        _check_sender(metadata)
+        token = client().authorize_access_token(claims_options=_options(metadata), leeway=LEEWAY)
         claims: Mapping[str, Any] | None = token.get("userinfo")
         if claims is None:
             raise ValueError("no id token came, or no nonce went")
-    except (
-        AuthlibBaseError,
-        JoseError,
-        requests.RequestException,
-        RuntimeError,
-        ValueError,
-        KeyError,
-    ) as error:
+        if claims["iat"] < left - LEEWAY:
+            raise ValueError("the id token is older than this sign-in (iat): do the clocks agree?")
+        return Answer(_completed(claims, token), token["id_token"], token.get("refresh_token"))
+    except TROUBLE as error:
         sign_ins.log_return(engine(), origin("provider"))
         raise _unreachable(error) from None
-    return claims
+
+
+def _check_sender(metadata: Mapping[str, Any]) -> None:
+    """Raise ValueError for an answer of another issuer (RFC 9207): a mix-up would take a code elsewhere."""
+    senders = request.args.getlist("iss")
+    promised = metadata.get("authorization_response_iss_parameter_supported") is True
+    if senders != [metadata["issuer"]] and (senders or promised):
+        raise ValueError(f"the answer is not the provider's: iss is {senders}")
+
+
+def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "iss": {"essential": True, "values": [metadata["issuer"]]},
+        "aud": {"essential": True, "values": [settings().oidc_client_id]},
+    }
+
+
+def _completed(claims: Mapping[str, Any], token: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the claims of an id token with those of userinfo, where the roles' claim stands there only."""
+    if _roles_claim(claims, settings()) is not None or "access_token" not in token:
+        return claims
+    address = client().load_server_metadata().get("userinfo_endpoint")
+    if address is None:
+        return claims
+    bearer = {name: value for name, value in token.items() if name != "refresh_token"}
+    response = client().get(address, token=bearer)
+    response.raise_for_status()
+    more = response.json()
+    if not isinstance(more, dict) or more.get("sub") != claims["sub"]:
+        raise ValueError("userinfo is somebody else's")
+    return {**more, **claims}
+
+
+def renew(refresh_token: str, subject: str) -> tuple[Mapping[str, Any] | None, str]:
+    """Ask the provider about a person again.
+
+    Returns their claims, if it states any, and the refresh token to ask with next time.
+
+    Raises OAuthError where the provider refuses, and others of TROUBLE where it does not answer rightly.
+    """
+    metadata = load_metadata()
+    asked = {"grant_type": "refresh_token", "refresh_token": refresh_token, "scope": None}  # as granted
+    token = client().fetch_access_token(**asked)
+    claims: Mapping[str, Any] | None = {"iss": metadata["issuer"], "sub": subject}
+    if "id_token" in token:
+        claims = client().parse_id_token(token, None, _options(metadata), leeway=LEEWAY)
+        if claims["sub"] != subject:
+            raise ValueError("the id token is somebody else's")
+    elif "userinfo_endpoint" not in metadata:
+        claims = None
+    return None if claims is None else _completed(claims, token), token.get("refresh_token") or refresh_token
 
 
 def _unreachable(error: Exception) -> Refused:
@@ -280,14 +360,19 @@ def _too_many_groups(name: str) -> Refused:
 
 def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:
     """The roles that a claim's values are mapped to; a claim within a claim is named with a dot."""
+    value = _roles_claim(claims, configured)
+    stated = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    mapped = configured.oidc_roles
+    return sorted({mapped[each] for each in stated if isinstance(each, str) and each in mapped})
+
+
+def _roles_claim(claims: Mapping[str, Any], configured: Settings) -> Any:
     value: Any = claims.get(configured.oidc_roles_claim)
     if value is None:
         value = claims
         for part in configured.oidc_roles_claim.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-    stated = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-    mapped = configured.oidc_roles
-    return sorted({mapped[each] for each in stated if isinstance(each, str) and each in mapped})
+    return value
 
 
 def _names(claims: Mapping[str, Any], issuer: str, subject: str) -> Iterator[str]:

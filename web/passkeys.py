@@ -39,8 +39,8 @@ from accountant.core.ledger.policy import Signer
 from accountant.identities import credentials, passkeys, sign_ins
 from accountant.identities.actor import Actor
 from web.api.parsing import read_id
-from web.auth import origin as origin_of
 from web.context import engine, here, settings
+from web.context import origin as origin_of
 
 _VERIFIED = UserVerificationRequirement.REQUIRED
 _ES256 = [COSEAlgorithmIdentifier.ECDSA_SHA_256]

@@ -13,9 +13,11 @@ from accountant import settings, tables
 from accountant.catalogue import data_checks
 from accountant.core import secret_patterns
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, invalid
+from accountant.core.files import cells
 from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.rules import UNIT_TERMS
 from accountant.core.names import NAME
 from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
@@ -40,6 +42,14 @@ class DatasetSpec(BaseModel):
     )
     unit_column: str | None = Field(None, description="column of the privacy unit; nothing: a record")
     max_records_per_unit: int = Field(1, ge=1, le=10_000, description="records kept per unit")
+    unit_spelling: Literal["refuse", "merge", "keep"] = Field(
+        "refuse",
+        description="units whose spellings differ in capitals, blanks, leading zeros or the like alone: "
+        "refuse such data, merge them into one unit, or keep them as different units",
+    )
+    missing_units: Literal["refuse", "separate"] = Field(
+        "refuse", description="records without a unit: refuse such data, or make each a unit by itself"
+    )
     public_size: int | None = Field(
         None, ge=1, le=10**12, description="a round public figure, never a copied count"
     )
@@ -70,15 +80,21 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
     problems = []
     if spec.unit_column is None and spec.max_records_per_unit != 1:
         problems.append(FieldProblem("max_records_per_unit", "the unit is a record", "1"))
+    for field in UNIT_TERMS:
+        if spec.unit_column is None and getattr(spec, field) != "refuse":
+            problems.append(FieldProblem(field, "the unit is a record", "refuse"))
     if (spec.label_column is None) != (not spec.labels):
         problems.append(FieldProblem("labels", "a label column and its labels go together", "both or none"))
     if (spec.group_column is None) != (not spec.groups):
         problems.append(FieldProblem("groups", "a group column and its groups go together", "both or none"))
     for field, names in (("labels", spec.labels), ("groups", spec.groups)):
-        if len(set(names)) != len(names) or any(not 0 < len(name) <= 200 for name in names):
+        # Two names that one cell may be are one name: "1" and "1.0".
+        if len(set(map(cells.text, names))) != len(names) or any(not 0 < len(name) <= 200 for name in names):
             problems.append(
                 FieldProblem(field, "empty, overlong or repeated", "distinct, 1 to 200 characters")
             )
+        elif "" in map(cells.text, names):
+            problems.append(FieldProblem(field, "one is read as missing", "another name than nan or NaT"))
     try:
         secret_patterns.check(spec.secret_patterns, spec.secret_terms)
     except InvalidRequest as error:
@@ -155,7 +171,7 @@ def _add_version(
 #: What another version of data in use may declare: its units are those that the statements name.
 VERSION = frozenset(LAYOUT) - {"unit_column"}
 #: What all versions share, and may be declared again while no data was found right.
-SHARED = ("labels", "groups", "max_records_per_unit", "secret_patterns", "secret_terms")
+SHARED = ("labels", "groups", "max_records_per_unit", *UNIT_TERMS, "secret_patterns", "secret_terms")
 CORRECTABLE = frozenset({*LAYOUT, *SHARED})
 
 
@@ -265,6 +281,14 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
         if version is None:
             return None
         return version, connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
+
+
+def state_files(engine: Engine, version_id: UUID, data: Mapping[str, Any]) -> None:
+    """Keep the list of files that a version waiting for its check is; its REGISTER will state it."""
+    versions = tables.dataset_versions
+    waiting = update(versions).where(versions.c.id == version_id, versions.c.state == "checking")
+    with engine.begin() as connection:
+        connection.execute(waiting.values(data=dict(data)))
 
 
 def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from accountant.core.errors import invalid
 
@@ -45,13 +46,12 @@ def templates(parameters: Mapping[str, object]) -> list[str]:
     return [value for name in named if isinstance(value := parameters[name], str)]
 
 
-def pieces(template: str) -> list[tuple[str, str | None]]:
+@lru_cache(maxsize=256)
+def pieces(template: str) -> tuple[tuple[str, str | None], ...]:
     """(text before a slot, the slot) in order; the last has None for the text after the last slot."""
     parts = _SLOT.split(template)
-    found: list[tuple[str, str | None]] = [
-        (parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2)
-    ]
-    return [*found, (parts[-1], None)]
+    found = ((parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2))
+    return (*found, (parts[-1], None))
 
 
 def fill(template: str, values: dict[str, str]) -> str:

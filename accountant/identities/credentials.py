@@ -200,8 +200,16 @@ def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
     """
     users, tokens = tables.users, tables.api_tokens
     query = (
-        select(users, tokens.c.id.label("token_id"), tokens.c.scopes, tokens.c.by_sign_in, _UNNOTED)
+        select(
+            users,
+            tokens.c.id.label("token_id"),
+            tokens.c.scopes,
+            tokens.c.by_sign_in,
+            _UNNOTED,
+            *sessions.standing(),
+        )
         .join(tokens, tokens.c.user_id == users.c.id)
+        .outerjoin(tables.external_accounts, tables.external_accounts.c.user_id == users.c.id)
         .where(
             tokens.c.token_sha256 == _sha256(token),
             tokens.c.revoked_at.is_(None),

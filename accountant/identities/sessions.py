@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, case, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, insert, select, update
 
-from accountant.tables import api_tokens, sessions, users
+from accountant.tables import api_tokens, external_accounts, sessions, users
 
 #: A session's last use is noted when the note is older than this.
 NOTED_EVERY = timedelta(minutes=1)
@@ -28,12 +28,21 @@ class Origin:
     user_agent: str
 
 
-def start(engine: Engine, user: Row[Any], origin: Origin, shown: datetime | None = None) -> str | None:
-    """A new session, whose token is returned once. None if the account has changed since `user` was read.
+@dataclass(frozen=True)
+class Proof:
+    """The provider's part in a sign-in: when the person showed it who they are, its session, its id token.
 
-    `shown`: when its owner showed who they are, as a provider says; None: now, but for a provider's silence.
+    `shown` is None if the provider does not say. `id_token` is sealed.
     """
-    token = secrets.token_urlsafe(32)
+
+    shown: datetime | None = None
+    session: str | None = None
+    id_token: bytes | None = None
+
+
+def start(engine: Engine, user: Row[Any], origin: Origin, proof: Proof | None = None) -> str | None:
+    """A new session, whose token is returned once. None if the account has changed since `user` was read."""
+    token, proof = secrets.token_urlsafe(32), proof or Proof()
     with engine.begin() as connection:
         if not unchanged(connection, user):
             return None
@@ -45,7 +54,9 @@ def start(engine: Engine, user: Row[Any], origin: Origin, shown: datetime | None
                 method=origin.method,
                 address=origin.address,
                 user_agent=origin.user_agent,
-                confirmed_at=shown,
+                confirmed_at=proof.shown,
+                provider_session=proof.session,
+                id_token=proof.id_token,
             )
         )
     return token
@@ -84,8 +95,10 @@ def find(
                 else_=func.greatest(sessions.c.created_at, sessions.c.confirmed_at),
             ).label("session_shown"),
             stale,
+            *standing(),
         )
         .join(sessions, sessions.c.user_id == users.c.id)
+        .outerjoin(external_accounts, external_accounts.c.user_id == users.c.id)
         .where(
             sessions.c.token_sha256 == _sha256(token),
             sessions.c.ended_at.is_(None),
@@ -102,6 +115,19 @@ def find(
     return found
 
 
+def standing() -> tuple[ColumnElement[Any], ...]:
+    """Columns of a person's standing: their provider (NULL: none), and the time since it confirmed them."""
+    age = func.clock_timestamp() - external_accounts.c.confirmed_at
+    return external_accounts.c.issuer.label("provider"), age.label("provider_age")
+
+
+def id_token(engine: Engine, session_id: UUID) -> bytes | None:
+    """Return the sealed id token of a session's sign-in, if it was at a provider."""
+    with engine.connect() as connection:
+        query = select(sessions.c.id_token).where(sessions.c.id == session_id)
+        return connection.execute(query).scalar_one_or_none()
+
+
 def confirmed(engine: Engine, session_id: UUID, shown: datetime | None = None) -> bool:
     """Note that a session's owner has shown again who they are: then, or just now. False: it has ended."""
     with engine.begin() as connection:
@@ -114,7 +140,7 @@ def end(connection: Connection, user_id: UUID) -> None:
     """End all of a person's sessions, and the tokens made by signing in."""
     now = func.clock_timestamp()
     open_ = (sessions.c.user_id == user_id) & sessions.c.ended_at.is_(None)
-    connection.execute(update(sessions).where(open_).values(ended_at=now))
+    connection.execute(update(sessions).where(open_).values(ended_at=now, id_token=None))
     signed_in = (
         (api_tokens.c.user_id == user_id) & api_tokens.c.by_sign_in & api_tokens.c.revoked_at.is_(None)
     )
@@ -125,7 +151,9 @@ def end_one(engine: Engine, session_id: UUID, user_id: UUID) -> None:
     """End one session of this person's."""
     with engine.begin() as connection:
         mine = (sessions.c.id == session_id) & (sessions.c.user_id == user_id) & sessions.c.ended_at.is_(None)
-        connection.execute(update(sessions).where(mine).values(ended_at=func.clock_timestamp()))
+        connection.execute(
+            update(sessions).where(mine).values(ended_at=func.clock_timestamp(), id_token=None)
+        )
 
 
 def of(engine: Engine, user_id: UUID, longest: timedelta, idle: timedelta) -> list[dict[str, Any]]:

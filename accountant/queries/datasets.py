@@ -264,4 +264,7 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
     return fields
 
 
-_PUBLIC = ("name", "description", "neighbours", "max_records_per_unit", "public_size", "labels", "groups")
+_PUBLIC = (
+    *("name", "description", "neighbours", "max_records_per_unit", "unit_spelling", "missing_units"),
+    *("public_size", "labels", "groups"),
+)

@@ -238,8 +238,8 @@ def rules(
     """A dataset's row beside its newest REGISTER and POLICY, and the versions that were registered."""
     if terms is not None:
         own = register_body(row)["terms"]
-        for name in own:
-            if own[name] != terms[name]:
+        for name in sorted(own.keys() | terms.keys()):
+            if own.get(name) != terms.get(name):
                 yield f"datasets.{name} is not what its newest REGISTER states"
         query = select(versions.c.number).where(versions.c.dataset_id == row.id, versions.c.state == "ready")
         if set(connection.execute(query).scalars()) != known:

@@ -107,6 +107,9 @@ class Version(Answer):
     label_column: str | None
     group_column: str | None = None
     secret_column: str | None = None
+    data: Json | None = Field(
+        None, description="its files when it was found right: how many, their bytes, hash and list"
+    )
     state: Checked
     error: str | None
     created_at: Time
@@ -130,6 +133,12 @@ class DatasetInCatalogue(Answer):
     neighbours: Literal["add-remove", "replace-one"]
     unit: str = Field(description="`record`, or the column of the privacy unit")
     max_records_per_unit: int
+    unit_spelling: Literal["refuse", "merge", "keep"] = Field(
+        "refuse", description="units whose spellings may be one: refused, one unit, or different units"
+    )
+    missing_units: Literal["refuse", "separate"] = Field(
+        "refuse", description="records without a unit: refused, or each a unit by itself"
+    )
     public_size: int | None = Field(description="declared by a steward, never counted")
     labels: list[str]
     groups: list[str] = Field([], description="declared names; a unit is in one of them only")

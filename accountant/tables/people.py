@@ -61,6 +61,18 @@ external_accounts = Table(
     Column("subject", Text, primary_key=True),
     Column("user_id", ForeignKey("users.id"), nullable=False, unique=True),
     moment("created_at", default=True),
+    moment("confirmed_at"),  # by the provider; NULL: they have to sign in there again
+    Column("refresh_token", LargeBinary),  # sealed under a key of the web's
+    moment("asked_at"),  # since when a process waits for the provider's answer
+)
+
+# Logout tokens of the provider, each of which is taken once.
+logout_tokens = Table(
+    "logout_tokens",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    Column("token_id", Text, primary_key=True),
+    moment("at", default=True),
 )
 
 # Sessions of browsers. `seen_at` is moved at most once a minute.
@@ -77,6 +89,8 @@ sessions = Table(
     moment("seen_at", default=True),
     moment("ended_at"),
     moment("confirmed_at"),  # when its owner last showed again who they are
+    Column("provider_session", Text),  # as the provider calls it (sid)
+    Column("id_token", LargeBinary),  # sealed; shown to the provider when its owner signs out
     Index("ix_sessions_open", "user_id", postgresql_where=text("ended_at IS NULL")),
 )
 

@@ -69,6 +69,8 @@ datasets = Table(
     Column("neighbours", Text, nullable=False),
     Column("unit_column", Text),  # of every version; NULL: the privacy unit is a record
     Column("max_records_per_unit", Integer, nullable=False),
+    Column("unit_spelling", Text, nullable=False, server_default="refuse"),
+    Column("missing_units", Text, nullable=False, server_default="refuse"),
     Column("public_size", BigInteger),
     Column("labels", JSONB, nullable=False),
     Column("groups", JSONB, nullable=False, server_default=text("'[]'")),
@@ -79,6 +81,8 @@ datasets = Table(
     moment("created_at", default=True),
     CheckConstraint("neighbours IN ('add-remove','replace-one')", name="neighbours"),
     CheckConstraint("max_records_per_unit >= 1", name="bound"),
+    CheckConstraint("unit_spelling IN ('refuse','merge','keep')", name="unit_spelling"),
+    CheckConstraint("missing_units IN ('refuse','separate')", name="missing_units"),
     CheckConstraint("unit_column IS NOT NULL OR max_records_per_unit = 1", name="record_bound"),
     CheckConstraint("public_size IS NULL OR public_size >= 1", name="public_size"),
 )
@@ -95,6 +99,7 @@ dataset_versions = Table(
     Column("label_column", Text),
     Column("group_column", Text),
     Column("secret_column", Text),
+    Column("data", JSONB(none_as_null=True)),  # its files when it was found right: workers.data.manifest
     Column("state", Text, nullable=False),
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),

@@ -15,7 +15,7 @@ from accountant.core.errors import LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
 from accountant.core.ledger.policy import PEOPLE
 from accountant.core.ledger.reservations import read_event
-from accountant.core.ledger.rules import TERMS
+from accountant.core.ledger.rules import dataset_columns
 from accountant.core.privacy.events import FREE, to_json
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.ledger_log import sources
@@ -61,7 +61,7 @@ def add_dataset(connection: Connection, name: str, terms: Mapping[str, Any], act
     Until data of it is found right again it is as one whose data was refused: a steward declares it anew.
     """
     dataset_id = uuid4()
-    row = {name: terms[name] for name in TERMS} | {"description": _UNKNOWN, "policy": {}, "created_at": at}
+    row = dataset_columns(terms) | {"description": _UNKNOWN, "policy": {}, "created_at": at}
     created_by = _person(connection, actor)
     connection.execute(insert(datasets).values(id=dataset_id, name=name, created_by=created_by, **row))
     connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
@@ -74,7 +74,7 @@ def _unknown_version(connection: Connection, dataset_id: UUID, number: int, crea
     connection.execute(upsert(versions).values(values).on_conflict_do_nothing())
 
 
-def _found_right(locked: LockedAccount, number: int, kept: Sources) -> None:
+def _found_right(locked: LockedAccount, number: int, data: Mapping[str, Any] | None, kept: Sources) -> None:
     """The version that a REGISTER found right, with the fingerprints of whoever is in it."""
     connection, dataset_id = locked.connection, locked.dataset_id
     stated, fingerprints = kept.kept(locked.dataset, number)
@@ -84,7 +84,7 @@ def _found_right(locked: LockedAccount, number: int, kept: Sources) -> None:
     for missing in range(1, number):  # refused, or never found right
         _unknown_version(connection, dataset_id, missing, version["created_by"])
     connection.execute(update(datasets).where(datasets.c.id == dataset_id).values(**dataset))
-    values = {**version, "state": "ready", "error": None, "shared_with": None}
+    values = {**version, "state": "ready", "data": data, "error": None, "shared_with": None}
     row = upsert(versions).values(id=uuid4(), dataset_id=dataset_id, number=number, **values)
     connection.execute(row.on_conflict_do_update(index_elements=["dataset_id", "number"], set_=values))
     rows = ({"fingerprint": value, "dataset_id": dataset_id, "is_unit": unit} for value, unit in fingerprints)
@@ -178,10 +178,10 @@ def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> No
     connection, body = locked.connection, entry.body
     match entry.kind:
         case EntryKind.REGISTER:
-            terms = {name: body["terms"][name] for name in TERMS}
+            terms = dataset_columns(body["terms"])
             connection.execute(update(datasets).where(datasets.c.id == locked.dataset_id).values(**terms))
             if body["version"] is not None:
-                _found_right(locked, body["version"], kept)
+                _found_right(locked, body["version"], body.get("data"), kept)
         case EntryKind.POLICY:
             for each in {name for field in PEOPLE for name in body["policy"][field]}:
                 _person(connection, each)  # nobody else may come by this name, and with it by its rights

@@ -47,14 +47,16 @@ def found_right(connection: Connection, version_id: UUID) -> None:
     """State that a version was found right, in the name of the steward who added it."""
     users = tables.users
     query = (
-        select(versions.c.dataset_id, versions.c.number, users.c.name)
+        select(versions.c.dataset_id, versions.c.number, versions.c.data, users.c.name)
         .join(users, users.c.id == versions.c.created_by)
         .where(versions.c.id == version_id)
     )
     version = connection.execute(query).one()
     locked = LockedAccount(connection, version.dataset_id)
     dataset = connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
-    locked.append(EntryKind.REGISTER, version.name, None, register_body(dataset, version.number))
+    locked.append(
+        EntryKind.REGISTER, version.name, None, register_body(dataset, version.number, version.data)
+    )
 
 
 def state_policy(

@@ -24,7 +24,8 @@ pytestmark = [
 SHORT_DEMO = """
 from web.cli import demo
 from web.cli import main
-whole, short = demo.parameters, {"tokens_per_batch": 12, "max_text_tokens": 12}
+few = ["hotel positive", "gym negative", "bookshop positive"]
+whole, short = demo.parameters, {"labels": few, "tokens_per_batch": 12, "max_text_tokens": 12}
 demo.parameters = lambda model: whole(model) | short
 main()
 """

@@ -470,6 +470,8 @@ ELSEWHERE: Final = frozenset(
             "sign_in.passkey",
             "sign_in.provider_return",
             "sign_in.provider_again",
+            "sign_in.provider_left",
+            "sign_in.provider_back_channel",
             "api.change_password",
             "account.change_password",
         ),

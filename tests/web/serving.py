@@ -46,6 +46,13 @@ class Served:
         return found
 
 
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    return port
+
+
 @contextmanager
 def serving(
     database_url: str,
@@ -53,11 +60,11 @@ def serving(
     *,
     gunicorn: bool = False,
     file_bytes: int | None = None,
+    port: int | None = None,
     **settings: object,
 ) -> Iterator[Served]:
     """A server with these settings; `file_bytes`: the largest file that the kernel lets it write."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = port or free_port()
     environment = {
         **os.environ,
         "DATABASE_URL": database_url,

@@ -40,7 +40,7 @@ def test_nothing_reads_it_as_a_number(text):
         with pytest.raises(ValidationError):
             Settings.model_validate({field: text})
     for kind in (int, float):
-        assert refuses(_number, kind, None, text)
+        assert refuses(_number, "--x", kind, None, text)
     assert isinstance(forms.number(text), str)
     assert forms.typed(Policy, {"approval_days": text})["approval_days"] == text.strip()
     assert schema_forms._scalar(text, ["integer"]) == text
@@ -58,7 +58,7 @@ def test_nothing_reads_it_as_a_number(text):
 )
 def test_plain_digits_are_what_they_say(text, value):
     assert float(exact(text)) == value
-    assert _number(float, None, text) == value
+    assert _number("--x", float, None, text) == value
     assert forms.number(text) == value
     assert schema_forms._scalar(text, ["number"]) == value
     assert Settings(decoding_gib=text).decoding_gib == value if value else True

@@ -84,6 +84,8 @@ class Correction(Body):
     text_template: str | None = None
     unit_column: str | None = None
     max_records_per_unit: int | None = None
+    unit_spelling: str | None = None
+    missing_units: str | None = None
     label_column: str | None = None
     labels: list[str] | None = None
     group_column: str | None = None

@@ -177,7 +177,7 @@ def cancel(job: str) -> Response:
 
 
 @api.get("/jobs/<job>/result")
-@describe(Operation(media_types=("application/x-ndjson",)))
+@describe(Operation(media_types=("application/octet-stream",)))
 def result(job: str) -> Response:
     """The published texts, as JSON Lines.
 

@@ -41,10 +41,7 @@ KEY: Schema = {
     "description": "the same key with the same request acts once, whatever is lost on the way",
 }
 TIME: Schema = {"type": "string", "format": "date-time"}
-WHEN: Schema = {
-    "type": "string",
-    "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z",
-}
+WHEN: Schema = {"type": "string", "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z"}
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
 ID: Schema = {"type": "string", "format": "uuid"}
@@ -207,6 +204,7 @@ def document(app: Flask) -> dict[str, Any]:
             "summary": "Privacy budgets of sensitive text datasets, and the jobs that spend them.",
             "description": _ABOUT,
         },
+        "servers": [{"url": "/"}],
         "security": [{"token": []}],
         "tags": [{"name": name} for name in sorted({_tag(route) for route in every})],
         "paths": paths,

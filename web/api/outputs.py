@@ -42,7 +42,8 @@ def download(job_id: UUID) -> Response:
     """A published output as JSON Lines; its SHA-256, which the ledger holds too, is the ETag."""
     actor = current_actor()
     found = jobs.output(engine(), job_id, actor)
-    response = Response(blocks(_open(found.uri, job_id)), mimetype="application/x-ndjson")
+    # The bytes that the ledger's hash is of: no reader may take them for text and decode them.
+    response = Response(blocks(_open(found.uri, job_id)), mimetype="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(found.sha256)

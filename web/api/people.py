@@ -14,6 +14,7 @@ from accountant.schema.people import (
     Me,
     Named,
     NewAccount,
+    NewToken,
     OneTime,
     Revoked,
     RolesOf,
@@ -22,7 +23,6 @@ from accountant.schema.people import (
     Token,
     User,
 )
-from accountant.schema.people import NewToken as NewTokenAnswer
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
@@ -66,7 +66,7 @@ class NewPassword(Body):
     new: str = Field(description=_PASSWORD)
 
 
-class NewToken(Body):
+class TokenRequest(Body):
     """A request for a token: its purpose, its scopes and its lifetime."""
 
     name: str = Field(max_length=100, description="what it is for")
@@ -148,10 +148,10 @@ def tokens() -> Response:
 
 
 @api.post("/me/tokens")
-@describe(Operation(body=NewToken, status=201, answer=NewTokenAnswer))
+@describe(Operation(body=TokenRequest, status=201, answer=NewToken))
 def make_token() -> tuple[Response, int]:
     """A new token of one's own with some scopes; it is shown once."""
-    body = read(NewToken)
+    body = read(TokenRequest)
     return jsonify(people.make_token(engine(), current_actor(), body.name, body.scopes, body.days)), 201
 
 

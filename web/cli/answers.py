@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from typer.models import ParameterInfo
 
+from accountant.core.errors import invalid
 from accountant.core.privacy.units import is_plain
 from web.cli.options import Json
 from web.cli.output import out, print_json, say
@@ -32,22 +33,23 @@ class Group(typer.Typer):
 
 def _read_plain_digits(command: Callable[..., Any]) -> None:
     """Make the number options of a command take plain digits alone."""
-    for annotation in inspect.get_annotations(command).values():
+    for name, annotation in inspect.get_annotations(command).items():
         kinds = {kind for each in get_args(annotation)[:1] for kind in (each, *get_args(each))}
         about = next((each for each in get_args(annotation) if isinstance(each, ParameterInfo)), None)
         if about is not None and kinds & {int, float}:
-            about.parser = functools.partial(_number, int if int in kinds else float, about.min)
+            option = next(iter(about.param_decls or ()), f"--{name.replace('_', '-')}")
+            about.parser = functools.partial(_number, option, int if int in kinds else float, about.min)
 
 
-def _number(kind: type[int] | type[float], least: float | None, given: Any) -> int | float:
-    """Read an option's number. Raises ValueError if it is not in plain digits, or too small."""
-    text = str(given)
+def _number(option: str, kind: type[int] | type[float], least: float | None, value: Any) -> int | float:
+    """Read an option's number. Raises InvalidRequest if it is not in plain digits, or too small."""
+    text, what = str(value), "a whole number" if kind is int else "a number"
     if not is_plain(text) or (kind is int and not text.removeprefix("-").isdecimal()):
-        raise ValueError(f"{text!r} is no {'whole ' if kind is int else ''}number in plain digits")
-    found = kind(text)
-    if least is not None and found < least:
-        raise ValueError(f"{text} is too small; allowed: {least} or more")
-    return found
+        raise invalid(option, f"{text!r} is not {what} in plain digits", f"{what} such as 30")
+    number = kind(text)
+    if least is not None and number < least:
+        raise invalid(option, f"{text} is too small", f"{least} or more")
+    return number
 
 
 def _printed(command: Callable[..., Answer]) -> Callable[..., None]:

@@ -1,7 +1,7 @@
 """`dataset`: the catalogue, and what a steward registers."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,19 @@ from web.client.api import Api
 
 CHECK_SECONDS = 600.0
 LOOK_SECONDS = 0.3
+FILES_SHOWN = 5
 
 datasets = Group(help="Datasets.", no_args_is_help=True)
+
+UnitSpelling = Annotated[
+    str,
+    typer.Option(
+        metavar="refuse|merge|keep", help="Units whose spellings differ in capitals, blanks or zeros alone."
+    ),
+]
+MissingUnits = Annotated[
+    str, typer.Option(metavar="refuse|separate", help="Records without a unit: refused, or each a unit.")
+]
 
 
 @datasets.command("add")
@@ -35,6 +46,8 @@ def add_dataset(
         str | None, typer.Option(help="Column of the privacy unit. [each record is a unit]")
     ] = None,
     max_records_per_unit: Annotated[int, typer.Option()] = 1,
+    unit_spelling: UnitSpelling = "refuse",
+    missing_units: MissingUnits = "refuse",
     neighbours: Annotated[str, typer.Option(metavar="add-remove|replace-one")] = "add-remove",
     public_size: Annotated[int | None, typer.Option(help="A round public figure, never a count.")] = None,
     group_column: Annotated[
@@ -61,6 +74,8 @@ def add_dataset(
         "text_template": text_template,
         "unit_column": unit_column,
         "max_records_per_unit": max_records_per_unit,
+        "unit_spelling": unit_spelling,
+        "missing_units": missing_units,
         "neighbours": neighbours,
         "public_size": public_size,
         "group_column": group_column,
@@ -89,6 +104,8 @@ def correct_dataset(
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     labels: Annotated[str | None, typer.Option(help="Other labels, separated by commas.")] = None,
     unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
+    unit_spelling: UnitSpelling | None = None,
+    missing_units: MissingUnits | None = None,
     group_column: Annotated[str | None, typer.Option(help="Another column of the group.")] = None,
     groups: Annotated[str | None, typer.Option(help="Other groups, separated by commas.")] = None,
     secret_pattern: Annotated[
@@ -108,6 +125,8 @@ def correct_dataset(
         "label_column": label_column,
         "labels": None if labels is None else [label.strip() for label in labels.split(",")],
         "unit_column": unit_column,
+        "unit_spelling": unit_spelling,
+        "missing_units": missing_units,
         "group_column": group_column,
         "groups": None if groups is None else split(groups),
         "secret_patterns": secret_pattern or None,
@@ -140,7 +159,7 @@ def add_version(
         raise Failed(
             f"version {number} of {name!r} was refused: {version['error']}. The others stay as they are."
         )
-    yield f"dataset {name}, version {number}: {version['state']}"
+    yield f"dataset {name}, version {number}: {version['state']}{files_text(version)}"
 
 
 def _version(client: Api, name: str, number: int) -> dict[str, Any]:
@@ -158,7 +177,18 @@ def _checked(dataset: dict[str, Any]) -> Answer:
     yield dataset
     if dataset["state"] == "invalid":
         raise data_refused(dataset)
-    yield f"dataset {dataset['name']}: {dataset['state']}"
+    yield f"dataset {dataset['name']}: {dataset['state']}{files_text(dataset['versions'][-1])}"
+
+
+def files_text(version: Mapping[str, Any]) -> str:
+    """The files that a version of data is, in words; nothing if they are not known."""
+    data = version.get("data")
+    if not data:
+        return ""
+    names = ", ".join(name for name, _, _ in data["list"][:FILES_SHOWN])
+    more = ", …" if data["files"] > FILES_SHOWN else ""
+    count = "1 file" if data["files"] == 1 else f"{data['files']:,} files"
+    return f", {count} of {data['bytes']:,} bytes read: {names}{more}"
 
 
 def data_refused(dataset: dict[str, Any]) -> Failed:
@@ -217,7 +247,10 @@ def show_dataset(name: DatasetName) -> Answer:
     with connect() as client:
         found = client.dataset(name)
     yield found
-    public = ("name", "description", "state", "neighbours", "unit", "max_records_per_unit", "public_size")
+    public = (
+        *("name", "description", "state", "neighbours", "unit", "max_records_per_unit", "unit_spelling"),
+        *("missing_units", "public_size"),
+    )
     rows: list[tuple[str, object]] = [(each.replace("_", " "), found[each] or None) for each in public]
     rows.append(("labels", ", ".join(found["labels"]) or None))
     rows.append(("allowance", allowance_text(found)))
@@ -225,6 +258,7 @@ def show_dataset(name: DatasetName) -> Answer:
     rows.append(("policy", "; ".join(policy)))
     for version in found.get("versions", []):
         note = f": {version['error']}" if version["error"] else ""
+        note += files_text(version)
         rows.append((f"data {version['number']}", f"{version['uri']} ({version['state']}{note})"))
     yield facts(rows)
     yield from account(found)

@@ -10,7 +10,6 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +76,10 @@ class Story:
         """Print an address in one piece: a terminal opens it, and a person copies it whole."""
         out.print(Text(f"   {text}"), soft_wrap=True)
 
-    @property
-    def note(self) -> Callable[[str], None]:
-        """What shows the start of single processes."""
-        return note if self.verbose else lambda _: None
+    def note(self, line: str) -> None:
+        """Print a line about the start of the service; that a process is ready, only if it is verbose."""
+        if self.verbose or not line.endswith((" ready", " done")):
+            note(f"   {line}")
 
 
 def run(model: str = SAMPLE, verbose: bool = False) -> None:

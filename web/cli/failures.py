@@ -27,6 +27,7 @@ from web.cli.output import (
     printable,
 )
 from web.client.errors import (
+    FROM_ELSEWHERE,
     ApiProblem,
     Conflict,
     Forbidden,
@@ -112,6 +113,8 @@ def _answer(error: ApiProblem) -> Told:
             when = "later" if error.retry_after is None else f"in {error.retry_after:.0f} s"
             return Told(said, _again(error.key) or f"Run it again {when}.", UNREACHABLE)
         case ServiceUnavailable():
+            if error.code == FROM_ELSEWHERE:
+                return Told(said, _again(error.key), UNREACHABLE)
             step = _again(error.key) or "Try again, or look at `exchequer status`."
             return Told((f"the server is not ready: {said[0]}",), step, UNREACHABLE)
         case Conflict():

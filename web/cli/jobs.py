@@ -253,7 +253,7 @@ def _rows(job: Job) -> list[tuple[str, object]]:
         ("mechanism", job["mechanism"]),
         ("model", job["model"]),
         ("by", f"{job['analyst']}: {job['purpose'] or 'no purpose stated'}"),
-        ("its analyst left", job["analyst_left"]),
+        ("its analyst left", job.get("analyst_left")),
         ("price", price_text(job)),
         ("decision", _decision(job)),
         ("progress", amount_text(job)),

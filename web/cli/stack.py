@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from accountant.core.errors import ExchequerError
 from accountant.settings import Settings
-from web.cli import bootstrap, installation
+from web.cli import bootstrap, failures, installation
 from web.cli.answers import Answer
 from web.cli.options import Json
 from web.cli.output import UNREACHABLE, Failed, note, print_json, say, stop, table
@@ -24,8 +24,8 @@ def up(as_json: Json = False) -> None:
         say(f"the page: {address}")
     try:
         sign_in_here(configured, address)
-    except Failed as error:  # the stack is up all the same
-        note(str(error))
+    except (Failed, OSError) as error:  # the stack is up all the same, as where ~/.config is read-only
+        note(str(failures.system_error(error) if isinstance(error, OSError) else error))
     if as_json:
         made = None if password is None else {"name": bootstrap.STEWARD, "password": password}
         print_json({"address": address, "first_account": made})

@@ -83,11 +83,44 @@ class ApiProblem(ExchequerError):
             for each in body.get("problems") or ()
             if isinstance(each, dict)
         )
-        detail = body.get("detail") or body.get("title") or f"the server answered {response.status_code}"
+        detail = body.get("detail") or body.get("title")
+        code = body.get("code") or ("error" if detail else FROM_ELSEWHERE)
         kind = KINDS.get(response.status_code, ApiProblem)
-        error = kind(response.status_code, str(body.get("code") or "error"), str(detail), problems)
+        error = kind(response.status_code, str(code), str(detail or _elsewhere(response)), problems)
         error.retry_after = retry_after(response.headers)
         return error
+
+
+#: The code of an answer that is not the service's: of a proxy before it, or of another server.
+FROM_ELSEWHERE = "from-elsewhere"
+
+_BY_STATUS = {
+    413: "it takes no body of this size. Send a smaller file, or have its administrator raise its limit "
+    "(nginx: client_max_body_size; the service takes EXCHEQUER_UPLOAD_BYTES)",
+    502: "it got no answer from the service. It may be restarting: try again in a minute, then ask its "
+    "administrator",
+    503: "the service is switched off or overloaded. Try again in a minute, then ask its administrator",
+    504: "it waited too long for the service, which may have done it all the same. Look before you repeat "
+    "it; its administrator can raise its limit (nginx: proxy_read_timeout)",
+}
+
+
+def _elsewhere(response: httpx.Response) -> str:
+    """Return the words for an answer that states no problem, as a proxy's own page."""
+    server = "".join(filter(str.isprintable, response.headers.get("Server", "")))[:40]
+    sender = f"a proxy before the service ({server})" if server else "a proxy before the service"
+    status, target = response.status_code, response.headers.get("Location")
+    if target is not None:
+        shown = "".join(filter(str.isprintable, target))[:200]
+        return (
+            f"the server sends to another address ({status}), {shown}. If that is the service, name it: "
+            "`exchequer login URL`; if it is a page to sign in, the proxy must let programs with a token pass"
+        )
+    known = _BY_STATUS.get(status)
+    if known is None:
+        host = response.request.url.host
+        return f"the server answered {status} without a word of the service: is {host} the address?"
+    return f"{sender} answered {status}: {known}"
 
 
 class InvalidRequest(ApiProblem):

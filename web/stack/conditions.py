@@ -4,12 +4,11 @@ import os
 import pwd
 import resource
 import shutil
-import socket
 import tempfile
-from contextlib import closing
 from pathlib import Path
 
 from accountant.settings import Settings
+from web.stack import ports
 from web.stack.addresses import POSTGRES, prepare
 from web.stack.processes import StackError
 
@@ -26,7 +25,7 @@ def require(settings: Settings, *, database: bool) -> None:
     home = settings.home.resolve()
     prepare(home)
     _require_files()
-    _require_address(settings.host)
+    _require_address(settings)
     _require_shared_memory()
     _require_room(home, _RUNNING_BYTES)
     if database:
@@ -48,30 +47,18 @@ def _require_room(home: Path, needed: int) -> None:
         )
 
 
-def _require_address(host: str) -> None:
-    """Bind the host on any port and connect to it."""
+def _require_address(settings: Settings) -> None:
+    """Check that the page could be reached at one of its addresses."""
+    hosts = ports.hosts(settings)
+    problems = [ports.unreachable(host) for host in hosts]
+    if not all(problems):
+        return
     remedy = "Set EXCHEQUER_HOST to an address of this machine, such as 127.0.0.1"
-    if host == "127.0.0.1" and _reaches("::1") is None:
-        remedy = "This machine speaks IPv6 only: set EXCHEQUER_HOST=::1"
-    elif host in ("127.0.0.1", "::1", "localhost"):
+    if settings.host == "127.0.0.1" and ports.unreachable("::1") is None:
+        remedy = "This machine speaks IPv6 only: set EXCHEQUER_HOST=::1, or nothing"
+    elif settings.host in ("127.0.0.1", "::1", "localhost"):
         remedy = "Bring the loopback network up: `ip link set lo up`"
-    problem = _reaches(host)
-    if problem:
-        raise _unmet(f"it can't listen on {host} ({problem})", remedy)
-
-
-def _reaches(host: str) -> str | None:
-    """Return why a server on this host could not be reached from here, or None."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-        with closing(socket.socket(family, kind)) as server, closing(socket.socket(family, kind)) as client:
-            server.bind(address)
-            server.listen(1)
-            client.settimeout(5.0)
-            client.connect(server.getsockname())
-    except OSError as error:
-        return error.strerror or str(error)
-    return None
+    raise _unmet(f"it can't listen on {' or '.join(hosts)} ({problems[0]})", remedy)
 
 
 def _require_shared_memory() -> None:

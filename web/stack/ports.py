@@ -15,9 +15,8 @@ from web.stack.addresses import kept_port, port_file
 from web.stack.processes import HOME_MARK, StackError
 
 LISTENING = "EXCHEQUER_LISTENING"  # the number of the file descriptor that a program inherits
-PAGE = "the page"  # what failed, in errors
 _TRIED = 100
-_LOOPBACK = ("127.0.0.1", "::1")  # the second, where a machine has IPv6 alone
+LOOPBACK = ("127.0.0.1", "::1")  # the second, where a machine has IPv6 alone
 
 
 def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]:
@@ -26,50 +25,61 @@ def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]
     Returns the socket, the settings with its host and port, and a sentence on a port that was taken or "".
     Raises StackError if EXCHEQUER_HOST or EXCHEQUER_PORT can't be had.
     """
+    host = next((host for host in hosts(settings) if unreachable(host) is None), settings.host)
     chosen = "port" in settings.model_fields_set
     first = settings.port if chosen else kept_port(home) or settings.port
     ports = [first] if chosen else [first, *range(settings.port, settings.port + _TRIED)]
     taken = ""
     for port in ports:
-        listener = _bound(settings, port)
+        listener = _bound(host, port)
         if listener is not None:
-            host = listener.getsockname()[0] if "host" not in settings.model_fields_set else settings.host
             if not chosen:
                 with suppress(OSError):  # a full disk: the next start looks for a port again
                     port_file(home).write_text(f"{port}\n")
             return listener, settings.model_copy(update={"host": host, "port": port}), taken
         taken = taken or f"port {port} is taken by {holder(port)}"
     if chosen:
-        raise StackError(PAGE, f"can't listen: {taken}. End that, or set EXCHEQUER_PORT to another port")
-    raise StackError(PAGE, f"finds no free port from {ports[1]} to {ports[-1]}. Set EXCHEQUER_PORT")
+        raise _error(f"can't listen: {taken}", "End that, or set EXCHEQUER_PORT to another port")
+    raise _error(f"finds no free port from {ports[1]} to {ports[-1]}", "Set EXCHEQUER_PORT to a free one")
 
 
-def _bound(settings: Settings, port: int) -> socket.socket | None:
-    """Return a listening socket that can be reached, or None if another program has the port."""
-    hosts = (settings.host,) if "host" in settings.model_fields_set else _LOOPBACK
-    for host in hosts:
-        try:
-            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            with socket.socket(family, kind) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # right after an earlier stack
-                listener.bind(address)
-                listener.listen(1024)
-                # The kernel lets programs bind 127.0.0.1 where no interface has it.
-                socket.create_connection(listener.getsockname()[:2], timeout=2.0).close()
-                return listener.dup()
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return None
-            if error.errno == errno.EACCES:
-                raise StackError(
-                    PAGE, f"may not use port {port}. Set EXCHEQUER_PORT to 1024 or more"
-                ) from None
-            reason = error.strerror or error
-    raise StackError(
-        PAGE,
-        f"can't be reached at {' or '.join(hosts)} ({reason}). Set EXCHEQUER_HOST to an address of this "
-        "machine, or bring its loopback interface up",
-    )
+def hosts(settings: Settings) -> tuple[str, ...]:
+    """Return the addresses that the page may have: the one that was chosen, or this machine's loopback."""
+    return (settings.host,) if "host" in settings.model_fields_set else LOOPBACK
+
+
+def unreachable(host: str) -> str | None:
+    """Return why a server on this host could not be reached from here, or None.
+
+    The kernel lets programs bind 127.0.0.1 where no interface has it.
+    """
+    try:
+        with _listening(host, 0) as server:
+            socket.create_connection(server.getsockname()[:2], timeout=5.0).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _bound(host: str, port: int) -> socket.socket | None:
+    """Return a listening socket, or None if another program has the port."""
+    try:
+        return _listening(host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return None
+        if error.errno == errno.EACCES:
+            raise _error(f"may not use port {port}", "Set EXCHEQUER_PORT to 1024 or more") from None
+        raise _error(f"can't listen on {host} ({error.strerror})", "Set EXCHEQUER_HOST") from None
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address, family=family, backlog=1024)
+
+
+def _error(reason: str, remedy: str) -> StackError:
+    return StackError("the page", reason, remedy=remedy)
 
 
 def holder(port: int) -> str:

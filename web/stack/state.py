@@ -53,6 +53,7 @@ class Record(BaseModel):
     phase: Phase = "starting"
     failed: str | None = Field(None, description="the process that made the start fail")
     reason: str = ""
+    remedy: str = ""
     processes: dict[str, ProcessStatus] = {}
 
     def supervisor(self) -> Handle | None:

@@ -91,6 +91,7 @@ class Supervisor:
         except StackError as error:
             _log(str(error))
             self.record.failed, self.record.reason = error.process, error.reason
+            self.record.remedy = error.remedy
         except (OSError, subprocess.SubprocessError) as error:  # a full disk, say: a sentence for `up`
             _log(str(error))
             self.record.failed, self.record.reason = "supervisor", f"can't go on: {error}"

@@ -18,6 +18,8 @@ PUBLIC = frozenset(
             "sign_in.passkey",
             "sign_in.provider_begin",
             "sign_in.provider_return",
+            "sign_in.provider_left",
+            "sign_in.provider_back_channel",
         ),
         *("sign_in.sign_out", "api_docs.show", "jobs.states", "docs.first", "docs.show"),
     }

@@ -104,6 +104,8 @@ def correct(name: str) -> BaseResponse:
         "uri": values.get("uri", "").strip(),
         "text_template": values.get("text_template", ""),
         "max_records_per_unit": whole(values.get("max_records_per_unit", "")) or 1,
+        "unit_spelling": values.get("unit_spelling", "refuse"),
+        "missing_units": values.get("missing_units", "refuse"),
         **{field: values.get(field, "").strip() or None for field in columns},
         **{field: lines(values.get(field, "")) for field in lists},
     }

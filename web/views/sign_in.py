@@ -2,20 +2,32 @@
 
 import time
 
-from flask import Blueprint, Response, abort, redirect, render_template, request, session, url_for
+from flask import (
+    Blueprint,
+    Response,
+    abort,
+    current_app,
+    jsonify,
+    redirect,
+    render_template,
+    request,
+    session,
+    url_for,
+)
 from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.identities import sessions
-from web import devices, oidc, passkeys
+from web import devices, oidc, passkeys, provider_logout
+from web.api import limits
 from web.auth import end_session, local_path, needs_passkey, start_session, user_of_password
 from web.context import engine
 from web.views.forms import Form
 
 pages = Blueprint("sign_in", __name__)
 
-_WANTED, _AGAIN = "wanted", "again"  # in the session, while somebody is at the provider
+_WANTED, _AGAIN, _OUT = "wanted", "again", "out"  # in the session, while somebody is at the provider
 
 
 @pages.get("/sign-in")
@@ -90,10 +102,10 @@ def provider_return() -> BaseResponse:
     if since is not None:
         return _returned_again(since)
     try:
-        user, shown = oidc.finish()
+        user, proof = oidc.finish()
     except oidc.Refused as error:
         return Response(_form(Form(general=str(error)), wanted), 403)
-    if user is None or not start_session(user, "provider", shown):
+    if user is None or not start_session(user, "provider", proof):
         return Response(_form(Form(general="This account was closed meanwhile."), wanted), 403)
     return redirect(wanted, 303)
 
@@ -125,6 +137,40 @@ def _returned_again(since: float) -> BaseResponse:
 
 @pages.post("/sign-out")
 def sign_out() -> BaseResponse:
-    """End the session."""
+    """End the session here, and at the provider where it came from there."""
+    away = provider_logout.address(current_user) if current_user.is_authenticated else None
     end_session()
-    return redirect(url_for("sign_in.form"), 303)
+    if away is None:
+        return redirect(url_for("sign_in.form"), 303)
+    there, session[_OUT] = away
+    # A page between: browsers let no form lead to another host (form-action), a redirect neither.
+    page = render_template("signed_out.html", address=there, provider=oidc.name())
+    return Response(page, headers={"Refresh": f"0; url={there}"})
+
+
+@pages.get("/sign-in/provider/left")
+def provider_left() -> str | BaseResponse:
+    """Come back from the provider, signed out there."""
+    state = session.pop(_OUT, None)
+    if oidc.name() is None or state is None or request.args.get("state") != state:
+        return redirect(url_for("sign_in.form"), 303)
+    return render_template("signed_out.html", address=None, provider=oidc.name())
+
+
+@pages.post("/sign-in/provider/back-channel")
+def provider_back_channel() -> BaseResponse:
+    """Take the provider's word, server to server, that somebody signed out there."""
+    if oidc.name() is None:
+        abort(404)
+    limits.counted("address", limits.address())
+    status, told = 200, {}
+    try:
+        provider_logout.take(request.form.get("logout_token", ""))
+    except oidc.TROUBLE as error:
+        # Quoted: some of it comes from the request, and must not look like a line of its own.
+        current_app.logger.warning("logout token: %s: %r", type(error).__name__, str(error)[:300])
+        status, told = 400, {"error": "invalid_request", "error_description": "the log says why"}
+    response = jsonify(told)
+    response.status_code = status
+    response.headers["Cache-Control"] = "no-store"
+    return response

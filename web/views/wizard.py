@@ -44,7 +44,14 @@ STEPS = {
     "data": ("name", "file", "uri", "description"),
     "texts": ("text_column", "text_template", "label_column", "labels"),
     "people": (
-        *("neighbours", "unit_column", "max_records_per_unit", "public_size"),
+        *(
+            "neighbours",
+            "unit_column",
+            "max_records_per_unit",
+            "unit_spelling",
+            "missing_units",
+            "public_size",
+        ),
         *("group_column", "groups", "secret_patterns", "secret_terms", "secret_column"),
     ),
     "allowance": (

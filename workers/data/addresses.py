@@ -1,5 +1,6 @@
 """Where data may be opened: addresses under configured roots, out of which no link leads, and their files."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,9 +11,8 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from accountant.core.errors import DataError
-
-FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+from workers.data.folders import data_files
+from workers.data.folders import format_of as format_of  # noqa: PLC0414
 
 
 def check_address(uri: str, roots: list[str]) -> str:
@@ -46,17 +46,21 @@ def only(addresses: Iterable[str]) -> Iterator[None]:
 
 
 def files(address: str) -> list[str]:
-    """The files at an address, in order. Raises DataError if there are none, or if they may not be opened."""
+    """The data files at an address, in order. Raises DataError if there are none, or none may be opened."""
     allowed = _allowed.get()
     if allowed is not None and address not in allowed:
         raise DataError("a job that reads no records tried to open data that it does not name")
     system, path = fsspec.core.url_to_fs(address)
     if system.isdir(path):
-        found = sorted(name for name in system.find(path) if format_of(name) is not None)
-        if not found:
-            raise DataError("the folder has no CSV, JSON Lines or Parquet file")
-        if isinstance(system, LocalFileSystem):
-            _stay_within(path, found)
+        top = path.rstrip("/")
+        local = isinstance(system, LocalFileSystem)
+        try:
+            every = system.find(top, **({"on_error": "raise"} if local else {}))
+        except OSError as error:
+            raise DataError(f"the folder can't be listed as a whole: {type(error).__name__}") from None
+        found = [f"{top}/{name}" for name in data_files(name.removeprefix(f"{top}/") for name in every)]
+        if local:
+            _stay_within(top, every)
         return [system.unstrip_protocol(name) for name in found]
     if not system.exists(path):
         raise DataError("there is no such file")
@@ -64,25 +68,32 @@ def files(address: str) -> list[str]:
 
 
 def check_reachable(address: str) -> None:
-    """Open each file at an address without reading it. Raises DataError if one can't be opened."""
-    for name in files(address):
-        try:
-            with fsspec.open(name, "rb"):
-                pass
-        except Exception as error:  # each file system has its own; their texts name the address
-            raise DataError(f"the data can't be opened at its address ({type(error).__name__})") from None
+    """Look whether the files at an address may be read, and open none. Raises DataError if not."""
+    try:
+        found = files(address)
+    except DataError:
+        raise
+    except Exception as error:  # each file system has its own; their texts name the address
+        raise DataError(f"the data's address can't be reached ({type(error).__name__})") from None
+    for name in found:
+        system, path = fsspec.core.url_to_fs(name)
+        if isinstance(system, LocalFileSystem) and not os.access(path, os.R_OK):
+            raise DataError("the worker may not read the data at its address")
+
+
+def names(address: str, found: list[str]) -> list[str]:
+    """Return the paths of the files in the folder at an address; "" for a single file."""
+    if found == [address]:
+        return [""]
+    system, path = fsspec.core.url_to_fs(address)
+    top = system.unstrip_protocol(path.rstrip("/")) + "/"
+    return [name.removeprefix(top) for name in found]
 
 
 def _stay_within(folder: str, found: list[str]) -> None:
-    """Raise DataError where a file of a folder is a link to elsewhere: the folder was checked, not that."""
+    """Raise DataError where a link of a folder leads out of it, or to another folder: that is not listed."""
     inside = Path(folder).resolve()
     if not all(Path(name).resolve().is_relative_to(inside) for name in found):
         raise DataError("a link in the folder leads out of it")
-
-
-def format_of(name: str) -> str | None:
-    """The format that a file's name tells, compressed or not; None: none of FORMATS."""
-    path = Path(name.lower())
-    while path.suffix in COMPRESSIONS:
-        path = path.with_suffix("")
-    return FORMATS.get(path.suffix)
+    if any(Path(name).is_dir() for name in found):
+        raise DataError("a link in the folder leads to a folder: put the files themselves there")

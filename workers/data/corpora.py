@@ -4,15 +4,13 @@ These texts are public or consented, so counts and hashes of them are public fac
 applied to a dataset's private data.
 """
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
-
 from accountant.core.errors import DataError
-from workers.data import records
+from accountant.core.files import cells
+from workers.data import manifest, records
 from workers.data.public_text import PublicText, vouch
 from workers.data.records import Broken, Layout
 
@@ -39,7 +37,7 @@ def inspect(address: str, text_template: str, label_column: str | None) -> dict[
     labels: set[str] = set()
     for each in _rows(address, text_template, label_column):
         if isinstance(each, Broken):
-            raise DataError(f"row {each.position}: {each.why}")
+            raise DataError(str(each))
         count += 1
         if each[1] is not None:
             labels.add(each[1])
@@ -47,25 +45,16 @@ def inspect(address: str, text_template: str, label_column: str | None) -> dict[
                 raise DataError(f"its label column has more than {MAX_LABELS:,} values")
     if not count:
         raise DataError("there is no text in it")
-    return {"sha256": digest(address), "texts": count, "labels": sorted(labels)}
+    return {"sha256": manifest.of(address)["sha256"], "texts": count, "labels": sorted(labels)}
 
 
 MAX_LABELS = 1_000
 
 
-def digest(address: str) -> str:
-    """SHA-256, in hex, over the bytes of every file, in order; their names don't matter."""
-    total = hashlib.sha256()
-    for file in records.files(address):
-        with fsspec.open(file, "rb") as binary:
-            total.update(hashlib.file_digest(binary, "sha256").digest())
-    return total.hexdigest()
-
-
 def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
     """The corpus of a registered row. Raises DataError if its bytes do not hash to `sha256`."""
     address = records.check_address(row.uri, roots)
-    if digest(address) != sha256:
+    if manifest.of(address)["sha256"] != sha256:
         raise DataError(f"the files of the corpus {row.name!r} are not those that were registered")
     return Corpus(row.name, address, row.text_template, row.label_column)
 
@@ -75,12 +64,10 @@ def _rows(
 ) -> Iterator[tuple[str, str | None] | Broken]:
     layout = Layout(text_template)
     columns = list(dict.fromkeys([*layout.columns(), *([label_column] if label_column else [])]))
-    for position, row in enumerate(records.rows(address, columns), 1):
-        if isinstance(row, Broken):
-            yield row
-            continue
-        record = records.record(row, layout, position)
-        if isinstance(record, Broken):
+    for row in records.rows(address, columns):
+        record = row if isinstance(row, Broken) else records.record(row, layout)
+        if isinstance(row, Broken) or isinstance(record, Broken):
+            assert isinstance(record, Broken)
             yield record
         else:
-            yield record.text, None if label_column is None else str(row[label_column])
+            yield record.text, None if label_column is None else cells.text(row[label_column])

@@ -1,6 +1,7 @@
 """Fingerprints of a dataset's privacy units, by which two registrations of the same people are recognised.
 
-- A unit named by a column: a keyed hash of its value, normalised as the reader does (records.record).
+- A unit named by a column: a keyed hash of its folded form (accountant.core.files.cells), whatever
+  `unit_spelling` says, so that the same people in another spelling are recognised.
 - A record: a keyed hash of each column of the template by its name, NFKC, case folded, with nothing but
   letters, their marks, and digits; without any of these, all of it with white space collapsed. The template's
   own words and order don't matter. Its weight says how much an equal record elsewhere proves (text_evidence).
@@ -15,11 +16,14 @@ import unicodedata
 from collections.abc import Iterator
 
 from accountant.core.errors import DataError, ExchequerError
+from accountant.core.files import cells
 from accountant.core.template import slots
 from accountant.core.text_evidence import weight
 from accountant.transactions.unit_fingerprints import Fingerprint
 from workers.data import records
 from workers.data.records import Broken, Layout
+from workers.data.rows import Row
+from workers.data.spellings import Spellings
 
 _NOT_WORDS = re.compile(r"[\W_]+")
 _WORD = re.compile(r"[^\W_]")
@@ -50,25 +54,27 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
     columns = sorted(set(slots(layout.text_template)))
     group_of: dict[bytes, str | None] = {}
     distinct: set[bytes] = set()
-    position = together = 0
-    for position, row in enumerate(records.rows(address, layout.columns()), 1):
-        found = row if isinstance(row, Broken) else records.record(row, layout, position)
+    together = 0
+    spellings = Spellings(layout)
+    row: Row | Broken | None = None
+    for row in records.rows(address, layout.columns()):
+        found = row if isinstance(row, Broken) else records.record(row, layout)
         if isinstance(row, Broken) or isinstance(found, Broken):
-            assert isinstance(found, Broken)
-            raise DataError(f"row {found.position}: {found.why}")
-        if layout.unit_column is not None:
-            unit = _keyed(key, b"unit\0", found.unit)
+            raise DataError(str(found))
+        name = spellings.check(row)
+        if name is not None:
+            unit = _keyed(key, b"unit\0", name)
             if layout.group_column is not None and group_of.setdefault(unit, found.group) != found.group:
-                told = f"row {position}: its {layout.unit_column} is in another group too"
+                told = f"{row.place}: its {layout.unit_column} is in another group too"
                 raise DataError(f"group_column: {told}; a unit is in one group only")
             yield Fingerprint(unit, True)
-        content = "\0".join(normalised(records.text_of(row.get(name))) for name in columns)
+        content = "\0".join(normalised(cells.text(row[name])) for name in columns)
         value = _keyed(key, b"record\0", content)
         yield Fingerprint(value, False, weight(distinct_letters(content)))
         together = (together + int.from_bytes(value, "big")) % 2**128  # in any order
         if len(distinct) < SOME:
             distinct.add(value)
-    if not position:
+    if row is None:
         raise DataError("there is no record in it")
     if len(distinct) == SOME:
         yield Fingerprint(_keyed(key, b"all records\0", f"{together:x}"), False)

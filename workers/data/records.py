@@ -1,33 +1,31 @@
-"""Reader of private records: CSV, JSON Lines and Parquet, compressed or not, from any fsspec address.
+"""Reader of private records from the rows of files: their texts, labels, groups, secrets and privacy units.
 
 An unreadable record is a `Broken` marker. When a dataset is registered, the first one is an error to its
 steward that names the position; in a job it contributes nothing and stops nothing.
 """
 
-import csv
-import io
-import json
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as hidden
-from typing import Any
-
-import fsspec
+from functools import cached_property
 
 from accountant.core.errors import DataError
+from accountant.core.files import cells
+from accountant.core.files.cells import column_key
 from accountant.core.secret_patterns import Secrets
 from accountant.core.template import fill, slots
 from workers import interruption
 from workers.data.addresses import check_address as check_address  # noqa: PLC0414
 from workers.data.addresses import files as files  # noqa: PLC0414
-from workers.data.addresses import format_of
 from workers.data.addresses import only as only  # noqa: PLC0414
 from workers.data.keyed_hashes import keyed_hash, pick
+from workers.data.rows import Broken as Broken  # noqa: PLC0414
+from workers.data.rows import Row, columns_of, no_column
+from workers.data.rows import rows as rows  # noqa: PLC0414
 
 NO_SECRETS = Secrets()
-MAX_FIELD_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -45,14 +43,6 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Broken:
-    """A position at which no record could be read, and the reason, which quotes no content."""
-
-    position: int
-    why: str
-
-
-@dataclass(frozen=True)
 class Layout:
     """The columns of a dataset and their meaning."""
 
@@ -65,10 +55,24 @@ class Layout:
     groups: tuple[str, ...] = ()
     secret_column: str | None = None
     secrets: Secrets = NO_SECRETS
+    #: refuse, merge or keep: spellings of one unit or several (DatasetSpec).
+    unit_spelling: str = "refuse"
+    #: refuse or separate: records whose unit is missing (DatasetSpec).
+    missing_units: str = "refuse"
 
     def columns(self) -> list[str]:
         """Every column that is needed."""
         return list(self.fields())
+
+    @cached_property
+    def label_names(self) -> dict[str, str]:
+        """The declared labels by their canonical form."""
+        return {cells.text(name): name for name in self.labels}
+
+    @cached_property
+    def group_names(self) -> dict[str, str]:
+        """The declared groups by their canonical form."""
+        return {cells.text(name): name for name in self.groups}
 
     def fields(self) -> dict[str, str]:
         """Return, for each needed column, the field of the declaration that names it first."""
@@ -182,86 +186,7 @@ def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
     return held[0], held[1].text
 
 
-# --- opening ------------------------------------------------------------------------------------
-
-
-def rows(address: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
-    """Every row of every file as a mapping of its columns. Raises DataError if a file can't be read."""
-    for file in files(address):
-        form = format_of(file)
-        if form is None:
-            raise DataError("the file's name does not end in .csv, .jsonl or .parquet (.gz may follow)")
-        try:
-            if form == "parquet":
-                yield from _watched(_parquet_rows(file, columns))
-            else:
-                opened = fsspec.open(file, "rb", compression="infer")
-                with opened as binary:
-                    lines = io.TextIOWrapper(binary, "utf-8-sig", errors="surrogateescape", newline="")
-                    yield from _watched((_csv_rows if form == "csv" else _json_rows)(lines, columns))
-        except (OSError, EOFError, ValueError) as error:
-            raise DataError(f"the file can't be read as {form}: {type(error).__name__}") from None
-
-
-def _watched(found: Iterator[Mapping[str, Any] | Broken]) -> Iterator[Mapping[str, Any] | Broken]:
-    for each in found:
-        interruption.check()
-        yield each
-
-
-def _csv_rows(lines: io.TextIOWrapper, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
-    csv.field_size_limit(MAX_FIELD_BYTES)
-    reader = csv.reader(lines, strict=True)
-    header = next(reader, [])
-    _require(columns, header)
-    position = 0
-    while True:
-        position += 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error:
-            yield Broken(position, "its quoting is broken")
-            continue
-        if not row:
-            position -= 1
-            continue  # a blank line is no row
-        if len(row) != len(header):
-            yield Broken(position, f"it has {len(row)} fields, the header has {len(header)}")
-        else:
-            yield dict(zip(header, row, strict=True))
-
-
-def _json_rows(lines: io.TextIOWrapper, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
-    for position, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            yield Broken(position, "it is no JSON")
-            continue
-        if not isinstance(value, dict):
-            yield Broken(position, "it is no JSON object")
-        elif missing := [name for name in columns if name not in value]:
-            yield Broken(position, f"it has no {', '.join(missing)}")
-        else:
-            yield value
-
-
-def _parquet_rows(file: str, columns: list[str]) -> Iterator[Mapping[str, Any] | Broken]:
-    import pyarrow
-    from pyarrow import parquet
-
-    with fsspec.open(file, "rb") as binary:
-        try:
-            table = parquet.ParquetFile(binary)
-            _require(columns, table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=1024, columns=columns):
-                yield from batch.to_pylist()
-        except pyarrow.ArrowException as error:
-            raise DataError(f"the file can't be read as parquet: {type(error).__name__}") from None
+# --- columns ------------------------------------------------------------------------------------
 
 
 def check_columns(address: str, layout: Layout) -> None:
@@ -269,35 +194,13 @@ def check_columns(address: str, layout: Layout) -> None:
 
     Only the names of columns are looked at; of JSON Lines, those of the first row.
     """
-    first = files(address)[0]
-    if format_of(first) == "parquet":
-        from pyarrow import parquet
-
-        with fsspec.open(first, "rb") as binary:
-            present = list(parquet.ParquetFile(binary).schema_arrow.names)
-    else:
-        row = next(iter(rows(first, [])), None)
-        if row is None or isinstance(row, Broken):
-            return  # whatever is wrong is told when it is read through
-        present = list(row)
+    present = columns_of(files(address)[0])
+    if present is None:
+        return  # whatever is wrong is told when it is read through
+    keys = {column_key(name) for name in present}
     for column, field in layout.fields().items():
-        if column not in present:
-            raise DataError(f"{field}: {_no_column([column], present)}")
-
-
-def _require(columns: list[str], present: list[str]) -> None:
-    missing = [name for name in columns if name not in present]
-    if missing:
-        raise DataError(_no_column(missing, present))
-
-
-def _no_column(missing: list[str], present: list[str]) -> str:
-    """What is told of columns that are not there; names that are there may be a record: none is quoted."""
-    found = f"there is no column {', '.join(missing)} among the {len(present)}"
-    plain = {name.strip().casefold() for name in present}
-    if any(name.strip().casefold() in plain for name in missing):
-        return f"{found}; one differs in capitals or spaces alone"
-    return f"{found}: look at how the file begins"
+        if column_key(column) not in keys:
+            raise DataError(f"{field}: {no_column([column], present)}")
 
 
 # --- records ------------------------------------------------------------------------------------
@@ -305,51 +208,69 @@ def _no_column(missing: list[str], present: list[str]) -> str:
 
 def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
     """Every record in order, or a marker for each that can't be read."""
-    for position, row in enumerate(rows(address, layout.columns()), 1):
-        yield row if isinstance(row, Broken) else record(row, layout, position)
+    for row in rows(address, layout.columns()):
+        yield row if isinstance(row, Broken) else record(row, layout)
 
 
-def record(row: Mapping[str, Any], layout: Layout, position: int) -> Record | Broken:
-    """The record in a row, or a marker with the reason why it can't be read."""
-    values = {name: text_of(row.get(name)) for name in layout.columns()}
+def record(row: Row, layout: Layout) -> Record | Broken:
+    """The record in a row, or a marker with the reason why it can't be read.
+
+    Its unit is "" if the row names none and is a unit by itself.
+    """
     try:
-        "".join(values.values()).encode()
+        values = {name: cells.text(value) for name, value in row.items()}
+        joined = "".join(values.values())
+        if not joined.isascii():
+            joined.encode()
+        label = group = None
+        if layout.label_column is not None:
+            label = layout.label_names.get(values[layout.label_column])
+            if label is None:
+                raise _undeclared(row[layout.label_column], layout.label_names, "label")
+        if layout.group_column is not None:
+            group = layout.group_names.get(values[layout.group_column])
+            if group is None:
+                raise _undeclared(row[layout.group_column], layout.group_names, "group")
+        text = fill(layout.text_template, values)
+        unit = f"{label}\0{text}" if layout.unit_column is None else _unit(row, layout)
+    except cells.Unreadable as problem:
+        return Broken(row.number, str(problem), row.file)
     except UnicodeEncodeError:
         # Bytes that are none, or half a character as JSON can write it: no tokenizer takes either.
-        return Broken(position, "it is not UTF-8")
-    label = None if layout.label_column is None else values[layout.label_column]
-    if label is not None and label not in layout.labels:
-        return Broken(position, "its label is not among the declared labels")
-    group = None if layout.group_column is None else values[layout.group_column]
-    if group is not None and group not in layout.groups:
-        return Broken(position, "its group is not among the declared groups")
+        return Broken(row.number, "it is not UTF-8", row.file)
     secret = "" if layout.secret_column is None else values[layout.secret_column]
-    text = fill(layout.text_template, values)
-    if layout.unit_column is None:
-        return Record(f"{label}\0{text}", label, text, group, secret)
-    # As its account knows it (fingerprints): otherwise spelling would make two units of one person.
-    unit = folded(values[layout.unit_column]).strip()
-    if not unit:
-        return Broken(position, f"its {layout.unit_column} is empty")
     return Record(unit, label, text, group, secret)
+
+
+def _undeclared(value: object, declared: Mapping[str, str], what: str) -> cells.Unreadable:
+    """The reason why a cell holds none of the declared names."""
+    text = cells.text(value)
+    near = text and cells.fold(text) in map(cells.fold, declared)
+    how = "a declared one differs in capitals, blanks or zeros alone" if near else cells.how_read(value)
+    return cells.Unreadable(f"its {what} is not among the declared {what}s ({how})")
+
+
+def _unit(row: Row, layout: Layout) -> str:
+    column = layout.unit_column
+    assert column is not None
+    try:
+        identifier = cells.identifier(row[column])
+    except cells.Unreadable as problem:
+        raise cells.Unreadable(f"its {column} can't name anybody: {problem}") from None
+    if identifier is not None:
+        return identifier.exact if layout.unit_spelling == "keep" else identifier.folded
+    if layout.missing_units == "refuse":
+        how = "null, NaN, empty, or a word such as NA"
+        raise cells.Unreadable(
+            f"its {column} is missing ({how}): correct it, or set missing_units to 'separate' if each such "
+            "record is a unit by itself"
+        )
+    return ""
 
 
 def folded(value: str) -> str:
     """The value in NFKC, case folded."""
     return unicodedata.normalize("NFKC", value).casefold()
-
-
-def text_of(value: Any) -> str:
-    """A column's value as text."""
-    if value is None:
-        return ""
-    return (
-        value
-        if isinstance(value, str)
-        else json.dumps(value)
-        if isinstance(value, dict | list)
-        else str(value)
-    )
 
 
 def read(address: str, layout: Layout, key: bytes) -> Records:
@@ -361,9 +282,11 @@ def read(address: str, layout: Layout, key: bytes) -> Records:
     if layout.unit_column is None:
         found = list(_told_apart(found))
     else:
+        alone = _told_apart(each for each in found if not each.unit)
+        found = [each for each in found if each.unit]
         if layout.group_column is not None:
             found = list(_in_one_group(found, key))
-        found = list(_bounded(found, layout.max_records_per_unit, key))
+        found = [*_bounded(found, layout.max_records_per_unit, key), *alone]
     labels: tuple[str | None, ...] = layout.labels if layout.label_column is not None else (None,)
     return Records(labels, tuple(found), key, groups=layout.groups, secrets=layout.secrets)
 
@@ -377,8 +300,9 @@ def _told_apart(found: Iterable[Record]) -> Iterator[Record]:
     copies: Counter[Record] = Counter()
     for each in found:
         copies[each] += 1
-        # Each part is quoted, so no two lists of parts make one name.
-        yield replace(each, unit=repr((each.label, each.text, each.group, each.secret, copies[each])))
+        # Each part is quoted, so no two lists of parts make one name. No identifier holds a NUL.
+        parts = (each.label, each.text, each.group, each.secret, copies[each])
+        yield replace(each, unit=f"\0{parts!r}")
 
 
 def _in_one_group(found: Sequence[Record], key: bytes) -> Iterator[Record]:

@@ -18,7 +18,7 @@ from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE
 from accountant.transactions import approval, leases, unit_fingerprints
 from workers import models
-from workers.data import corpora, fingerprints, records
+from workers.data import corpora, fingerprints, manifest, records
 from workers.embedding import embedders
 from workers.generation import endpoint
 from workers.generation.writer import WriterError
@@ -57,8 +57,11 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     key = configured.secret("identity")
     try:
         address = records.check_address(version.uri, configured.data_root_list)
-        records.check_columns(address, job_inputs.layout_of(dataset, version))
-        units = fingerprints.fingerprints(address, job_inputs.layout_of(dataset, version), key)
+        layout = job_inputs.layout_of(dataset, version)
+        records.check_columns(address, layout)
+        data = manifest.of(address)
+        datasets.state_files(engine, version.id, data)
+        units = manifest.unchanged(address, data, fingerprints.fingerprints(address, layout, key))
         unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units, key)
     except DataError as problem:
         datasets.dataset_refused(engine, version.id, str(problem))

@@ -43,6 +43,8 @@ def layout_of(dataset: Any, version: Any) -> records.Layout:
         label_column=version.label_column,
         labels=tuple(dataset.labels),
         max_records_per_unit=dataset.max_records_per_unit,
+        unit_spelling=dataset.unit_spelling,
+        missing_units=dataset.missing_units,
         group_column=version.group_column,
         groups=tuple(dataset.groups),
         secret_column=version.secret_column,

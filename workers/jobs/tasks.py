@@ -40,7 +40,7 @@ from accountant.faults import reached
 from accountant.transactions import artifacts, leases, settlement
 from accountant.transactions.rows import Claim
 from workers import interruption, models
-from workers.data import addresses, records
+from workers.data import addresses, manifest, records
 from workers.generation.writer import WriterError
 from workers.interface import Checker, Maker, Preparer, Progress, Public, Resumer, Reuser
 from workers.jobs import artifacts as stored
@@ -230,6 +230,8 @@ class _Attempt:
             raise DataError("the job's key is gone, so nobody knows in which batches its units lie")
         address = records.check_address(work.version.uri, self.configured.data_root_list)
         addresses.check_reachable(address)
+        if work.version.data is not None:
+            manifest.check(address, work.version.data)
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True

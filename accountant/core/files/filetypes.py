@@ -7,12 +7,12 @@ which limit it breaks; it never quotes the file's contents.
 import codecs
 import csv
 import io
-import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from accountant.core.errors import InvalidRequest, invalid
+from accountant.core.files.cells import NamedTwice, has_two_alike, json_value
 
 TAKEN = "CSV or JSON Lines in UTF-8 (.gz or not), or Parquet"
 
@@ -25,6 +25,7 @@ COLUMN_NAME = 200
 _HARMLESS_BYTES = 2**20
 _BLOCK = 2**16
 
+_GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
 _OTHERS = {
     b"PK\x03\x04": "a zip archive (or an office document)",
     b"BZh": "packed with bzip2",
@@ -34,13 +35,15 @@ _OTHERS = {
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
     b"GIF8": "a picture",
+    PARQUET: "a Parquet file",
+    _GZIP: "packed with gzip",
     b"SQLite format 3\0": "an SQLite database",
     b"\x7fELF": "a program",
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
-_GZIP, PARQUET = b"\x1f\x8b", b"PAR1"
-_MOST_MAGIC = max(map(len, _OTHERS))
+#: So many bytes at the start of a file tell another format.
+MAGIC_BYTES = max(map(len, _OTHERS))
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Found:
         return f".{self.format}" + (".gz" if self.compression else "")
 
 
+def other_format(start: bytes) -> str | None:
+    """Return what a file is that begins so, if it is no text in UTF-8."""
+    return next((name for magic, name in _OTHERS.items() if start.startswith(magic)), None)
+
+
 def refused(problem: str, allowed: str = TAKEN) -> InvalidRequest:
     """The error that refuses a file."""
     return invalid("file", problem, allowed)
@@ -87,7 +95,7 @@ class Scanner:
             self._reader.feed(block)
             return
         self._start += block
-        if len(self._start) >= _MOST_MAGIC:
+        if len(self._start) >= MAGIC_BYTES:
             self._begin()
 
     def finish(self) -> Found:
@@ -207,12 +215,11 @@ class _Text:
             self._look(whole=False)
 
     def _refuse_others(self) -> None:
-        start = bytes(self._head[:_MOST_MAGIC])
-        for magic, name in _OTHERS.items():
-            if start.startswith(magic):
-                raise refused(f"is {name}")
+        start = bytes(self._head[:MAGIC_BYTES])
         if self._inside and start.startswith((_GZIP, PARQUET)):
             raise refused("is packed twice", "gzip once; Parquet as it is")
+        if (other := other_format(start)) is not None:
+            raise refused(f"is {other}")
 
     def _decode(self, block: bytes, final: bool = False) -> None:
         if b"\0" in block:
@@ -262,7 +269,10 @@ def _json_columns(text: str) -> Sequence[str]:
     rows = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     for number, line in rows[:HEAD_ROWS]:
         try:
-            value = json.loads(line)
+            value = json_value(line)
+        except NamedTwice:
+            told = f"line {number} gives two fields the same name"
+            raise refused(told, "each name once") from None
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
@@ -306,8 +316,8 @@ def check_columns(names: Sequence[str], most: int) -> None:
     named = [name for name in names if name]
     if not named:
         raise refused("names no column", "columns with names")
-    if len(set(named)) != len(named):
-        raise refused("gives two columns the same name", "each name once")
+    if has_two_alike(named):
+        raise refused("gives two columns the same name, or names that only look different", "each name once")
     if any(len(name) > COLUMN_NAME or not name.isprintable() for name in named):
         allowed = f"printable names of at most {COLUMN_NAME} characters; is the header missing?"
         raise refused("has a column whose name is too long or not printable", allowed)

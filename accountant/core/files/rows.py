@@ -1,7 +1,7 @@
 """Published outputs as tables: JSON Lines in, CSV or columns out, one line in memory at a time.
 
-Values are written faithfully: a text that begins with "=" is written as it is, quoted, with no character put
-before it. To open such a CSV file in a spreadsheet, import its columns as text.
+JSON Lines and Parquet hold every text as it was published. CSV is for people with a spreadsheet, so a text
+that one would run as a formula gets an apostrophe (spreadsheets.py).
 """
 
 import json
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accountant.core.errors import invalid
+from accountant.core.files import spreadsheets
 
 MOST_COLUMNS = 1_000
 _EXACT = 2**53  # whole numbers up to it are doubles too, so a column may hold both
@@ -87,8 +88,8 @@ def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
-    """The output as CSV (RFC 4180): texts in quotes, numbers bare, missing values empty."""
-    yield _line(each.name for each in table)
+    """The output as CSV (RFC 4180) after a byte-order mark: texts in quotes, numbers bare, missing empty."""
+    yield spreadsheets.MARK + _line(each.name for each in table)
     for line in lines:
         yield _line(values(document(line), table))
 
@@ -103,5 +104,5 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, bool | int | float):
         return json.dumps(value)
-    doubled = str(value).replace('"', '""')
+    doubled = spreadsheets.harmless(str(value)).replace('"', '""')
     return f'"{doubled}"'

@@ -7,8 +7,8 @@ nothing even of a value with few possibilities (hiding: SHA-256 as a random func
 can be found (binding: collision resistance).
 
 Private are: the actor, the reason, the approver, signatures, the people whom a POLICY names, the free texts
-among a job's parameters (none affects its price), and the realized ex-post epsilon of a COMMIT, which depends
-on the data.
+among a job's parameters (none affects its price), the realized ex-post epsilon of a COMMIT, which depends on
+the data, and the files of data that a REGISTER found right.
 """
 
 import hashlib
@@ -43,7 +43,14 @@ RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters",
 
 #: Of a POLICY: the people who may ask, the owners, and whose passkeys sign.
 POLICY_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "policy", name) for name in PRIVATE))
-_PLACES = {"RESERVE": RESERVE_PLACES, "COMMIT": COMMIT_PLACES, "POLICY": POLICY_PLACES}
+#: Of a REGISTER: the files of the data. Their sizes tell how much there is.
+REGISTER_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "data"))
+_PLACES = {
+    "RESERVE": RESERVE_PLACES,
+    "COMMIT": COMMIT_PLACES,
+    "POLICY": POLICY_PLACES,
+    "REGISTER": REGISTER_PLACES,
+}
 
 _HEX = re.compile(r"[0-9a-f]+")
 

@@ -9,12 +9,14 @@ formats give the same Verified, and one Verifier checks their entries.
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
+from accountant.core.files.spreadsheets import MARK, harmless
 from accountant.core.ledger import entry_runs, entry_texts
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
@@ -49,7 +51,7 @@ FORMAT = "exchequer-ledger"
 TOTALS = "TOTALS"
 
 COLUMNS = ("seq", "kind", "at", "actor", "job", "hash", "entry")
-CSV_HEADER = ",".join(COLUMNS) + "\n"
+CSV_HEADER = MARK + ",".join(COLUMNS) + "\n"
 
 
 def header(
@@ -117,12 +119,25 @@ def _plain_columns(document: Mapping[str, Any]) -> list[str]:
 
 def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
     """One line of the CSV export, newline included."""
-    return _csv(columns(document, recorded_hash, canonical_text))
+    *plain, text = columns(document, recorded_hash, canonical_text)
+    return _csv((*map(harmless, plain), _uncut(text)))
 
 
 def csv_totals(claimed: Mapping[str, Any]) -> str:
     """The last line of a CSV export."""
-    return _csv(("", TOTALS, "", "", "", claimed["head"], json.dumps(claimed, ensure_ascii=False)))
+    return _csv(("", TOTALS, "", "", "", claimed["head"], _uncut(json.dumps(claimed, ensure_ascii=False))))
+
+
+def _uncut(text: str) -> str:
+    """Return a JSON text without semicolons, at which spreadsheets of many countries would cut it."""
+    return text.replace(";", "\\u003b")
+
+
+def _canonical(text: str) -> str:
+    """Return the canonical text of an entry in CSV, in which a semicolon is itself."""
+    if "\\u003b" not in text:
+        return text
+    return re.sub(r"\\(u003b|.)", lambda found: ";" if found[1] == "u003b" else found[0], text)
 
 
 def _csv(row: Iterable[str]) -> str:
@@ -152,7 +167,7 @@ def verify_lines(
     first = next(rows, "")
     if not first.strip():
         raise VerificationFailed("the file is empty")
-    if first.startswith(CSV_HEADER.strip()):
+    if first.lstrip(MARK).startswith(CSV_HEADER.strip().lstrip(MARK)):
         return _verify_csv(rows, going_on(verifier, checkpoints), pinned)
     checked = going_on(verifier, checkpoints)
     return _verify_json_lines(first, islice(rows, checked.count, None), checked, pinned)
@@ -207,7 +222,7 @@ def _verify_csv(rows: Iterator[str], verifier: Verifier, pinned: bytes | None) -
         if row[1] == TOTALS:
             claimed = read_object(row[-1], seq)
             continue
-        add_columns(verifier, row)
+        add_columns(verifier, [*row[:-1], _canonical(row[-1])])
     if claimed is None:
         raise VerificationFailed("the export is cut off: its last row does not state the totals")
     return checked_totals(claimed, verifier.result(), pinned)
@@ -230,7 +245,7 @@ def add_columns(verifier: Verifier, row: list[str]) -> None:
     else:
         plain = _plain_columns(read_object(row[-1], seq))
     for name, stated, own in zip(COLUMNS, row, plain, strict=False):
-        if stated != own:
+        if stated not in (own, harmless(own)):
             raise VerificationFailed(f"its column {name} does not match its entry", seq)
 
 

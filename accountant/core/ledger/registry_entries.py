@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.rules import UNIT_TERMS
 from accountant.core.ledger.statements import statements
 from accountant.core.ledger.verifier import Verified
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
@@ -31,7 +32,11 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
         "dataset": found.dataset,
         "ledger": {"entries": found.entries, "head": found.head},
         "model": "central: the service reads records as they are and adds noise to what it releases",
-        "privacy_unit": {"unit": unit, "records_at_most": terms["max_records_per_unit"]},
+        "privacy_unit": {
+            "unit": unit,
+            "records_at_most": terms["max_records_per_unit"],
+            **{name: terms[name] for name in UNIT_TERMS if name in terms},
+        },
         "neighbours": terms["neighbours"],
         "public_size": terms["public_size"],
         "privacy_loss": {

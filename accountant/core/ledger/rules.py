@@ -1,6 +1,7 @@
 """The rules of a dataset, which are entries of its own chain, and whether each later act kept to them.
 
-    REGISTER   {terms, version}: what is declared of the data; a version of it that was found right
+    REGISTER   {terms, version, data}: what is declared of the data; a version of it that was found right,
+               with the files that it is, their sizes and hashes
     POLICY     {policy}, with both people where it took two: who may ask, who must approve
 
 A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms declared, that
@@ -42,15 +43,31 @@ People = tuple[str, str | None]
 PRICED = ("neighbours", "max_records_per_unit", "public_size", "labels", "groups")
 #: All that a REGISTER states; `unit_column` names whom statements speak of.
 TERMS = ("unit_column", *PRICED)
+#: Terms that a REGISTER states where they are not "refuse": how units are told apart, records without one.
+UNIT_TERMS = {"unit_spelling": ("refuse", "merge", "keep"), "missing_units": ("refuse", "separate")}
 #: Epsilon by itself is computed numerically, so this much more than a limit counts as equal to it.
 _SLACK = 1e-9
 
 
-def register_body(dataset: Any, version: int | None = None) -> dict[str, Any]:
-    """The body of a REGISTER for a dataset, a row or a declaration; `version`: one that was found right."""
+def register_body(
+    dataset: Any, version: int | None = None, data: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the body of a REGISTER for a dataset, a row or a declaration.
+
+    Args:
+        version: the number of a version that was found right.
+        data: the files of that version (workers.data.manifest).
+    """
     terms = {name: getattr(dataset, name) for name in TERMS}
     listed = {name: list(terms[name]) for name in ("labels", "groups")}
-    return {"terms": {**terms, **listed}, "version": version}
+    decided = {name: value for name in UNIT_TERMS if (value := getattr(dataset, name)) != "refuse"}
+    body = {"terms": {**terms, **listed, **decided}, "version": version}
+    return body if data is None else {**body, "data": dict(data)}
+
+
+def dataset_columns(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a dataset's row that the terms of a REGISTER state."""
+    return {name: terms[name] for name in TERMS} | {name: terms.get(name, "refuse") for name in UNIT_TERMS}
 
 
 def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -388,7 +405,7 @@ def releases_anything(asked: Demand) -> bool:
 
 def check_terms(terms: object) -> None:
     """Raise VerificationFailed unless these are the terms of a dataset, as a REGISTER states them."""
-    if not isinstance(terms, dict) or set(terms) != set(TERMS):
+    if not isinstance(terms, dict) or set(terms) - set(UNIT_TERMS) != set(TERMS):
         raise VerificationFailed(f"its terms are not {', '.join(TERMS)}")
     unit, size, bound = terms["unit_column"], terms["public_size"], terms["max_records_per_unit"]
 
@@ -404,6 +421,7 @@ def check_terms(terms: object) -> None:
             ("public_size", size is None or (type(size) is int and size >= 1)),
             ("labels", is_names(terms["labels"])),
             ("groups", is_names(terms["groups"])),
+            *((name, terms.get(name, "refuse") in allowed) for name, allowed in UNIT_TERMS.items()),
         )
         if not fine
     ]

@@ -2,6 +2,7 @@
 
 Authorization code with PKCE, which it insists on, and signed id tokens. Prints its port, then serves. Whom it
 knows is set through /people; /faults makes it lie in one way at a time, as an attacker's provider would.
+/sign signs any claims, as logout tokens.
 """
 
 import base64
@@ -19,7 +20,8 @@ from authlib.oauth2.rfc7636 import CodeChallenge
 from authlib.oidc.core import UserInfo
 from authlib.oidc.core.grants import OpenIDCode
 from flask import Flask, jsonify, request
-from joserfc.jwk import KeySet, RSAKey
+from joserfc import jwt
+from joserfc.jwk import KeySet, OctKey, RSAKey
 from werkzeug.serving import make_server
 
 CLIENT_ID, CLIENT_SECRET = "exchequer", "a secret between two servers"
@@ -54,7 +56,7 @@ class Client(ClientMixin):
         return response_type == "code"
 
     def check_grant_type(self, grant_type):
-        return grant_type == "authorization_code"
+        return grant_type in ("authorization_code", "refresh_token")
 
 
 class Code:
@@ -123,11 +125,12 @@ class IdToken(OpenIDCode):
         return {"iss": issuer(), "aud": CLIENT_ID}
 
     def get_compatible_claims(self, request):
-        now = int(time.time())
-        return {"iss": issuer(), "aud": [CLIENT_ID], "iat": now, "exp": now + 300}
+        return {"iss": issuer(), "aud": [CLIENT_ID], **times()}
 
     def generate_user_info(self, user, scope):
-        return UserInfo(**{**people[user], **faults.get("claims", {})})
+        hidden = faults.get("hidden", [])  # these stand at userinfo only
+        stated = {name: value for name, value in people[user].items() if name not in hidden}
+        return UserInfo(**{**stated, **times(), **faults.get("claims", {})})
 
     def encode_id_token(self, token, request):
         signed = super().encode_id_token(token, request)
@@ -137,12 +140,28 @@ class IdToken(OpenIDCode):
         return signed
 
 
+def times() -> dict:
+    """iat and exp of now, and what /faults moves, in seconds from now."""
+    moved = {"iat": 0, "exp": 300} | faults.get("moved", {})
+    return {name: int(time.time()) + seconds for name, seconds in moved.items()}
+
+
 def issuer() -> str:
     return request.host_url.rstrip("/")
 
 
 server = AuthorizationServer(app, query_client=lambda name: Client() if name == CLIENT_ID else None)
-server.save_token = lambda token, request: None
+given: dict[str, str] = {}  # refresh tokens and access tokens, of whom
+
+
+def save_token(token, request):
+    given[token["access_token"]] = request.user
+    if faults.get("refresh"):
+        token["refresh_token"] = secrets.token_urlsafe(16)
+        given[token["refresh_token"]] = request.user
+
+
+server.save_token = save_token
 server.register_grant(CodeGrant, [CodeChallenge(required=True), IdToken(require_nonce=True)])
 
 
@@ -153,10 +172,12 @@ def discovery():
         authorization_endpoint=f"{issuer()}/authorize",
         token_endpoint=f"{issuer()}/token",
         jwks_uri=f"{issuer()}/keys",
+        userinfo_endpoint=f"{issuer()}/me",
         response_types_supported=["code"],
         subject_types_supported=["public"],
         id_token_signing_alg_values_supported=["RS256", "none", "HS256"],
         code_challenge_methods_supported=["S256"],
+        **faults.get("metadata", {}),
     )
 
 
@@ -174,12 +195,51 @@ def authorize():
     if user not in people:
         return "<form method=post><input name=user><button>Go on</button></form>"
     grant = server.get_consent_grant(end_user=user)
-    return server.create_authorization_response(grant_user=user, grant=grant)
+    answer = server.create_authorization_response(grant_user=user, grant=grant)
+    for sender in faults.get("senders", []):
+        answer.headers["Location"] += f"&iss={sender.replace('ITSELF', issuer())}"
+    return answer
 
 
 @app.post("/token")
 def token():
-    return server.create_token_response()
+    if request.form.get("grant_type") != "refresh_token":
+        return server.create_token_response()
+    user = given.pop(request.form["refresh_token"], None)
+    if faults.get("token_status"):
+        return "<html>out of order</html>", faults["token_status"]
+    if user not in people or faults.get("token_error"):
+        return jsonify(error=faults.get("token_error", "invalid_grant")), 400
+    token = {"access_token": secrets.token_urlsafe(16), "token_type": "Bearer", "expires_in": 300}
+    token["refresh_token"] = secrets.token_urlsafe(16)
+    given.update({token["access_token"]: user, token["refresh_token"]: user})
+    return jsonify(token)
+
+
+@app.get("/me")
+def userinfo():
+    user = given.get(request.headers["Authorization"].removeprefix("Bearer "))
+    if user not in people:
+        return jsonify(error="invalid_token"), 401
+    return jsonify({**people[user], **faults.get("userinfo", {})})
+
+
+@app.post("/sign")
+def sign():
+    wanted = request.get_json()
+    signer = other if wanted.get("key") == "another" else key
+    header = {"alg": "RS256", "kid": "one"} | wanted.get("header", {})
+    if header["alg"] == "HS256":
+        signer = OctKey.import_key(CLIENT_SECRET)
+    if header["alg"] == "none":
+        return f"{part(header)}.{part(wanted['claims'])}."
+    return jwt.encode(header, wanted["claims"], signer, algorithms=["RS256", "HS256"])
+
+
+@app.delete("/people/<name>")
+def forget(name):
+    del people[name]
+    return jsonify(name)
 
 
 @app.put("/people/<name>")

@@ -7,8 +7,11 @@ import pytest
 from flask import Flask
 from sqlalchemy import text
 
+from accountant.settings import Settings
 from tests.web.browsers import Pages
 from tests.web.serving import serving
+from web.app import create_app
+from web.proxies import Proxies
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +90,7 @@ def test_errors_have_the_headers_too(site):
 
 
 def test_every_page_that_takes_a_post_asks_for_its_csrf_token(site, names, everybody):
-    posts = pages(site.app, "POST")
+    posts = [rule for rule in pages(site.app, "POST") if rule.endpoint != "sign_in.provider_back_channel"]
     assert len(posts) > 20
     for rule in posts:
         for data in ({}, {"csrf_token": "made up"}):
@@ -126,30 +129,122 @@ def test_cookies_and_transport(site, secure):
         assert ("Strict-Transport-Security" in each.headers) == secure
 
 
-def test_behind_a_proxy_that_is_trusted_tls_is_seen(site, tmp_path):
-    from accountant.settings import Settings
-    from web.app import create_app
+PROXIES = "10.0.0.0/8|2001:db8:1::/48|127.0.0.1|::1"
+DIRECT, PASSED = "203.0.113.9", "198.51.100.7"
+#: (proxies in a row, from where, X-Forwarded-For) and the client; "": nothing that was said counts.
+CAME = (
+    (0, "10.0.0.1", PASSED, ""),
+    (1, DIRECT, PASSED, ""),
+    (1, "10.0.0.1", PASSED, PASSED),
+    (1, "127.0.0.1", PASSED, PASSED),
+    (1, "::1", PASSED, PASSED),
+    (1, "::ffff:10.0.0.1", PASSED, PASSED),
+    (1, "2001:db8:1::7", "2001:db8:7::1", "2001:db8:7::1"),
+    (1, "2001:db8:2::7", PASSED, ""),
+    (1, "10.0.0.1", f"1.1.1.1, {PASSED}", PASSED),
+    (1, "10.0.0.1", f"{PASSED}, 10.0.0.2", "10.0.0.2"),
+    (2, "10.0.0.1", f"1.1.1.1, {PASSED}, 10.0.0.2", PASSED),
+    (2, "10.0.0.1", f"1.1.1.1, {DIRECT}", DIRECT),
+    (2, "10.0.0.1", PASSED, PASSED),
+    (1, "10.0.0.1", f"{PASSED}:4711", PASSED),
+    (1, "10.0.0.1", "[2001:db8:7::1]:80", "2001:db8:7::1"),
+    (1, "10.0.0.1", "unknown", "unknown"),
+    (1, "", PASSED, PASSED),
+    (3, "11.0.0.1", "10.0.0.1, 10.0.0.2", ""),
+)
 
+
+@pytest.mark.parametrize(("hops", "peer", "chain", "client"), CAME)
+def test_forwarded_headers_are_believed_from_named_proxies_alone(hops, peer, chain, client):
+    seen = {}
+
+    def application(environ, start_response):
+        seen.update(environ)
+        return []
+
+    settings = Settings(trusted_proxies=hops, proxy_addresses=PROXIES)
+    environ = {
+        "REMOTE_ADDR": peer,
+        "SERVER_PORT": "8750",
+        "SERVER_NAME": "web",
+        "HTTP_HOST": "web:8750",
+        "wsgi.url_scheme": "http",
+        "SCRIPT_NAME": "",
+        "PATH_INFO": "/",
+        "HTTP_FORWARDED": "for=1.1.1.1;host=evil",
+        "HTTP_X_FORWARDED_FOR": chain,
+        "HTTP_X_FORWARDED_PROTO": "https",
+        "HTTP_X_FORWARDED_HOST": "budget.example.org",
+        "HTTP_X_FORWARDED_PREFIX": "/exchequer",
+        "HTTP_X_FORWARDED_PORT": "1",
+    }
+    Proxies(application, settings)(environ, None)
+    assert seen["REMOTE_ADDR"] == (client or peer)
+    told = {name: seen[name] for name in ("wsgi.url_scheme", "HTTP_HOST", "SCRIPT_NAME")}
+    believed = ("https", "budget.example.org", "/exchequer") if client else ("http", "web:8750", "")
+    assert tuple(told.values()) == believed
+    assert "HTTP_FORWARDED" not in seen
+    if not client:
+        assert not [name for name in seen if name.startswith("HTTP_X_FORWARDED")]
+
+
+HOSTS = (  # Host and X-Forwarded-Host as the proxy sent them, the public address, the host that links have
+    ("budget.example.org", "evil.example", None, "budget.example.org"),
+    ("web:8750", "budget.example.org", None, "budget.example.org"),
+    ("127.0.0.1", "evil.example", None, "127.0.0.1"),
+    ("127.0.0.1:8080", "evil.example", None, "127.0.0.1:8080"),
+    ("127.0.0.1:8750", "evil.example", "https://budget.example.org", "budget.example.org"),
+    ("[::1]:8750", "b.example", None, "b.example"),
+    ("evil.example", "evil.example", "https://budget.example.org:8443", "budget.example.org:8443"),
+    ("web:8750", "", "https://budget.example.org", "budget.example.org"),
+    ("[::1]", "evil.example", None, "[::1]"),
+    ("web:8750", "evil.example, budget.example.org", None, "budget.example.org"),
+    ("web:8750", "", None, "web:8750"),
+)
+
+
+@pytest.mark.parametrize(("host", "forwarded", "public", "shown"), HOSTS)
+def test_the_host_is_the_public_one_or_the_proxys(site, tmp_path, host, forwarded, public, shown):
+    """A client's X-Forwarded-Host goes through a proxy that does not set it: it must not change links."""
     url = site.engine.url.render_as_string(hide_password=False)
-    claimed = {"X-Forwarded-Proto": "https"}
-    for hops in (0, 1):
-        app = create_app(Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=hops))
-        answer = app.test_client().get("/sign-in", headers=claimed)
-        assert ("Secure" in answer.headers["Set-Cookie"]) == bool(hops)
+    app = create_app(Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=1, public_url=public))
+    environ = {"HTTP_HOST": host, "SERVER_PORT": "8750", "HTTP_X_FORWARDED_HOST": forwarded}
+    page = app.test_client().get("/api/docs", environ_overrides=environ)
+    assert f"URL=http://{shown}\n" in page.text
+    app.extensions["exchequer"]["engine"].dispose()
+
+
+@pytest.mark.parametrize("wrong", ["proxy", "10.0.0.0/33", "10.0.0.1,10.0.0.2", "300.1.1.1"])
+def test_what_names_no_proxy_is_an_error_at_start(site, tmp_path, wrong):
+    url = site.engine.url.render_as_string(hide_password=False)
+    with pytest.raises(RuntimeError, match="EXCHEQUER_PROXY_ADDRESSES"):
+        create_app(Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=1, proxy_addresses=wrong))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("gunicorn", "hops"), [(False, 0), (False, 1), (True, 1)])
-def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, hops):
-    """A server below the application may take these headers away before it sees them."""
+@pytest.mark.parametrize(
+    ("gunicorn", "hops", "named"),
+    [
+        (False, 0, True),
+        (False, 1, True),
+        (False, 1, False),
+        (True, 0, True),
+        (True, 1, True),
+        (True, 1, False),
+    ],
+)
+def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, hops, named):
+    """A server below the application may take these headers away, or believe them, before it sees them."""
     url = site.engine.url.render_as_string(hide_password=False)
     claimed = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
-    form = {"name": f"nobody-{gunicorn}-{hops}".lower(), "password": "certainly not the password"}
-    with serving(url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops) as server:
+    form = {"name": f"nobody-{gunicorn}-{hops}-{named}".lower(), "password": "certainly not the password"}
+    proxies = "127.0.0.1" if named else "10.0.0.1"
+    with serving(url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops, proxy_addresses=proxies) as server:
         answer = httpx.get(f"{server.url}/sign-in", headers=claimed)
-        assert ("secure" in answer.headers["Set-Cookie"].lower()) == bool(hops)
+        believed = bool(hops) and named
+        assert ("secure" in answer.headers["Set-Cookie"].lower()) == believed
         httpx.post(f"{server.url}/api/v1/session", json=form, headers=claimed)
     query = text("SELECT address FROM sign_ins WHERE name = :name")
     with site.engine.connect() as connection:
         came = connection.execute(query, {"name": form["name"]}).scalar_one()
-    assert came == ("203.0.113.9" if hops else "127.0.0.1")
+    assert came == ("203.0.113.9" if believed else "127.0.0.1")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
@@ -223,6 +224,343 @@ def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fau
     assert "did not work" in answer.text
     assert browser.get("/").status_code == 303
     assert people.find_external(engine, str(provider.base_url).rstrip("/"), f"id-{who}") is None
+
+
+# --- whose answer it is (RFC 9207), and what the clocks say ----------------------------------------
+
+PROMISED = {"metadata": {"authorization_response_iss_parameter_supported": True}}
+SENDERS = (  # what comes back as iss, whether the provider promises one, whether the sign-in goes on
+    (["ITSELF"], True, True),
+    (["ITSELF"], False, True),
+    ([], False, True),
+    ([], True, False),
+    (["https://elsewhere.example"], True, False),
+    (["https://elsewhere.example"], False, False),
+    (["ITSELF/"], False, False),
+    (["ITSELF", "ITSELF"], False, False),
+    ([""], False, False),
+    ([""], True, False),
+    (["ITSELF", "https://elsewhere.example"], True, False),
+    (["ITSELF/realms/other"], True, False),
+)
+
+
+@pytest.mark.parametrize(("senders", "promised", "good"), SENDERS)
+def test_an_answer_of_another_issuer_is_refused(provider, database_url, tmp_path, senders, promised, good):
+    app = create_app(configured(provider, database_url, tmp_path))
+    knows(provider, "ada", ["privacy-team"])
+    provider.put("/faults", json={"senders": senders} | (PROMISED if promised else {}))
+    browser, answer = sign_in(app, provider, "ada")
+    assert answer.status_code == (303 if good else 403)
+    assert browser.get("/account").status_code == (200 if good else 303)
+
+
+CLOCKS = (  # seconds from now, and whether it is good: two minutes either way, and no more
+    ({"exp": 60}, True),
+    ({"exp": -100}, True),
+    ({"exp": -140}, False),
+    ({"exp": -3600}, False),
+    ({"iat": 100}, True),
+    ({"iat": 140}, False),
+    ({"iat": 3600}, False),
+    ({"iat": -100}, True),
+    ({"iat": -140}, False),
+    ({"nbf": 100}, True),
+    ({"nbf": 140}, False),
+    ({"nbf": -3600}, True),
+    ({"iat": 100, "nbf": 100}, True),
+)
+
+
+@pytest.mark.parametrize(("moved", "good"), CLOCKS)
+def test_two_minutes_between_the_clocks_are_allowed_for(app, provider, moved, good):
+    knows(provider, "ada", ["privacy-team"])
+    provider.put("/faults", json={"moved": moved})
+    _, answer = sign_in(app, provider, "ada")
+    assert answer.status_code == (303 if good else 403)
+
+
+# --- userinfo ---------------------------------------------------------------------------------------
+
+USERINFO = (  # what hides from the id token, what userinfo says, the roles that follow; None: refused
+    (["groups"], {}, ["steward"]),
+    (["groups"], {"groups": ["data-people"]}, ["analyst"]),
+    (["groups"], {"groups": "ops"}, ["administrator"]),
+    (["groups"], {"groups": []}, None),
+    (["groups"], {"sub": "somebody else"}, None),
+    (["groups"], {"sub": None}, None),
+    ([], {"groups": ["ops"]}, ["steward"]),
+    (["groups"], {"groups": None}, None),
+    (["groups"], {"groups": ["unheard-of"]}, None),
+    (["groups"], {"iss": "https://elsewhere.example"}, ["steward"]),
+    (["groups"], {"nonce": "x"}, ["steward"]),
+)
+
+
+@pytest.mark.parametrize(("hidden", "userinfo", "roles"), USERINFO)
+def test_groups_that_stand_at_userinfo_only_count(app, provider, engine, hidden, userinfo, roles):
+    who = uuid4().hex[:8]
+    knows(provider, who, ["privacy-team"])
+    provider.put("/faults", json={"hidden": hidden, "userinfo": userinfo})
+    _, answer = sign_in(app, provider, who)
+    assert answer.status_code == (403 if roles is None else 303)
+    found = people.find_external(engine, str(provider.base_url).rstrip("/"), f"id-{who}")
+    assert (None if found is None else found.roles) == roles
+
+
+# --- standing: who is removed at the provider -------------------------------------------------------
+
+
+def pass_minutes(engine, minutes):
+    with engine.begin() as connection:
+        past = text(
+            "UPDATE external_accounts SET confirmed_at = confirmed_at - make_interval(mins => :minutes)"
+        )
+        connection.execute(past, {"minutes": minutes})
+
+
+def stander(app, provider, engine, refresh=True, groups=("data-people",)):
+    """Somebody who has just signed in: their name at the provider, browser and API client with a token."""
+    who = f"s{uuid4().hex[:8]}"
+    provider.put("/faults", json={"refresh": refresh})
+    knows(provider, who, list(groups))
+    browser, answer = sign_in(app, provider, who)
+    assert answer.status_code == 303
+    user = people.find_external(engine, str(provider.base_url).rstrip("/"), f"id-{who}")
+    return who, browser, Api(app, credentials.add_token(engine, user.id, "kept", None))
+
+
+def standing(browser, api):
+    return browser.get("/account").status_code == 200, api.get("/me").status_code == 200
+
+
+@pytest.mark.parametrize("refresh", [True, False])
+def test_who_is_removed_at_the_provider_is_out_within_the_hour(app, provider, engine, refresh):
+    who, browser, api = stander(app, provider, engine, refresh)
+    provider.delete(f"/people/{who}")
+    assert standing(browser, api) == (True, True)
+    pass_minutes(engine, 29)
+    assert standing(browser, api) == (True, True)
+    pass_minutes(engine, 2 if refresh else 32)
+    assert standing(browser, api) == (False, False)
+    assert "/sign-in" in browser.get("/account").headers["Location"]
+
+
+def test_without_a_refresh_token_a_sign_in_is_good_for_an_hour_and_tokens_wake_with_the_next(
+    app, provider, engine
+):
+    who, browser, api = stander(app, provider, engine, refresh=False)
+    pass_minutes(engine, 61)
+    assert standing(browser, api) == (False, False)
+    again, _ = sign_in(app, provider, who)
+    assert standing(again, api) == (True, True)
+
+
+def test_who_stays_is_asked_nothing_and_has_the_roles_of_now(app, provider, engine):
+    who, browser, api = stander(app, provider, engine)
+    for _ in range(3):
+        pass_minutes(engine, 59)
+        assert standing(browser, api) == (True, True)
+    knows(provider, who, ["privacy-team"])
+    pass_minutes(engine, 31)
+    assert api.get("/me").json["roles"] == ["steward"]
+    assert browser.get("/account").status_code == 303  # other roles: a new session
+
+
+SILENT = (
+    {"token_status": 500},
+    {"token_status": 502},
+    {"token_error": "invalid_client"},
+    {"token_error": "server_error"},
+)
+
+
+@pytest.mark.parametrize("fault", SILENT)
+def test_a_provider_that_does_not_say_leaves_an_hour(provider, database_url, tmp_path, engine, fault):
+    app = create_app(configured(provider, database_url, tmp_path))
+    _, browser, api = stander(app, provider, engine)
+    provider.put("/faults", json=fault)
+    pass_minutes(engine, 58)
+    assert standing(browser, api) == (True, True)
+    pass_minutes(engine, 3)
+    assert standing(browser, api) == (False, False)
+
+
+@pytest.mark.parametrize(
+    "error", ["invalid_grant", "access_denied", "login_required", "interaction_required"]
+)
+def test_a_refusal_ends_it_at_once(app, provider, engine, error):
+    _, browser, api = stander(app, provider, engine)
+    provider.put("/faults", json={"token_error": error})
+    pass_minutes(engine, 31)
+    assert standing(browser, api) == (False, False)
+    provider.put("/faults", json={})
+    assert standing(browser, api) == (False, False)  # the refresh token is forgotten
+
+
+def test_another_provider_confirms_nobody_of_the_first(app, provider, database_url, tmp_path, engine):
+    """A service whose provider was changed, or taken away, has no way to ask: tokens end within the hour."""
+    _, _, api = stander(app, provider, engine)
+    token = api.headers
+    for more in ({"oidc_issuer": "http://127.0.0.1:9"}, {"oidc_issuer": None}):
+        other = create_app(configured(provider, database_url, tmp_path, **more)).test_client()
+        assert other.get("/api/v1/me", headers=token).status_code == 200
+    pass_minutes(engine, 61)
+    assert other.get("/api/v1/me", headers=token).status_code == 401
+
+
+def test_refresh_tokens_are_sealed(app, provider, engine):
+    stander(app, provider, engine)
+    with engine.connect() as connection:
+        query = text("SELECT refresh_token, id_token FROM external_accounts JOIN sessions USING (user_id)")
+        rows = [row for row in connection.execute(query) if row.refresh_token]
+    assert rows
+    assert all(b"eyJ" not in bytes(each) for row in rows for each in row if each)
+
+
+# --- signing out --------------------------------------------------------------------------------------
+
+
+def out(browser):
+    return browser.post("/sign-out", "/account")
+
+
+def test_signing_out_ends_the_session_at_the_provider(provider, database_url, tmp_path, engine):
+    app = create_app(configured(provider, database_url, tmp_path))
+    provider.put("/faults", json={"metadata": {"end_session_endpoint": "https://login.example.org/out?x=1"}})
+    knows(provider, "ada", ["privacy-team"])
+    browser, _ = sign_in(app, provider, "ada")
+    page = out(browser)
+    there = urlsplit(page.headers["Refresh"].removeprefix("0; url="))
+    query = parse_qs(there.query)
+    assert (there.netloc, there.path, query["x"], query["client_id"]) == (
+        "login.example.org",
+        "/out",
+        ["1"],
+        [CLIENT_ID],
+    )
+    assert query["post_logout_redirect_uri"] == ["http://localhost/sign-in/provider/left"]
+    assert query["id_token_hint"][0].count(".") == 2
+    assert browser.get("/account").status_code == 303
+    forged = browser.get("/sign-in/provider/left?state=x")
+    assert forged.headers["Location"] == "/sign-in"
+    assert (
+        browser.get(f"/sign-in/provider/left?state={query['state'][0]}").headers["Location"] == "/sign-in"
+    )  # used
+
+
+def test_the_way_back_is_known_by_its_state(provider, database_url, tmp_path):
+    app = create_app(configured(provider, database_url, tmp_path))
+    provider.put("/faults", json={"metadata": {"end_session_endpoint": "https://login.example.org/out"}})
+    knows(provider, "ada", ["privacy-team"])
+    browser, _ = sign_in(app, provider, "ada")
+    state = parse_qs(urlsplit(out(browser).headers["Refresh"]).query)["state"][0]
+    assert "was told" in browser.get(f"/sign-in/provider/left?state={state}").text
+
+
+def test_a_provider_without_a_way_out_leaves_a_sign_out_of_this_service(app, provider):
+    knows(provider, "ada", ["privacy-team"])
+    browser, _ = sign_in(app, provider, "ada")
+    assert out(browser).headers["Location"] == "/sign-in"
+    assert browser.get("/account").status_code == 303
+
+
+EVENTS = {"http://schemas.openid.net/event/backchannel-logout": {}}
+
+
+def logout(app, provider, wanted=None, header=None, key=None, **claims):
+    """Send a logout token; `claims` with None are left out, numbers of times are seconds from now."""
+    now, issuer = int(time.time()), str(provider.base_url).rstrip("/")
+    stated = {
+        "iss": issuer,
+        "aud": CLIENT_ID,
+        "iat": 0,
+        "exp": 120,
+        "jti": uuid4().hex,
+        "events": EVENTS,
+    } | claims
+    stated = {
+        name: value + now if name in ("iat", "exp", "nbf") and isinstance(value, int) else value
+        for name, value in stated.items()
+        if value is not None
+    }
+    body = {"claims": stated, "header": header or {}, "key": key}
+    token = provider.post("/sign", json=body).text
+    return app.test_client().post("/sign-in/provider/back-channel", data={"logout_token": token})
+
+
+def test_a_logout_token_ends_what_it_names(app, provider, engine):
+    provider.put("/faults", json={"claims": {"sid": "one"}})
+    knows(provider, "ada", ["privacy-team"])
+    knows(provider, "bob", ["privacy-team"])
+    (one, _) = sign_in(app, provider, "ada")
+    provider.put("/faults", json={"claims": {"sid": "two"}})
+    (two, _), (bob, _) = sign_in(app, provider, "ada"), sign_in(app, provider, "bob")
+
+    def open_():
+        return [each.get("/account").status_code == 200 for each in (one, two, bob)]
+
+    assert logout(app, provider, sid="nobody's").status_code == 200
+    assert open_() == [True, True, True]
+    answer = logout(app, provider, sid="one", sub="id-ada")
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    assert open_() == [False, True, True]
+    assert logout(app, provider, sub="id-ada").status_code == 200
+    assert open_() == [False, False, True]
+    assert (
+        logout(app, provider, sid="two", sub="id-ada").status_code == 200
+    )  # bob's session has this name too
+    assert open_() == [False, False, True]
+
+
+FALSE = {
+    "another issuer": {"iss": "https://elsewhere.example"},
+    "no issuer": {"iss": None},
+    "another audience": {"aud": "somebody else"},
+    "other audiences": {"aud": ["a", "b"]},
+    "no audience": {"aud": None},
+    "made tomorrow": {"iat": 86_400},
+    "made yesterday": {"iat": -86_400},
+    "made five minutes ago": {"iat": -300},
+    "no time": {"iat": None},
+    "expired": {"exp": -200},
+    "no jti": {"jti": None},
+    "no events": {"events": None},
+    "other events": {"events": {"x": {}}},
+    "events as a list": {"events": ["http://schemas.openid.net/event/backchannel-logout"]},
+    "a nonce": {"nonce": "n"},
+    "nobody": {"sub": None},
+    "an empty name": {"sub": ""},
+    "a number": {"sub": 7},
+    "another key": {"key": "another"},
+    "a shared key": {"header": {"alg": "HS256"}},
+    "no signature": {"header": {"alg": "none"}},
+    "an unknown key": {"header": {"kid": "unknown"}},
+}
+
+
+@pytest.mark.parametrize("how", FALSE)
+def test_a_false_logout_token_ends_nothing(app, provider, how):
+    knows(provider, "ada", ["privacy-team"])
+    browser, _ = sign_in(app, provider, "ada")
+    answer = logout(app, provider, **({"sub": "id-ada"} | FALSE[how]))
+    assert (answer.status_code, answer.json["error"]) == (400, "invalid_request")
+    assert browser.get("/account").status_code == 200
+
+
+def test_a_logout_token_is_taken_once(app, provider):
+    knows(provider, "ada", ["privacy-team"])
+    assert logout(app, provider, sub="id-ada", jti="once").status_code == 200
+    browser, _ = sign_in(app, provider, "ada")
+    assert logout(app, provider, sub="id-ada", jti="once").status_code == 400
+    assert browser.get("/account").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, {"logout_token": ""}, {"logout_token": "a.b.c"}, {"logout_token": "x" * 5000}]
+)
+def test_what_is_no_logout_token_is_refused(app, sent):
+    assert app.test_client().post("/sign-in/provider/back-channel", data=sent).status_code == 400
 
 
 # --- before a sensitive act -----------------------------------------------------------------------

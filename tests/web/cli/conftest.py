@@ -86,7 +86,7 @@ def server() -> Iterator[StandIn]:
                 return
             status, document, *headers = answer
             data = document if isinstance(document, bytes) else json.dumps(document).encode()
-            self.send_response(status)
+            self.send_response_only(status)
             self.send_header("Content-Length", str(len(data)))
             for name, value in (headers[0] if headers else {}).items():
                 self.send_header(name, value)

@@ -55,7 +55,8 @@ def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn)
     words = ["--auto-approve", "1", "--solo", "--share-artifacts", "--mechanisms", "noisy-count"]
     words += ["--analysts", "ada", "--models", "small", "--approval-days", "3", "--analyst-epsilon", "1"]
     words += ["--project-epsilon", "2", "--two-people", "--charge-each-attempt", "--time-limit", "60"]
-    words += ["--secret-jobs", "--results-every", "60", "--stewards", "bo", "--auditors", "cy"]
+    words += ["--departed-analysts", "--secret-jobs", "--results-every", "60"]
+    words += ["--stewards", "bo", "--auditors", "cy"]
     words += ["--signed", "allow,policy", "--signers", "bo host key"]
     server.answers += [(200, {}, {"ETag": '"seen"'}), (200, {"policy": {}})]
     assert exchequer("policy", "reviews", *words).exit_code == 0

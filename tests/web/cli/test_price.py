@@ -86,7 +86,7 @@ BAD = [
     (("price", MECHANISM, "--set", "=3"), ("--set", "KEY=VALUE")),
     (("price", MECHANISM, "--set", "clip=1", "--set", "clip=2"), ("clip", "twice")),
     (("price", MECHANISM, "--neighbours", "siblings"), ("--neighbours", "siblings", "replace-one")),
-    (("price", MECHANISM, "--delta", "nan"), ("--delta", "nan", "above 0")),
+    (("price", MECHANISM, "--delta", "nan"), ("--delta", "nan", "plain digits")),
     (("price", MECHANISM, "--delta", "0"), ("--delta", "above 0")),
     (("price", MECHANISM, "--delta", "1"), ("--delta", "below 1")),
     (("price", MECHANISM, "--public-size", "0"), ("--public-size", "from 1")),

@@ -45,7 +45,11 @@ def run(
         ("mount -t tmpfs -o size=200m none $MACHINE", "MB of disk left", "Make room, or set EXCHEQUER_HOME"),
         ("mount -t tmpfs -o size=64k none /dev/shm", "/dev/shm has no 8 MB", "--shm-size=256m"),
         ("mount -t tmpfs -o ro none /dev/shm", "/dev/shm has no 8 MB", "--shm-size=256m"),
-        ("ip addr del 127.0.0.1/8 dev lo", "can't listen on 127.0.0.1", "EXCHEQUER_HOST=::1"),
+        (
+            "ip addr del 127.0.0.1/8 dev lo; export EXCHEQUER_HOST=127.0.0.1",
+            "can't listen on 127.0.0.1",
+            "EXCHEQUER_HOST=::1",
+        ),
         ("ip link set lo down", "can't listen on 127.0.0.1", "ip link set lo up"),
         ("ulimit -n 40", "may open 40 files", "ulimit -n 1024"),
     ],

@@ -159,9 +159,10 @@ def test_the_output_in_every_format(site, done, place):
     assert get("jsonl").data == OUTPUT
     found = get("csv")
     assert found.mimetype == "text/csv"
-    assert list(csv.reader(io.StringIO(found.text, newline=""))) == [
+    assert found.data.startswith(b"\xef\xbb\xbf")
+    assert list(csv.reader(io.StringIO(found.data.decode("utf-8-sig"), newline=""))) == [
         ["text", "label", "complete"],
-        ["=1+1", "a", "true"],
+        ["'=1+1", "a", "true"],
         ["two\nlines", "", ""],
     ]
     pyarrow = pytest.importorskip("pyarrow")
@@ -218,7 +219,7 @@ def test_the_archive_holds_data_and_card(site, done):
     with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
         assert archive.testzip() is None
         assert set(archive.namelist()) == {f"{done}.csv", "README.md", "card.json"}
-        assert archive.read(f"{done}.csv").decode().startswith('"text","label"')
+        assert archive.read(f"{done}.csv").decode("utf-8-sig").startswith('"text","label"')
         header = archive.read("README.md").decode().split("---")[1]  # which of the files `datasets` loads
         assert yaml.safe_load(header)["configs"] == [{"config_name": "default", "data_files": f"{done}.csv"}]
         assert json.loads(archive.read("card.json")) == site.api("analyst").get(f"/jobs/{done}/card").json

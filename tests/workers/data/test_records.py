@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 
 import pyarrow
 import pytest
@@ -55,7 +56,7 @@ BROKEN = {
     "broken quoting": ("csv", b'title,body,who,label\n"a"x,b,c,up\n', "row 1: its quoting"),
     "not UTF-8": ("csv", b"title,body,who,label\n\xff,b,c,up\n", "row 1: it is not UTF-8"),
     "unknown label": ("csv", b"title,body,who,label\na,b,c,sideways\n", "row 1: its label"),
-    "empty unit": ("csv", b"title,body,who,label\na,b,,up\n", "row 1: its who is empty"),
+    "empty unit": ("csv", b"title,body,who,label\na,b,,up\n", "row 1: its who is missing"),
     "no JSON": ("jsonl", b"{}{\n", "row 1: it is no JSON"),
     "half a character": (
         "jsonl",
@@ -110,10 +111,15 @@ def test_spelling_makes_nobody_a_second_unit(tmp_path):
         "".join(json.dumps({**ROWS[0], "body": f"b{n}", "who": w}) + "\n" for n, w in enumerate(names))
     )
     assert [record.unit for record in read(str(path), LAYOUT, b"k" * 32).records] == ["p1", "p2"]
-    with pytest.raises(DataError, match="row 4: its who is empty"):
-        list(fingerprints(str(path), LAYOUT, b"k"))
+    merged = replace(LAYOUT, unit_spelling="merge")
+    with pytest.raises(DataError, match="row 4: its who is missing"):
+        list(fingerprints(str(path), merged, b"k"))
     path.write_text("".join(json.dumps({**ROWS[0], "who": who}) + "\n" for who in names[:3]))
-    found = {each.value for each in fingerprints(str(path), LAYOUT, b"k") if each.is_unit}
+    with pytest.raises(
+        DataError, match="row 2 spells a unit of who with blanks around it, a row before it in"
+    ):
+        list(fingerprints(str(path), LAYOUT, b"k"))
+    found = {each.value for each in fingerprints(str(path), merged, b"k") if each.is_unit}
     assert found == {fingerprint(b"k", b"unit\0", "p1")}
 
 

@@ -303,23 +303,32 @@ def test_a_job_that_is_void_says_why_and_names_no_path(bench, configured, runner
     assert "secret/path" not in json.dumps(found.document())
 
 
-@pytest.mark.parametrize("spoil", ["gone", "unreadable"])
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        ("gone", "no such file"),
+        ("unreadable", "may not read"),
+        ("down", "can't be reached (ConnectionRefused"),
+    ],
+)
 def test_data_out_of_reach_is_found_before_it_counts_as_read(
-    bench, configured, runner, monkeypatch, tmp_path, spoil
+    bench, configured, runner, monkeypatch, tmp_path, spoil, why
 ):
-    def unreadable(*_: object, **__: object) -> None:
-        raise PermissionError(13, "denied", "/srv/secret/path")
+    def down(_: str) -> None:
+        raise ConnectionRefusedError("s3://bucket/secret/path")
 
     runner.before = lambda *_: pytest.fail("data was opened")
     job_id = bench.submit(TOKENS, batches_per_label=BATCHES)
     if spoil == "gone":
         (tmp_path / "data.csv").unlink()
+    elif spoil == "unreadable":  # the tests may run as root, who may read anything
+        monkeypatch.setattr(addresses.os, "access", lambda *_: False)
     else:
-        monkeypatch.setattr(addresses.fsspec, "open", unreadable)
+        monkeypatch.setattr(addresses.fsspec.core, "url_to_fs", down)
     attempt(bench, job_id, 0, configured)
     found = jobs.job(bench.engine, job_id, bench.analyst)
     assert (found["state"], found["entries"][-1]["kind"]) == ("failed", "VOID")
-    assert ("no such file" if spoil == "gone" else "PermissionError") in found["failure"]
+    assert why in found["failure"]
 
 
 def test_without_its_key_a_job_that_read_something_goes_no_further(bench, configured, runner):

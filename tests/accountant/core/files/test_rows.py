@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.files import parquet, rows
+from accountant.core.files.spreadsheets import harmless
 
 SCALARS = st.one_of(
     st.none(),
@@ -62,24 +63,18 @@ def test_csv_holds_what_was_published(documents):
     if not table:
         return  # nothing but empty objects
     text = "".join(rows.csv_lines(lines, table))
-    found = list(csv.reader(io.StringIO(text, newline="")))
+    found = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline="")))
     assert len(found) == 1 + len(documents)
-    assert found[0] == [each.name for each in table]
+    assert found[0] == [harmless(each.name) for each in table]
     for row, document in zip(found[1:], documents, strict=False):
         for cell, each in zip(row, table, strict=True):
             value = document.get(each.name)
             if value is None:
                 assert cell == ""
             elif each.kind == "text":
-                assert cell == value
+                assert cell == harmless(value)
             else:
                 assert json.loads(cell) == value
-
-
-def test_a_text_that_a_spreadsheet_would_run_is_written_as_it_is():
-    lines = lines_of([{"text": '=HYPERLINK("http://x","y")'}, {"text": ""}, {"text": None}, {"text": "+1"}])
-    text = "".join(rows.csv_lines(lines, rows.columns(lines)))
-    assert text == '"text"\r\n"=HYPERLINK(""http://x"",""y"")"\r\n""\r\n""\r\n"+1"\r\n'
 
 
 @pytest.mark.parametrize("line", [b"[1]\n", b'"text"\n', b"no json\n", b"\xff\n"])

@@ -1,0 +1,63 @@
+"""The files that data is: how many, their bytes and hashes, so that a file that appears later is noticed.
+
+    {"files": 2, "bytes": 48121, "sha256": "…", "list": [["part-0.csv", 24060, "…"], ["part-1.csv", …]]}
+
+`sha256` covers the hashes of all files in their order; names don't matter. The list stops after `LISTED`
+files, so that the entry of the ledger that holds it stays small.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import fsspec
+
+from accountant.core.errors import DataError
+from workers import interruption
+from workers.data.addresses import files, names
+from workers.data.rows import has_rows
+
+LISTED = 100
+
+T = TypeVar("T")
+
+
+def of(address: str) -> dict[str, Any]:
+    """Return the manifest of the data at an address. Raises DataError."""
+    found = files(address)
+    total, size, listed = hashlib.sha256(), 0, []
+    first: dict[str, str] = {}
+    for file, path in zip(found, names(address, found), strict=True):
+        interruption.check()
+        try:
+            with fsspec.open(file, "rb") as binary:
+                sha256 = hashlib.file_digest(binary, "sha256")
+                length = binary.seek(0, 2)
+        except OSError as error:
+            raise DataError(f"a file can't be read: {type(error).__name__}") from None
+        if not length:
+            raise DataError(f"{path or 'the file'}: it is empty")
+        total.update(sha256.digest())
+        size += length
+        name = path or file.rstrip("/").rpartition("/")[2]
+        listed.append([name, length, sha256.hexdigest()])
+        if first.setdefault(sha256.hexdigest(), name) != name and has_rows(file):
+            same = f"{name!r} and {first[sha256.hexdigest()]!r} have the same bytes"
+            raise DataError(f"{same}, so everybody in them would count twice: take one out of the folder")
+    return {"files": len(found), "bytes": size, "sha256": total.hexdigest(), "list": listed[:LISTED]}
+
+
+def check(address: str, registered: Mapping[str, Any]) -> None:
+    """Raise DataError if the data is not what was registered."""
+    found = of(address)
+    for field, words in (("files", "another number of files"), ("sha256", "other bytes")):
+        if found[field] != registered[field]:
+            raise DataError(
+                f"the data has {words} than when it was registered: add what changed as a new version"
+            )
+
+
+def unchanged(address: str, registered: Mapping[str, Any], found: Iterator[T]) -> Iterator[T]:
+    """Yield what is read of data, and raise DataError at the end if its files changed meanwhile."""
+    yield from found
+    check(address, registered)
