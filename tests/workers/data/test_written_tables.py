@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.core.errors import DataError
+from accountant.core.mechanisms.noisy_count import NoisyCount, sensitivity
+from accountant.core.privacy.price import Terms
 from tests.workers.data.written_tables import TYPES, typed, writers
 from workers.data import fingerprints, records
 from workers.data.records import Layout
+from workers.mechanisms.noisy_count import true_counts
 
 KEY = b"k" * 32
 WRITERS = writers()
@@ -60,7 +63,8 @@ def tables(draw):
     """(kind, the number of each row's person, texts, and for each part its rows, writer and type)."""
     kind = draw(st.sampled_from(sorted(PEOPLE)))
     people = draw(PEOPLE[kind])
-    rows = draw(st.lists(st.integers(0, len(people) - 1), min_size=1, max_size=16))
+    some = st.integers(0, len(people) - 1)
+    rows = draw(st.lists(some | st.none() if draw(st.booleans()) else some, min_size=1, max_size=16))
     texts = [f"text {number}: {draw(TEXTS)}." for number in range(len(rows))]
     parts = draw(
         st.lists(
@@ -75,15 +79,17 @@ def tables(draw):
 @pytest.mark.slow
 def test_every_library_format_and_type_gives_the_same_people(table, bound):
     kind, people, rows, texts, parts = table
-    layout = Layout("{person}/{text}", "person", max_records_per_unit=bound)
-    texts = [f"{SHOWN[kind](people[row])}/{text}" for row, text in zip(rows, texts, strict=True)]
+    layout = Layout("{person}/{text}", "person", max_records_per_unit=bound, missing_units="separate")
+    shown = ["" if row is None else SHOWN[kind](people[row]) for row in rows]
+    texts = [f"{person}/{text}" for person, text in zip(shown, texts, strict=True)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, ((_, suffix, write), type_name) in enumerate(parts):
             own = range(number, len(rows), len(parts))
             if not own:
                 continue
-            named = typed([people[rows[index]] for index in own], kind, type_name)
+            cells = [None if rows[index] is None else people[rows[index]] for index in own]
+            named = typed(cells, kind, type_name)
             try:
                 write(
                     {"person": named, "text": [texts[index].partition("/")[2] for index in own]},
@@ -98,8 +104,11 @@ def test_every_library_format_and_type_gives_the_same_people(table, bound):
     wanted = Counter(rows)
     kept = Counter(rows[texts.index(each.text)] for each in found)
     assert set(kept) == set(wanted), "somebody was lost, or a text is not what was written"
-    assert kept == {person: min(count, bound) for person, count in wanted.items()}
-    assert len({each.unit for each in found}) == len(wanted)
+    missing = wanted[None]
+    assert kept == {
+        person: min(count, bound if person is not None else count) for person, count in wanted.items()
+    }
+    assert len({each.unit for each in found}) == len(wanted) - bool(missing) + missing
 
 
 @pytest.mark.parametrize("kind", sorted(PEOPLE))
@@ -228,7 +237,7 @@ def test_a_missing_person_may_be_a_unit_by_itself(tmp_path):
     assert len({each.unit for each in found}) == 6
     assert len(found) == 6
     units = [each for each in fingerprints.fingerprints(str(tmp_path), layout, KEY) if each.is_unit]
-    assert len({each.value for each in units}) == 4, "p, and the records a, b and e"
+    assert len({each.value for each in units}) == 1, "p: the records a, b and e have fingerprints of records"
 
 
 LABELS = {
@@ -265,3 +274,36 @@ def test_a_refused_label_says_how_it_was_read_and_not_what_it_is(tmp_path, name,
         registered(tmp_path, Layout("{text}", None, "person", ("pos", "neg")))
     assert how in str(caught.value)
     assert "secretly" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per", ["dataset", "label"])
+@pytest.mark.parametrize("bound", [1, 2])
+def test_whoever_leaves_moves_a_noisy_count_by_what_it_is_charged_for(tmp_path, per, bound):
+    """Ten people in every library, format and type; the count without each of them, from files of its own."""
+    people, labels = list(range(10)), ("pos", "neg")
+    parameters = NoisyCount(per=per, epsilon=1)
+    terms = Terms(max_records_per_unit=bound, labels=labels)
+    layout = Layout("{text}", "person", "label", labels, bound)
+
+    def counted(without: int | None, folder: Path) -> dict[str | None, int]:
+        folder.mkdir()
+        names = [(writer, name) for writer in WRITERS for name in sorted(TYPES["number"])]
+        for number, ((_, suffix, write), name) in enumerate(names):
+            own = [person for person in people if person != without]
+            frame = {
+                "person": typed(own, "number", name),
+                "text": [f"text {number} of {person}" for person in own],
+                "label": [labels[(number + person) % 2] for person in own],
+            }
+            write(frame, folder / f"part-{number:03}{suffix}")
+        registered(folder, layout)
+        return true_counts(parameters, terms, records.read(str(folder), layout, KEY))
+
+    whole = counted(None, tmp_path / "whole")
+    if per == "dataset":
+        assert whole == {None: len(people)}
+    for person in people[:4]:
+        fewer = counted(person, tmp_path / f"without-{person}")
+        moved = sum(abs(whole[label] - fewer[label]) for label in whole)
+        assert 1 <= moved <= sensitivity(parameters, terms)
