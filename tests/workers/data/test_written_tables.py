@@ -4,13 +4,16 @@ The test has arithmetic of its own: people are numbered before any file is writt
 without reading a file.
 """
 
+import importlib
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.noisy_count import NoisyCount, sensitivity
@@ -307,3 +310,27 @@ def test_whoever_leaves_moves_a_noisy_count_by_what_it_is_charged_for(tmp_path, 
         fewer = counted(person, tmp_path / f"without-{person}")
         moved = sum(abs(whole[label] - fewer[label]) for label in whole)
         assert 1 <= moved <= sensitivity(parameters, terms)
+
+
+OTHER_TYPES = {
+    "a duration": lambda: pyarrow.array([1, 2], pyarrow.duration("s")),
+    "a period of pandas": lambda: pyarrow.array(
+        importlib.import_module("pandas").period_range("2024-01", periods=2, freq="M")
+    ),
+    "a tensor": lambda: pyarrow.ExtensionArray.from_storage(
+        pyarrow.fixed_shape_tensor(pyarrow.int8(), [1]),
+        pyarrow.array([[1], [2]], pyarrow.list_(pyarrow.int8(), 1)),
+    ),
+    "years beyond the calendar": lambda: pyarrow.array([10**15, 1], pyarrow.timestamp("s")),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_TYPES)
+def test_a_type_with_a_meaning_of_its_own_is_refused_by_its_column(tmp_path, case):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"person": OTHER_TYPES[case](), "text": ["x", "y"]})
+    parquet.write_table(table, path)
+    for layout in (Layout("{text}", "person"), Layout("{person} {text}")):
+        with pytest.raises(DataError, match=r"the column person has .*: write it as text"):
+            registered(path, layout)
+    assert len(registered(path, Layout("{text}"))) == 2, "columns that nobody needs are not looked at"
