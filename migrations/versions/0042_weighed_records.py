@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0042"
-down_revision = "0039"
+down_revision = "0040"
 branch_labels = None
 depends_on = None
 
