@@ -38,7 +38,7 @@ def made(path: Path, count: int, tag: str, shared: str) -> None:
         rows = csv.writer(file)
         rows.writerow(["text"])
         rows.writerows([f"{tag} {n} {' '.join(draw.choices(WORDS, k=18))}"] for n in range(count))
-        rows.writerow([shared])
+        rows.writerows([[shared.format(n)] for n in range(count // 100)])
 
 
 def timed(what: str, act: Callable[[], object], base: float | None = None) -> float:
@@ -56,7 +56,7 @@ def main() -> None:
     count = parser.parse_args().records
     print(f"{count:,} records")
     with tempfile.TemporaryDirectory() as folder, Servers(Path(folder)) as servers:
-        migrate(servers.database_url)
+        migrate(servers.owner_url, servers.database_url)
         engine = connect(servers.database_url)
         user = credentials.add_user(engine, "steward", None, ["steward"])
         steward = credentials.actor_of(credentials.find_user(engine, user_id=user))  # type: ignore[arg-type]

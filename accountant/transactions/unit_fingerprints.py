@@ -72,13 +72,17 @@ def claim(
         _check_key(connection, proof)
         versions, accounts = tables.dataset_versions, tables.accounts
         checking = versions.c.id == version_id, versions.c.state == "checking"
-        row = connection.execute(
-            select(versions.c.dataset_id, versions.c.unit_column).where(*checking)
-        ).one_or_none()
+        unit_records = (_datasets.c.unit_column.is_(None) | (_datasets.c.missing_units == "separate")).label(
+            "has_unit_records"
+        )
+        query = select(versions.c.dataset_id, unit_records).join(
+            _datasets, _datasets.c.id == versions.c.dataset_id
+        )
+        row = connection.execute(query.where(*checking)).one_or_none()
         if row is None:
             return  # a second message: checked meanwhile
         dataset_id = row.dataset_id
-        shares = _shares(connection, dataset_id, row.unit_column is None)
+        shares = _shares(connection, dataset_id, row.has_unit_records)
         if not shares:
             connection.execute(_ADD, {"dataset": dataset_id})
         # Only now the account's row, so that no job waits while a large file is compared; and before the
@@ -328,7 +332,7 @@ _CORPORA = text(
     "JOIN corpora c ON c.id = f.corpus_id WHERE c.state <> 'invalid' GROUP BY c.id ORDER BY c.name"
 )
 
-#: Two people by column who wrote the same are two people: records count where one side has nothing else.
+#: Two people by column who wrote the same are two people: records count where those of one side are units.
 _SHARED = text(
     "SELECT d.name, count(*) AS shared, sum(s.weight) AS evidence, "
     "(SELECT count(*) FROM staged WHERE is_unit = s.is_unit) AS here, "
@@ -336,7 +340,7 @@ _SHARED = text(
     "FROM staged s JOIN fingerprints f ON f.fingerprint = s.fingerprint "
     "JOIN datasets d ON d.id = f.dataset_id "
     "WHERE f.dataset_id IS DISTINCT FROM CAST(:dataset AS uuid) "
-    "AND (s.is_unit OR :by_record OR d.unit_column IS NULL) "
+    "AND (s.is_unit OR :by_record OR d.unit_column IS NULL OR d.missing_units = 'separate') "
     "GROUP BY d.id, s.is_unit ORDER BY 2 DESC, 1"
 )
 

@@ -122,6 +122,16 @@ def test_a_form_that_many_records_are_is_no_evidence(registrar, tag):
     assert registrar.facts(registrar.checked(texts(12, *doubled)))["state"] == "invalid"
 
 
+def test_records_of_missing_units_are_units(registrar, tag):
+    """Their people are named by no column, so their texts are compared."""
+    both = {"unit_column": "who"}
+    texts_of_one = texts(12, f"{tag} a", f"{tag} b")
+    registrar.checked(units(f"{tag} ann") + texts_of_one, **both, missing_units="separate")
+    assert (
+        registrar.facts(registrar.checked(units(f"{tag} bob") + texts_of_one, **both))["state"] == "invalid"
+    )
+
+
 def test_one_long_text_is_enough_in_a_corpus(registrar, tag):
     private = registrar.checked(texts(12, *[f"{tag} {n}" for n in range(2000)]))
     public = [f"{tag} public {n}" for n in range(2000)]
