@@ -41,7 +41,7 @@ from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonic
 from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
-from accountant.core.ledger.rules import PRICED, policy_body, register_body
+from accountant.core.ledger.rules import PRICED, UNIT_TERMS, policy_body, register_body
 from accountant.core.privacy.price import Terms
 
 DATASET = "a-million"
@@ -62,10 +62,11 @@ def shapes() -> list[tuple[str, dict[str, Any], Terms, Any]]:
     return found
 
 
-def _stated() -> dict[str, Any]:
+def _declared() -> SimpleNamespace:
     """The terms of the jobs, as a dataset declares them."""
-    terms = shapes()[0][2].to_json()
-    return {"groups": [], **{name: terms[name] for name in PRICED if name in terms}}
+    terms = {"groups": [], **shapes()[0][2].to_json()}
+    priced = {name: terms[name] for name in PRICED}
+    return SimpleNamespace(unit_column=None, **priced, **dict.fromkeys(UNIT_TERMS, "refuse"))
 
 
 def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None, dict[str, Any]]]:
@@ -76,7 +77,7 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
     model = {"name": "model", "sha256": "0" * 64}
     approval = {"by": "a steward", "reason": "within the plan of this quarter"}
     for version in (None, 1):
-        yield EntryKind.REGISTER, None, register_body(SimpleNamespace(unit_column=None, **_stated()), version)
+        yield EntryKind.REGISTER, None, register_body(_declared(), version)
     yield EntryKind.POLICY, None, policy_body(Policy(two_people=False))
     yield EntryKind.ALLOW, None, allow_body(None, "1000000", "0.000001", "for the benchmark")
     account = replay.books.account

@@ -17,7 +17,6 @@
     ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
     ├── LogUnusable          the log outside the database can't be read or written, or is another's
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
-    ├── HelperLost           a process that helped with a verification ended early
     └── VerificationFailed   an exported ledger does not hold
 
 Errors carry facts as attributes; texts are made from them, in one place.
@@ -207,18 +206,6 @@ class DataError(ExchequerError):
     """A dataset can't be read as declared. The text may state positions, never contents."""
 
     code = "data"
-
-
-class HelperLost(ExchequerError):
-    """A process that helped with a verification ended before its work: nothing was found out."""
-
-    code = "helper-lost"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a process that read a part of the export ended early, perhaps for want of memory: nothing was "
-            "verified. Try again, or with --processes 1"
-        )
 
 
 class VerificationFailed(ExchequerError):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +16,12 @@ from accountant.core.names import FILTER_NAMES
 from web.cli.failures import report
 from web.cli.options import Json
 from web.cli.output import REFUSED, facts, out, print_json, say, stop, table
-from web.cli.verify_several import outcomes
 
 
 def verify(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help='Exports, any format; "-": standard input, text only.'),
+        typer.Argument(metavar="FILE...", help='JSON Lines exports; "-": standard input.'),
     ],
     checkpoint: Annotated[
         list[str] | None,
@@ -36,13 +34,6 @@ def verify(
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail where a rule can't be proved: no entry states it.")
     ] = False,
-    since: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="Go on after a verification kept with --keep."),
-    ] = None,
-    keep: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Keep what was verified, for --from; only if it is ok.")
-    ] = None,
     log_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Ask for a proof of the log with this key: NAME+ID+KEY.")
     ] = None,
@@ -59,10 +50,6 @@ def verify(
         str | None,
         typer.Option(metavar="FILE", help="A registry entry of this ledger, as it stood at this export."),
     ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Processes to use. Else as many as processors, up to 4."),
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check exported ledgers, offline: chain, signatures, states, prices, balances, and rules."""
@@ -71,26 +58,20 @@ def verify(
     asked = _demands(log_key, witness_key or (), log_checkpoint, log)
     file, *more = files
     if more:
-        alone = (("--checkpoint", checkpoint), ("--from", since), ("--keep", keep), ("--registry", registry))
-        for option, given in alone:
+        for option, given in (("--checkpoint", checkpoint), ("--registry", registry)):
             if given:
                 raise invalid(option, "given with several exports", "one export, or none of this option")
         if "-" in files:
             raise invalid("FILE", "standard input among several exports", "files")
-        check = partial(_outcome, public_key=public_key, asked=asked, strict=strict)
-        _show_several(outcomes(files, check, processes), as_json)
+        _show_several([_outcome(each, public_key, asked, strict) for each in files], as_json)
         return
     try:
-        before = None if since is None else _read(since, "--from", "a file made by --keep")
-        verifier = _verifier(before)
-        start = verifier.count
-        found = verified(file, checkpoint or (), public_key, verifier, processes)
+        found = verified(file, checkpoint or (), public_key)
         logged = None if asked is None else _logged(found, asked)
         if strict and found.unproved:
             raise VerificationFailed(found.unproved[0])
         if registry is not None:
             _check_registry(registry, found)
-        kept = None if keep is None else _keep(keep, verifier)
     except VerificationFailed as error:
         if as_json:
             print_json({"ok": False, "entry": error.seq, "problem": str(error)})
@@ -98,18 +79,12 @@ def verify(
     balances = summary(found.books, found.live, public=found.books.ex_post.hidden)
     if as_json:
         own = _facts(found, public_key is not None)
-        going = {} if before is None else {"from": {"entries": start, "sha256": _fingerprint(before)}}
-        going |= {} if kept is None else {"kept": {"file": keep, "sha256": kept}}
-        print_json({"ok": True, **own, **going, **_log_facts(logged), "balances": balances})
+        print_json({"ok": True, **own, **_log_facts(logged), "balances": balances})
         return
     say("verify: ok")
     _show_added(found)
     out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
     _show_balances(balances)
-    if before is not None:
-        say(f"entries 1 to {start:,}: verified before, as kept in {since} (SHA-256 {_fingerprint(before)})")
-    if kept is not None:
-        say(f"kept in {keep}: SHA-256 {kept}")
     _show_signatures(found, public_key is not None)
     _show_log(found, logged)
     _show_hidden(found)
@@ -125,7 +100,7 @@ def _outcome(file: str, public_key: str | None, asked: Any, strict: bool) -> dic
     from accountant.core.transparency.proofs import check_export
 
     try:
-        found = verified(file, (), public_key, processes=1)
+        found = verified(file, (), public_key)
         if asked is not None:
             check_export(found.dataset, found.hashes, found.log_proof, asked)
         if strict and found.unproved:
@@ -172,65 +147,23 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
     }
 
 
-def verified(
-    file: str,
-    checkpoints: Sequence[str] = (),
-    public_key: str | None = None,
-    verifier: Any = None,
-    processes: int | None = None,
-) -> Any:
-    """The ledger in an export, replayed; by `verifier` from where that stands, in so many processes.
+def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None = None) -> Any:
+    """The ledger in a JSON Lines export, replayed.
 
-    Raises VerificationFailed, InvalidRequest for no such file, or HelperLost.
+    Raises VerificationFailed, or InvalidRequest for no such file or one of another format.
     """
-    from accountant.core.files import parquet
-    from accountant.core.ledger import export_blocks, parquet_exports
     from accountant.core.ledger.export_formats import verify_lines
     from accountant.core.ledger.saved_exports import text_lines
 
     pinned = None if public_key is None else _pinned(public_key)
     known = [_checkpoint(each, pinned) for each in checkpoints]
-    if file != "-":
-        if _starts_with(file, parquet.MAGIC):
-            return parquet_exports.verify(file, known, pinned, verifier)
-        try:
-            found = export_blocks.verify(file, known, pinned, verifier, processes)
-        except OSError as error:
-            raise _unreadable(file, error) from None
-        if found is not None:
-            return found
     added: list[str] = []
     with _opened(file) as opened:
         try:
-            found = verify_lines(text_lines(opened, added), known, pinned, verifier)
+            found = verify_lines(text_lines(opened, added), known, pinned)
             return replace(found, added=tuple(added))
         except UnicodeDecodeError:
             raise VerificationFailed("the file is not UTF-8 text") from None
-
-
-def _verifier(before: bytes | None) -> Any:
-    from accountant.core.ledger.verified_state import resumed
-    from accountant.core.ledger.verifier import Verifier
-
-    return Verifier() if before is None else resumed(before)
-
-
-def _keep(file: str, verifier: Any) -> str:
-    """Keep a verification; returns the SHA-256 of the file."""
-    from accountant.core.ledger.verified_state import kept
-
-    made = kept(verifier)
-    try:
-        Path(file).write_bytes(made)
-    except OSError as error:
-        raise invalid("--keep", f"{file} can't be written ({error.strerror})", "a new file") from None
-    return _fingerprint(made)
-
-
-def _fingerprint(data: bytes) -> str:
-    from accountant.core.ledger.verified_state import fingerprint
-
-    return fingerprint(data)
 
 
 def _demands(key: str | None, witnesses: Sequence[str], checkpoint: str | None, folder: str | None) -> Any:
@@ -303,13 +236,6 @@ def _pinned(given: str) -> bytes:
         raise invalid("--public-key", str(error), "a file made by `exchequer ledger keys --json`") from None
 
 
-def _read(file: str, field: str, allowed: str) -> bytes:
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise invalid(field, f"{file} can't be read ({error.strerror})", allowed) from None
-
-
 def _json(file: str, field: str, allowed: str) -> Any:
     try:
         return json.loads(Path(file).read_text(encoding="utf-8-sig"))
@@ -317,14 +243,6 @@ def _json(file: str, field: str, allowed: str) -> Any:
         raise invalid(field, f"{file} can't be read ({error.strerror})", allowed) from None
     except (ValueError, RecursionError):
         raise invalid(field, f"{file} is no JSON", allowed) from None
-
-
-def _starts_with(file: str, magic: bytes) -> bool:
-    try:
-        with Path(file).open("rb") as opened:
-            return opened.read(len(magic)) == magic
-    except OSError as error:
-        raise _unreadable(file, error) from None
 
 
 @contextmanager

@@ -175,20 +175,6 @@ def whole_json(account: Account) -> dict[str, Any]:
     return {"whole": {"epsilon": str(account.epsilon), "delta": str(account.delta)}}
 
 
-def reservation_json(held: Reservation) -> dict[str, Any]:
-    """The body from which `read_reservation` makes this reservation."""
-    asked = held.others
-    release = None if asked.secret is None else asked.secret.to_json()
-    secret = {"secret": {"release": release, "cost": str(held.secret_cost)}}
-    return {
-        "event": to_json(held.event),
-        "costs": costs_json(held.costs),
-        **({"ex_post": {"cap": str(asked.ex_post)}} if asked.ex_post else {}),
-        **(secret if release or held.secret_cost else {}),
-        **({"whole": True} if held.whole else {}),
-    }
-
-
 def amount_json(amount: Amount) -> dict[str, str]:
     return {"main": str(amount.main), "delta": str(amount.delta)}
 

@@ -9,15 +9,12 @@ formats give the same Verified, and one Verifier checks their entries.
 import csv
 import io
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.files.spreadsheets import MARK, harmless
-from accountant.core.ledger import entry_runs, entry_texts
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.ledger.commitments import is_hidden
@@ -133,13 +130,6 @@ def _uncut(text: str) -> str:
     return text.replace(";", "\\u003b")
 
 
-def _canonical(text: str) -> str:
-    """Return the canonical text of an entry in CSV, in which a semicolon is itself."""
-    if "\\u003b" not in text:
-        return text
-    return re.sub(r"\\(u003b|.)", lambda found: ";" if found[1] == "u003b" else found[0], text)
-
-
 def _csv(row: Iterable[str]) -> str:
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(row)
@@ -150,14 +140,9 @@ def _csv(row: Iterable[str]) -> str:
 
 
 def verify_lines(
-    lines: Iterable[str],
-    checkpoints: Iterable[Checkpoint] = (),
-    pinned: bytes | None = None,
-    verifier: Verifier | None = None,
+    lines: Iterable[str], checkpoints: Iterable[Checkpoint] = (), pinned: bytes | None = None
 ) -> Verified:
-    """Verify a JSON Lines or CSV export; the first line tells which it is.
-
-    `verifier`: one that goes on after the entries it has seen (verified_state.py), without a look at them.
+    """Verify a JSON Lines export.
 
     `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the export's
     own checkpoint must be signed by or follow from. Raises VerificationFailed with the problem and, if one
@@ -167,26 +152,12 @@ def verify_lines(
     first = next(rows, "")
     if not first.strip():
         raise VerificationFailed("the file is empty")
-    if first.lstrip(MARK).startswith(CSV_HEADER.strip().lstrip(MARK)):
-        return _verify_csv(rows, going_on(verifier, checkpoints), pinned)
-    checked = going_on(verifier, checkpoints)
-    return _verify_json_lines(first, islice(rows, checked.count, None), checked, pinned)
-
-
-def going_on(verifier: Verifier | None, checkpoints: Iterable[Checkpoint]) -> Verifier:
-    """A verifier from the beginning, or this one, that compares with these checkpoints."""
-    if verifier is None:
-        return Verifier(None, checkpoints)
-    verifier.expect(checkpoints)
-    return verifier
-
-
-def _verify_json_lines(first: str, rows: Iterator[str], verifier: Verifier, pinned: bytes | None) -> Verified:
     claimed = read_header(first)
-    if verifier.dataset is None:
-        verifier.dataset = claimed.get("dataset")
+    verifier = Verifier(claimed.get("dataset"), checkpoints)
     for line in rows:
-        add_json_row(verifier, line)
+        document = read_object(line, verifier.count + 1)
+        recorded = document.pop("hash", None)
+        verifier.add(document, str(recorded))
     return checked_totals(claimed, verifier.result(), pinned)
 
 
@@ -196,57 +167,6 @@ def read_header(first: str) -> dict[str, Any]:
     if claimed.get("format") != FORMAT or claimed.get("version") != 1:
         raise VerificationFailed("this is no ledger export: the first line is no header")
     return claimed
-
-
-def add_json_row(verifier: Verifier, line: str) -> None:
-    """Check one line of a JSON Lines export."""
-    found = entry_runs.split(line)
-    if found is not None:
-        verifier.add_parts(*found)
-        return
-    document = read_object(line, verifier.count + 1)
-    recorded = document.pop("hash", None)
-    verifier.add(document, str(recorded))
-
-
-def _verify_csv(rows: Iterator[str], verifier: Verifier, pinned: bytes | None) -> Verified:
-    """Verify a CSV export, whose last row states the totals."""
-    csv.field_size_limit(1 << 24)
-    claimed: dict[str, Any] | None = None
-    for row in islice(_csv_rows(rows), verifier.count, None):
-        seq = verifier.count + 1
-        if claimed is not None:
-            raise VerificationFailed("it stands after the totals", seq)
-        if len(row) != len(COLUMNS):
-            raise VerificationFailed(f"it has {len(row)} columns", seq)
-        if row[1] == TOTALS:
-            claimed = read_object(row[-1], seq)
-            continue
-        add_columns(verifier, [*row[:-1], _canonical(row[-1])])
-    if claimed is None:
-        raise VerificationFailed("the export is cut off: its last row does not state the totals")
-    return checked_totals(claimed, verifier.result(), pinned)
-
-
-def _csv_rows(lines: Iterator[str]) -> Iterator[list[str]]:
-    try:
-        yield from csv.reader(lines)
-    except csv.Error as error:
-        raise VerificationFailed(f"the file can't be read as CSV: {error}") from None
-
-
-def add_columns(verifier: Verifier, row: list[str]) -> None:
-    """Check an entry in columns: its canonical text is authoritative, and the others must agree with it."""
-    seq = verifier.count + 1
-    parts = entry_texts.read(row[-1])
-    verifier.add_parts(parts, row[-1], row[-2])
-    if parts is not None and type(parts.actor) is str:
-        plain = [str(parts.seq), parts.kind, parts.at, parts.actor, parts.job]
-    else:
-        plain = _plain_columns(read_object(row[-1], seq))
-    for name, stated, own in zip(COLUMNS, row, plain, strict=False):
-        if stated not in (own, harmless(own)):
-            raise VerificationFailed(f"its column {name} does not match its entry", seq)
 
 
 def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:

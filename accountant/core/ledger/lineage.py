@@ -13,7 +13,6 @@ from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import read_event
-from accountant.core.ledger.sorted_keys import SortedKeys
 from accountant.core.privacy.events import releases
 
 
@@ -73,7 +72,6 @@ class Lineage:
         self._ex_post: set[str] = set()
         self._unread: set[str] = set()  # free jobs that have not ended
         self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
-        self._earlier = SortedKeys()  # those of a verification that this one goes on with
 
     def add(self, entry: Entry) -> None:
         """Check one more entry. Raises VerificationFailed if it contradicts an earlier one."""
@@ -84,33 +82,6 @@ class Lineage:
             self._commit(job, entry.body)
         elif entry.kind is EntryKind.VOID:
             self._unread.discard(job)
-
-    def state(self) -> tuple[dict[str, Any], SortedKeys]:
-        """Everything that it holds: as JSON, and the keys of outputs."""
-        jobs = {"ex_post": sorted(self._ex_post), "unread": sorted(self._unread)}
-        return {"released": self._released, **jobs}, self._earlier.with_more(self._outputs)
-
-    @classmethod
-    def restored(cls, stated: Mapping[str, Any], outputs: SortedKeys) -> "Lineage":
-        """The inverse of `state`."""
-        made = cls()
-        made._released, made._earlier = stated["released"], outputs
-        made._ex_post, made._unread = set(stated["ex_post"]), set(stated["unread"])
-        return made
-
-    def reserve_again(self, job: str, free: bool) -> None:
-        """Keep a RESERVE of a shape that was checked before, and names no earlier job."""
-        if free:
-            self._unread.add(job)
-
-    def end_again(self, job: str, output: bytes | None) -> None:
-        """Keep a COMMIT or VOID of a shape that was checked before, and leaves no artifacts.
-
-        `output`: the key of what it published (`output_key`).
-        """
-        self._unread.discard(job)
-        if output is not None:
-            self._outputs.add(output)
 
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
@@ -150,8 +121,7 @@ class Lineage:
         """Check a job that reads an output. The output was published whole, so reading it is free."""
         if not is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
-        key = output_key(source["job"], source["output"])
-        if key not in self._outputs and key not in self._earlier:
+        if output_key(source["job"], source["output"]) not in self._outputs:
             raise VerificationFailed("it reads an output that no job before it published")
 
     def _commit(self, job: str, body: Mapping[str, Any]) -> None:

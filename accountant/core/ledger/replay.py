@@ -9,19 +9,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import reversals
 from accountant.core.ledger.books import Books, failing
-from accountant.core.ledger.entry_bodies import reservation_json
 from accountant.core.ledger.hash_chain import JOBLESS, EntryKind
 from accountant.core.ledger.reservations import Reservation, read_costs, read_reservation
-from accountant.core.ledger.sorted_keys import SortedKeys
-from accountant.core.ledger.tallies import Charged, Known, Tally, countable
 from accountant.core.privacy.filters import Kind
-
-_BOOKS = TypeAdapter(Books)
 
 
 class Replay:
@@ -32,11 +25,10 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self._settled = Books()
-        self._tally: Tally | None = None  # newer than the books, if there is one
+        #: The current books without the jobs that closed filters.
+        self.now = Books()
         #: The live reservation of each job; None: resolved.
         self._jobs: dict[bytes | str, Reservation | None] = {}
-        self._ended = SortedKeys()  # those of a verification that this one goes on with
         self._closers: dict[Kind, dict[bytes | str, None]] = {kind: {} for kind in Kind}
         self.live_count = 0
 
@@ -45,17 +37,6 @@ class Replay:
         """The current books, with the first job, not voided, that closed each filter."""
         firsts = tuple((kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs)
         return replace(self.now, history=replace(self.now.history, closers=firsts))
-
-    @property
-    def now(self) -> Books:
-        """The current books without the jobs that closed filters."""
-        if self._tally is not None:
-            self._settled, self._tally = self._tally.books(), None
-        return self._settled
-
-    @now.setter
-    def now(self, books: Books) -> None:
-        self._settled, self._tally = books, None
 
     def held(self, job: str) -> Reservation | None:
         """The live reservation of a job; None: it has none."""
@@ -74,7 +55,7 @@ class Replay:
             raise VerificationFailed("it names no reservation")
         key = _job_key(job)
         if kind is EntryKind.RESERVE:
-            if key in self._jobs or key in self._ended:
+            if key in self._jobs:
                 raise VerificationFailed("its job is reserved already")
             with failing():
                 held = read_reservation(body)
@@ -93,75 +74,10 @@ class Replay:
         if kind is EntryKind.VOID:
             self._reopen(key)
 
-    # --- entries of shapes that were judged before (shapes.py) --------------------------------------
-
-    def reserve_again(self, job: str, known: Known) -> bool:
-        """Apply a RESERVE like one that was applied under the same rules; False, and nothing changes, if
-        the books have to judge it."""
-        key, tally = _job_key(job), self._counting()
-        if tally is None or key in self._jobs or key in self._ended:
-            return False
-        if not tally.reserve(known.costs, known.spends, known.coins):
-            return False
-        self._jobs[key] = known.held
-        self.live_count += 1
-        for shut in known.closes:
-            self._closers[shut][key] = None
-        return True
-
-    def end_again(self, job: str, known: Known, charged: Charged | None) -> bool:
-        """Apply a COMMIT that charges so much, or a VOID (None), of a live reservation; False as above."""
-        tally = self._counting()
-        if tally is None:
-            return False
-        if charged is None:
-            done = tally.void(known.costs, known.spends, known.coins)
-        else:
-            done = tally.commit(known.costs, charged.costs, charged.failed)
-        if not done:
-            return False
-        key = _job_key(job)
-        self._jobs[key] = None
-        self.live_count -= 1
-        if charged is None and known.closes:
-            self._reopen(key)
-        return True
-
-    def _counting(self) -> Tally | None:
-        if self._tally is None and countable(self._settled):
-            self._tally = Tally(self._settled)
-        return self._tally
-
-    # --- a verification that goes on later (verified_state.py) --------------------------------------
-
-    def state(self) -> tuple[dict[str, Any], SortedKeys]:
-        """Everything that it holds: as JSON, and the keys of jobs that ended."""
-        ended = [key for key, held in self._jobs.items() if held is None]
-        closers = {kind: [_job_name(key) for key in jobs] for kind, jobs in self._closers.items()}
-        stated = {
-            "books": _BOOKS.dump_python(self.now, mode="json"),
-            "live": {name: reservation_json(held) for name, held in self.live().items()},
-            "ended": sorted(key for key in ended if isinstance(key, str)),
-            "closers": closers,
-        }
-        return stated, self._ended.with_more(key for key in ended if isinstance(key, bytes))
-
-    @classmethod
-    def restored(cls, stated: Mapping[str, Any], ended: SortedKeys) -> "Replay":
-        """The inverse of `state`."""
-        made = cls()
-        made._settled, made._ended = _BOOKS.validate_python(stated["books"]), ended
-        made._jobs = {_job_key(name): read_reservation(body) for name, body in stated["live"].items()}
-        made.live_count = len(made._jobs)
-        made._jobs |= dict.fromkeys(stated["ended"])
-        for kind, jobs in stated["closers"].items():
-            made._closers[Kind(kind)] = {_job_key(name): None for name in jobs}
-        return made
-
     # --- corrections --------------------------------------------------------------------------------
 
     def _reverse(self, job: str, key: bytes | str, body: Mapping[str, Any]) -> None:
-        if self._jobs.get(key) is not None or not (key in self._jobs or key in self._ended):
+        if key not in self._jobs or self._jobs[key] is not None:
             raise VerificationFailed("it corrects a job that is not settled")
         self.now = reversals.apply(self.now, EntryKind.REVERSAL, job, body)
         self._reopen(key)

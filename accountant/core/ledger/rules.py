@@ -36,8 +36,6 @@ from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.privacy.units import DELTA_UNITS, exact
 
 Body = Mapping[str, Any]
-#: Who asked for a job ("": hidden), and who approved it, saying why (None: nobody, or hidden).
-People = tuple[str, str | None]
 
 #: Terms that each RESERVE repeats: its price follows from them.
 PRICED = ("neighbours", "max_records_per_unit", "public_size", "labels", "groups")
@@ -131,32 +129,6 @@ class Rules:
         """The rules that could not be checked, in sentences."""
         return tuple(str(each) for each in self._unproved.values() if each.entries)
 
-    def state(self) -> dict[str, Any]:
-        """Everything that it holds, as JSON."""
-        return {
-            "terms": self.terms,
-            "policy": None if self.policy is None else self.policy.model_dump(mode="json"),
-            "versions": sorted(self.versions),
-            "hidden": sorted(self._hidden),
-            "acts": self.acts.state(),
-            "unproved": {
-                what: [each.entries, each.first, each.last] for what, each in self._unproved.items()
-            },
-        }
-
-    @classmethod
-    def restored(cls, stated: Mapping[str, Any]) -> "Rules":
-        """The inverse of `state`."""
-        made = cls()
-        made.terms, made.versions = stated["terms"], set(stated["versions"])
-        policy = None if stated["policy"] is None else Policy.model_validate(stated["policy"])
-        made.acts.restore(policy, stated["acts"])
-        made._hidden = frozenset(stated["hidden"])
-        for what, (entries, first, last) in stated["unproved"].items():
-            each = made._unproved[what]
-            each.entries, each.first, each.last = entries, first, last
-        return made
-
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
         """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
         if not self.acts.check(entry):  # under the policy before it
@@ -240,31 +212,6 @@ class Rules:
             self._check_policy(self.policy, entry)
             self._check_approval(self.policy, entry, asked)
 
-    def may_reserve_again(self, named: People) -> bool:
-        """Whether these people may make a RESERVE whose like was allowed under the rules in force.
-
-        False: it has to be judged.
-        """
-        if self.acts.must_sign(EntryKind.RESERVE):
-            return False  # each signature is over its own job
-        if self.policy is None:
-            return True
-        actor, approver = named
-        try:
-            _check_analyst(self.policy, actor)
-            if approver is not None:
-                _check_approver(self.policy, actor, approver)
-        except VerificationFailed:
-            return False
-        return True
-
-    def reserve_again(self, seq: int) -> None:
-        """Keep a RESERVE whose like was allowed under the rules in force."""
-        if self.terms is None:
-            self._unproved["the terms and the data"].add(seq)
-        if self.policy is None:
-            self._unproved["who may ask and who approved"].add(seq)
-
     def _check_terms(self, terms: Body, body: Body, books: Books, asked: Demand) -> None:
         stated = body["terms"]
         for name in PRICED:
@@ -340,21 +287,6 @@ class Rules:
 @lru_cache(maxsize=SHAPES)
 def _alone(event: Event, delta: float) -> float:
     return epsilon_alone(event, delta)[0]
-
-
-# What is said of people is checked for every entry, of a known shape or not: all of it stands here.
-
-
-def people(actor: object, approval: object) -> People | None:
-    """The people of a RESERVE; `approval` None: none, or hidden. None: not plainly said, or signed."""
-    if not isinstance(actor, str):
-        return None
-    if approval is None:
-        return actor, None
-    if not isinstance(approval, dict) or "signature" in approval:
-        return None  # each signature is over its own job
-    by = approval.get("by")
-    return (actor, by) if _is_said(by) and _is_said(approval.get("reason")) else None
 
 
 def _check_analyst(policy: Policy, actor: str) -> None:

@@ -7,15 +7,13 @@ left out.
 import codecs
 import io
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from accountant.core.errors import VerificationFailed
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 _HEAD = 4
-_BLANK = b"\r\n"
-_STEP = 4096
 MARK = "a byte-order mark"
 WINDOWS = "Windows line ends"
 UTF16 = "UTF-16"
@@ -40,20 +38,6 @@ def read_start(head: bytes) -> Start:
     return Start("utf-8", 0, ())
 
 
-def find_end(file: BinaryIO, begin: int) -> tuple[int, int]:
-    """Return where the last line that is not blank ends, and how many blank lines follow it."""
-    end, tail = file.seek(0, 2), b""
-    while end > begin and not tail.strip(_BLANK):
-        size = min(_STEP, end - begin)
-        file.seek(end - size)
-        tail = file.read(size) + tail
-        end -= size
-    text = len(tail.rstrip(_BLANK))
-    rest = tail[text:]
-    line_end = 2 if rest.startswith(b"\r\n") else min(1, len(rest))
-    return end + text + line_end, rest[line_end:].count(b"\n")
-
-
 def blank_lines(count: int) -> str:
     """Return how blank lines at the end are told."""
     return f"{count:,} blank {'line' if count == 1 else 'lines'} at the end"
@@ -64,7 +48,7 @@ def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
     start = read_start(file.peek(_HEAD)[:_HEAD])
     file.read(start.skip)
     added.extend(start.added)
-    # newline: CSV fields may hold line ends.
+    # newline: a return within a line ends it, so that it is no space between two names.
     text = io.TextIOWrapper(file, start.encoding, newline="")
     blank: list[str] = []
     for number, line in enumerate(text):

@@ -207,19 +207,6 @@ class SignedActs:
         self.basis = Basis()
         self._unknown = False  # the export does not show whose keys sign
 
-    def state(self) -> dict[str, Any]:
-        """What it holds besides the policy, as JSON."""
-        return {
-            "policy": self.basis.policy,
-            "allowance": self.basis.allowance,
-            "signers_unknown": self._unknown,
-        }
-
-    def restore(self, policy: Policy | None, stated: Mapping[str, Any]) -> None:
-        """The inverse of `state`."""
-        self.policy, self._unknown = policy, stated["signers_unknown"]
-        self.basis = Basis(stated["policy"], stated["allowance"])
-
     def must_sign(self, kind: EntryKind) -> bool:
         """Whether the policy in force asks for signatures on entries of this kind."""
         return self.policy is not None and act_named(kind) in self.policy.signed

@@ -13,22 +13,17 @@ from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import UNREADABLE, VerificationFailed
-from accountant.core.ledger import entry_texts
 from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, demand, read_demand
 from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.commitments import hidden_count, is_hidden
-from accountant.core.ledger.entry_runs import HASH, Run, Slots, run_of
-from accountant.core.ledger.entry_texts import EntryText, is_shape_of
-from accountant.core.ledger.hash_chain import GENESIS, JOBLESS, Entry, EntryKind, digest, read_entry
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
 from accountant.core.ledger.lineage import Lineage, check_named
 from accountant.core.ledger.realization import Ends
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import SHAPES, as_text
 from accountant.core.ledger.reversals import quoted
 from accountant.core.ledger.rules import Rules, by_two
-from accountant.core.ledger.shapes import Shapes
-from accountant.core.ledger.sorted_keys import SortedKeys
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import to_json
 from accountant.core.privacy.price import Terms
@@ -104,8 +99,6 @@ class Verifier:
         self.lineage = Lineage()
         self.rules = Rules()
         self._ends = Ends()
-        self._shapes = Shapes()
-        self.by_shape = 0  # entries of shapes that were judged before
         self._at = ""  # times in entries have one form, so their texts are in the order of time
         self.head = GENESIS
         self.count = 0
@@ -153,139 +146,14 @@ class Verifier:
         except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.rules.acts.written(entry, recorded_hash)
-        if entry.kind in JOBLESS:
-            self._shapes.forget()
         self._version = entry.version
         if entry.version > 1:
             self.hidden += hidden_count(document)
-        self._append(recorded_hash, document["at"])
-        return entry
-
-    def _append(self, recorded_hash: str, at: str) -> None:
-        self.head, self._at = recorded_hash, at
+        self.head, self._at = recorded_hash, document["at"]
         self.count += 1
         self._hashes += bytes.fromhex(recorded_hash)
         self._meet()
-
-    # --- a verification that goes on later (verified_state.py) --------------------------------------
-
-    def state(self) -> tuple[dict[str, Any], bytes, SortedKeys, SortedKeys]:
-        """Everything that it holds: as JSON, all hashes, and the keys of jobs that ended and of outputs."""
-        replay, jobs = self.replay.state()
-        lineage, outputs = self.lineage.state()
-        stated = {
-            "dataset": self.dataset,
-            "entries": self.count,
-            "head": self.head,
-            "at": self._at,
-            "entry_version": self._version,
-            "hidden": self.hidden,
-            "neighbours": self._neighbours,
-            "corrections": self._corrections,
-            "replay": replay,
-            "lineage": lineage,
-            "rules": self.rules.state(),
-            "ends": {str(job): list(live) for job, live in self._ends.live.items()},
-        }
-        return stated, bytes(self._hashes), jobs, outputs
-
-    @classmethod
-    def restored(
-        cls, stated: Mapping[str, Any], hashes: bytes, jobs: SortedKeys, outputs: SortedKeys
-    ) -> "Verifier":
-        """The inverse of `state`."""
-        made = cls(stated["dataset"])
-        made.count, made.head, made._hashes = stated["entries"], stated["head"], bytearray(hashes)
-        if len(hashes) != 32 * made.count or hashes[-32:].hex() != (made.head if made.count else ""):
-            raise VerificationFailed("its hashes are not those of its entries")
-        made._at, made._version, made.hidden = stated["at"], stated["entry_version"], stated["hidden"]
-        made._neighbours, made._corrections = stated["neighbours"], dict(stated["corrections"])
-        made.replay = Replay.restored(stated["replay"], jobs)
-        made.lineage = Lineage.restored(stated["lineage"], outputs)
-        made.rules = Rules.restored(stated["rules"])
-        made._ends.live = {job: (mechanism, reads) for job, (mechanism, reads) in stated["ends"].items()}
-        return made
-
-    def expect(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Compare with these checkpoints from here on. Raises VerificationFailed for one that lies before."""
-        wanted = sorted(checkpoints, key=lambda each: each.seq)
-        if wanted and wanted[0].seq < self.count:
-            raise VerificationFailed(
-                f"a checkpoint at entry {wanted[0].seq} lies before entry {self.count}, where the kept "
-                "verification ends: it takes one from the beginning"
-            )
-        self._checkpoints, self._met = tuple(wanted), 0
-        self._meet()
-
-    # --- entries as texts ---------------------------------------------------------------------------
-
-    def add_text(self, text: str, recorded_hash: str) -> None:
-        """As `add`, of an entry's text: judged in full only if none of its shape was, under these rules."""
-        self.add_parts(entry_texts.read(text), text, recorded_hash)
-
-    def add_parts(self, parts: EntryText | None, text: str, recorded_hash: str) -> None:
-        """As `add_text`, of a text that was taken apart."""
-        run = None if parts is None else run_of(parts, recorded_hash)
-        if run is not None and self.add_run(run):
-            return
-        document = read_object(text, self.count + 1)
-        ended = None if parts is None else (self.replay.held(parts.job), self._ends.live.get(parts.job))
-        entry = self.add(document, recorded_hash)
-        if parts is None or ended is None or not is_shape_of(parts, document):
-            return
-        if entry.kind is EntryKind.RESERVE:
-            ended = self.replay.held(parts.job), self._ends.live.get(parts.job)
-        held, live = ended
-        if held is not None and live is not None:
-            self._shapes.learn(parts, entry, held, live)
-
-    def add_run(self, run: Run, done: int = 0) -> int:
-        """Add the entries of a run from this one on; returns how many of it are added then.
-
-        That ends where one is not plainly right or of no shape that was judged, and at a checkpoint.
-        """
-        entries, hashes = run.entries, run.hashes
-        previous = run.previous if done == 0 else hashes[HASH * (done - 1) : HASH * done].hex()
-        if run.seq + done != self.count + 1 or previous != self.head or entries[done][1] < self._at:
-            return done
-        first, stop = done, len(entries)
-        if self._met < len(self._checkpoints):
-            stop = min(stop, done + self._checkpoints[self._met].seq - self.count)
-        while done < stop and self._add_again(run.seq + done, entries[done]):
-            done += 1
-        if done > first:
-            added = hashes[HASH * first : HASH * done]
-            self._hashes += added
-            self.head, self._at = added[-HASH:].hex(), entries[done - 1][1]
-            self.count += done - first
-            self.by_shape += done - first
-            self._meet()
-        return done
-
-    def _add_again(self, seq: int, entry: Slots) -> bool:
-        """Add an entry of a shape that was judged; False, and nothing changes, unless it is plainly right."""
-        shape, _, job, people, output = entry
-        if people is not None:
-            known = self._shapes.reserve(shape)
-            if known is None or not self.rules.may_reserve_again(people):
-                return False
-            if not self.replay.reserve_again(job, known.known):
-                return False
-            self.rules.reserve_again(seq)
-            self.lineage.reserve_again(job, known.free)
-            self._ends.live[job] = known.live
-            self.hidden += known.hidden
-        else:
-            held, live = self.replay.held(job), self._ends.live.get(job)
-            if held is None or live is None:
-                return False
-            end = self._shapes.end(shape, held, live)
-            if end is None or not self.replay.end_again(job, end.known, end.charged):
-                return False
-            self.lineage.end_again(job, output)
-            del self._ends.live[job]
-            self.hidden += end.hidden
-        return True
+        return entry
 
     def _check_neighbours(self, entry: Entry) -> None:
         """Check that the neighbouring relation never changes: every price and statement depends on it."""
