@@ -1,14 +1,14 @@
-"""A ledger of a million entries: how long verification and export take, and in how much memory.
+"""A long ledger: how long verification takes.
 
-    python -m benchmarks.verify --entries 1000000 [--form jsonl|csv|parquet] [--public] [--file PATH]
+    python -m benchmarks.verify --entries 10000 [--public] [--file PATH]
+    python -m benchmarks.verify --file PATH --against FOLDER [--rounds 5]
 
-Writes the file with the writers' own code (core/ledger), then measures each of these in a process
-of its own, in one run on one machine: `sha256sum`, plain JSON parsing of every line, and the verification
-that `exchequer verify` does, of JSON Lines by one process and by two. Prints processor seconds of all
-processes together, those of the busiest, the time that passed, the peak of their memory together, and ratios.
+Writes an export with the writers' own code (core/ledger), then measures each of these in a process of its
+own: `sha256sum`, plain JSON parsing of every line, and `exchequer verify` of it and of a short one, whose
+time is the start. Prints processor seconds, the time that passed, and what an entry takes after the start.
+`--against`: another tree of this program, which verifies the same file by turns.
 
-Other work on the machine makes the time that passes longer, and that of two processes more than that of one:
-the load is printed before and after. Two processes can't be done sooner than the busier of them.
+Other work on the machine makes all times longer: the load is printed before and after.
 
 The ledger: its rules and one allowance, then jobs of 40 shapes in two mechanisms. Of every ten, eight settle
 with what was reserved, one is void and one stays live until the end. Every reason and every output's hash is
@@ -19,22 +19,19 @@ import argparse
 import json
 import os
 import random
-import re
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from accountant.core import mechanisms
-from accountant.core.ledger import export_formats, parquet_exports
+from accountant.core.ledger import export_formats
 from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
@@ -114,10 +111,8 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
             made += 1
 
 
-def documents(
-    entries: int, public: bool, result: dict[str, Any]
-) -> Iterator[tuple[dict[str, Any], str, str]]:
-    """(document, hash, canonical text) of each entry; `result` gets the totals at the end."""
+def documents(entries: int, public: bool, result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(hash, canonical text) of each entry; `result` gets the totals at the end."""
     replay, head = Replay(), GENESIS
     for seq, (kind, job, body) in enumerate(steps(entries, replay), start=1):
         replay.apply(kind, job, body)
@@ -132,7 +127,7 @@ def documents(
     )
 
 
-def write(path: Path, entries: int, form: str, public: bool) -> None:
+def write(path: Path, entries: int, public: bool = False) -> None:
     """The export of a ledger of so many entries."""
     result: dict[str, Any] = {}
     # Salts are random, so the entries are kept on disk between the passes.
@@ -140,111 +135,82 @@ def write(path: Path, entries: int, form: str, public: bool) -> None:
         for recorded, text in documents(entries, public, result):
             spool.write(f"{recorded}{text}\n")
         spool.seek(0)
-        export(path, form, result["header"], ((line[:64], line[64:-1]) for line in spool))
+        export(path, result["header"], ((line[:64], line[64:-1]) for line in spool))
 
 
-def export(path: Path, form: str, header: dict[str, Any], rows: Iterable[tuple[str, str]]) -> None:
-    """A file of (hash, canonical text) rows. JSON Lines and Parquet state totals first: `header` has them."""
-    if form == "parquet":
-        columns = (export_formats.columns(json.loads(text), recorded, text) for recorded, text in rows)
-        with path.open("wb") as binary:
-            binary.writelines(parquet_exports.write(header, columns))
-        return
+def export(path: Path, header: dict[str, Any], rows: Iterable[tuple[str, str]]) -> None:
+    """A JSON Lines file of (hash, canonical text) rows."""
     with path.open("w", encoding="utf-8") as file:
-        if form == "csv":
-            file.write(export_formats.CSV_HEADER)
-            file.writelines(export_formats.csv_row(json.loads(t), recorded, t) for recorded, t in rows)
-            file.write(export_formats.csv_totals(header))
-        else:
-            file.write(export_formats.json_header(header))
-            file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
+        file.write(export_formats.json_header(header))
+        file.writelines(export_formats.json_row(recorded, text) for recorded, text in rows)
 
 
 class Measured(NamedTuple):
-    """Seconds of the clock, of all processors and of the busiest process, and MB at the most."""
+    """Seconds of the processor and of the clock."""
 
+    processor: float
     clock: float
-    processors: float
-    busiest: float
-    memory: float
 
 
-def measured(command: list[str]) -> Measured:
-    """What a process and its children take. Looks at them ten times a second; what is shared counts once."""
+def measured(command: list[str], folder: Path | None = None) -> Measured:
+    """What a process takes, started in `folder`."""
     began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    memory, seconds = 0.0, {process.pid: 0.0}
-    while True:
-        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        with suppress(OSError):  # one of them has just ended
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            own = [process.pid, *map(int, children)]
-            memory = max(memory, sum(map(_resident, own)))
-            seconds |= {each: _used(each) for each in own}
-        time.sleep(0.1)
-    took = time.monotonic() - began
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=folder)
+    _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{command} failed")
-    return Measured(took, usage.ru_utime + usage.ru_stime, max(seconds.values()), memory)
-
-
-def _resident(pid: int) -> float:
-    """MB of a process, pages that it shares with others divided among them."""
-    found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0
-
-
-def _used(pid: int) -> float:
-    """Processor seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    clock = time.monotonic() - began
+    return Measured(usage.ru_utime + usage.ru_stime, clock)
 
 
 PARSE = "import json,sys\nfor line in open(sys.argv[1], encoding='utf-8'): json.loads(line)"
+VERIFY = [sys.executable, "-m", "web.cli", "verify", "--json"]
+SHORT = 200
+
+
+def show(name: str, found: Measured) -> None:
+    print(f"{name:28} {found.processor:7.2f} s {found.clock:7.2f} s")
+
+
+def compare(path: Path, entries: int, short: Path, trees: list[Path], rounds: int) -> None:
+    """Verify by turns with each tree, and print the best of each."""
+    best: dict[Path, list[Measured]] = {}
+    for _ in range(rounds):
+        for tree in trees:
+            best.setdefault(tree, []).append(measured([*VERIFY, str(path)], tree))
+    for tree, found in best.items():
+        start = min(measured([*VERIFY, str(short)], tree) for _ in range(rounds))
+        least = min(found)
+        show(f"exchequer verify, {tree.name}", least)
+        show("  its start", start)
+        taken = (least.processor - start.processor) / (entries - SHORT) * 1e6
+        print(f"  {taken:.0f} µs of the processor an entry after the start")
 
 
 def main() -> None:
     given = argparse.ArgumentParser()
-    given.add_argument("--entries", type=int, default=1_000_000)
-    given.add_argument("--form", choices=("jsonl", "csv", "parquet"), default="jsonl")
+    given.add_argument("--entries", type=int, default=10_000)
     given.add_argument("--public", action="store_true")
     given.add_argument("--file", type=Path, help="where to leave the ledger; used as it is if it is there")
+    given.add_argument("--against", type=Path, help="another tree, which verifies the file by turns")
+    given.add_argument("--rounds", type=int, default=5)
     asked = given.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = asked.file or Path(folder) / f"ledger.{asked.form}"
+        path, short = (asked.file or Path(folder) / "ledger.jsonl").resolve(), Path(folder) / "short.jsonl"
         if not path.exists():
-            write(path, asked.entries, asked.form, asked.public)
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        took, peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+            write(path, asked.entries, asked.public)
+        write(short, SHORT, asked.public)
+        with path.open(encoding="utf-8") as file:
+            entries = json.loads(next(file))["entries"]
         size = path.stat().st_size / 1e6
-        print(f"{asked.entries:,} entries, {asked.form}{', public' if asked.public else ''}, {size:,.0f} MB")
-        print(f"{'made and written':24} {took:8.1f} s  {peak:6.0f} MB")
-        results = {"sha256sum": measured(["sha256sum", str(path)])}
-        if asked.form == "jsonl":
-            results["plain JSON parsing"] = measured([sys.executable, "-c", PARSE, str(path)])
-        print(f"load {os.getloadavg()[0]:.1f} before verification")
-        verify = [sys.executable, "-m", "web.cli", "verify", "--json", str(path), "--processes"]
-        results["exchequer verify"] = own = measured([*verify, "1"])
-        if asked.form == "jsonl":
-            results["  by two processes"] = measured([*verify, "2"])
-        print(f"{'':24} {'processors':>11} {'busiest':>8} {'clock':>8} {'memory':>8}")
-        for name, found in results.items():
-            print(
-                f"{name:24} {found.processors:9.1f} s {found.busiest:6.1f} s {found.clock:6.1f} s "
-                f"{found.memory:5.0f} MB"
-            )
-        for name in list(results)[: 2 if asked.form == "jsonl" else 1]:
-            print(f"verify takes {own.processors / results[name].processors:.1f} x {name} (processors)")
-        print(f"verify: {own.processors / asked.entries * 1e6:.1f} µs of processors an entry, with the start")
-        if asked.form == "jsonl":
-            two = results["  by two processes"]
-            print(
-                f"two processes: {own.clock / two.clock:.2f} x as fast by the clock; at most "
-                f"{own.processors / two.busiest:.2f} x on idle processors"
-            )
-        print(f"load {os.getloadavg()[0]:.1f} after it")
+        print(f"{entries:,} entries{', public' if asked.public else ''}, {size:,.0f} MB")
+        print(f"load {os.getloadavg()[0]:.1f} before")
+        print(f"{'':28} {'processor':>9} {'clock':>9}")
+        show("sha256sum", measured(["sha256sum", str(path)]))
+        show("plain JSON parsing", measured([sys.executable, "-c", PARSE, str(path)]))
+        trees = [Path.cwd(), *([] if asked.against is None else [asked.against.resolve()])]
+        compare(path, entries, short, trees, asked.rounds)
+        print(f"load {os.getloadavg()[0]:.1f} after")
 
 
 if __name__ == "__main__":

@@ -38,20 +38,6 @@ SIGNED = (
         LEDGER_TESTS,
     ),
     (
-        "acts: a known shape passes unsigned",
-        RULES,
-        "        if self.acts.must_sign(EntryKind.RESERVE):\n",
-        "        if False:\n",
-        LEDGER_TESTS,
-    ),
-    (
-        "acts: a signature of a known shape is not checked",
-        RULES,
-        ' or "signature" in approval:\n',
-        ":\n",
-        LEDGER_TESTS,
-    ),
-    (
         "acts: anybody's key",
         ACTS,
         "        return tuple(each for each in named if each.person == person)\n",

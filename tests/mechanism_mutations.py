@@ -22,7 +22,6 @@ from tests.evolution_mutations import EVOLUTION
 from tests.log_mutations import OUTSIDE
 from tests.power_mutations import POWERS
 from tests.steadiness_mutations import SELF_TEST
-from tests.verify_mutations import IN_BLOCKS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("accountant", "workers", "web", "benchmarks", "migrations", "examples", "tests")
@@ -696,7 +695,6 @@ MUTATIONS = (
     *(Mutation(*each) for each in CONNECTIONS),
     *(Mutation(*each) for each in SIGNED),
     *(Mutation(*each) for each in SELF_TEST),
-    *(Mutation(*each) for each in IN_BLOCKS),
 )
 
 

@@ -138,7 +138,7 @@ class Dataset:
         return (read(Entry, each) for each in self._api.whole_ledger(self.name))
 
     def export_ledger(self, path: str | Path, *, format: str = "jsonl", public: bool = False) -> Path:
-        """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks it without a server."""
+        """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks `jsonl` offline."""
         target = Path(path)
         with draft(target) as file:
             self._api.save_ledger(self.name, format, file, public=public)

@@ -81,7 +81,13 @@ class FilterAccount:
 
     def admits(self, cost: Amount | None) -> bool:
         """True if the filter would still hold with `cost` added."""
-        return self.closed == 0 and cost is not None and (self.used + cost).fits(self.limit)
+        if self.closed or cost is None:
+            return False
+        spent, held, limit = self.spent, self.reserved, self.limit
+        return (
+            spent.main + held.main + cost.main <= limit.main
+            and spent.delta + held.delta + cost.delta <= limit.delta
+        )
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,12 @@ class Account:
         """The filters that would still hold with these costs added."""
         return tuple(e.filter.kind for e in self.filters if e.admits(costs[e.filter.kind]))
 
-    def charge(self, event: Event) -> tuple[Costs, bool]:
-        """The costs that a job reserves, and whether it takes the account for whole jobs (`whole_costs`)."""
-        costs = self.costs(event)
+    def charge(self, event: Event, costs: Costs | None = None) -> tuple[Costs, bool]:
+        """The costs that a job reserves, and whether it takes the account for whole jobs (`whole_costs`).
+
+        `costs`: those of the event on each filter, where they are known.
+        """
+        costs = self.costs(event) if costs is None else costs
         if not spends(event) or self.admitting(costs):
             return costs, False
         alone = self.whole_costs(event, self.epsilon, self.delta) if self.untouched else None

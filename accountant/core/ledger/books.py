@@ -4,8 +4,7 @@ Pure. The ledger applies an entry here before it writes it, and `exchequer verif
 through the same steps, so a balance can only be what the entries say.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -56,15 +55,15 @@ def _costs_on(filters: tuple[Filter, ...], event: Event) -> tuple[Costs, dict[st
     return costs, costs_json(costs)
 
 
-@contextmanager
-def failing() -> Iterator[None]:
-    """Turn any error about an entry into VerificationFailed."""
-    try:
-        yield
-    except VerificationFailed:
-        raise
-    except UNREADABLE as error:
-        raise VerificationFailed(f"{type(error).__name__}: {error}") from None
+class failing:  # noqa: N801
+    """A block in which any error about an entry turns into VerificationFailed."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, UNREADABLE) and not isinstance(error, VerificationFailed):
+            raise VerificationFailed(f"{type(error).__name__}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -146,10 +145,10 @@ class Books:
                 raise VerificationFailed("no filter holds after it")
         elif held.costs:
             raise VerificationFailed("it states costs where there is no allowance")
-        return replace(self, account=account)._counted(held, 1)
+        return self._counted(account, held, 1)
 
-    def _counted(self, held: Reservation, sign: int) -> "Books":
-        """History and the two smaller accounts after a RESERVE (1) or its VOID (-1)."""
+    def _counted(self, account: Account | None, held: Reservation, sign: int) -> "Books":
+        """The books with `account`, after a RESERVE (1) or its VOID (-1) in the history and the others."""
         history, asked, secret = self.history, held.others, self.secret
         spending = spends(asked.dp)
         if secret is not None and (asked.secret is not None or spending):
@@ -165,7 +164,7 @@ class Books:
         ex_post = self.ex_post
         if asked.ex_post:
             ex_post = replace(ex_post, reserved=ex_post.reserved + sign * asked.ex_post)
-        return replace(self, ex_post=ex_post, secret=secret, history=history)
+        return replace(self, account=account, ex_post=ex_post, secret=secret, history=history)
 
     def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
         if body.get("read", False):
@@ -178,7 +177,7 @@ class Books:
             elif held.whole:  # jobs after it count on all of delta: the other filters stay closed
                 moved = move(account, held.costs, reserved=-1, keep_closed=True)
             account = moved
-        return replace(self, account=account)._counted(held, -1)
+        return self._counted(account, held, -1)
 
     def _commit(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
         account = self.account
@@ -191,10 +190,15 @@ class Books:
             costs = settled(held.costs, _check_costs(account, event, body))
             account = move(account, held.costs, reserved=-1, keep_closed=True)
             account = move(account, costs, spent=1)
-        return replace(self, account=account)._settled_others(held, event, body)
+        return self._settled_others(account, held, event, body)
 
-    def _settled_others(self, held: Reservation, event: Event, body: Mapping[str, Any]) -> "Books":
-        """The smaller accounts after a COMMIT: caps stand unless the dataset settles what was realized."""
+    def _settled_others(
+        self, account: Account | None, held: Reservation, event: Event, body: Mapping[str, Any]
+    ) -> "Books":
+        """The books with `account`, after a COMMIT in the others.
+
+        Caps stand unless the dataset settles what was realized.
+        """
         ex_post, charged = self.ex_post, held.others.ex_post
         if "ex_post" in body and is_hidden(body["ex_post"]["cap"]):
             body = {**body, "ex_post": {"cap": str(charged)}}
@@ -204,9 +208,10 @@ class Books:
             charged = realized.ex_post
         elif realized.ex_post not in (0, charged):
             raise VerificationFailed("an ex-post cap is charged as it was reserved")
-        ex_post = replace(
-            ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
-        )
+        if charged or held.others.ex_post:
+            ex_post = replace(
+                ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
+            )
         secret, cost = self.secret, held.secret_cost
         if secret is not None and held.secret_cost:
             cost = settled_secret(secret, held.others, held.secret_cost, realized, body)
@@ -215,7 +220,7 @@ class Books:
         if failed and (charged < held.others.ex_post or cost < held.secret_cost):
             raise VerificationFailed("a job that did not succeed is charged less than was reserved")
         history = replace(self.history, failures=self.history.failures + failed)
-        return replace(self, ex_post=ex_post, secret=secret, history=history)
+        return replace(self, account=account, ex_post=ex_post, secret=secret, history=history)
 
 
 def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
@@ -296,13 +301,12 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
 
 def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> None:
     """Check that a RESERVE states the costs of its event, and takes the account for whole jobs if it must."""
-    costs, whole = account.charge(event)
+    known, stated = _costs_on(tuple(each.filter for each in account.filters), event)
+    costs, whole = account.charge(event, known)
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
         raise VerificationFailed("it doesn't take the account for whole jobs as its event does")
-    if whole and body["costs"] != costs_json(costs):
+    if body["costs"] != (costs_json(costs) if whole else stated):
         raise VerificationFailed("its costs are not those of its event")
-    if not whole:
-        _check_costs(account, event, body)
 
 
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:

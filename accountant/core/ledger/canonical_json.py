@@ -27,10 +27,15 @@ def canonical_text(value: str) -> str:
 
 def value_text(value: object) -> str:
     """The RFC 8785 form of any value by itself."""
-    if isinstance(value, str):
+    kind = type(value)  # first what entries are full of, by exact type
+    if kind is str:
         return encode_basestring(value)
+    if kind is dict:
+        return _object_text(value)  # type: ignore[arg-type]
     if value is None:
         return "null"
+    if isinstance(value, str):
+        return encode_basestring(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -39,16 +44,29 @@ def value_text(value: object) -> str:
         return str(int(value))
     if isinstance(value, float):
         return _number(value)
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise ValueError("the names of an object are text")
-        keys = sorted(value)
-        if not "".join(keys).isascii():
-            keys.sort(key=lambda key: key.encode("utf-16-be"))
-        return "{" + ",".join([f"{encode_basestring(key)}:{value_text(value[key])}" for key in keys]) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join([value_text(each) for each in value]) + "]"
-    raise ValueError(f"{type(value).__name__} has no JSON form")
+    if isinstance(value, dict):
+        return _object_text(value)
+    raise ValueError(f"{kind.__name__} has no JSON form")
+
+
+def _object_text(value: Mapping[str, Any]) -> str:
+    text = encode_basestring  # most values are texts: they need no call of ours
+    parts = [
+        begin + (text(part) if type(part := value[key]) is str else value_text(part))
+        for key, begin in _names(tuple(value))
+    ]
+    return "{" + ",".join(parts) + "}"
+
+
+@lru_cache(maxsize=1024)  # objects of one kind have the same names
+def _names(keys: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """The names of an object in their order, each with its text before a value."""
+    if not all(isinstance(key, str) for key in keys):
+        raise ValueError("the names of an object are text")
+    ordered = sorted(keys, key=lambda key: key.encode("utf-16-be"))
+    return tuple((key, encode_basestring(key) + ":") for key in ordered)
 
 
 @lru_cache(maxsize=4096)

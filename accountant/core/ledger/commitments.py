@@ -14,10 +14,11 @@ the data, and the files of data that a REGISTER found right.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.policy import PRIVATE
 
 #: Private wherever they occur: whole values at these places. New bodies that name people add theirs.
@@ -120,7 +121,8 @@ def commitment(opening: Any) -> str:
     """The SHA-256, in hex, of an opening. Raises VerificationFailed if it is not one."""
     if not isinstance(opening, dict) or set(opening) != {"salt", "value"} or not _hex(opening["salt"], 32):
         raise VerificationFailed("a private value is neither opened nor committed to")
-    return hashlib.sha256(canonical(opening)).hexdigest()
+    text = f'{{"salt":"{opening["salt"]}","value":{value_text(opening["value"])}}}'
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_hidden(value: object) -> bool:
@@ -142,12 +144,24 @@ def _quoted(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:
     """(place, object that holds it, its key) for every private value; null is not a value."""
-    for place in _places(document):
+    for path, named in _by_holder(_places(document)):
         holder: Any = document
-        for name in place[:-1]:
-            holder = holder.get(name) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and holder.get(place[-1]) is not None:
-            yield place, holder, place[-1]
+        for step in path:
+            holder = holder.get(step) if isinstance(holder, dict) else None
+        if not isinstance(holder, dict):
+            continue
+        for name in named:
+            if holder.get(name) is not None:
+                yield (*path, name), holder, name
+
+
+@lru_cache
+def _by_holder(places: tuple[tuple[str, ...], ...]) -> list[tuple[tuple[str, ...], list[str]]]:
+    """The names of private values by the path of the object that holds them."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for *path, name in places:
+        names.setdefault(tuple(path), []).append(name)
+    return list(names.items())
 
 
 def mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:

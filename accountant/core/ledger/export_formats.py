@@ -1,9 +1,9 @@
-"""Exports as files: JSON Lines, CSV and Parquet, written and verified row by row.
+"""Exports as files: JSON Lines, CSV and Parquet, written row by row; JSON Lines are verified.
 
 JSON Lines: a header with the totals, then each entry with its hash. CSV: a header of columns, the entries,
 and the totals as the last row. Parquet: the same columns, with the totals in the file's metadata
-(parquet_exports.py). The totals include the checkpoint that was signed when the export was made. All three
-formats give the same Verified, and one Verifier checks their entries.
+(parquet_exports.py). The totals include the checkpoint that was signed when the export was made. JSON Lines
+are the evidence; CSV and Parquet are for spreadsheets and analyses.
 """
 
 import csv
@@ -19,6 +19,7 @@ from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import FIELDS, canonical, opened, published
+from accountant.core.ledger.saved_exports import unverifiable
 from accountant.core.ledger.verifier import (
     Verified,
     Verifier,
@@ -146,22 +147,24 @@ def verify_lines(
 
     `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the export's
     own checkpoint must be signed by or follow from. Raises VerificationFailed with the problem and, if one
-    entry is at fault, its number.
+    entry is at fault, its number. Raises InvalidRequest for a CSV export.
     """
     rows = iter(lines)
     first = next(rows, "")
     if not first.strip():
         raise VerificationFailed("the file is empty")
-    claimed = read_header(first)
+    if first.lstrip(MARK).startswith(CSV_HEADER.strip().lstrip(MARK)):
+        raise unverifiable("CSV")
+    claimed = _read_header(first)
     verifier = Verifier(claimed.get("dataset"), checkpoints)
     for line in rows:
         document = read_object(line, verifier.count + 1)
         recorded = document.pop("hash", None)
         verifier.add(document, str(recorded))
-    return checked_totals(claimed, verifier.result(), pinned)
+    return _checked_totals(claimed, verifier.result(), pinned)
 
 
-def read_header(first: str) -> dict[str, Any]:
+def _read_header(first: str) -> dict[str, Any]:
     """The totals that the first line of a JSON Lines export states."""
     claimed = read_object(first, None)
     if claimed.get("format") != FORMAT or claimed.get("version") != 1:
@@ -169,7 +172,7 @@ def read_header(first: str) -> dict[str, Any]:
     return claimed
 
 
-def checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
+def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
     """The verified ledger, once the export's claims equal what its entries add up to."""
     public = claimed.get("public") is True
     expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)

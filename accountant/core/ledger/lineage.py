@@ -13,7 +13,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import read_event
-from accountant.core.privacy.events import releases
+from accountant.core.privacy.events import spends
 
 
 def of_version(number: int) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def output_key(job: str, sha256: str) -> bytes:
 
 def is_free(body: Mapping[str, Any]) -> bool:
     """Whether a RESERVE's job is charged nothing."""
-    return "ex_post" not in body and "secret" not in body and not releases(read_event(body["event"]))
+    return "ex_post" not in body and "secret" not in body and not spends(read_event(body["event"]))
 
 
 def _is_public(body: Mapping[str, Any]) -> bool:
@@ -86,13 +86,13 @@ class Lineage:
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
             self._ex_post.add(job)
-        source = body.get("source", {})
-        if is_free(body):
+        source, free = body.get("source", {}), is_free(body)
+        if free:
             self._unread.add(job)
         if _is_public(body):
-            if not is_free(body) or source.keys() & {"version", "output", "artifacts"}:
+            if not free or source.keys() & {"version", "output", "artifacts"}:
                 raise VerificationFailed("its mechanism reads public things only, and it says otherwise")
-        elif is_free(body) and "output" not in source and "artifacts" not in source:
+        elif free and "output" not in source and "artifacts" not in source:
             raise VerificationFailed("it is charged nothing, and does not read what was released before")
         for each in source.get("sources", {}).values():
             if "dataset" in each:
@@ -103,7 +103,7 @@ class Lineage:
             self._reads_output(source, body)
         if "artifacts" not in source:
             return
-        if not is_free(body):
+        if not free:
             raise VerificationFailed("it reads artifacts only, and is charged")
         self._reads_artifacts(source)
 

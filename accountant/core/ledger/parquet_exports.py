@@ -1,4 +1,4 @@
-"""Ledger exports as Parquet, in row groups: neither the writer nor the reader holds more than one."""
+"""Ledger exports as Parquet, in row groups: the writer holds no more than one."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,9 +6,7 @@ from typing import Any
 
 from accountant.core.files.parquet import available, groups
 from accountant.core.files.pieces import Pieces
-from accountant.core.ledger.export_formats import (
-    COLUMNS,
-)
+from accountant.core.ledger.export_formats import COLUMNS
 
 _TOTALS = b"exchequer"
 

@@ -1,4 +1,4 @@
-"""Text exports that another program saved: what it put around the text is left out, and told.
+"""Exports that another program saved: what it put around the text is left out, and told.
 
 A byte-order mark, UTF-16, Windows line ends and blank lines at the end change no entry. Nothing else is
 left out.
@@ -9,7 +9,8 @@ import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import InvalidRequest, VerificationFailed, invalid
+from accountant.core.files.parquet import MAGIC
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
@@ -27,8 +28,22 @@ class Start(NamedTuple):
     added: tuple[str, ...]
 
 
+def unverifiable(form: str) -> InvalidRequest:
+    """Return the error for an export in a format that is a convenience and no evidence."""
+    return invalid(
+        "FILE",
+        f"this is a {form} export, which can't be verified",
+        "a JSON Lines export of the same dataset: exchequer ledger export DATASET --format jsonl",
+    )
+
+
 def read_start(head: bytes) -> Start:
-    """Read the first bytes of a file. Raises VerificationFailed for an encoding that is not read."""
+    """Read the first bytes of a file.
+
+    Raises VerificationFailed for an encoding that is not read, InvalidRequest for Parquet.
+    """
+    if head == MAGIC:
+        raise unverifiable("Parquet")
     if head.startswith(codecs.BOM_UTF8):
         return Start("utf-8", len(codecs.BOM_UTF8), (MARK,))
     if head.startswith(_UTF32) or (b"\0" in head and not head.startswith(_UTF16)):

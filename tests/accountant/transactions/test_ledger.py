@@ -423,12 +423,10 @@ def exported(open_bench) -> list[str]:
     return list(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "jsonl"))
 
 
-def test_an_export_verifies_in_both_forms(open_bench, exported):
+def test_an_export_verifies(exported):
     found = verify_lines(exported)
     assert found.entries == len(exported) - 1
     assert found.live == 1
-    again = verify_lines(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
-    assert again.head == found.head
 
 
 def test_one_digit_of_any_amount_changed_is_found_and_the_entry_named(exported):
@@ -444,13 +442,6 @@ def test_one_digit_of_any_amount_changed_is_found_and_the_entry_named(exported):
             with pytest.raises(VerificationFailed) as caught:
                 verify_lines(tampered)
             assert caught.value.seq == number
-
-
-def test_a_csv_export_that_is_cut_off_or_grown_is_found(open_bench, exported):
-    rows = list(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "csv"))
-    for bad in (rows[:-1], [*rows[:-2], rows[-1]], [*rows, rows[1]], []):
-        with pytest.raises(VerificationFailed):
-            verify_lines(bad)
 
 
 def test_entries_removed_reordered_or_cut_off_are_found(exported):

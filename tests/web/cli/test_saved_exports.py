@@ -35,9 +35,9 @@ ADDED = {
 }
 
 
-@pytest.fixture(params=["json_lines", "csv"])
-def data(request: pytest.FixtureRequest, ledger: Ledger) -> bytes:
-    return str(getattr(ledger, request.param)()).encode()
+@pytest.fixture
+def data(ledger: Ledger) -> bytes:
+    return ledger.json_lines().encode()
 
 
 @pytest.mark.parametrize("how", ADDED)
@@ -91,13 +91,3 @@ def test_a_changed_digit_is_found_below_what_was_added(
     file = tmp_path / "export"
     file.write_bytes(ADDED[how][0](changed))
     assert exchequer("verify", file).exit_code == 1
-
-
-@pytest.mark.parametrize("how", ["Notepad", "PowerShell", "all"])
-def test_a_checkpoint_and_a_kept_verification_serve_too(
-    exchequer: Run, ledger: Ledger, tmp_path: Path, how: str
-) -> None:
-    file, kept = tmp_path / "export", tmp_path / "kept"
-    file.write_bytes(ADDED[how][0](ledger.json_lines().encode()))
-    assert exchequer("verify", file, "--keep", kept).exit_code == 0
-    assert exchequer("verify", file, "--from", kept).exit_code == 0

@@ -3,7 +3,6 @@
 Hashes and sums of all forgeries are made anew, as the owner of a database can.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +14,7 @@ from accountant.core.ledger.entry_bodies import allow_body
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.policy import Policy, read_signer, weakened
 from accountant.core.ledger.signatures import decoded, encoded
-from accountant.core.ledger.verified_state import kept, resumed
-from accountant.core.ledger.verifier import Verifier
-from tests.ledger_exports import Ledger, Line, export, name_of, two, written
+from tests.ledger_exports import Ledger, Line, export, name_of, two
 from tests.passkeys import HOST, SAM, SIGNING, TOM, Passkey, acts_of, sign, signed_ledger
 
 Forgery = Callable[[Ledger], None]
@@ -295,30 +292,6 @@ def test_forged_signatures_are_refused(name):
     assert told.value.seq is not None
 
 
-def test_a_known_shape_is_no_way_around_a_signature(honest):
-    """`first` was judged; `second` has its shape, and is judged by itself all the same."""
-    ledger = signed_ledger()
-    documents, hashes = written(ledger.lines)
-    verifier = Verifier()
-    for document, hashed in zip(documents, hashes, strict=True):
-        verifier.add_text(json.dumps(document, sort_keys=True, separators=(",", ":")), hashed)
-    reserves = sum(each.kind == "RESERVE" for each in ledger.lines)
-    assert reserves == 4
-    assert verifier.by_shape <= len(documents) - reserves
-    assert not verifier.rules.may_reserve_again(("ana", "sam"))
-
-
-def test_a_kept_verification_goes_on_with_what_signatures_are_based_on():
-    ledger = signed_ledger()
-    documents, hashes = written(ledger.lines)
-    for stop in range(1, len(documents)):
-        verifier = Verifier()
-        for document, hashed in zip(documents[:stop], hashes, strict=False):
-            verifier.add(document, hashed)
-        again = resumed(kept(verifier))
-        again.add(documents[stop], hashes[stop])
-
-
 def test_signatures_that_nobody_asks_for_are_checked_all_the_same():
     ledger = Ledger()
     ledger.register()
@@ -331,7 +304,7 @@ def test_signatures_that_nobody_asks_for_are_checked_all_the_same():
         verify_lines(export(ledger.lines))
 
 
-def test_a_signature_that_nobody_asks_for_is_checked_in_a_known_shape_too():
+def test_a_signature_that_nobody_asks_for_is_over_its_own_act():
     ledger = Ledger()
     ledger.register()
     ledger.policy()
