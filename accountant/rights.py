@@ -6,7 +6,7 @@
 The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for columns in
 brackets; `FOR UPDATE` asks for UPDATE of any column. A table that is named nowhere here may be touched by
 nobody: whoever adds one says here who may do what to it. What rows a right reaches is for the owner's
-triggers (migrations/versions/0028_processes.py); docs/powers.md says what a stolen process can do.
+triggers (migrations/schema); docs/powers.md says what a stolen process can do.
 """
 
 import os

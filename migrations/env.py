@@ -8,7 +8,6 @@ DATABASE_CHECKS_URL and DATABASE_SIGNER_URL what that one process needs; none of
 import os
 
 from alembic import context, util
-from alembic.runtime.migration import MigrationContext, MigrationInfo
 from sqlalchemy import text
 
 from accountant.database import grant, unpooled
@@ -16,7 +15,6 @@ from accountant.rights import process_urls
 from accountant.tables import metadata
 
 ADVISORY_LOCK = 0x65786368  # any fixed number; "exch"
-_UNRELEASED = {f"{number:04}" for number in range(1, 20)}
 
 
 def run() -> None:
@@ -38,7 +36,6 @@ def run() -> None:
             connection=connection,
             target_metadata=metadata,
             compare_type=True,
-            on_version_apply=refuse_to_lose_books,
         )
         with context.begin_transaction():
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
@@ -50,25 +47,15 @@ def run() -> None:
                 grant(connection, address, process)
 
 
-def refuse_to_lose_books(*, ctx: MigrationContext, step: MigrationInfo, **_: object) -> None:
-    """Ends the one transaction of a downgrade where a ledger has entries: nothing is changed then."""
-    if step.is_upgrade or step.is_stamp or ctx.connection is None:
-        return
-    if ctx.connection.execute(text("SELECT EXISTS (SELECT FROM entries)")).scalar_one():
-        raise util.CommandError(
-            "This database holds ledgers, and what they say of budget that was spent may not fit an older "
-            "schema. Nothing was changed. Go on with this version, or a newer one."
-        )
-
-
 def refuse_unreleased(revision: str | None) -> None:
-    """Revisions 0001 to 0019 changed from commit to commit before the first release."""
-    if revision in _UNRELEASED:
+    """Raise CommandError for a database of a revision that was never released."""
+    known = {script.revision for script in context.script.walk_revisions()}
+    if revision is not None and revision not in known:
         raise util.CommandError(
-            f"This database is at revision {revision}, from before the first release, and can't be brought "
-            "forward. Its ledgers stay readable: export them with the version that made them. Then make an "
-            "empty database, or name another one in DATABASE_URL (with the local stack: in EXCHEQUER_HOME), "
-            "and migrate again."
+            f"This database is at revision {revision}, which this version does not know: it is from before "
+            "the first release, or newer than this code. Its ledgers stay readable: export them with the "
+            "version that made them. Then make an empty database, or name another one in DATABASE_URL (with "
+            "the local stack: in EXCHEQUER_HOME), and migrate again."
         )
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant.tables.columns import key, metadata, moment
 
-# Addresses that administrators set, each for a person. Triggers (migrations/baseline/webhooks.sql) write a
+# Addresses that administrators set, each for a person. Triggers (migrations/schema) write a
 # row of `hook_deliveries` for each in the transaction of the change itself, whoever makes it.
 hooks = Table(
     "hooks",

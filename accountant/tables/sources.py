@@ -109,7 +109,8 @@ dataset_versions = Table(
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
 )
 
-# Keyed hashes of the units of every version that was found right, and of records that are evidence of people.
+# Keyed hashes of the units of every version that was found right, and of the records that are evidence of
+# people.
 # `is_unit`: named by a column. Such a unit has one account, as the partial index says.
 fingerprints = Table(
     "fingerprints",

@@ -5,17 +5,10 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from accountant.core.ledger.export_formats import verify_lines
-from accountant.database import MIGRATIONS, connect, excess_rights, grant, migrate, process_of
-from accountant.queries import entries, integrity
-from accountant.rights import PROCESSES
-from tests.conftest import as_application, as_process, fresh_database
+from accountant.database import excess_rights, grant, migrate
 from tests.support import Bench
 
 FORBIDDEN = [
@@ -126,38 +119,3 @@ def test_a_role_that_four_databases_make_at_once_is_made_once(servers):
             connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
         connection.execute(text(f"DROP ROLE {role}"))
     admin.dispose()
-
-
-@pytest.mark.slow
-def test_a_database_from_before_the_processes_had_roles_is_brought_forward(servers, monkeypatch):
-    """Its ledger verifies, each process gets its role, and the guards hold from then on."""
-    configure = EnvironmentContext.configure  # without what refuses to take a ledger to an older schema
-
-    def unguarded(self: EnvironmentContext, *, on_version_apply: object, **others: object) -> None:
-        configure(self, **others)
-
-    monkeypatch.setattr(EnvironmentContext, "configure", unguarded)
-    with fresh_database(servers) as url:
-        owner, service = connect(url), as_application(servers, url)
-        config = Config(str(MIGRATIONS / "alembic.ini"))
-        config.set_main_option("script_location", str(MIGRATIONS))
-        config.attributes |= {"url": url, "application_url": service}
-        engine = connect(service)
-        bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
-        bench.allow()
-        bench.warm()
-        command.downgrade(config, "0027")
-        with owner.connect() as connection:
-            assert connection.execute(text("SELECT to_regclass('process_roles')")).scalar_one() is None
-        migrate(url, service, {each: as_process(url, each) for each in PROCESSES})
-        assert integrity.check(engine, bench.dataset) == []
-        assert bench.submit(10)
-        export = entries.export(engine, bench.dataset, bench.auditor, "jsonl")
-        assert verify_lines(str(each) for each in export).entries > 5
-        found = {each: connect(as_process(url, each)) for each in PROCESSES}
-        assert {each: process_of(made) for each, made in found.items()} == {each: each for each in PROCESSES}
-        assert (process_of(engine), process_of(owner)) == ("service", "owner")
-        with pytest.raises(DBAPIError, match="worker may not do this"), found["worker"].begin() as connection:
-            connection.execute(text("UPDATE accounts SET renyi_spent = 0, chain_seq = chain_seq + 1"))
-        for made in (engine, owner, *found.values()):
-            made.dispose()

@@ -22,6 +22,7 @@ from workers import models
 from workers.jobs import checks
 from workers.models import ModelError
 
+NAMED = "model.safetensors"
 NAME = "model.layers.1.mlp.up_proj.weight"
 Tensors = dict[str, torch.Tensor]
 
@@ -152,10 +153,6 @@ def other_head(tensors: Tensors) -> None:
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] * 2
 
 
-def renamed(name: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / "model.safetensors").rename(folder / name)
-
-
 WEIGHTS = {
     "a weight is missing": (weights(lambda t: t.pop(NAME)), "weights are missing: model.layers.1.mlp.up"),
     "the embeddings are missing": (weights(lambda t: t.pop("model.embed_tokens.weight")), "are missing"),
@@ -168,7 +165,6 @@ WEIGHTS = {
         "160 × 400, and the",
     ),
     "fewer rows": (weights(lambda t: t.update({NAME: t[NAME][:-1].clone()})), "has the shape 399"),
-    "a flat tensor": (weights(lambda t: t.update({NAME: t[NAME].flatten()})), "has the shape 64000"),
     "one weight more": (
         weights(lambda t: t.update({"extra": torch.ones(3)})),
         "not used by the model: extra",
@@ -187,7 +183,6 @@ WEIGHTS = {
     ),
     "nan": (filled(float("nan")), "holds NaN"),
     "infinity": (filled(float("inf")), "holds NaN"),
-    "minus infinity in float16": (filled(-float("inf"), torch.float16), "holds NaN"),
     "nan in float32": (filled(float("nan"), torch.float32), "holds NaN"),
     "nan in float64": (filled(float("nan"), torch.float64), "holds NaN"),
     "nan in float8": (filled(float("nan"), torch.float8_e5m2), "holds NaN"),
@@ -213,8 +208,11 @@ WEIGHTS = {
     "an index without weights": (sharded(lambda _, index: index.pop("weight_map")), "no weight_map"),
     "an adapter": (lambda f: (f / "adapter_config.json").write_text("{}"), "holds an adapter"),
     "another file of weights": (config(transformers_weights="other.safetensors"), "names a file of weights"),
-    "weights of pickle": (renamed("pytorch_model.bin"), r"no model\.safetensors"),
-    "weights of another name": (renamed("consolidated.safetensors"), r"no model\.safetensors"),
+    "weights of pickle": (lambda f: (f / NAMED).rename(f / "pytorch_model.bin"), r"no model\.safetensors"),
+    "weights of another name": (
+        lambda f: (f / NAMED).rename(f / "other.safetensors"),
+        r"no model\.safetensors",
+    ),
     "more positions than are learned": (lambda f: gpt2(f, n_positions=128), "wpe.weight has the shape 64"),
 }
 

@@ -101,6 +101,7 @@ def remove_notice(id: str) -> Response:
 @describe(Operation(status=201, roles=(notices.SETTER,), answer=Sent))
 def test_notice(id: str) -> tuple[Response, int]:
     """Send a message that says nothing."""
+    current_actor().require(notices.SETTER)
     notice_id = read_id(id, "notice")
     notices.test(engine(), notice_id, current_actor())
     return jsonify(id=str(notice_id), sent=True), 201

@@ -234,11 +234,25 @@ def _parquet_rows(file: str, columns: Sequence[str]) -> Iterator[_Numbered]:
     with _parquet(file) as table:
         present = table.schema_arrow.names
         wanted = [present[place] for place in places(columns, present)]
+        for name in wanted:
+            _check_extension(table.schema_arrow.field(name))
         number = 0
         for batch in table.iter_batches(batch_size=_BATCH, columns=wanted):
             for cells in zip(*(_cells(batch.column(name), name) for name in wanted), strict=True):
                 number += 1
                 yield number, cells
+
+
+#: Types of other libraries whose cells are what they are in every format.
+_EXTENSIONS = ("arrow.uuid", "arrow.json", "arrow.bool8")
+
+
+def _check_extension(field: Any) -> None:
+    """Raise DataError for a type with a meaning that only its library knows, such as periods of pandas."""
+    stored = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode(errors="replace")
+    name = getattr(field.type, "extension_name", stored)
+    if name and name not in _EXTENSIONS:
+        raise DataError(f"the column {field.name} has the type {name}, which is not read: write it as text")
 
 
 def _cells(array: Any, name: str) -> list[Any]:

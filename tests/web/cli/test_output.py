@@ -127,7 +127,7 @@ def test_wrong_fields_and_wrong_usage_as_json(exchequer: Run, server: StandIn, r
     found = exchequer("submit", request_file, "--json")
     error = json.loads(found.stderr)["error"]
     assert (found.exit_code, error["code"], error["problems"]) == (2, "invalid", [problem])
-    for words in (("jobs", "--limit", "many", "--json"), ("job", "--json"), ("ledger", "shwo", "--json")):
+    for words in (("jobs", "--colour", "--json"), ("job", "--json"), ("ledger", "shwo", "--json")):
         found = exchequer(*words)
         error = json.loads(found.stderr)["error"]
         assert (found.exit_code, error["code"]) == (2, "usage"), words

@@ -4,18 +4,24 @@ The test has arithmetic of its own: people are numbered before any file is writt
 without reading a file.
 """
 
+import importlib
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from accountant.core.errors import DataError
+from accountant.core.mechanisms.noisy_count import NoisyCount, sensitivity
+from accountant.core.privacy.price import Terms
 from tests.workers.data.written_tables import TYPES, typed, writers
 from workers.data import fingerprints, records
 from workers.data.records import Layout
+from workers.mechanisms.noisy_count import true_counts
 
 KEY = b"k" * 32
 WRITERS = writers()
@@ -60,7 +66,8 @@ def tables(draw):
     """(kind, the number of each row's person, texts, and for each part its rows, writer and type)."""
     kind = draw(st.sampled_from(sorted(PEOPLE)))
     people = draw(PEOPLE[kind])
-    rows = draw(st.lists(st.integers(0, len(people) - 1), min_size=1, max_size=16))
+    some = st.integers(0, len(people) - 1)
+    rows = draw(st.lists(some | st.none() if draw(st.booleans()) else some, min_size=1, max_size=16))
     texts = [f"text {number}: {draw(TEXTS)}." for number in range(len(rows))]
     parts = draw(
         st.lists(
@@ -75,15 +82,17 @@ def tables(draw):
 @pytest.mark.slow
 def test_every_library_format_and_type_gives_the_same_people(table, bound):
     kind, people, rows, texts, parts = table
-    layout = Layout("{person}/{text}", "person", max_records_per_unit=bound)
-    texts = [f"{SHOWN[kind](people[row])}/{text}" for row, text in zip(rows, texts, strict=True)]
+    layout = Layout("{person}/{text}", "person", max_records_per_unit=bound, missing_units="separate")
+    shown = ["" if row is None else SHOWN[kind](people[row]) for row in rows]
+    texts = [f"{person}/{text}" for person, text in zip(shown, texts, strict=True)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, ((_, suffix, write), type_name) in enumerate(parts):
             own = range(number, len(rows), len(parts))
             if not own:
                 continue
-            named = typed([people[rows[index]] for index in own], kind, type_name)
+            cells = [None if rows[index] is None else people[rows[index]] for index in own]
+            named = typed(cells, kind, type_name)
             try:
                 write(
                     {"person": named, "text": [texts[index].partition("/")[2] for index in own]},
@@ -98,8 +107,11 @@ def test_every_library_format_and_type_gives_the_same_people(table, bound):
     wanted = Counter(rows)
     kept = Counter(rows[texts.index(each.text)] for each in found)
     assert set(kept) == set(wanted), "somebody was lost, or a text is not what was written"
-    assert kept == {person: min(count, bound) for person, count in wanted.items()}
-    assert len({each.unit for each in found}) == len(wanted)
+    missing = wanted[None]
+    assert kept == {
+        person: min(count, bound if person is not None else count) for person, count in wanted.items()
+    }
+    assert len({each.unit for each in found}) == len(wanted) - bool(missing) + missing
 
 
 @pytest.mark.parametrize("kind", sorted(PEOPLE))
@@ -268,3 +280,60 @@ def test_a_refused_label_says_how_it_was_read_and_not_what_it_is(tmp_path, name,
         registered(tmp_path, Layout("{text}", None, "person", ("pos", "neg")))
     assert how in str(caught.value)
     assert "secretly" not in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per", ["dataset", "label"])
+@pytest.mark.parametrize("bound", [1, 2])
+def test_whoever_leaves_moves_a_noisy_count_by_what_it_is_charged_for(tmp_path, per, bound):
+    """Ten people in every library, format and type; the count without each of them, from files of its own."""
+    people, labels = list(range(10)), ("pos", "neg")
+    parameters = NoisyCount(per=per, epsilon=1)
+    terms = Terms(max_records_per_unit=bound, labels=labels)
+    layout = Layout("{text}", "person", "label", labels, bound)
+
+    def counted(without: int | None, folder: Path) -> dict[str | None, int]:
+        folder.mkdir()
+        names = [(writer, name) for writer in WRITERS for name in sorted(TYPES["number"])]
+        for number, ((_, suffix, write), name) in enumerate(names):
+            own = [person for person in people if person != without]
+            frame = {
+                "person": typed(own, "number", name),
+                "text": [f"text {number} of {person}" for person in own],
+                "label": [labels[(number + person) % 2] for person in own],
+            }
+            write(frame, folder / f"part-{number:03}{suffix}")
+        registered(folder, layout)
+        return true_counts(parameters, terms, records.read(str(folder), layout, KEY))
+
+    whole = counted(None, tmp_path / "whole")
+    if per == "dataset":
+        assert whole == {None: len(people)}
+    for person in people[:4]:
+        fewer = counted(person, tmp_path / f"without-{person}")
+        moved = sum(abs(whole[label] - fewer[label]) for label in whole)
+        assert 1 <= moved <= sensitivity(parameters, terms)
+
+
+OTHER_TYPES = {
+    "a duration": lambda: pyarrow.array([1, 2], pyarrow.duration("s")),
+    "a period of pandas": lambda: pyarrow.array(
+        importlib.import_module("pandas").period_range("2024-01", periods=2, freq="M")
+    ),
+    "a tensor": lambda: pyarrow.ExtensionArray.from_storage(
+        pyarrow.fixed_shape_tensor(pyarrow.int8(), [1]),
+        pyarrow.array([[1], [2]], pyarrow.list_(pyarrow.int8(), 1)),
+    ),
+    "years beyond the calendar": lambda: pyarrow.array([10**15, 1], pyarrow.timestamp("s")),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_TYPES)
+def test_a_type_with_a_meaning_of_its_own_is_refused_by_its_column(tmp_path, case):
+    path = tmp_path / "a.parquet"
+    table = pyarrow.table({"person": OTHER_TYPES[case](), "text": ["x", "y"]})
+    parquet.write_table(table, path)
+    for layout in (Layout("{text}", "person"), Layout("{person} {text}")):
+        with pytest.raises(DataError, match=r"the column person has .*: write it as text"):
+            registered(path, layout)
+    assert len(registered(path, Layout("{text}"))) == 2, "columns that nobody needs are not looked at"

@@ -105,6 +105,30 @@ def _with_dictionaries(frame: Frame, path: Path) -> None:
     parquet.write_table(_arrow(frame, dictionary=True), path)
 
 
+def _with_other_widths(frame: Frame, path: Path) -> None:
+    """Short floats and integers, long texts, moments in seconds or nanoseconds."""
+    kinds = pyarrow.types
+    columns = []
+    for values in frame.values():
+        array = pyarrow.array(values)
+        if kinds.is_floating(array.type):
+            small = all(value is None or abs(value) < 2**11 for value in values)
+            array = array.cast(pyarrow.float16() if small else pyarrow.float32(), safe=False)
+        elif kinds.is_integer(array.type):
+            small = all(value is None or 0 <= value < 2**8 for value in values)
+            array = array.cast(pyarrow.uint8()) if small else array
+        elif kinds.is_timestamp(array.type):
+            array = array.cast(pyarrow.timestamp("ns"), safe=False)
+        elif kinds.is_date(array.type):
+            array = array.cast(pyarrow.date64())
+        elif kinds.is_string(array.type):
+            array = array.cast(pyarrow.large_string())
+        elif kinds.is_decimal(array.type):
+            array = array.cast(pyarrow.decimal256(40, 5))
+        columns.append(array)
+    parquet.write_table(pyarrow.table(columns, names=list(frame)), path)
+
+
 def _with_pyarrow_csv(frame: Frame, path: Path) -> None:
     from pyarrow import csv as arrow_csv
 
@@ -156,6 +180,7 @@ def writers() -> list[tuple[str, str, Writer]]:
         ("json in gzip", ".jsonl.gz", _with_json),
         ("pyarrow", ".parquet", _with_pyarrow),
         ("pyarrow's dictionaries", ".parquet", _with_dictionaries),
+        ("pyarrow's other widths", ".parquet", _with_other_widths),
         ("pyarrow's csv", ".csv", _with_pyarrow_csv),
     ]
     for name, writer in (("pandas", _pandas), ("polars", _polars), ("duckdb", _duckdb)):

@@ -1,0 +1,21 @@
+CREATE TABLE corpora (
+    id uuid NOT NULL,
+    name text NOT NULL,
+    uri text NOT NULL,
+    text_template text NOT NULL,
+    label_column text,
+    declaration text NOT NULL,
+    statement text NOT NULL,
+    state text NOT NULL,
+    error text,
+    facts jsonb,
+    created_by uuid NOT NULL,
+    created_at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    shared_with jsonb,
+    CONSTRAINT ck_corpora_declaration CHECK ((declaration = ANY (ARRAY['public', 'consented']))),
+    CONSTRAINT ck_corpora_facts_when_ready CHECK (((state = 'ready') = (facts IS NOT NULL))),
+    CONSTRAINT ck_corpora_state CHECK ((state = ANY (ARRAY['checking', 'ready', 'invalid']))),
+    CONSTRAINT pk_corpora PRIMARY KEY (id),
+    CONSTRAINT uq_corpora_name UNIQUE (name),
+    CONSTRAINT fk_corpora_created_by FOREIGN KEY (created_by) REFERENCES users(id)
+);

@@ -1,0 +1,26 @@
+CREATE TABLE offers (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    parameters jsonb NOT NULL,
+    terms jsonb NOT NULL,
+    epsilon_alone double precision,
+    breakdown jsonb NOT NULL,
+    reason text NOT NULL,
+    state text DEFAULT 'open' NOT NULL,
+    offered_by uuid NOT NULL,
+    created_at timestamptz DEFAULT clock_timestamp() NOT NULL,
+    expires_at timestamptz NOT NULL,
+    decided_by uuid,
+    decided_at timestamptz,
+    decision_reason text,
+    accepted_job_id uuid,
+    CONSTRAINT ck_offers_job CHECK (((state = 'accepted') = (accepted_job_id IS NOT NULL))),
+    CONSTRAINT ck_offers_state CHECK ((state = ANY (ARRAY['open', 'accepted', 'declined', 'withdrawn', 'expired']))),
+    CONSTRAINT pk_offers PRIMARY KEY (id),
+    CONSTRAINT uq_offers_job_id UNIQUE (job_id),
+    CONSTRAINT fk_offers_accepted_job_id FOREIGN KEY (accepted_job_id) REFERENCES jobs(id),
+    CONSTRAINT fk_offers_decided_by FOREIGN KEY (decided_by) REFERENCES users(id),
+    CONSTRAINT fk_offers_job_id FOREIGN KEY (job_id) REFERENCES jobs(id),
+    CONSTRAINT fk_offers_offered_by FOREIGN KEY (offered_by) REFERENCES users(id)
+);
+CREATE INDEX ix_offers_open ON offers (expires_at) WHERE (state = 'open');

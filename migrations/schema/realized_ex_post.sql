@@ -1,0 +1,11 @@
+CREATE TABLE realized_ex_post (
+    job_id uuid NOT NULL,
+    amount numeric(38,0) NOT NULL,
+    curve jsonb,
+    CONSTRAINT ck_realized_ex_post_not_negative CHECK ((amount >= 0)),
+    CONSTRAINT pk_realized_ex_post PRIMARY KEY (job_id),
+    CONSTRAINT fk_realized_ex_post_job_id FOREIGN KEY (job_id) REFERENCES jobs(id)
+);
+
+CREATE TRIGGER realized_ex_post_lease AFTER INSERT ON realized_ex_post FOR EACH ROW
+    EXECUTE FUNCTION guard_lease();

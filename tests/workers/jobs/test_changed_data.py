@@ -1,0 +1,47 @@
+"""A job on files that are not those that were registered ends before it reads: it is void."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from accountant.core.errors import DataError
+from workers.data import manifest
+from workers.jobs import tasks
+
+
+@pytest.mark.parametrize("change", ["nothing", "a file appeared", "a file changed"])
+def test_reading_begins_on_the_data_that_was_registered_alone(tmp_path, monkeypatch, change):
+    (tmp_path / "a.csv").write_text("id,text\np,x\n")
+    data = manifest.of(str(tmp_path))
+    if change == "a file appeared":
+        (tmp_path / "b.csv").write_text("id,text\nq,y\n")
+    elif change == "a file changed":
+        (tmp_path / "a.csv").write_text("id,text\nq,x\n")
+    version = SimpleNamespace(
+        uri=str(tmp_path), data=data, text_template="{text}", unit_column="id", label_column=None,
+        group_column=None, secret_column=None,
+    )  # fmt: skip
+    dataset = SimpleNamespace(
+        labels=[], groups=[], max_records_per_unit=1, unit_spelling="refuse", missing_units="refuse",
+        secret_patterns=[], secret_terms=[],
+    )  # fmt: skip
+    began = []
+    monkeypatch.setattr(tasks.leases, "begin_reading", lambda *_: began.append(True))
+    claim = SimpleNamespace(key=b"k" * 32, job_id="j", part=0, attempt=1, token="t")
+    attempt = tasks._Attempt(
+        engine=None,
+        claim=claim,
+        work=SimpleNamespace(version=version, dataset=dataset, parts=1),
+        configured=SimpleNamespace(data_root_list=[str(tmp_path)]),
+        heartbeat=None,
+        progress=None,
+    )
+    attempt._write = lambda act: act()
+    if change == "nothing":
+        assert [each.text for each in attempt._records().records] == ["x"]
+        assert began == [True]
+        return
+    with pytest.raises(DataError, match="than when it was registered"):
+        attempt._records()
+    assert not began
+    assert not attempt.reading
