@@ -3,8 +3,8 @@
     python -m benchmarks.fingerprints [--records 1000000]
 
 On an embedded PostgreSQL of its own: a CSV file of made-up records is read through as a worker does, alone;
-then with fingerprints; then with their claim; then a second dataset that shares one record, which is
-refused. Seconds, the ratio to reading alone, and the peak memory of this process.
+then with fingerprints; then with their claim; then a second dataset that shares a hundredth of its
+records, which is refused. Seconds, the ratio to reading alone, and the peak memory of this process.
 """
 
 import argparse
@@ -32,7 +32,7 @@ LAYOUT = records.Layout("{text}")
 
 
 def made(path: Path, count: int, tag: str, shared: str) -> None:
-    """A file of `count` records of about 100 characters, and the record `shared`."""
+    """A file of `count` records of about 100 characters, and of a hundredth more, `shared`."""
     draw = random.Random(tag)
     with path.open("w", newline="") as file:
         rows = csv.writer(file)
@@ -69,14 +69,21 @@ def main() -> None:
             unit_fingerprints.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))
 
         one, two = Path(folder, "one.csv"), Path(folder, "two.csv")
-        made(one, count, "one", "this one is in both")
-        made(two, count, "two", "This one: is in both!")
+        made(
+            one, count, "one", "number {} of the people who wrote the same text to both of us, that we waited"
+        )
+        made(
+            two,
+            count,
+            "two",
+            "Number {} of the people, who wrote the same text to both of us: that we waited!",
+        )
         base = timed("read through", lambda: deque(records.records(str(one), LAYOUT), maxlen=0))
         streamed = lambda: deque(fingerprints(str(one), LAYOUT, KEY), maxlen=0)  # noqa: E731
         timed("read through with fingerprints", streamed, base)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         timed("claimed: the first dataset", lambda: claim(one), base)
-        timed("refused: another, with one record in common", lambda: claim(two), base)
+        timed("refused: another, with a hundredth in common", lambda: claim(two), base)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"peak memory {peak / 1024:.0f} MB, {(peak - before) / 1024:.0f} MB of it for claiming")
         with engine.connect() as connection:

@@ -60,8 +60,8 @@ EVOLUTION = (
     ),
     (
         "a redacted secret without a coin",
-        RELEASES,
-        "return TAG in record.text or bool(",
+        "accountant/core/secret_patterns.py",
+        "return TAG in fold(text).text or bool(",
         "return bool(",
         f"{SECPE}::test_who_carries_a_secret",
     ),

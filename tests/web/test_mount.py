@@ -85,7 +85,7 @@ def test_links_in_mail_and_the_provider_s_way_back_stay_below(database_url, tmp_
     assert page(settings.public_url, {"job": "1"}).startswith(f"{HOST}/tools/exchequer/")
     app = create_app(settings)
     with app.test_request_context("/", environ_overrides={"SCRIPT_NAME": settings.public_path}):
-        assert oidc._return_address().startswith(f"{HOST}/tools/exchequer/sign-in/")
+        assert oidc.public_address("sign_in.provider_return").startswith(f"{HOST}/tools/exchequer/sign-in/")
 
 
 @pytest.mark.parametrize("stated", ["//evil.example", "/a/../..", "/x?y", "/x y", '/"><b>', "evil"])

@@ -115,5 +115,5 @@ def distinct_letters(content: str) -> int:
     start = content[:_WEIGHED]
     if not _WORD.search(start):
         return 0
-    runs = {start[place : place + 3] for place in range(len(start) - 2)}
-    return len(runs) + 2 * len(set(_DENSE.findall(start)))
+    dense = 0 if start.isascii() else len(set(_DENSE.findall(start)))
+    return len(set(zip(start, start[1:], start[2:], strict=False))) + 2 * dense

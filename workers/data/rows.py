@@ -23,6 +23,7 @@ from workers.data.addresses import files, format_of, names
 
 MAX_FIELD_BYTES = 16 * 2**20
 _BATCH = 1024
+_LOOK_EVERY = 64  # rows: a row may have megabytes
 
 
 class Row(dict[str, Any]):
@@ -61,7 +62,7 @@ def rows(address: str, columns: Sequence[str]) -> Iterator[Row | Broken]:
     for file, shown in zip(found, names(address, found), strict=True):
         with _told_by_file(shown):
             for number, cells in _rows(file, columns):
-                if not number % _BATCH:
+                if not number % _LOOK_EVERY:
                     interruption.check()
                 if isinstance(cells, str):
                     yield Broken(number, cells, shown)

@@ -70,6 +70,8 @@ def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
         if not line.strip("\r\n"):
             blank.append(line)
             continue
+        if number == 0 and line.startswith("\ufeff"):
+            raise VerificationFailed("the file begins with two byte-order marks: export it again")
         if number == 0 and line.endswith("\r\n"):
             added.append(WINDOWS)
         yield from blank  # between lines they are somebody's change

@@ -21,6 +21,8 @@ LEAST_EPSILON, MOST_EPSILON = 1e-6, 1_000.0
 
 #: Root-finding is good to 1e-13; this much more noise keeps the price below its target.
 _SLACK = 1 + 1e-11
+#: A sampled event's price is moved outward by so much (composition), so its noise aims at so much less.
+_OUTWARD = 2e-11
 
 
 def gaussian_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
@@ -41,14 +43,16 @@ def sampled_multiplier(epsilon: float, delta: float, releases: int, probability:
     check_delta(delta)
     if delta >= probability:
         raise invalid("epsilon", f"any noise will do: delta {delta} is not below the rate {probability}")
-    before = math.log1p(math.expm1(epsilon) / probability) if epsilon < 700 else epsilon
+    aim = epsilon * (1 - _OUTWARD) - _OUTWARD
+    before = math.log1p(math.expm1(aim) / probability) if epsilon < 700 else aim
     return gaussian_multiplier(before, delta / probability, releases)
 
 
 def swapped_multiplier(epsilon: float, delta: float, releases: int, probability: float) -> float:
     """As `sampled_multiplier` for a unit replaced on a Poisson sample (events.PoissonSwapped)."""
     plain = sampled_multiplier(epsilon, delta, releases, probability)  # refuses a delta not below the rate
-    found = math.sqrt(releases) * replaced_samples.multiplier(epsilon, delta, probability) * _SLACK
+    aim = epsilon * (1 - _OUTWARD) - _OUTWARD
+    found = math.sqrt(releases) * replaced_samples.multiplier(aim, delta, probability) * _SLACK
     return min(found, plain)
 
 

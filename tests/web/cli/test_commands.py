@@ -236,7 +236,7 @@ def test_a_correction_sends_what_was_given_and_nothing_else(
     exchequer: Run, server: StandIn, tmp_path: Path
 ) -> None:
     (tmp_path / "names").write_text("Anna\n\nBert\n")
-    server.answers += [(202, {}), (200, {"name": "reviews", "state": "ready"})]
+    server.answers += [(202, {}), (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]})]
     given = (
         "--groups",
         "north,south",
@@ -255,7 +255,7 @@ def test_a_correction_sends_what_was_given_and_nothing_else(
 
 def test_a_local_path_is_sent_in_full(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("text\nhello\n")
-    server.answers += [(201, {}), (200, {"name": "reviews", "state": "ready"})]
+    server.answers += [(201, {}), (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]})]
     here = os.getcwd()
     os.chdir(tmp_path)
     try:

@@ -17,7 +17,7 @@ STEPS = [
         "neighbours": "replace-one",
         "unit_column": "person",
         "max_records_per_unit": "3",
-        "public_size": "4,000",
+        "public_size": "4000",
     },
     {"epsilon": "3", "delta": "1e-6", "reason": "a pilot"},
     {"policy.auto_approve_epsilon": "0.5", "policy.solo": "1"},
