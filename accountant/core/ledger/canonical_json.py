@@ -29,7 +29,7 @@ def value_text(value: object) -> str:
     """The RFC 8785 form of any value by itself."""
     kind = type(value)  # first what entries are full of, by exact type
     if kind is str:
-        return encode_basestring(value)
+        return encode_basestring(value)  # type: ignore[arg-type]
     if kind is dict:
         return _object_text(value)  # type: ignore[arg-type]
     if value is None:
