@@ -168,12 +168,12 @@ def test_a_job_that_fails_leaves_no_artifact_and_no_file(desk, released):
 
 
 def test_the_same_data_is_refused_under_another_name_however_it_is_laid_out(desk):
-    texts = words(30)
+    texts = [f"{note}: {uuid.uuid4().hex} and {uuid.uuid4().hex}" for note in words(30)]
     first = desk.dataset(desk.file(texts))
     shouted = desk.file([f"  {t.upper()}!" for t in texts])  # spelling makes nobody a second person
     changes = [
         {"uri": shouted},
-        {"uri": desk.file(texts[:1] + words(29))},
+        {"uri": desk.file(texts[:10] + words(20))},
         {"uri": desk.file(texts), "text_template": "A note: {text}"},
         {"uri": desk.file(texts), "unit_column": "who"},
     ]
