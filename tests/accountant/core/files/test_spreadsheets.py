@@ -111,7 +111,6 @@ def test_a_ledger_row_runs_nothing_and_gives_its_entry_back(field, text):
     (row,) = csv.reader(io.StringIO(line, newline=""))
     assert ";" not in row[-1]
     assert json.loads(row[-1])[field] == text
-    assert export_formats._canonical(row[-1]) == canonical
     assert all(cell[:1] not in tuple("=+-@\t\r\n") for cell in row)
 
 
