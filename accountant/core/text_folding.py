@@ -100,7 +100,8 @@ def _pieces() -> re.Pattern[str]:
     # A run of ASCII leaves its last character to a mark that may follow it.
     plain = r"(?P<plain>[!-~]+(?: [!-~]+)*(?![^\t-\r\x1c-~]))"
     blanks = f"(?P<blanks>{blank}(?:{blank}|{ignored})*)"
-    joined = f"(?:{ignored}*+{mark}){{0,{_MOST_MARKS}}}{ignored}*"
+    # No possessive quantifier: Python before 3.11.3 gives up a repeated group that holds one.
+    joined = f"(?:{ignored}*{mark}){{0,{_MOST_MARKS}}}{ignored}*"
     return re.compile(f"{plain}|{blanks}|(?P<one>(?s:.){joined})")
 
 
