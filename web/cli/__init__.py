@@ -5,6 +5,7 @@ stack import it when they are called, and all others speak to the web service.
 """
 
 import errno
+import os
 import sys
 
 
@@ -16,4 +17,15 @@ def main() -> None:
         few = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
         remedy = "Run `ulimit -n 1024` first." if few else "Install Exchequer again."
         sys.exit(f"exchequer: can't start: {error}. {remedy}")
-    app()
+    try:
+        app()
+    finally:
+        _drop_what_can_not_be_written()
+
+
+def _drop_what_can_not_be_written() -> None:
+    """Throw away output that a full disk refused, which Python would try to write again at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -47,7 +47,10 @@ class Commands(typer.core.TyperGroup):
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
         Mode.json = "--json" in (sys.argv[1:] if args is None else args)
-        return super().main(args, *more, **options)
+        try:
+            return super().main(args, *more, **options)
+        except OSError as error:  # of help and of the version, which are printed before a command is run
+            sys.exit(failures.report(failures.system_error(error)))
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -107,11 +107,17 @@ with Servers(pathlib.Path(sys.argv[1])):
 # --- commands that start nothing --------------------------------------------------------------------
 
 
-def test_output_onto_a_full_disk_is_a_sentence() -> None:
+@pytest.mark.parametrize("words", ["price private-prediction --json", "--version", "price --help"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_onto_a_full_disk_is_a_sentence(words: str, unbuffered: str) -> None:
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "web.cli", "price", "private-prediction", "--json"]
-        answer = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "web.cli", *words.split()]
+        variables = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        answer = subprocess.run(
+            command, cwd=ROOT, env=variables, stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert answer.returncode == 1
+    assert "Exception ignored" not in answer.stderr
     assert "No space left on device" in answer.stderr
     assert "Make room on that disk" in answer.stderr
     assert "Traceback" not in answer.stderr
