@@ -48,8 +48,14 @@ def of(address: str) -> dict[str, Any]:
 
 
 def check(address: str, registered: Mapping[str, Any]) -> None:
-    """Raise DataError if the data is not what was registered."""
-    found = of(address)
+    """Raise DataError if the data is not what was registered. Its text names no file: analysts read it."""
+    try:
+        found = of(address)
+    except DataError:
+        raise DataError(
+            "the data can't be read as it was registered: its steward can register it as a new version, "
+            "which says what is wrong"
+        ) from None
     for field, words in (("files", "another number of files"), ("sha256", "other bytes")):
         if found[field] != registered[field]:
             raise DataError(

@@ -45,3 +45,16 @@ def test_reading_begins_on_the_data_that_was_registered_alone(tmp_path, monkeypa
         attempt._records()
     assert not began
     assert not attempt.reading
+
+
+@pytest.mark.parametrize("content", ["", "id,text\np,x\n"], ids=["empty", "the same bytes"])
+def test_what_is_wrong_with_changed_files_names_none_of_them(tmp_path, content):
+    """A void job's reason is shown to analysts, and the names of files are the steward's alone."""
+    (tmp_path / "a.csv").write_text("id,text\np,x\n")
+    data = manifest.of(str(tmp_path))
+    (tmp_path / "anna-schmidt.csv").write_text(content)
+    with pytest.raises(DataError, match="anna-schmidt"):
+        manifest.of(str(tmp_path))
+    with pytest.raises(DataError) as problem:
+        manifest.check(str(tmp_path), data)
+    assert "csv" not in str(problem.value)
