@@ -44,12 +44,16 @@ def _state_problem(connection: BoundedConnection, revision: str) -> str | None:
 # A default of the database or of the role is overridden; that of the whole server says what state it is in.
 _STATE = """
 SELECT pg_is_in_recovery(),
-    EXISTS (SELECT FROM pg_settings WHERE name = 'default_transaction_read_only' AND reset_val = 'on')
+    EXISTS (SELECT FROM pg_settings WHERE name = 'default_transaction_read_only'
+        AND reset_val = 'on')
     AND NOT EXISTS (
         SELECT FROM pg_db_role_setting
         WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
         AND setrole IN (0, (SELECT oid FROM pg_roles WHERE rolname = session_user))
-        AND EXISTS (SELECT FROM unnest(setconfig) AS each WHERE each LIKE 'default_transaction_read_only=%')
+        AND EXISTS (
+            SELECT FROM unnest(setconfig) AS each
+            WHERE each LIKE 'default_transaction_read_only=%'
+        )
     ),
     current_setting('server_encoding'),
     (SELECT version_num FROM public.alembic_version)

@@ -47,13 +47,13 @@ ROOM = {
 }  # gigabytes on disk, "" without torch; measured, rounded up
 
 NO_CPU_BUILD = """
-No build of torch {version} for the CPU is within reach: none lies where pip looks, and PyTorch's index does
-not answer. To have one (0.2 GB), download it for Python {python} on a machine that reaches that index ("Get
-started" on pytorch.org names it), put it into a folder, and run the same command with PIP_FIND_LINKS=FOLDER
-before it."""
+No build of torch {version} for the CPU is within reach: none lies where pip looks, and PyTorch's
+index does not answer. To have one (0.2 GB), download it for Python {python} on a machine that
+reaches that index ("Get started" on pytorch.org names it), put it into a folder, and run the same
+command with PIP_FIND_LINKS=FOLDER before it."""
 CUDA_INSTEAD = """
-The package index has the build for CUDA, which works without an NVIDIA GPU too: 2.7 GB to download, 4.7 GB
-on disk. It comes now; Ctrl-C stops it."""
+The package index has the build for CUDA, which works without an NVIDIA GPU too: 2.7 GB to download,
+4.7 GB on disk. It comes now; Ctrl-C stops it."""
 
 # What uv calls the settings of pip that say where packages are, and how it parts several values.
 PIP_SETTINGS = {

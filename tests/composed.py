@@ -32,7 +32,8 @@ _POSTGRES = """\
 import os, sys
 if os.geteuid() == 0:
     os.setgroups([]), os.setgid({uid}), os.setuid({uid})
-flags = ["-cfsync=off", "-clisten_addresses=127.0.0.1", "-cport={port}", "-cunix_socket_directories="]
+flags = ["-cfsync=off", "-clisten_addresses=127.0.0.1", "-cport={port}"]
+flags += ["-cunix_socket_directories="]
 os.execv("{program}", ["{program}", "-D", "{data}", *flags, *sys.argv[1:]])
 """
 _VALKEY = """\

@@ -161,10 +161,14 @@ _PAGE = """<!doctype html>
 <title>{title}</title><link rel="stylesheet" href="{up}site.css"></head>
 <body><nav><a href="{up}index.html">Exchequer</a></nav><main>{html}</main></body></html>
 """
-_STYLE = """:root { color-scheme: light dark; } body { font: 16px/1.55 system-ui, sans-serif; margin: 0 auto;
-  max-width: 56rem; padding: 1rem; } img { max-width: 100%; height: auto; } pre, .scroll { overflow-x: auto; }
-table { border-collapse: collapse; } th, td { text-align: left; vertical-align: top; padding: .3rem .6rem;
-  border-bottom: 1px solid #8886; } :target { background: #fc06; }
+_STYLE = """:root { color-scheme: light dark; }
+body { font: 16px/1.55 system-ui, sans-serif; margin: 0 auto; max-width: 56rem; padding: 1rem; }
+img { max-width: 100%; height: auto; }
+pre, .scroll { overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; }
+th, td { border-bottom: 1px solid #8886; }
+:target { background: #fc06; }
 """
 
 

@@ -225,7 +225,8 @@ def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[s
     else:
         listed = ", ".join(account)
         source = "json_populate_record(NULL::accounts, %s::json)"
-        last = f"UPDATE accounts SET ({listed}) = (SELECT {listed} FROM {source}) WHERE dataset_id = %s"  # noqa: S608
+        row = f"SELECT {listed} FROM {source}"  # noqa: S608
+        last = f"UPDATE accounts SET ({listed}) = ({row}) WHERE dataset_id = %s"  # noqa: S608
     parts = ", ".join(f"new_{number} AS ({each})" for number, each in enumerate(added))
     return f"WITH {parts} {last}" if parts else last
 
@@ -234,7 +235,8 @@ def insert(name: str, columns: Sequence[str], where: str = "") -> str:
     """An INSERT of a table's rows, given as JSON; `where` decides whether any is inserted."""
     listed = ", ".join(columns)
     source = f"json_populate_recordset(NULL::{name}, %s::json)"
-    return f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {source}{where}" + _WHERE_THERE.get(name, "")  # noqa: S608
+    rows = f"SELECT {listed} FROM {source}{where}"  # noqa: S608
+    return f"INSERT INTO {name} ({listed}) {rows}" + _WHERE_THERE.get(name, "")
 
 
 def as_json(value: object) -> str:

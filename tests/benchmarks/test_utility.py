@@ -72,7 +72,8 @@ def test_a_missing_repeat_is_counted_and_never_filled_in():
 def test_a_table_has_its_settings_beside_it():
     text = Table("t", "Title", ["a", "b"], [["1", "2"]], {"ε": 10.0, "seeds": [1, 2]}, ["a note"]).markdown()
     assert text.splitlines() == [
-        "### Title", "", "ε 10; seeds 1, 2.", "", "| a | b |", "|---|---|", "| 1 | 2 |", "", "- a note"
+        "### Title", "", "ε 10; seeds 1, 2.", "", "| a | b |", "|---|---|", "| 1 | 2 |", "",
+        "- a note"
     ]  # fmt: skip
 
 

@@ -25,7 +25,8 @@ events {{ worker_connections 64; }}
 http {{
   access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
-  gzip on; gzip_types application/json application/problem+json text/csv; gzip_min_length 1; gzip_proxied any;
+  gzip on; gzip_types application/json application/problem+json text/csv;
+  gzip_min_length 1; gzip_proxied any;
   client_max_body_size 100k; proxy_read_timeout 2s;
   server {{
     listen 127.0.0.1:{port};
@@ -106,8 +107,10 @@ def test_the_address_is_the_one_that_nginx_saw(site, proxied, claimed):
 
 
 FORGED = (
-    {"X-Forwarded-Host": "evil.example"}, {"Forwarded": "host=evil.example"}, {"X-Forwarded-Port": "666"},
-    {"X-Forwarded-Server": "evil.example"}, {"X-Host": "evil.example"}, {"X-Original-Host": "evil.example"},
+    {"X-Forwarded-Host": "evil.example"}, {"Forwarded": "host=evil.example"},
+    {"X-Forwarded-Port": "666"},
+    {"X-Forwarded-Server": "evil.example"}, {"X-Host": "evil.example"},
+    {"X-Original-Host": "evil.example"},
 )  # fmt: skip
 
 

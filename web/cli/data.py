@@ -267,7 +267,8 @@ def show_dataset(name: DatasetName) -> Answer:
 def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
     """The filters of a dataset's account."""
     if dataset["account"] is None:
-        yield f"no allowance yet: exchequer allow {dataset['name']} --epsilon E --delta D --reason TEXT"
+        name = dataset["name"]
+        yield f"no allowance yet: exchequer allow {name} --epsilon E --delta D --reason TEXT"
         return
     rows = [
         (

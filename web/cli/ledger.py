@@ -79,7 +79,8 @@ def _what(entry: dict[str, Any]) -> str:
             by = f"; {body['proposed_by']} proposed it" if body.get("proposed_by") else ""
             return f"the policy from here on{by}"
         case _:
-            return f"job {str(entry['job'])[:8]} {body.get('outcome') or body.get('reason') or ''}".rstrip()
+            said = body.get("outcome") or body.get("reason") or ""
+            return f"job {str(entry['job'])[:8]} {said}".rstrip()
 
 
 @ledgers.command("entry")
@@ -341,7 +342,8 @@ def _new_log_told(plan: Any) -> Iterator[str]:
         f"log held {plan.marked:,} at least ({plan.marked_at}), and {plan.published:,} were published"
     )
     if plan.connected:
-        yield f"WARNING: {plan.connected} others are connected to the database. Stop all services first"
+        others = f"WARNING: {plan.connected} others are connected to the database."
+        yield f"{others} Stop all services first"
     if plan.moved:
         yield (
             "WARNING: the database was restored or failed over since the log was last marked. What was spent "

@@ -13,7 +13,8 @@ _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; border-bottom: 1px solid #8884; }
+th, td { text-align: left; vertical-align: top; padding: .4rem .6rem; }
+th, td { border-bottom: 1px solid #8884; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 small { color: #777; } svg { max-width: 100%; height: auto; background: #fff; border-radius: 4px; }
 """

@@ -31,6 +31,9 @@ class Parameters(BaseModel):
 
 P = TypeVar("P", bound=Parameters)
 
+#: What the parameters of other jobs, by field, lack for a request.
+UnfitSources = Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None]
+
 #: What somebody may want of a dataset, in the order of menus, as a form calls it.
 GOALS = {
     "texts": "Texts like those in the data",
@@ -104,7 +107,7 @@ class Mechanism(Generic[P]):
     public: bool = False
     stops_early: bool = False
     sources: Callable[[P], Mapping[str, str]] = lambda _: {}
-    unfit_sources: Callable[[P, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
+    unfit_sources: UnfitSources[P] = lambda *_: None
     releases: tuple[str, ...] = ()
     needs: Mapping[str, str] = field(default_factory=dict, hash=False)
     goal: str = "texts"

@@ -35,7 +35,8 @@ witness = Witness(Path(folder), name, bytes.fromhex(seed), {key.name: key})
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        status, answer = witness.add_checkpoint(body) if self.path == "/add-checkpoint" else (404, "")
+        known = self.path == "/add-checkpoint"
+        status, answer = witness.add_checkpoint(body) if known else (404, "")
         self.send_response(status)
         self.end_headers()
         self.wfile.write(answer.encode())

@@ -147,7 +147,8 @@ def test_a_policy_is_not_changed_over_somebody_s_head(site):
 
 #: What servers make of "tag": nginx and Cloudflare, Apache (two modules, two manners), Caddy, Jetty, a list.
 MARKED = (
-    '"{}"', 'W/"{}"', "{}", '"{}-gzip"', 'W/"{}-gzip"', '"{}-br"', '"{}--gzip"', '"{}-zstd"', '"{}-deflate"',
+    '"{}"', 'W/"{}"', "{}", '"{}-gzip"', 'W/"{}-gzip"', '"{}-br"', '"{}--gzip"',
+    '"{}-zstd"', '"{}-deflate"',
     '"other", W/"{}"', '"{}-gzip", "other"',
 )  # fmt: skip
 

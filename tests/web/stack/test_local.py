@@ -614,7 +614,8 @@ def test_compose_has_no_password_of_its_own() -> None:
     composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = composed["services"]
     assert set(services) == {
-        "certificates", "postgres", "broker", "migrate", "web", "worker", "checks", "relay", "signer"
+        "certificates", "postgres", "broker", "migrate", "web", "worker", "checks", "relay",
+        "signer",
     }  # fmt: skip
     assert all(set(source) == {"environment"} for source in composed["secrets"].values())
     variables = {source["environment"] for source in composed["secrets"].values()}

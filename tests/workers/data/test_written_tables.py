@@ -223,11 +223,13 @@ def test_a_declared_choice_makes_them_one_unit_or_several(tmp_path):
         layout = Layout("{text}", "person", unit_spelling=spelling)
         count[spelling] = len(registered(tmp_path, layout))
     assert count == {"merge": 2, "keep": 5}
-    merged, kept = (
-        {each.value for each in fingerprints.fingerprints(str(tmp_path), Layout("{text}", "person",
-                                                          unit_spelling=spelling), KEY) if each.is_unit}
-        for spelling in ("merge", "keep")
-    )  # fmt: skip
+
+    def units(spelling):
+        layout = Layout("{text}", "person", unit_spelling=spelling)
+        found = fingerprints.fingerprints(str(tmp_path), layout, KEY)
+        return {each.value for each in found if each.is_unit}
+
+    merged, kept = units("merge"), units("keep")
     assert merged == kept, "in another dataset they are recognised in every spelling"
 
 

@@ -22,7 +22,8 @@ def test_reading_begins_on_the_data_that_was_registered_alone(tmp_path, monkeypa
         group_column=None, secret_column=None,
     )  # fmt: skip
     dataset = SimpleNamespace(
-        labels=[], groups=[], max_records_per_unit=1, unit_spelling="refuse", missing_units="refuse",
+        labels=[], groups=[], max_records_per_unit=1, unit_spelling="refuse",
+        missing_units="refuse",
         secret_patterns=[], secret_terms=[],
     )  # fmt: skip
     began = []

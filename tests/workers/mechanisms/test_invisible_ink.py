@@ -230,7 +230,7 @@ def test_top_k_plus_is_the_public_top_k_widened_by_two_steps_of_a_record(seed, t
     assert len(chosen) >= min(top_k, SIZE)
 
 
-def test_a_model_without_finite_public_logits_makes_tokens_alike_and_minus_infinity_is_never_drawn():
+def test_without_finite_public_logits_tokens_are_alike_and_minus_infinity_is_never_drawn():
     parsed = PRICE.parse({"top_k": SIZE}, Terms(public_size=10))
     nothing = top_k_plus(torch.full((SIZE,), torch.nan), parsed)
     assert len(nothing.tokens) == SIZE

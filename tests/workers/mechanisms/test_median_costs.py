@@ -17,7 +17,9 @@ values = st.one_of(
     st.integers(-6, 6).map(float),
 )
 collections = st.integers(3, 9).flatmap(
-    lambda size: st.lists(st.lists(values, min_size=TOKENS, max_size=TOKENS), min_size=size, max_size=size)
+    lambda size: st.lists(
+        st.lists(values, min_size=TOKENS, max_size=TOKENS), min_size=size, max_size=size
+    )
 ).map(lambda rows: torch.tensor(rows, dtype=torch.float64))  # fmt: skip
 temperatures = st.sampled_from([0.3, 1.0, 1.5, 6.0])
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from web.cli.verify import verified
 found = verified(sys.argv[1])
 # Of this program alone: getrusage begins with what the process that started it held.
-print(found.entries, int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024)
+status = Path("/proc/self/status").read_text()
+print(found.entries, int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) // 1024)
 """
 
 
