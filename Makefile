@@ -6,7 +6,7 @@ INSTALL = sh scripts/python.sh scripts/install.py
 export PYTHON VENV TORCH
 
 .DEFAULT_GOAL = help
-.PHONY: help service dev audit demo docs faults mutations sbom test lint up down bench lock clean
+.PHONY: help service dev audit demo docs faults mutations sbom test test-release lint up down bench lock clean
 
 # Looked at before each command, which takes a moment where everything is in place.
 service:
@@ -16,7 +16,7 @@ dev:
 	@$(INSTALL) dev
 
 help:
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
 
 demo: service          ## watch a private dataset get synthetic text under a budget (MODEL=smollm2: readable)
 	@$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
@@ -29,6 +29,9 @@ down: service          ## stop it; everything is kept
 
 test: dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
 	$(BIN)/python -m pytest -n $(or $(WORKERS),auto) $(ARGS)
+
+test-release: dev      ## the long tests, of which the suite has a short form each: before a release, and each night
+	$(BIN)/python -m pytest -n $(or $(WORKERS),auto) -m release $(ARGS)
 
 lint: dev              ## format, lints, types and import rules: one line each, more where one fails
 	@for check in "ruff format --check ." "ruff check ." mypy "lint-imports --no-logo"; do \
@@ -47,6 +50,7 @@ mutations: dev         ## take each guard out and show that the harness, or a te
 	$(BIN)/python -m tests.faults.restores --mutations
 	$(BIN)/python -m tests.mechanism_mutations
 
+bench: dev             ## ratios in one run each; what they compare with is installed
 	$(BIN)/python -m pip install -q opendp==0.16.0 "faiss-cpu>=1.15"
 	for file in benchmarks/[a-z]*.py; do \
 		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done

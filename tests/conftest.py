@@ -2,9 +2,11 @@
 
 import gc
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from unittest.mock import patch
 
 import hypothesis
@@ -22,6 +24,13 @@ from web.stack.addresses import ROLES
 #: killed process had committed is still there.
 NOT_SYNCED = {"fsync": "off", "full_page_writes": "off"}
 TEMPLATE = "migrated"
+# Where nothing is compiled for the next process, each of hundreds would compile torch anew: it is kept in the
+# environment, and no file appears beside a source.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(sys.prefix) / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 #: Models of tests are small: a second thread mostly waits, and takes a processor from other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 #: Jobs end when they are done, unless a test's policy says otherwise: no test waits for a stopwatch's sake.
@@ -50,8 +59,12 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("repeatable")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     scheduling.longest_first(items)
+    for item in items:
+        if item.get_closest_marker("release"):  # what is too long for each change is not quick either
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)
@@ -63,8 +76,9 @@ def pytest_collection_finish():
 
 def pytest_ignore_collect(collection_path, config):
     """Half a minute of imports less where only quick tests are asked for."""
-    quick = config.option.markexpr == "not slow" and collection_path.suffix == ".py"
-    return True if quick and scheduling.is_all_slow(collection_path) else None
+    if collection_path.suffix != ".py":
+        return None
+    return True if scheduling.is_left_out(collection_path, config.option.markexpr) else None
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -52,7 +52,11 @@ class OneProcessAModule(LoadScopeScheduling):
         return _CHAINS.get(Path(path).stem, path)
 
 
-def is_all_slow(path: Path) -> bool:
-    """Return True if all tests of a module are slow: `-m "not slow"` need not import it."""
+def is_left_out(path: Path, wanted: str) -> bool:
+    """Return True if `-m` leaves all tests of a module out, so that it need not be imported."""
+    left_out = {"not slow": ("slow", "release"), "not release": ("release",)}.get(wanted, ())
+    if not left_out:
+        return False
     text = path.read_text("utf-8")
-    return "\npytestmark = pytest.mark.slow\n" in text or "\npytestmark = [\n    pytest.mark.slow,\n" in text
+    heads = ("\npytestmark = pytest.mark.{}\n", "\npytestmark = [\n    pytest.mark.{},\n")
+    return any(head.format(mark) in text for mark in left_out for head in heads)

@@ -178,6 +178,12 @@ def test_supported_pythons_are_stated_alike() -> None:
     assert {minors[0], minors[-1]} <= set(re.findall(r'"(3\.\d+)[.0-9x]*"', workflow))
 
 
+def test_make_has_a_rule_for_each_of_its_names() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    (names,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.M)
+    assert set(names.split()) == set(re.findall(r"^([a-z-]+):", makefile, re.M))
+
+
 def test_only_the_cuda_lock_brings_nvidia_libraries() -> None:
     """Else the build of torch for the CPU would not save them."""
     with_them = [

@@ -111,6 +111,7 @@ def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, ser
     assert not any(KEY in line for line in lines)
 
 
+@pytest.mark.release
 def test_an_endpoint_that_comes_back_is_waited_for(desk, source, endpoint, served, tmp_path):
     away = tmp_path / "away"
     away.touch()
@@ -125,8 +126,8 @@ def test_an_endpoint_that_comes_back_is_waited_for(desk, source, endpoint, serve
     ("behaviour", "declared", "reason"),
     [
         ("refuses/401", {}, "answered 401"),
-        ("refuses/400", {}, "answered 400"),
-        ("good", {"requests": 1}, "spending limit"),
+        pytest.param("refuses/400", {}, "answered 400", marks=pytest.mark.release),
+        pytest.param("good", {"requests": 1}, "spending limit", marks=pytest.mark.release),
     ],
 )
 def test_a_job_fails_with_its_endpoints_reason_and_nothing_is_charged(
@@ -146,6 +147,7 @@ def test_a_job_fails_with_its_endpoints_reason_and_nothing_is_charged(
     assert desk.facts(source[0])["account"]["filters"] == before
 
 
+@pytest.mark.release
 def test_a_lost_worker_asks_again_under_the_same_reservation(
     desk,
     source,
@@ -267,6 +269,7 @@ def evolved(desk, clusters, writer: str):
     return submission.submit(desk.engine, request, desk.analyst)
 
 
+@pytest.mark.release
 def test_an_endpoint_that_dies_in_the_third_round_is_waited_for_and_nothing_is_charged(
     desk, clusters, endpoint, served, tmp_path
 ):
@@ -287,6 +290,7 @@ def test_an_endpoint_that_dies_in_the_third_round_is_waited_for_and_nothing_is_c
     assert desk.facts(clusters[0])["secret"] == charged
 
 
+@pytest.mark.release
 def test_an_endpoint_that_stays_away_fails_the_job_by_name_and_it_can_be_asked_again(
     desk, clusters, endpoint, served
 ):
