@@ -1,8 +1,8 @@
 """Crash points: named places between two steps where the faults harness ends, stops or fails a process.
 
 In production `reached` does nothing, and no setting, message or request can change that. Only the harness in
-tests/faults, which starts its own processes, installs a hook; docs/reliability.md states what a crash at each
-point means for the budget.
+tests/faults, which starts its own processes, installs a hook; docs/reliability.md states what a
+crash means for the budget.
 """
 
 from collections.abc import Callable

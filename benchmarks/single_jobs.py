@@ -1,7 +1,7 @@
 """How much of an allowance a first job may be: `python -m benchmarks.single_jobs`.
 
 For each shape the dearest job that a new account admits, as the epsilon quoted for it alone at the account's
-delta over the account's epsilon: by the prices of accounts made before decision 0025, by those of new ones on
+delta over the account's epsilon: by the prices of edition 1, by those of new accounts on
 their filters, and as an account's first job. Prices are timed where no cache helps.
 """
 

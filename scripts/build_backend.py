@@ -5,7 +5,7 @@
 
 In the package the folders lie under `exchequer`, and the imports among them name it. So there is one way to
 import a module in each environment, and no package with a name that other projects use.
-docs/decisions/0056 says why.
+`exchequer` on the package index is another project, so the distribution is `exchequer-dp`.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""How much equal texts in two datasets say about shared people, in nats. docs/decisions/0061 has the figures.
+"""How much equal texts in two datasets say about shared people, in nats. docs/decisions/0005 says why.
 
     weight(text)   (letters - 20) / 6, from 0 to 12: strangers share a text of n letters e^-(n - 20)/6 times
                    as often as one of 20

@@ -2,7 +2,7 @@
 
 Two registrations of the same people would be two allowances. So the units of all data found right are kept
 as keyed fingerprints. Data that shares a unit by column with another dataset is refused, and so is data whose
-records are enough evidence of the same people (core.text_evidence). docs/decisions/0005 and 0061 say why.
+records are enough evidence of the same people (core.text_evidence). docs/decisions/0005 says why.
 
 A public corpus is compared with all data when it is registered, and new data with all corpora: what is
 private from then on makes them invalid. Each comparison answers a question about data, so it says which data

@@ -244,7 +244,7 @@ class Harness:
             if now - since > PATIENCE_SECONDS and self.board.withdraw(point):
                 del self.given[point], self.kinds[point]
         if self.backups.recovers is not None and now >= self.backups.recovers:
-            self.running.kill()  # docs/reliability.md: nothing runs beside a recovery
+            self.running.kill()  # docs/operations.md: nothing runs beside a recovery
             self.asleep.clear()
             self.backups.recover()
         for part in self.running.dead():

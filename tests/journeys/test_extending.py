@@ -1,7 +1,6 @@
-"""docs/extending.md as it stands: the two files that it prints, tried by the kit, priced and run."""
+"""A mechanism is two files: a small one, added to a copy of the tree, is priced, tried and run."""
 
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -10,8 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs" / "extending.md").read_text("utf-8")
-PRICE, ALGORITHM = "accountant/core/mechanisms/length_histogram.py", "workers/mechanisms/length_histogram.py"
+NEW = Path(__file__).with_name("new_mechanism")
+PRICE = "accountant/core/mechanisms/length_histogram.py"
+ALGORITHM = "workers/mechanisms/length_histogram.py"
 CONFORM = (
     "from tests.workers.conformance import kit; kit.conform('accountant.core.mechanisms.length_histogram')"
 )
@@ -38,12 +38,11 @@ print(made.json())
 
 @pytest.fixture
 def tree(tmp_path):
-    """A copy of the code with the files of the page; returns a function that runs Python in it."""
+    """Return a function that runs Python in a copy of the code with the mechanism's two files."""
     for name in ("accountant", "workers", "web", "tests/workers/conformance"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.S | re.M)
-    for name, block in zip((PRICE, ALGORITHM), blocks, strict=True):
-        (tmp_path / name).write_text(block)
+    shutil.copy(NEW / "price.py", tmp_path / PRICE)
+    shutil.copy(NEW / "algorithm.py", tmp_path / ALGORITHM)
 
     def run(code: str, *words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", code, *words]
@@ -53,16 +52,9 @@ def tree(tmp_path):
     return run
 
 
-def test_the_page_is_short():
-    assert len(TEXT.splitlines()) <= 150
-
-
 @pytest.mark.slow
-def test_what_the_page_prints_is_priced_tried_and_run(tree):
-    (commands,) = re.findall(r"^```console\n(.*?)^```", TEXT, re.S | re.M)
-    exchequer, *price = commands.splitlines()[0].split()
-    assert exchequer == "exchequer"
-    priced = tree(COMMAND, *price, "--json")
+def test_two_files_are_a_mechanism_that_is_priced_tried_and_run(tree):
+    priced = tree(COMMAND, "price", "length-histogram", "--set", "epsilon=0.5", "--json")
     assert json.loads(priced.stdout)["dp"]["epsilon"] == pytest.approx(0.5, rel=1e-4), priced.stderr
     tried = tree(CONFORM)
     assert tried.returncode == 0, tried.stderr

@@ -25,6 +25,18 @@ def test_every_link_between_documents_leads_to_a_page_and_a_place():
     assert wrong == []
 
 
+def test_every_link_of_a_text_leads_to_a_file_that_is_there():
+    """On a code host: also from the README to the documents, and from them to the code."""
+    root = documents.FOLDER.parent
+    texts = [*root.glob("*.md"), *documents.FOLDER.rglob("*.md")]
+    wrong = []
+    for text in texts:
+        for link in re.findall(r"\]\(([^)#\s]+)", text.read_text("utf-8")):
+            if ":" not in link and not (text.parent / link).exists():
+                wrong.append((text.name, link))
+    assert wrong == []
+
+
 def test_every_parameter_of_a_mechanism_has_its_place():
     for mechanism in mechanisms.MECHANISMS.values():
         if documents.is_there(f"mechanisms/{mechanism.id}"):

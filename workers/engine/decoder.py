@@ -3,7 +3,7 @@
 The columns of a context are [prefix | rest | text]. The prefix is the common beginning of a batch's contexts,
 read once and copied; the rest is each context's own, padded on its left to a public length; the text is
 written token by token. The rows of all batches lie one after another, padded to whole passes of a public
-number of rows, so that every pass has the same shape whatever the batches hold (docs/limits.md).
+number of rows, so that every pass has the same shape whatever the batches hold (docs/security.md).
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Shapes and sizes of a decoding run, from public numbers only.
 
 The number of contexts in a forward pass affects how sums are rounded, so it must not depend on what a batch
-really holds (docs/limits.md).
+really holds (docs/security.md).
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@
 A number without a fraction, a truth value, a date or a time is one text in every format: 17, 17.0, Decimal
 17.00 and "17.0" are "17"; true and "True" are "true". Spellings that may or may not be one person ("017" and
 "17", "P1" and "p1 ") keep their own `exact` form and share the `folded` one: `unit_spelling` says what that
-means. docs/decisions/0059 has the rules with their reasons.
+means. docs/uploads.md has the rules.
 """
 
 import json

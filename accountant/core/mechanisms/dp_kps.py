@@ -20,7 +20,7 @@ Departures from the paper: its scale 2 sqrt(2) I / epsilon omits the 1 / |X| tha
 |X| counts phrases and not records, and a record with S phrases would cost S times as much; its
 ceil(log L) sketches leave none for a prefix of one phrase. It counts a record's first S terms, repeated
 or not; distinct ones give the Gaussian variant its L2 norm and cost nothing. Its Fourier sum is a linear
-image of the histogram, with more noise: docs/decisions/0019.
+image of the histogram, with more noise: docs/mechanisms/dp-kps.md.
 """
 
 import math

@@ -15,7 +15,7 @@ Sampling, with b records of a unit drawn together by one coin:
   poisson, replace-one     Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as far. A
                            unit that changes its label moves two vectors by C / m each, sqrt(2) C / m
                            together, which that covers. PoissonReplaced where a job says so, or says
-                           neither that nor epsilon: jobs from before decision 0026 have parameters like that
+                           neither that nor epsilon: the parameters of earlier jobs do
   without-replacement      Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
                            a unit would displace another, which is a replacement (DESIGN, trap 5)
 Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the

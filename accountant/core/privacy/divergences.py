@@ -4,7 +4,7 @@ Every function returns an exact rational that is not below the true value, or No
 price. Sums over compositions are exact; only logarithms and quantiles are floats, moved outward by
 units.FLOAT_SLACK.
 
-An event's price in a ledger never changes, so a better bound is a new edition of prices (decision 0025): the
+An event's price in a ledger never changes, so a better bound is a new edition of prices (decision 0023): the
 second knows a token's exact Rényi divergence and the mu of a Laplace release. Quotes and secret accounts use
 the first.
 """

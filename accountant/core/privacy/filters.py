@@ -45,7 +45,7 @@ DEFAULT_SHARES: dict[Kind, Fraction] = {
     Kind.BASIC: Fraction(1, 10),
 }
 
-#: Editions of prices: that of accounts made before decision 0025, and that of new ones.
+#: Editions of prices: that of earlier accounts, and that of new ones.
 EDITIONS = (1, 2)
 #: By the first edition the basic filter charges a job that is not pure this part of the filter's share of
 #: delta, fixed when the account is created: at most so many such jobs fit whatever their epsilon.
@@ -94,7 +94,7 @@ class Filter:
     """One filter of one dataset: its kind, its share of delta and, if it has one, its Rényi order.
 
     Fixed when the first allowance is given; a raised allowance keeps them. `edition` is that of its prices
-    (decision 0025). `step_delta` (basic filter only) is the delta that a job which is not pure pays, in
+    (decision 0023). `step_delta` (basic filter only) is the delta that a job which is not pure pays, in
     10^-21; if 0, such a job closes the filter. From edition 2 on it is the most that a job may pay, and
     `whole_epsilon`, in 10^-9, is the epsilon against which a job's delta is chosen.
     """
