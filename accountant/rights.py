@@ -76,8 +76,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         "artifacts": _READ,
         **dict.fromkeys(("proposals", "offers"), "SELECT, UPDATE (state, decided_at)"),
-        "datasets": "SELECT, UPDATE (description)",  # FOR UPDATE: old rules are stated under it
-        **dict.fromkeys(("dataset_versions", "models", "corpora"), _READ),
+        **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, UPDATE (spent, reserved)",
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),

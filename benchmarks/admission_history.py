@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from sqlalchemy import text
 
-from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest, opened
+from accountant.core.ledger.commitments import opened
+from accountant.core.ledger.hash_chain import Entry, EntryKind, canonical, digest
 from accountant.queries import integrity
 from accountant.transactions.locked_account import LockedAccount
 from benchmarks.admission import Ground, take_up

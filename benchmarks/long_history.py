@@ -23,8 +23,9 @@ from accountant import tables
 from accountant.catalogue import corpora, datasets, models
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.caps import counted
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.entry_bodies import commit_body
-from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.identities import credentials, people

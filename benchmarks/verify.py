@@ -33,8 +33,9 @@ from typing import Any, NamedTuple
 from accountant.core import mechanisms
 from accountant.core.ledger import export_formats
 from accountant.core.ledger.accounts import demand
+from accountant.core.ledger.commitments import hidden
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
-from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest, published
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest
 from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
@@ -103,9 +104,8 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
         if turn < 8:
             waiting.append((EntryKind.COMMIT, job, commit))
         elif turn == 8:
-            waiting.append(
-                (EntryKind.VOID, job, {"outcome": "cancelled", "reason": "cancelled in the queue"})
-            )
+            void = {"outcome": "cancelled", "reason": "cancelled in the queue", "read": False}
+            waiting.append((EntryKind.VOID, job, void))
         if len(waiting) > 5 and made < entries:
             yield waiting.pop(0)
             made += 1
@@ -120,7 +120,7 @@ def documents(entries: int, public: bool, result: dict[str, Any]) -> Iterator[tu
         entry = Entry(DATASET, seq, kind, at, "grace", job, body, head)
         document = entry.document()
         head = digest(document)
-        shown = dict(published(document)) if public else document
+        shown = dict(hidden(document)) if public else document
         yield head, canonical(shown).decode()
     result["header"] = export_formats.header(
         DATASET, entries, head, replay.books, replay.live_count, public=public

@@ -16,12 +16,16 @@ from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError
 from accountant.core.ledger import commitments, export_formats
 from accountant.core.ledger.accounts import demand, entry_part
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
-from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened
+from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest
 from accountant.core.ledger.lineage import of_artifacts, of_output, of_version
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.reversals import TwoPeople, reversal_body
+from accountant.core.ledger.rules import TERMS as TERMS_STATED
+from accountant.core.ledger.rules import policy_body
 from accountant.core.privacy.events import FREE, Event, from_releases, releases
 from accountant.core.privacy.price import Terms
 
@@ -51,7 +55,7 @@ POLICY = {
     "charge_each_attempt": False,
     "time_limit_seconds": None,
 }
-#: Kinds that hold the rules of a dataset; ledgers from before them have none.
+#: Kinds that hold the rules of a dataset, and move no balances.
 RULES = ("REGISTER", "POLICY")
 
 
@@ -86,14 +90,11 @@ class Line:
 class Ledger:
     """Entries that add up, one after the other."""
 
-    def __init__(self, rules: bool = True) -> None:
+    def __init__(self) -> None:
         self.lines: list[Line] = []
-        self.rules = rules
         self.replay = Replay()
 
     def add(self, kind: str, job: str | None, body: Mapping[str, Any], actor: str) -> None:
-        if kind in RULES and not self.rules:
-            return
         at = f"2026-03-01T09:{len(self.lines):02}:00.000000Z"
         job = None if job is None else name_of(job)
         self.lines.append(Line(kind, actor, job, copy.deepcopy(dict(body)), at))
@@ -166,9 +167,9 @@ def fewer(event: Event) -> Event:
     return from_releases(type(releases(event))({leaf: count // 2 for leaf, count in releases(event).items()}))
 
 
-def honest(rules: bool = True) -> Ledger:
-    """A ledger with every kind of entry. `rules` False: as the service wrote it before they were entries."""
-    ledger = Ledger(rules)
+def honest() -> Ledger:
+    """A ledger with every kind of entry."""
+    ledger = Ledger()
     ledger.register()
     ledger.policy()
     ledger.register(version=1)
@@ -203,6 +204,18 @@ def honest(rules: bool = True) -> Ledger:
     ledger.policy(two(), analysts=["ana", "sam"], solo=True)
     ledger.reserve("own", actor="sam", tokens_per_batch=5, batches_per_label=1)
     return ledger
+
+
+def rules(terms: Terms, **policy: Any) -> list[tuple[EntryKind, dict[str, Any]]]:
+    """The entries with which a ledger begins: terms, version 1 of the data, and a policy that asks little."""
+    stated = {"groups": [], **terms.to_json(), "unit_column": None}
+    registered = {"terms": {name: stated[name] for name in TERMS_STATED}}
+    open_ = Policy(auto_approve_epsilon="1000000", **policy)
+    return [
+        (EntryKind.REGISTER, {**registered, "version": None}),
+        (EntryKind.REGISTER, {**registered, "version": 1}),
+        (EntryKind.POLICY, policy_body(open_)),
+    ]
 
 
 # --- writing ------------------------------------------------------------------------------------

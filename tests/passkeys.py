@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from accountant.core.ledger import signatures
-from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.commitments import opened
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import ACTS, Signer
 from accountant.core.ledger.signatures import Basis, act_named, encoded, first_act, second_act
 from tests.ledger_exports import DATASET, Ledger, Line, fewer, two, written

@@ -4,16 +4,13 @@ import csv
 import os
 import uuid
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 from pathlib import Path
-from unittest import mock
 
 import pytest
 from sqlalchemy import Engine, text
 
 from accountant.catalogue import corpora, datasets, models, registration
 from accountant.core.ledger.allowances import Allowance
-from accountant.core.privacy.events import Event
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.queries import entries
@@ -26,7 +23,6 @@ from accountant.transactions import (
     submission,
 )
 from accountant.transactions.ledger_log import writing
-from accountant.transactions.rows import Claim, fenced, set_job
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../shared/data is not here")
@@ -68,12 +64,6 @@ def found_right(engine: Engine, version: uuid.UUID) -> None:
         ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
         connection.execute(ready, {"id": version})
         registrations.found_right(connection, version)
-
-
-def without_rules() -> AbstractContextManager[object]:
-    """The service as it was before the rules of a dataset were entries of its ledger."""
-    nothing = {"begin": lambda *_: None, "found_right": lambda *_: None}
-    return mock.patch.multiple(registrations, **nothing)
 
 
 def kinds(bench: "Bench") -> list[str]:
@@ -118,22 +108,6 @@ class Bench:
         job_id = self.submit(1)
         self.probe(job_id)
         settlement.cancel(self.engine, job_id, self.analyst)
-
-
-def commit_unread(engine: Engine, claim: Claim, realized: Event) -> None:
-    """A charge of a job that nobody recorded to have read: ledgers hold some from before this was refused."""
-    with writing(engine) as connection:
-        locked, job = fenced(connection, claim)
-        output = settlement.Output("x", "0" * 64)
-        settlement._commit(locked, job, realized, "succeeded", "worker", output=output)
-        settlement._end_parts(connection, job.id)
-        ended = {
-            "state": "succeeded",
-            "output_uri": "x",
-            "output_sha256": "0" * 64,
-            "finished_at": locked.now,
-        }
-        set_job(connection, job, **ended)
 
 
 def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str]) -> dict[str, str]:

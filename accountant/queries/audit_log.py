@@ -36,8 +36,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.rows import dataset_row

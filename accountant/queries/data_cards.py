@@ -10,8 +10,8 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
 from accountant.core.ledger import data_card
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import opened
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json, releases, to_json
 from accountant.core.privacy.secret_batches import has_secret_batches, with_known_batches
@@ -33,7 +33,7 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
         entries = _entries(connection, job_id)
         reserve, charge = entries[0], entries[-1]
         body = reserve["body"]
-        source = body.get("source", {})
+        source = body["source"]
         guarantee = _guarantee(connection, reserve, charge, dataset)
         artifacts = [{"name": row.name, "sha256": row.sha256} for row in of_job(connection, job_id)]
         model = _model(connection, body["model"])
@@ -100,7 +100,7 @@ def _guarantee(
 ) -> str:
     """Return the guarantee in one true sentence; after a correction, of the corrected event."""
     body, terms = reserve["body"], reserve["body"]["terms"]
-    source = body.get("source", {})
+    source = body["source"]
     event = body["event"] if charge["kind"] == "COMMIT" else charge["body"]["event"]
     spends = event is not None and bool(releases(from_json(event)))
     if "job" in source and not spends:

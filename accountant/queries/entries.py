@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from accountant import tables
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor

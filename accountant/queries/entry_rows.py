@@ -9,7 +9,7 @@
 Columns that no entry states (a purpose, an address of a file) have nothing to be compared with.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Row, Select, func, select, text
 from accountant import tables
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.hash_chain import format_time
+from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.rules import register_body
 from accountant.core.privacy.composition import epsilon_alone
@@ -112,8 +113,9 @@ def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iter
 
 def _reserved(row: Row[Any], document: Document) -> dict[str, tuple[Any, Any]]:
     body, terms = document["body"], document["body"]["terms"]
-    source, approval, model = body.get("source"), body["approval"], body["model"]
-    event = row.job_event
+    source, approval, model = body["source"], body["approval"], body["model"]
+    event, reads = row.job_event, "version" in source
+    beside = {field: each["job"] for field, each in source.get("sources", {}).items()}
     pairs = {
         "dataset_id": (row.job_dataset_id, row.entry_dataset_id),
         "analyst_id": (row.analyst, document["actor"]),
@@ -127,39 +129,29 @@ def _reserved(row: Row[Any], document: Document) -> dict[str, tuple[Any, Any]]:
         "decision_reason": (row.job_decision_reason, None if approval is None else approval["reason"]),
         "queued_at": (None if row.job_queued_at is None else format_time(row.job_queued_at), document["at"]),
         "created_at": (row.job_created_at <= row.entry_at, True),
+        "reads_records": (row.job_reads_records, reads),
+        "source_job_id": (_text(row.job_source_job_id), source.get("job")),
+        "sources": (row.job_sources, beside),
+        "resources": (row.job_resources, source.get("public", {})),
     }
     if model is not None and row.facts is not None:
         pairs["model"] = (row.facts["sha256"], model["sha256"])
-    if source is not None:
-        reads = "version" in source
-        beside = {field: each["job"] for field, each in source.get("sources", {}).items()}
-        pairs |= {
-            "reads_records": (row.job_reads_records, reads),
-            "source_job_id": (_text(row.job_source_job_id), source.get("job")),
-            "sources": (row.job_sources, beside),
-            "resources": (row.job_resources, source.get("public", {})),
-        }
-        if reads:
-            pairs["version_id"] = (
-                (row.version, row.version_of),
-                (source["version"], row.entry_dataset_id),
-            )
+    if reads:
+        pairs["version_id"] = (row.version, row.version_of), (source["version"], row.entry_dataset_id)
     return pairs
 
 
 def _settled(row: Row[Any], body: Document) -> dict[str, tuple[Any, Any]]:
     began, ended = row.job_reading_began_at, row.job_finished_at
-    pairs = {
+    return {
         "state": (row.job_state, body["outcome"]),
-        "output_sha256": (row.job_output_sha256, body.get("output_sha256")),
+        "output_sha256": (row.job_output_sha256, body.get("output_sha256")),  # a VOID has none
         "failure": (row.job_failure is None, body["outcome"] == "succeeded"),
         "finished_at": (ended is not None and ended >= row.entry_at, True),
+        "reading_began_at": (began is not None and began <= row.entry_at, True)
+        if body["read"]
+        else (began, None),
     }
-    if "read" in body:
-        pairs["reading_began_at"] = (began is not None and began <= row.entry_at, body["read"])
-        if not body["read"]:
-            pairs["reading_began_at"] = (began, None)
-    return pairs
 
 
 def _same_epsilon(row: Row[Any], body: Document) -> bool:
@@ -233,18 +225,20 @@ def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
 
 
 def rules(
-    connection: Connection, row: Row[Any], terms: Document | None, policy: Any, known: set[int]
+    connection: Connection, row: Row[Any], terms: Document | None, policy: Policy | None, known: Set[int]
 ) -> Iterator[str]:
     """A dataset's row beside its newest REGISTER and POLICY, and the versions that were registered."""
-    if terms is not None:
-        own = register_body(row)["terms"]
-        for name in sorted(own.keys() | terms.keys()):
-            if own.get(name) != terms.get(name):
-                yield f"datasets.{name} is not what its newest REGISTER states"
-        query = select(versions.c.number).where(versions.c.dataset_id == row.id, versions.c.state == "ready")
-        if set(connection.execute(query).scalars()) != known:
-            yield "the versions that were found right are not those that are registered"
-    if policy is not None and type(policy).model_validate(row.policy) != policy:
+    if terms is None or policy is None:
+        yield "its ledger does not begin with its rules"
+        return
+    own = register_body(row)["terms"]
+    for name in sorted(own.keys() | terms.keys()):
+        if own.get(name) != terms.get(name):
+            yield f"datasets.{name} is not what its newest REGISTER states"
+    query = select(versions.c.number).where(versions.c.dataset_id == row.id, versions.c.state == "ready")
+    if set(connection.execute(query).scalars()) != known:
+        yield "the versions that were found right are not those that are registered"
+    if Policy.model_validate(row.policy) != policy:
         yield "datasets.policy is not what its newest POLICY states"
 
 

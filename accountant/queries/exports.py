@@ -11,7 +11,7 @@ from accountant import tables
 from accountant.core.errors import Conflict, NotFound, VerificationFailed
 from accountant.core.files import parquet
 from accountant.core.ledger import export_formats, parquet_exports
-from accountant.core.ledger.export_formats import read_document, summary
+from accountant.core.ledger.export_formats import summary
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.database import reading
 from accountant.ledger_log.publication import log_proof
@@ -27,14 +27,11 @@ def export(
     """Yield the pieces of an export; memory does not grow with the ledger.
 
     `seed`: the secret that signs a checkpoint into it. `log`: the published log, of which it has a proof.
-    Whatever can be refused is refused before the first piece: a missing pyarrow, and a public export of
-    entries that predate commitments (Conflict). What the log outside the database does not hold is neither
-    exported nor signed (LedgerBehind, LogUnusable).
+    A missing pyarrow is refused before the first piece. What the log outside the database does not hold is
+    neither exported nor signed (LedgerBehind, LogUnusable).
     """
     if form == "parquet":
         parquet.available()
-    if public:
-        _check_publishable(engine, dataset_id)
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         live = live_reservations(connection, dataset_id)
@@ -154,16 +151,3 @@ def entries(engine: Engine, dataset_id: UUID, last: int) -> Iterator[tuple[str, 
             return
         yield from ((each.document, each.hash) for each in page)
         read = page[-1].seq
-
-
-def _check_publishable(engine: Engine, dataset_id: UUID) -> None:
-    """Versions only rise along a chain, so the first entry tells."""
-    table = tables.entries
-    query = select(table.c.document).where(table.c.dataset_id == dataset_id, table.c.seq == 1)
-    with reading(engine) as connection:
-        first = connection.execute(query).scalar_one_or_none()
-    if first is not None and read_document(first)["version"] == 1:
-        raise Conflict(
-            "the first entries were written before private values were committed to: their hashes cover "
-            "names as they are, so they can't be published"
-        )

@@ -11,8 +11,8 @@ from accountant import tables
 from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.checkpoints import read_checkpoint
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
-from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.queries import entry_rows, log_comparison, spending
 from accountant.queries.rows import dataset_row

@@ -14,8 +14,9 @@ from accountant import tables
 from accountant.core.errors import ExchequerError, NotFound, VerificationFailed
 from accountant.core.ledger import reversals
 from accountant.core.ledger.books import Books
+from accountant.core.ledger.commitments import hidden, opened
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest, opened, published
+from accountant.core.ledger.hash_chain import GENESIS, EntryKind, canonical, digest
 from accountant.core.ledger.repricing import reprice
 from accountant.core.ledger.reservations import read_reservation
 from accountant.database import reading
@@ -50,7 +51,7 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
         **opened(document),
         hash=row.hash,
         entries=account.chain_seq,
-        hashed=canonical(published(document)).decode(),
+        hashed=canonical(hidden(document)).decode(),
         chain=_chain(document, row, previous),
         price=_price(document, others, read_books(account)),
         job_entries=[NumberedEntry(seq=each.seq, kind=each.kind) for each in others],

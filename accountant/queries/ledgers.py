@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Engine, Row, Select, func, select
 from accountant import tables
 from accountant.core.errors import NotFound, VerificationFailed
 from accountant.core.ledger.checkpoints import Key, key_id, read_checkpoint, read_keys
+from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import opened
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.rows import dataset_row, require_overseer

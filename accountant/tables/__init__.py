@@ -7,6 +7,7 @@ arrive as Python integers, never as floats.
 from accountant.tables.asking import access_requests
 from accountant.tables.books import (
     RARE_KINDS,
+    RULE_KINDS,
     accounts,
     checkpoint_requests,
     checkpoints,
@@ -62,6 +63,7 @@ from accountant.tables.work import (
 __all__ = [
     "ACTIVITY_DATASET",
     "RARE_KINDS",
+    "RULE_KINDS",
     "Units",
     "access_requests",
     "accounts",

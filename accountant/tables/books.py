@@ -116,6 +116,8 @@ accounts = Table(
 
 #: Kinds that are few beside the reservations and what settles them: an index of their own finds them.
 RARE_KINDS = ("ALLOW", "VOID", "REVERSAL", "REGISTER", "POLICY")
+#: Kinds by which later entries are judged; an index of their own finds them.
+RULE_KINDS = ("ALLOW", "REGISTER", "POLICY")
 
 # The append-only ledger. Triggers in the migration forbid UPDATE, DELETE and TRUNCATE.
 entries = Table(
@@ -152,7 +154,13 @@ entries = Table(
         "seq",
         postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL','REGISTER','POLICY')"),
     ),
-    Index("ix_entries_allow", "dataset_id", "seq", postgresql_where=text("kind = 'ALLOW'")),
+    # What later entries are judged by.
+    Index(
+        "ix_entries_rules",
+        "dataset_id",
+        "seq",
+        postgresql_where=text("kind IN ('ALLOW','REGISTER','POLICY')"),
+    ),
     CheckConstraint(
         "kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL','REGISTER','POLICY')", name="kind"
     ),

@@ -101,9 +101,7 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
     if entry.kind is not EntryKind.RESERVE:
         return
     connection, body, job_id = locked.connection, entry.body, UUID(entry.job)
-    source, approval = body.get("source"), body["approval"]
-    reads = source is None or "version" in source
-    source = source or {}
+    source, approval = body["source"], body["approval"]
     event = read_event(body["event"])
     priced: dict[str, Any] = {"event": None, "epsilon_alone": None}
     if event != FREE:
@@ -115,7 +113,7 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
         "parameters": body["parameters"],
         "terms": body["terms"],
         "model_id": None if body["model"] is None else _model(connection, body["model"]["name"]),
-        "reads_records": reads,
+        "reads_records": "version" in source,
         "source_job_id": source.get("job"),
         "sources": {name: each["job"] for name, each in source.get("sources", {}).items()},
         "resources": source.get("public", {}),
@@ -214,7 +212,7 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
     columns: dict[str, Any] = {
         "attempt": body["attempt"],
         "output_sha256": body["output_sha256"],
-        "reading_began_at": began if body.get("read", True) else None,
+        "reading_began_at": began if body["read"] else None,
         "failure": None if body["outcome"] == "succeeded" else _UNKNOWN,
     }
     if body["outcome"] == "succeeded":

@@ -8,7 +8,7 @@ what the backup lacks: purposes, projects, models' addresses, passwords, public 
 looked for by its hash where outputs are kept; where it is gone, its job says so and never runs again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -72,7 +72,7 @@ def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> 
     for _, name, entry in files.entries(log):
         if name in behind:
             behind[name].add(name, entry)
-    plans = [_planned(log, name, name in known, position.heads[name], each) for name, each in behind.items()]
+    plans = [_planned(log, name, position.heads[name], each) for name, each in behind.items()]
     if plans or restored:
         healthy = [name for name in known if name not in behind and only in (None, name)]
         plans += [
@@ -128,26 +128,15 @@ class _Gathered:
             self.missing.append(entry)
 
 
-def _planned(outside: LedgerLog, name: str, known: bool, log: Head, found: _Gathered) -> Plan:
+def _planned(outside: LedgerLog, name: str, log: Head, found: _Gathered) -> Plan:
     made = Plan(name, found.database, log, found.missing, problem=found.problem)
     if made.problem is None and log.seq < found.database.seq:
         made.problem = "the database went on by itself: restore a backup from before"
-    if made.problem is None and not known and _first_terms(found.missing) is None:
-        made.problem = (
-            "the database does not know this dataset, and its first entry does not state its terms: restore "
-            "a backup from after it was added"
-        )
     if made.problem is None:
         made.problem = _lost_version(outside, name, found.missing)
     if made.problem is None:
         made.charged = sorted(found.verifier.replay.live())
     return made
-
-
-def _first_terms(missing: Sequence[Logged]) -> Mapping[str, Any] | None:
-    """The document of the REGISTER with which a ledger that the database lacks begins."""
-    document = read_document(missing[0].text)
-    return document if document["kind"] == EntryKind.REGISTER else None
 
 
 def _lost_version(log: LedgerLog, name: str, missing: Iterable[Logged]) -> str | None:
@@ -205,9 +194,8 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
 
 def _add_if_unknown(connection: Connection, planned: Plan) -> None:
     found = connection.execute(select(datasets.c.id).where(datasets.c.name == planned.dataset))
-    first = _first_terms(planned.missing)
-    if found.first() is None and first is not None:
-        entry = read_entry(first, 1)
+    if found.first() is None:
+        entry = read_entry(read_document(planned.missing[0].text), 1)  # a ledger begins with its terms
         terms = entry.body["terms"]
         recovered_rows.add_dataset(connection, planned.dataset, terms, entry.actor, entry.at)
 

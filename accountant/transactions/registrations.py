@@ -3,31 +3,22 @@
     add_dataset, correct_dataset, a version found right ──▶ REGISTER      set_policy, confirm ──▶ POLICY
 
 The row of the dataset says the same, for whoever decides on jobs; `exchequer ledger check` compares the two.
-Datasets from before these entries get theirs when the service starts with them (`state_missing`).
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, select
 
 from accountant import tables
-from accountant.core.errors import LedgerBehind
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.rules import policy_body, register_body
 from accountant.transactions import ledger_log
-from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 
-logger = logging.getLogger(__name__)
-
-#: Who states rules that nobody changed: the service, for a ledger from before they were entries.
-SERVICE = "service"
-
-entries, datasets, versions = tables.entries, tables.datasets, tables.dataset_versions
+datasets, versions = tables.datasets, tables.dataset_versions
 
 
 def begin(connection: Connection, dataset_id: UUID, declared: Any, policy: Policy, actor: str) -> None:
@@ -67,51 +58,3 @@ def state_policy(
     `people`: where it took two; and signatures, where the policy before asked for them.
     """
     return locked.append(EntryKind.POLICY, actor, None, policy_body(policy, people)).seq
-
-
-# --- ledgers from before ------------------------------------------------------------------------
-
-
-def state_missing(engine: Engine) -> int:
-    """State the rules of each dataset whose ledger lacks some; returns how many. Repeating does nothing."""
-    found = [
-        _kind_of(datasets.c.id, kind).correlate(datasets).exists()
-        for kind in (EntryKind.REGISTER, EntryKind.POLICY)
-    ]
-    with engine.connect() as connection:
-        lacking = connection.execute(select(datasets.c.id).where(~(found[0] & found[1]))).scalars().all()
-    return sum(_state_unless_behind(engine, dataset_id) for dataset_id in lacking)
-
-
-def _state_unless_behind(engine: Engine, dataset_id: UUID) -> bool:
-    try:
-        _state(engine, dataset_id)
-    except LedgerBehind as error:
-        logger.error("rules are not stated: %s", error)
-        return False
-    return True
-
-
-def _kind_of(dataset_id: Any, kind: EntryKind) -> Any:
-    """Entries of a rare kind; said as the partial index says it, or it can't be used."""
-    return select(entries.c.seq).where(
-        entries.c.dataset_id == dataset_id,
-        entries.c.kind == str(kind),
-        entries.c.kind.in_(tables.RARE_KINDS),
-    )
-
-
-def _state(engine: Engine, dataset_id: UUID) -> None:
-    with writing(engine) as connection:
-        locked = LockedAccount(connection, dataset_id)
-        held = select(datasets).where(datasets.c.id == dataset_id).with_for_update()
-        dataset = connection.execute(held).one()
-        if connection.execute(_kind_of(dataset_id, EntryKind.REGISTER)).first() is None:
-            ready = select(versions.c.number).where(
-                versions.c.dataset_id == dataset_id, versions.c.state == "ready"
-            )
-            numbers = connection.execute(ready.order_by(versions.c.number)).scalars().all()
-            for number in (None, *numbers):
-                locked.append(EntryKind.REGISTER, SERVICE, None, register_body(dataset, number))
-        if connection.execute(_kind_of(dataset_id, EntryKind.POLICY)).first() is None:
-            state_policy(locked, Policy.model_validate(dataset.policy), SERVICE)

@@ -117,7 +117,7 @@ def _basis(connection: Connection, dataset_id: UUID) -> Basis:
         query = select(entries.c.hash).where(
             entries.c.dataset_id == dataset_id,
             entries.c.kind == str(kind),
-            entries.c.kind.in_(tables.RARE_KINDS),
+            entries.c.kind.in_(tables.RULE_KINDS),
         )
         return connection.execute(query.order_by(entries.c.seq.desc()).limit(1)).scalar()
 

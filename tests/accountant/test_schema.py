@@ -3,15 +3,21 @@
 import os
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
 from hashlib import sha256
 
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from accountant import tables
-from accountant.database import MIGRATIONS
+from accountant.database import MIGRATIONS, connect
+from accountant.queries import integrity, jobs
+from accountant.transactions import settlement
+from tests.conftest import as_application, as_superuser, create
+from tests.support import Bench
 
 
 @pytest.fixture
@@ -56,14 +62,44 @@ def test_the_first_revision_is_frozen():
     assert stands == "db1f4e73412cc85ed122c4cede38c22cb422328c0719094306de83e34f944b74"
 
 
+@pytest.fixture
+def at_first_revision(servers, alembic) -> Iterator[Config]:
+    """A database of the first revision; its owner's and the application's addresses are in the attributes."""
+    name, owner = f"test_{uuid.uuid4().hex[:12]}", make_url(servers.owner_url)
+    with as_superuser(servers) as admin:
+        create(admin, name, owner.username)
+    url = owner.set(database=name).render_as_string(hide_password=False)
+    alembic.attributes.update(url=url, application_url=as_application(servers, url))
+    command.upgrade(alembic, "0100")
+    yield alembic
+    with as_superuser(servers) as admin:
+        admin.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+def test_a_database_with_data_is_upgraded_and_goes_on(at_first_revision):
+    engine = connect(at_first_revision.attributes["application_url"])
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    bench.warm()
+    before = bench.submit()
+    command.upgrade(at_first_revision, "head")
+    after = bench.submit()
+    states = [jobs.job(engine, job, bench.analyst)["state"] for job in (before, after)]
+    settlement.cancel(engine, before, bench.analyst)
+    assert states == ["queued", "queued"]
+    assert integrity.check(engine, bench.dataset) == []
+    engine.dispose()
+
+
 @pytest.mark.slow
 def test_a_database_from_before_the_first_release_is_told_what_to_do(owner_url, owner):
     change = text("UPDATE alembic_version SET version_num = :revision")
     with owner.begin() as connection:
+        current = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
         connection.execute(change, {"revision": "0019"})
     told = run_alembic("upgrade", "head", DATABASE_URL=owner_url)
     with owner.begin() as connection:
-        connection.execute(change, {"revision": "0100"})
+        connection.execute(change, {"revision": current})
     assert told.returncode != 0
     assert "Traceback" not in told.stderr + told.stdout
     assert "at revision 0019, which this version does not know" in told.stderr + told.stdout

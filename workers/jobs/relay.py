@@ -18,7 +18,7 @@ from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.identities import retention
-from accountant.transactions import expiry, leases, ledger_log, messages, registrations, spending_sums
+from accountant.transactions import expiry, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
 from workers.jobs.app import QUEUES, app
 
@@ -61,14 +61,8 @@ def watch_log(engine: Engine) -> None:
 
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
-    """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue.
-
-    Ledgers from before their rules were entries get these first.
-    """
+    """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue."""
     watch_log(engine)
-    stated = registrations.state_missing(engine)
-    if stated:
-        log.info("rules stated in ledgers", datasets=stated)
     expired, resent = sweep(engine, configured, 0.0)
     destroyed = staging.destroy_leftovers(engine, configured.results)
     log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)

@@ -167,7 +167,7 @@ class Books:
         return replace(self, account=account, ex_post=ex_post, secret=secret, history=history)
 
     def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
-        if body.get("read", False):
+        if body["read"]:
             raise VerificationFailed("it voids a reservation under which data was read")
         account = self.account
         if account is not None and held.costs:

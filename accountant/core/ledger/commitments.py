@@ -91,7 +91,7 @@ def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
     Entries quoted by a REVERSAL are hidden in the same way, so their hashes remain those of the chain.
     """
     changed = mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
-    quoted = {name: hidden(value) for name, value in _quoted(document) if value.get("version") != 1}
+    quoted = {name: hidden(value) for name, value in _quoted(document)}
     return {**changed, "body": {**changed["body"], **quoted}} if quoted else changed
 
 
@@ -114,7 +114,7 @@ def opened(document: Mapping[str, Any]) -> dict[str, Any]:
 def hidden_count(document: Mapping[str, Any]) -> int:
     """The number of private values that are not shown."""
     own = sum(is_hidden(holder[name]) for _, holder, name in _found(document))
-    return own + sum(hidden_count(value) for _, value in _quoted(document) if value.get("version") != 1)
+    return own + sum(hidden_count(value) for _, value in _quoted(document))
 
 
 def commitment(opening: Any) -> str:

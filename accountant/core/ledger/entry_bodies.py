@@ -70,8 +70,8 @@ def reserve_body(
     *,
     model: Mapping[str, Any] | None,
     approval: Mapping[str, Any] | None,
+    source: Mapping[str, Any],
     others: Mapping[str, Any] | None = None,
-    source: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The body of a RESERVE. `approval` states the approver and the reason; None if the policy approved it.
 
@@ -82,7 +82,7 @@ def reserve_body(
     taken = {} if account is None or not whole else whole_json(account)
     return {
         **({} if others is None else others),
-        **({} if source is None else {"source": dict(source)}),
+        "source": dict(source),
         **taken,
         "mechanism": mechanism,
         "parameters": dict(parameters),

@@ -17,8 +17,8 @@ from accountant.core.errors import VerificationFailed
 from accountant.core.files.spreadsheets import MARK, harmless
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
-from accountant.core.ledger.commitments import is_hidden
-from accountant.core.ledger.hash_chain import FIELDS, canonical, opened, published
+from accountant.core.ledger.commitments import hidden, is_hidden, opened
+from accountant.core.ledger.hash_chain import FIELDS, canonical
 from accountant.core.ledger.saved_exports import unverifiable
 from accountant.core.ledger.verifier import (
     Verified,
@@ -88,10 +88,8 @@ def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
     document = read_document(text)
     if not public:
         return document, text
-    if document["version"] == 1:
-        raise VerificationFailed("an entry of version 1 holds its private values as they are")
-    hidden = dict(published(document))
-    return hidden, canonical(hidden).decode()
+    published = hidden(document)
+    return published, canonical(published).decode()
 
 
 def json_header(claimed: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """The hash chain: one per dataset, gapless, over a versioned canonical encoding (RFC 8785).
 
-An entry's hash covers every field and the previous hash. In entries of version 2, salted commitments
-(commitments.py) cover private values, so that a public export can be verified too; in entries of version 1
-they are plain.
+An entry's hash covers every field and the previous hash. Salted commitments (commitments.py) cover private
+values, so that a public export can be verified too.
 """
 
 import hashlib
@@ -25,7 +24,6 @@ __all__ = [
     "EntryKind",
     "canonical",
     "digest",
-    "opened",
     "read_entry",
 ]
 
@@ -68,13 +66,12 @@ class Entry:
     job: str | None
     body: Mapping[str, Any]
     previous: str
-    version: int = VERSION
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False, compare=False)
 
     def document(self) -> dict[str, Any]:
         """The object that is stored, and exported in full; `digest` hashes it."""
         plain = {
-            "version": self.version,
+            "version": VERSION,
             "dataset": self.dataset,
             "seq": self.seq,
             "kind": str(self.kind),
@@ -84,7 +81,7 @@ class Entry:
             "body": dict(self.body),
             "previous": self.previous,
         }
-        return plain if self.version == 1 else commitments.sealed(plain, self.salt)
+        return commitments.sealed(plain, self.salt)
 
     def hash(self) -> str:
         """The hash that the next entry names."""
@@ -93,17 +90,7 @@ class Entry:
 
 def digest(document: Mapping[str, Any]) -> str:
     """SHA-256, in hex, of the canonical encoding of a document's published form."""
-    return hashlib.sha256(canonical(published(document))).hexdigest()
-
-
-def published(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document as it is hashed. In version 1 that is the whole document, names and figures included."""
-    return document if document.get("version") == 1 else commitments.hidden(document)
-
-
-def opened(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with plain values, for people and for the books; hidden values stay hidden."""
-    return document if document.get("version") == 1 else commitments.opened(document)
+    return hashlib.sha256(canonical(commitments.hidden(document))).hexdigest()
 
 
 def format_time(moment: datetime) -> str:
@@ -128,12 +115,12 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
     """
     if not isinstance(document, dict) or set(document) != set(FIELDS):
         raise VerificationFailed(f"its fields are not {', '.join(FIELDS)}", seq)
-    if type(document["version"]) is not int or document["version"] not in (1, VERSION):
+    if type(document["version"]) is not int or document["version"] != VERSION:
         raise VerificationFailed(f"unknown version {document['version']!r}", seq)
     if type(document["seq"]) is not int or document["seq"] != seq:
         raise VerificationFailed(f"its number is {document['seq']!r}, an entry is missing or moved", seq)
     try:
-        plain = opened(document)
+        plain = commitments.opened(document)
         actor = plain["actor"]
         entry = Entry(
             document["dataset"],
@@ -144,7 +131,6 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
             document["job"],
             plain["body"],
             document["previous"],
-            document["version"],
             b"",
         )
     except UNREADABLE as error:

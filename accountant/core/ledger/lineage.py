@@ -49,7 +49,7 @@ def _is_public(body: Mapping[str, Any]) -> bool:
 
 def check_named(body: Mapping[str, Any]) -> None:
     """Raise VerificationFailed unless what a RESERVE's job reads is what its parameters name."""
-    parameters, source = body["parameters"], body.get("source", {})
+    parameters, source = body["parameters"], body["source"]
     if len(source) == 1 and "version" in source:
         return
     named = {"from_job": source["job"]} if "job" in source else {}
@@ -86,7 +86,7 @@ class Lineage:
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
             self._ex_post.add(job)
-        source, free = body.get("source", {}), is_free(body)
+        source, free = body["source"], is_free(body)
         if free:
             self._unread.add(job)
         if _is_public(body):
@@ -125,10 +125,10 @@ class Lineage:
             raise VerificationFailed("it reads an output that no job before it published")
 
     def _commit(self, job: str, body: Mapping[str, Any]) -> None:
-        if job in self._unread and body.get("read", False):
+        if job in self._unread and body["read"]:
             raise VerificationFailed("it was charged nothing, and records were read")
         self._unread.discard(job)
-        if body.get("output_sha256") is not None:
+        if body["output_sha256"] is not None:
             self._outputs.add(output_key(job, body["output_sha256"]))
         left = body.get("artifacts", [])
         if left and (body["outcome"] != "succeeded" or job in self._ex_post):

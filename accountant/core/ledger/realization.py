@@ -38,8 +38,8 @@ def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
     return from_releases(made)
 
 
-#: The mechanism of a live job and whether it reads records; None: its RESERVE does not say.
-Live = tuple[str, bool | None]
+#: The mechanism of a live job, and whether it reads records.
+Live = tuple[str, bool]
 
 
 class Ends:
@@ -48,15 +48,10 @@ class Ends:
     def __init__(self) -> None:
         self.live: dict[str | None, Live] = {}
 
-    def add(self, entry: Entry, held: Reservation | None, registered: bool) -> None:
-        """Check one more entry. Raises VerificationFailed.
-
-        `held` is the reservation that it resolves. `registered`: the data is; before, the service wrote some
-        charges of jobs whose reading nobody had recorded.
-        """
+    def add(self, entry: Entry, held: Reservation | None) -> None:
+        """Check one more entry. `held` is the reservation that it resolves. Raises VerificationFailed."""
         if entry.kind is EntryKind.RESERVE:
-            source = entry.body.get("source")
-            self.live[entry.job] = entry.body["mechanism"], None if source is None else "version" in source
+            self.live[entry.job] = entry.body["mechanism"], "version" in entry.body["source"]
         elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
             known = self.live.get(entry.job)
             if known is None or held is None:
@@ -64,25 +59,24 @@ class Ends:
             if entry.kind is EntryKind.VOID:
                 _check_void(entry.body)
             else:
-                mechanism_id, reads = known
-                _check_commit(entry.body, held, mechanism_id, reads if registered else None)
+                _check_commit(entry.body, held, *known)
             del self.live[entry.job]
 
 
 def _check_void(body: Body) -> None:
     _one_of(body["outcome"], VOID_OUTCOMES)
-    if body.get("read", False) is not False:
+    if body["read"] is not False:
         raise VerificationFailed(f"its read is {body['read']!r:.40}, and nothing is read under what is void")
 
 
-def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool | None) -> None:
-    outcome, read, output = body["outcome"], body.get("read"), body.get("output_sha256")
+def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool) -> None:
+    outcome, read, output = body["outcome"], body["read"], body["output_sha256"]
     _one_of(outcome, OUTCOMES)
     if type(body["attempt"]) is not int or body["attempt"] < 1:
         raise VerificationFailed(f"its attempt is {body['attempt']!r:.40}")
-    if read is not None and type(read) is not bool:
+    if type(read) is not bool:
         raise VerificationFailed(f"its read is {read!r:.40}")
-    if reads is not None and read is not None and read is not reads:
+    if read is not reads:
         if reads:
             raise VerificationFailed("its job reads records, and it says that nothing was read")
         raise VerificationFailed("its job reads no records, and it says that some were read")

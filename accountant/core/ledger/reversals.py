@@ -17,9 +17,9 @@ from accountant.core.errors import UNREADABLE, VerificationFailed, invalid
 from accountant.core.ledger.accounts import Accounts, read_demand
 from accountant.core.ledger.admission import Account
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.commitments import is_hidden
+from accountant.core.ledger.commitments import is_hidden, opened
 from accountant.core.ledger.entry_bodies import costs_json
-from accountant.core.ledger.hash_chain import EntryKind, digest, opened
+from accountant.core.ledger.hash_chain import EntryKind, digest
 from accountant.core.ledger.reservations import Reservation, move, read_costs, read_reservation, settled
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs
@@ -46,7 +46,7 @@ def charge_of(reserve: Document, current: Document) -> Charge:
     held, body = read_reservation(reserve["body"]), opened(current)["body"]
     match EntryKind(current["kind"]):
         case EntryKind.VOID:
-            return Charge({}, counts=False, read=bool(body.get("read", False)))
+            return Charge({}, counts=False, read=bool(body["read"]))
         case EntryKind.COMMIT:
             costs = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
             unknown = "ex_post" in body and is_hidden(body["ex_post"]["cap"])
@@ -56,8 +56,7 @@ def charge_of(reserve: Document, current: Document) -> Charge:
                 read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else held.secret_cost
             )
             spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
-            # An entry that does not say whether data was read was written when every COMMIT meant it.
-            return Charge(costs, ex_post, secret, spends, bool(body.get("read", True)), unknown)
+            return Charge(costs, ex_post, secret, spends, bool(body["read"]), unknown)
         case EntryKind.REVERSAL:
             return _stated(body)
         case kind:

@@ -5,8 +5,8 @@
     POLICY     {policy}, with both people where it took two: who may ask, who must approve
 
 A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms declared, that
-somebody else approved them, and that it took two people where the policy asks for two. What stands before
-the first REGISTER or POLICY can't be judged by it, and `unproved` says so: older ledgers verify still.
+somebody else approved them, and that it took two people where the policy asks for two. Every ledger begins
+with both. What a public export does not show of signatures, `unproved` counts.
 
 An approval of a request whose analyst had left says so (`departed`), and stands where the policy admits it.
 
@@ -15,7 +15,7 @@ which share a dataset out and protect nobody.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -43,6 +43,8 @@ PRICED = ("neighbours", "max_records_per_unit", "public_size", "labels", "groups
 TERMS = ("unit_column", *PRICED)
 #: Terms that a REGISTER states where they are not "refuse": how units are told apart, records without one.
 UNIT_TERMS = {"unit_spelling": ("refuse", "merge", "keep"), "missing_units": ("refuse", "separate")}
+#: Kinds that may stand before the rules are complete.
+_RULES = (EntryKind.REGISTER, EntryKind.POLICY)
 #: Epsilon by itself is computed numerically, so this much more than a limit counts as equal to it.
 _SLACK = 1e-9
 
@@ -78,29 +80,6 @@ def delta_of(allowed: int | None) -> float:
     return allowed / DELTA_UNITS if allowed else 1e-6
 
 
-@dataclass
-class Unproved:
-    """A rule that entries from before it can't be judged by: how many, and where the first and last stand."""
-
-    what: str
-    why: str
-    entries: int = 0
-    first: int = 0
-    last: int = 0
-
-    def add(self, seq: int) -> None:
-        self.entries, self.first, self.last = self.entries + 1, self.first or seq, seq
-
-    def __str__(self) -> str:
-        which = (
-            f"entry {self.first}" if self.entries == 1 else f"{self.entries:,} entries up to {self.last:,}"
-        )
-        return f"not provable: {self.what} of {which}: {self.why}"
-
-
-_NOT_SHOWN = "whether people signed, as the policy asks,"
-
-
 class Rules:
     """The rules in force, entry by entry. Holds the newest terms and policy, not the entries."""
 
@@ -109,15 +88,7 @@ class Rules:
         self.acts = SignedActs()
         self.versions: set[int] = set()
         self._hidden: frozenset[str] = frozenset()  # lists of people, in a public export
-        self._unproved = {
-            each.what: each
-            for each in (
-                Unproved("the terms and the data", "no REGISTER entry before them"),
-                Unproved("who may ask and who approved", "no POLICY entry before them"),
-                Unproved("whether two people were needed for a raise", "no POLICY entry before them"),
-                Unproved(_NOT_SHOWN, "the export does not show it"),
-            )
-        }
+        self._unshown = 0  # entries whose signatures a public export does not show
 
     @property
     def policy(self) -> Policy | None:
@@ -126,13 +97,22 @@ class Rules:
 
     @property
     def unproved(self) -> tuple[str, ...]:
-        """The rules that could not be checked, in sentences."""
-        return tuple(str(each) for each in self._unproved.values() if each.entries)
+        """What could not be checked, in sentences."""
+        if not self._unshown:
+            return ()
+        entries = "an entry" if self._unshown == 1 else f"{self._unshown:,} entries"
+        return (
+            f"not provable: whether people signed {entries}, as the policy asks: the export does not show it",
+        )
 
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
         """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
+        if self.terms is None and entry.kind is not EntryKind.REGISTER:
+            raise VerificationFailed("no REGISTER before it states the terms of the data")
+        if self.policy is None and entry.kind not in _RULES:
+            raise VerificationFailed("no POLICY before it states who may ask and who must approve")
         if not self.acts.check(entry):  # under the policy before it
-            self._unproved[_NOT_SHOWN].add(entry.seq)
+            self._unshown += 1
         match entry.kind:
             case EntryKind.REGISTER:
                 self._register(entry.body)
@@ -190,27 +170,23 @@ class Rules:
     def _allow(self, entry: Entry, books: Books) -> None:
         both = by_two(entry)
         self._check_owners(entry)
-        if self.terms is not None and "secret" in entry.body:
+        assert self.terms is not None
+        if "secret" in entry.body:
             if entry.body["secret"]["neighbours"] != self.terms["neighbours"]:
                 raise VerificationFailed("its secrets are stated under other neighbours than are registered")
             check_removal(SecretTerms.from_json(entry.body["secret"]["terms"]), self.terms["unit_column"])
-        if self.policy is None:
-            self._unproved["whether two people were needed for a raise"].add(entry.seq)
-        elif self.policy.two_people and not both and raises(books, entry.body):
+        assert self.policy is not None
+        if self.policy.two_people and not both and raises(books, entry.body):
             raise VerificationFailed(
                 "it raises the allowance, and one person made it: the policy asks for two people"
             )
 
     def _reserve(self, entry: Entry, books: Books, asked: Demand) -> None:
-        if self.terms is None:
-            self._unproved["the terms and the data"].add(entry.seq)
-        else:
-            self._check_terms(self.terms, entry.body, books, asked)
-        if self.policy is None:
-            self._unproved["who may ask and who approved"].add(entry.seq)
-        else:
-            self._check_policy(self.policy, entry)
-            self._check_approval(self.policy, entry, asked)
+        assert self.terms is not None
+        assert self.policy is not None
+        self._check_terms(self.terms, entry.body, books, asked)
+        self._check_policy(self.policy, entry)
+        self._check_approval(self.policy, entry, asked)
 
     def _check_terms(self, terms: Body, body: Body, books: Books, asked: Demand) -> None:
         stated = body["terms"]
@@ -228,10 +204,7 @@ class Rules:
                 f"its delta is {stated['delta']!r:.40}, that of the allowance is {delta}"
             )
         self._check_secret(stated, books, asked)
-        source = body.get("source")
-        if source is None:
-            raise VerificationFailed("it does not say what it reads")
-        version = source.get("version")
+        version = body["source"].get("version")
         if version is None and releases_anything(asked):
             raise VerificationFailed("it is charged, and does not say which version of the data it reads")
         if version is not None and (type(version) is not int or version not in self.versions):
@@ -252,7 +225,7 @@ class Rules:
         body = entry.body
         if (body["model"] is None) is mechanisms.get(body["mechanism"]).uses_model:
             raise VerificationFailed(f"{body['mechanism']} names a model if and only if it uses one")
-        public = body.get("source", {}).get("public", {})
+        public = body["source"].get("public", {})
         models = [each["name"] for each in public.values() if each["kind"] != "corpus"]
         models += [] if body["model"] is None else [body["model"]["name"]]
         asks = [("mechanism", policy.mechanisms, mechanisms.get(body["mechanism"]).admitted_as)]

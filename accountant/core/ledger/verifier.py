@@ -46,9 +46,9 @@ class Verified:
     hashes: bytes | bytearray = b""
     #: What the export says of its place in a public log (core/transparency): not checked yet.
     log_proof: Any = None
-    #: Rules that could not be checked because no entry states them, in sentences.
+    #: What could not be checked because the export does not show it, in sentences.
     unproved: tuple[str, ...] = ()
-    #: The terms that the last REGISTER states; None: no entry states any.
+    #: The terms that the last REGISTER states. None: the ledger has no entries.
     terms: Mapping[str, Any] | None = None
     #: What another program put around the text of the export (saved_exports.py).
     added: tuple[str, ...] = ()
@@ -105,7 +105,6 @@ class Verifier:
         self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
         self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
         self.hidden = 0
-        self._version = 1
         self._neighbours: str | None = None
         self._checkpoints = tuple(sorted(checkpoints, key=lambda each: each.seq))
         self._met = 0
@@ -119,8 +118,6 @@ class Verifier:
             self.dataset = entry.dataset
         if entry.dataset != self.dataset:
             raise VerificationFailed(f"it belongs to {entry.dataset!r}", seq)
-        if entry.version < self._version:
-            raise VerificationFailed("its version is below that of the entry before it", seq)
         if entry.previous != self.head:
             raise VerificationFailed("it does not follow the entry before it", seq)
         if document["at"] < self._at:
@@ -140,15 +137,13 @@ class Verifier:
             held = None if entry.job is None else self.replay.held(entry.job)
             self.replay.apply(entry.kind, entry.job, entry.body)
             with failing():
-                self._ends.add(entry, held, self.rules.terms is not None)
+                self._ends.add(entry, held)
             if entry.kind is not EntryKind.RESERVE:
                 check_not_negative(self.replay.now)
         except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.rules.acts.written(entry, recorded_hash)
-        self._version = entry.version
-        if entry.version > 1:
-            self.hidden += hidden_count(document)
+        self.hidden += hidden_count(document)
         self.head, self._at = recorded_hash, document["at"]
         self.count += 1
         self._hashes += bytes.fromhex(recorded_hash)

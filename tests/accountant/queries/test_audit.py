@@ -18,7 +18,7 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
 from accountant.core.ledger.commitments import TEXTS
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.ledger.hash_chain import GENESIS, canonical, digest, opened
+from accountant.core.ledger.hash_chain import GENESIS, canonical, digest
 from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
@@ -210,15 +210,6 @@ def overwrite(owner, bench: Bench, documents: list[dict]) -> None:
 def documents_of(bench: Bench) -> list[dict]:
     lines = [json.loads(line) for line in exported(bench, "jsonl", seed=None).splitlines()[1:]]
     return [{name: value for name, value in each.items() if name != "hash"} for each in lines]
-
-
-def test_entries_of_version_1_are_not_published(bench, owner):
-    overwrite(owner, bench, [{**opened(each), "version": 1} for each in documents_of(bench)])
-    bench.submit(1)
-    assert integrity.check(bench.engine, bench.dataset) == []
-    verify_lines(exported(bench, "jsonl").decode().splitlines())
-    with pytest.raises(Conflict, match="can't be published"):
-        exported(bench, "jsonl", public=True)
 
 
 def test_no_price_depends_on_a_hidden_text():

@@ -12,7 +12,6 @@ from sqlalchemy.exc import IntegrityError
 from accountant import tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.allowances import Allowance
-from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
 from accountant.queries import entries, integrity, jobs
 from accountant.transactions import (
@@ -20,14 +19,13 @@ from accountant.transactions import (
     approval,
     leases,
     proposals,
-    registrations,
     settlement,
     submission,
 )
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person, without_rules
+from tests.support import Bench, person
 
 #: Columns that no entry states. `id`s are kept by foreign keys.
 UNSTATED = {
@@ -289,19 +287,3 @@ def test_a_part_that_outlived_its_job_is_found(book, owner):
     with owner.begin() as connection:
         connection.execute(text(f"UPDATE parts SET state = 'stopped' WHERE job_id = '{book.counted}'"))
     assert found == [f"job {book.counted}: its part 0 outlived it"]
-
-
-def test_rules_are_stated_where_a_ledger_lacks_them(engine):
-    """What an upgrade does, once: from then on both are compared and checked."""
-    with without_rules():
-        bench = Bench(engine)
-    bench.allow()
-    assert registrations.state_missing(engine) >= 1
-    assert registrations.state_missing(engine) == 0
-    stated = [each["kind"] for each in entries.entries(engine, bench.dataset, bench.auditor)]
-    assert stated == ["POLICY", "REGISTER", "REGISTER", "ALLOW"]
-    assert integrity.check(engine, bench.dataset) == []
-    found = verify_lines(entries.export(engine, bench.dataset, bench.auditor, "jsonl"))
-    assert found.unproved == (
-        "not provable: whether two people were needed for a raise of entry 1: no POLICY entry before them",
-    )

@@ -18,7 +18,7 @@ from accountant.queries import datasets, entries, integrity, jobs
 from accountant.queries import proposals as proposal_queries
 from accountant.transactions import allowances, expiry, leases, proposals, settlement
 from accountant.transactions.settlement import Output
-from tests.support import Bench, commit_unread, person, without_rules
+from tests.support import Bench, person
 
 
 @pytest.fixture
@@ -28,30 +28,16 @@ def desk(open_bench):
     return open_bench
 
 
-@pytest.fixture
-def old_desk(engine):
-    """The same, from before rules were entries: such a ledger may hold charges of jobs that read nothing."""
-    with without_rules():
-        made = Bench(engine, policy={"auto_approve_epsilon": "10"})
-    made.allow()
-    made.warm()
-    made.second = person(engine, "steward")
-    return made
-
-
 def event(desk: Bench, job_id, times: int | None = None):
     whole = from_json(jobs.job(desk.engine, job_id, desk.steward)["event"])
     return whole if times is None else SelfComposed(whole.event, times)
 
 
-def settled(desk: Bench, tokens: int = 10, realized: int | None = None, read: bool = True):
+def settled(desk: Bench, tokens: int = 10, realized: int | None = None):
     job_id = desk.submit(tokens)
     claim = leases.claim(desk.engine, job_id, 1, "worker", 60)
-    if read:
-        leases.begin_reading(desk.engine, claim)
-        settlement.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0" * 64), "worker")
-    else:
-        commit_unread(desk.engine, claim, event(desk, job_id, realized))
+    leases.begin_reading(desk.engine, claim)
+    settlement.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0" * 64), "worker")
     return job_id
 
 
@@ -115,17 +101,6 @@ def test_a_charge_is_not_lowered_after_a_read(desk):
     for true in (None, event(desk, job_id, 4), "reserved"):
         with pytest.raises(InvalidRequest, match="changes nothing"):
             corrected(desk, job_id, true)
-
-
-def test_a_charge_is_lowered_where_nothing_private_was_read(old_desk):
-    desk = old_desk
-    job_id = settled(desk, 10, read=False)
-    corrected(desk, job_id, event(desk, job_id, 4))
-    assert float(spent(desk)) > 0
-    corrected(desk, job_id, None)
-    assert spent(desk) == "0"
-    assert "Nothing has been released" in dataset(desk)["statements"][0]["text"]
-    sound(desk)
 
 
 def test_a_void_job_that_did_read_is_charged_and_stays_charged(desk):

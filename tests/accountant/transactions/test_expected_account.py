@@ -13,7 +13,8 @@ from sqlalchemy import event, text
 
 from accountant import tables
 from accountant.core.errors import InvalidRequest, NotPermitted
-from accountant.core.ledger.hash_chain import EntryKind, opened
+from accountant.core.ledger.commitments import opened
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.database import connect, logging_to
 from accountant.queries import integrity

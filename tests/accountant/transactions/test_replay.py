@@ -17,7 +17,7 @@ from accountant.queries import entries, integrity, jobs
 from accountant.transactions import leases, proposals, settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output
-from tests.support import Bench, commit_unread, person, without_rules
+from tests.support import Bench, person
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ ALL_DELTA = 2_905_300_000_000_000  # 0.0000029053, in units
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["submit", "publish", "publish unread", "cancel", "correct", "nothing", "allow"]),
+        st.sampled_from(["submit", "publish", "cancel", "correct", "nothing", "allow"]),
         st.integers(0, 5),
         st.integers(1, 30) | st.integers(1, 400),
     ),
@@ -55,7 +55,6 @@ STOPS = [
     ("submit", 0, 38),
     ("publish", 0, 10),
     ("submit", 0, 5),
-    ("publish unread", 1, 3),
     ("correct", 1, 5),
     ("correct", 0, 30),
 ]
@@ -68,8 +67,7 @@ class Oracle:
     """The charge of each job, followed act by act: what an account's sums have to come to."""
 
     def __init__(self, engine) -> None:
-        with without_rules():  # a ledger from before may hold charges of jobs that read nothing
-            self.bench = Bench(engine, policy={"auto_approve_epsilon": "1000"})
+        self.bench = Bench(engine, policy={"auto_approve_epsilon": "1000"})
         self.second = person(engine, "steward")
         self.engine = engine
         self.jobs: list = []
@@ -118,8 +116,8 @@ class Oracle:
 
     def on_job(self, act: str, job_id, amount: int) -> None:
         job = from_json(jobs.job(self.engine, job_id, self.bench.steward)["event"])
-        if job_id in self.live and act in ("publish", "publish unread"):
-            self.publish(job_id, job.event, min(amount, job.count), act == "publish")
+        if job_id in self.live and act == "publish":
+            self.publish(job_id, job.event, min(amount, job.count))
         elif job_id in self.live and act == "cancel":
             settlement.cancel(self.engine, job_id, self.bench.analyst)
             self.charged[job_id], self.read[job_id] = Charge(), False
@@ -127,20 +125,15 @@ class Oracle:
         elif job_id not in self.live and act in ("correct", "nothing"):
             self.correct(job_id, job.event, 0 if act == "nothing" else amount)
 
-    def publish(self, job_id, token, spent: int, read: bool) -> None:
+    def publish(self, job_id, token, spent: int) -> None:
         held, part = self.live.pop(job_id), self.price(token, spent)
         claim = leases.claim(self.engine, job_id, 1, "worker", 60)
-        if read:
-            leases.begin_reading(self.engine, claim)
-            settlement.publish(
-                self.engine, claim, SelfComposed(token, spent), Output("x", "0" * 64), "worker"
-            )
-        else:
-            commit_unread(self.engine, claim, SelfComposed(token, spent))
+        leases.begin_reading(self.engine, claim)
+        settlement.publish(self.engine, claim, SelfComposed(token, spent), Output("x", "0" * 64), "worker")
         tokens = None if held.tokens is None else spent
         whole = held.basic.delta or part.basic.delta  # of a price with a delta nothing returns
         self.charged[job_id] = Charge(tokens, held.basic if whole else part.basic)
-        self.read[job_id] = read
+        self.read[job_id] = True
 
     def correct(self, job_id, token, tokens: int) -> None:
         before, after = self.charged[job_id], self.price(token, tokens)

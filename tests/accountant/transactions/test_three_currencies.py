@@ -23,7 +23,7 @@ from accountant.transactions import allowances, approval, leases, proposals, set
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output
-from tests.support import Bench, commit_unread, person, public_things, without_rules
+from tests.support import Bench, person, public_things
 
 DELTA = "0.0000029053"
 #: A four-digit PIN, in one record; a guesser may be right with probability 0.02 afterwards.
@@ -517,19 +517,4 @@ def test_a_correction_beyond_the_secret_limit_is_recorded_and_nothing_is_admitte
     assert float(facts(bench)["secret"]["spent"]) > limit
     assert facts(bench)["overdrawn"]
     assert job(bench, bench.submit(1))["state"] == "refused"
-    sound(bench)
-
-
-def test_an_exact_secret_job_that_read_nothing_gives_its_place_back(engine, all_run):
-    with without_rules():  # a ledger from before may hold such a charge
-        bench = with_pin(engine, SecretKind.ONE, secret_jobs=True)
-    first = ask(bench, "secpe", bound=0.01)
-    claim = leases.claim(engine, first, 1, "worker", 60)
-    commit_unread(engine, claim, FREE)
-    assert facts(bench)["secret"]["jobs"] == 1
-    correct(bench, first, None)
-    assert (facts(bench)["secret"]["jobs"], float(facts(bench)["secret"]["spent"])) == (0, 0)
-    sound(bench)
-    assert job(bench, ask(bench, "secpe", bound=0.01))["state"] == "queued"
-    assert job(bench, ask(bench, "secpe", bound=0.01))["state"] == "refused"
     sound(bench)

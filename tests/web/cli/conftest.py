@@ -14,7 +14,9 @@ from accountant import settings
 from accountant.core import mechanisms
 from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.lineage import of_version
 from accountant.core.privacy.price import Terms
+from tests.ledger_exports import rules
 from tests.web.cli.stand_ins import Ledger, Run, StandIn
 from web.cli.commands import app
 
@@ -50,6 +52,8 @@ def exchequer() -> Run:
 def ledger() -> Ledger:
     """Allowed, one job settled, one job reserved."""
     made = Ledger()
+    for kind, body in rules(Terms()):
+        made.append(kind, None, body)
     made.append(EntryKind.ALLOW, None, entry_bodies.allow_body(None, "10", "0.000001", "a first allowance"))
     mechanism, terms = mechanisms.get("private-prediction"), Terms()
     parameters = mechanism.parse({"tokens_per_batch": 64, "batches_per_label": 1}, terms)
@@ -58,9 +62,8 @@ def ledger() -> Ledger:
     for job in ("first", "second"):
         assert made.books.account is not None
         raw = parameters.model_dump(mode="json")
-        body = entry_bodies.reserve_body(
-            made.books.account, mechanism.id, raw, terms, event, model=None, approval=None
-        )
+        named = {"model": {"name": "small", "sha256": "c" * 64}, "approval": None, "source": of_version(1)}
+        body = entry_bodies.reserve_body(made.books.account, mechanism.id, raw, terms, event, **named)
         made.append(EntryKind.RESERVE, job, body)
     assert made.books.account is not None
     made.append(

@@ -34,7 +34,7 @@ def test_an_export_holds(exchequer: Run, export: Path, ledger: Ledger) -> None:
 
 def test_json(exchequer: Run, export: Path, ledger: Ledger) -> None:
     found = json.loads(exchequer("verify", export, "--json").stdout)
-    assert (found["ok"], found["entries"], found["head"]) == (True, 4, ledger.head)
+    assert (found["ok"], found["entries"], found["head"]) == (True, 7, ledger.head)
     assert found["balances"]["live_reservations"] == 1
 
 
@@ -61,9 +61,9 @@ def test_one_digit_of_one_amount(exchequer: Run, export: Path) -> None:
     export.write_text("".join(lines))
     result = exchequer("verify", export)
     assert result.exit_code == 1
-    assert result.stderr.startswith("verify: failed: entry 2: ")
+    assert result.stderr.startswith("verify: failed: entry 5: ")
     assert "ok" not in result.stdout
-    assert json.loads(exchequer("verify", export, "--json").stdout)["entry"] == 2
+    assert json.loads(exchequer("verify", export, "--json").stdout)["entry"] == 5
 
 
 def test_a_missing_entry(exchequer: Run, export: Path) -> None:
@@ -126,12 +126,12 @@ def test_a_checkpoint_and_the_key_that_one_knows(exchequer: Run, export: Path, l
     kept.write_text(json.dumps(checkpoint_of(ledger)))
     found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(SEED).hex())
     assert found.exit_code == 0
-    assert "all of 4 entries" in found.stdout
+    assert "all of 7 entries" in found.stdout
     assert "--public-key" not in found.stdout
     unpinned = exchequer("verify", export, "--checkpoint", kept)
     assert "give the one you know with --public-key" in unpinned.stdout
     told = json.loads(exchequer("verify", export, "--checkpoint", kept, "--json").stdout)
-    assert (told["checkpoints"][0]["seq"], told["key_pinned"]) == (4, False)
+    assert (told["checkpoints"][0]["seq"], told["key_pinned"]) == (7, False)
 
 
 def test_a_file_of_keys(exchequer: Run, export: Path, ledger: Ledger) -> None:
@@ -152,7 +152,7 @@ def test_the_wrong_key_fails(exchequer: Run, export: Path, ledger: Ledger) -> No
 def test_a_checkpoint_beyond_the_export(exchequer: Run, ledger: Ledger, tmp_path: Path) -> None:
     path, kept = tmp_path / "ledger.jsonl", tmp_path / "checkpoint.json"
     path.write_text(ledger.json_lines())
-    ledger.append(EntryKind.VOID, "second", {"outcome": "cancelled", "reason": "x"})
+    ledger.append(EntryKind.VOID, "second", {"outcome": "cancelled", "reason": "x", "read": False})
     kept.write_text(json.dumps(checkpoint_of(ledger)))
     found = exchequer("verify", path, "--checkpoint", kept)
     assert found.exit_code == 1
@@ -197,7 +197,7 @@ def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Pat
     witness = Witness(tmp_path / "witness", "one", b"w" * 32, {"our.log": log}, lambda: 1_700_000_000)
     signer = LogSigner(tmp_path / "signer", "our.log", b"s" * 32)
     publish(tmp_path / "log", lambda size: iter(entries[size:]), signer, [(one, witness.add_checkpoint)])
-    seq, proof = proof_of(tmp_path / "log", dataset, 4) or (0, "")
+    seq, proof = proof_of(tmp_path / "log", dataset, 7) or (0, "")
     header = json.loads(lines[0]) | {"log_proof": {"seq": seq, "proof": proof}}
     path = tmp_path / "with proof.jsonl"
     path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
@@ -205,10 +205,10 @@ def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Pat
     assert "a proof of a public log, not checked" in exchequer("verify", path).stdout
     asked = ["--log-key", str(log), "--witness-key", str(one), "--log", str(tmp_path / "log")]
     found = exchequer("verify", path, *asked, "--log-checkpoint", str(tmp_path / "log/checkpoint"))
-    assert "logged by our.log as entry 4 of 4: all of 4 entries" in found.stdout
+    assert "logged by our.log as entry 7 of 7: all of 7 entries" in found.stdout
     assert "witnessed by one at 2023-11-14 22:13:20 UTC" in found.stdout
     told = json.loads(exchequer("verify", path, "--json", *asked).stdout)["log"]
-    assert (told["seq"], told["index"], told["signed"]) == (4, 3, {"our.log": None, "one": 1_700_000_000})
+    assert (told["seq"], told["index"], told["signed"]) == (7, 6, {"our.log": None, "one": 1_700_000_000})
     other = key_of("two", b"w" * 32, COSIGNATURE)
     refused = exchequer("verify", path, *asked, "--witness-key", str(other))
     assert refused.exit_code == 1
@@ -223,7 +223,7 @@ def test_several_exports_at_once(exchequer: Run, ledger: Ledger, tmp_path: Path)
     assert found.exit_code == 1
     told = json.loads(found.stdout)["files"]
     assert [each["ok"] for each in told] == [True, False, True]
-    assert (told[0]["entries"], told[0]["head"]) == (4, ledger.head)
+    assert (told[0]["entries"], told[0]["head"]) == (7, ledger.head)
     assert told[1]["problem"].startswith(f"entry {told[1]['entry']}: ")
     assert "several exports" in exchequer("verify", good, bad, "--checkpoint", good).stderr
 

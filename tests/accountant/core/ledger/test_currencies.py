@@ -27,6 +27,7 @@ from accountant.core.ledger.books import Books, closing_jobs, filter_states
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.export_formats import header, verify_lines
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
+from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import read_reservation
@@ -46,6 +47,7 @@ from accountant.core.privacy.events import (
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
+from tests.ledger_exports import rules
 
 TERMS = Terms()
 SECRETS = SecretTerms(1e-4, 1e-2, 3, 0.5, Without.REMOVED)
@@ -72,9 +74,8 @@ class Ledger:
 
     def reserve(self, job, asked):
         part = entry_part(self.books.accounts, asked)
-        body = reserve_body(
-            self.books.account, "m", {}, TERMS, asked.dp, model=None, approval=None, others=part
-        )
+        own = {"model": None, "approval": None, "source": of_version(1), "others": part}
+        body = reserve_body(self.books.account, "m", {}, TERMS, asked.dp, **own)
         self.add(EntryKind.RESERVE, job, body)
 
     def commit(self, job, asked, outcome="succeeded"):
@@ -86,7 +87,7 @@ class Ledger:
         )
 
     def void(self, job):
-        self.add(EntryKind.VOID, job, {"reason": "cancelled before reading"})
+        self.add(EntryKind.VOID, job, {"reason": "cancelled before reading", "read": False})
 
     def decide(self, asked, policy=OPEN, approved=True):
         return decide_job(self.books.accounts, asked, 1.0, policy, approved)
@@ -324,7 +325,8 @@ def test_dp_jobs_pay_on_the_secret_account_too():
 def test_a_dp_job_that_leaves_out_its_secret_cost_does_not_verify():
     ledger = with_secrets()
     account = ledger.books.account
-    body = reserve_body(account, "m", {}, TERMS, Gaussian(100.0), model=None, approval=None)
+    own = {"model": None, "approval": None, "source": of_version(1)}
+    body = reserve_body(account, "m", {}, TERMS, Gaussian(100.0), **own)
     with pytest.raises(VerificationFailed, match="secret part"):
         ledger.add(EntryKind.RESERVE, "a", body)
 
@@ -473,8 +475,9 @@ def test_secpe_is_fitted_to_what_a_secret_account_has_left():
 
 
 def export(entries):
-    """Lines of an export of `entries`, chained, with the header that their books give."""
+    """Lines of an export of rules and `entries`, chained, with the header that their books give."""
     replay, head, lines = Replay(), GENESIS, []
+    entries = [*((kind, None, body) for kind, body in rules(TERMS)), *entries]
     for seq, (kind, job, body) in enumerate(entries, start=1):
         replay.apply(kind, job, body)
         at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -497,8 +500,9 @@ def secpe_ledger(change=None):
         parameters.model_dump(mode="json"),
         terms,
         asked.dp,
-        model=None,
+        model={"name": "small", "sha256": "c" * 64},
         approval={"by": "steward", "reason": "why"},
+        source=of_version(1),
         others=entry_part(ledger.books.accounts, asked),
     )
     ledger.add(EntryKind.RESERVE, "a", body)
@@ -508,7 +512,7 @@ def secpe_ledger(change=None):
 
 def test_a_ledger_with_secrets_verifies_offline():
     found = verify_lines(export(secpe_ledger().entries))
-    assert found.entries == 3
+    assert found.entries == 6
     assert found.books.secret.spent > 0
 
 

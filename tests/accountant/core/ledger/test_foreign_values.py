@@ -66,6 +66,7 @@ def ledger() -> list[dict[str, Any]]:
     return recorder.documents
 
 
+#: REGISTER twice, POLICY, ALLOW, RESERVE, COMMIT, RESERVE.
 LEDGER = ledger()
 
 
@@ -113,12 +114,12 @@ WHOLE = charged(verified(LEDGER))
 
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(PLACES), st.sampled_from(NASTY))
-@example((0, ("body", "filters", 0, "share")), "1/0")
-@example((0, ("body", "filters", 0, "order")), "1e400")
-@example((0, ("body", "filters", 0, "order")), "1/0")
-@example((1, ("body", "parameters")), [])
-@example((1, ("body", "terms", "delta")), 5e-324)
-@example((1, ("body", "terms", "delta")), 10**400)
+@example((3, ("body", "filters", 0, "share")), "1/0")
+@example((3, ("body", "filters", 0, "order")), "1e400")
+@example((3, ("body", "filters", 0, "order")), "1/0")
+@example((4, ("body", "parameters")), [])
+@example((4, ("body", "terms", "delta")), 5e-324)
+@example((4, ("body", "terms", "delta")), 10**400)
 def test_any_value_anywhere_is_refused_by_name_or_changes_no_charge(place, value):
     number, path = place
     documents = copy.deepcopy(LEDGER)
@@ -130,14 +131,14 @@ def test_any_value_anywhere_is_refused_by_name_or_changes_no_charge(place, value
     else:
         assert charged(found) == WHOLE
     body = documents[number].get("body")
-    if number == 0 or not isinstance(body, dict):
+    if number < 4 or not isinstance(body, dict):
         return
     try:
-        accounts = verified(LEDGER[:1]).replay.books.accounts
+        accounts = verified(LEDGER[:4]).replay.books.accounts
         kind = read_entry(documents[number], number + 1).kind
     except VerificationFailed:
         return
-    reprice(kind, body, accounts, LEDGER[1]["body"])  # says what it could not compute
+    reprice(kind, body, accounts, LEDGER[4]["body"])  # says what it could not compute
 
 
 EXPORT = [json.loads(each) for each in export(honest().lines)]

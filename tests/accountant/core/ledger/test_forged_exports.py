@@ -252,39 +252,22 @@ def test_it_is_refused_by_entry_and_rule(name):
     assert told.value.seq is not None
 
 
-# --- ledgers from before rules were entries -----------------------------------------------------
+# --- every ledger has its rules -----------------------------------------------------------------
 
 
-def test_an_export_of_the_older_format_stands_and_says_what_it_can_not_prove():
-    found = verify_lines(export(honest(rules=False).lines))
-    assert found.entries == 19
-    assert found.unproved == (
-        "not provable: the terms and the data of 9 entries up to 19: no REGISTER entry before them",
-        "not provable: who may ask and who approved of 9 entries up to 19: no POLICY entry before them",
-        "not provable: whether two people were needed for a raise of 2 entries up to 17: no POLICY entry "
-        "before them",
-    )
-
-
-def test_rules_hold_from_where_they_are_stated():
-    """A ledger that goes on after an upgrade: what stands before its first rules stays unproved."""
-    ledger = honest(rules=False)
-    ledger.rules = True
-    ledger.register()
-    ledger.register(version=1)
-    ledger.policy()
-    ledger.reserve("later", tokens_per_batch=5, batches_per_label=1)
-    found = verify_lines(export(ledger.lines))
-    assert [each for each in found.unproved if "9 entries" in each] == list(found.unproved[:2])
-    line(ledger, "RESERVE", "later").body["approval"]["by"] = "ana"
-    with pytest.raises(VerificationFailed, match="'ana' approved a job of their own"):
-        verify_lines(export(ledger.lines))
-
-
-def test_rules_that_were_taken_out_are_missed():
-    """The owner of a database may leave them out and rehash: then nothing is proved, and that is said."""
-    lines = [each for each in honest().lines if each.kind != "POLICY"]
-    assert len(verify_lines(export(lines)).unproved) == 2
+@pytest.mark.parametrize(
+    ("without", "problem"),
+    [
+        (("REGISTER",), "entry 1: no REGISTER before it states the terms of the data"),
+        (("POLICY",), "entry 3: no POLICY before it states who may ask"),
+        (("REGISTER", "POLICY"), "entry 1: no REGISTER before it"),
+    ],
+)
+def test_a_ledger_begins_with_its_rules(without, problem):
+    """The owner of a database may leave them out and hash all anew: then nothing could be judged."""
+    lines = [each for each in honest().lines if each.kind not in without]
+    with pytest.raises(VerificationFailed, match=problem):
+        verify_lines(export(lines))
 
 
 # --- exports for publication, and people who are hidden in them ---------------------------------

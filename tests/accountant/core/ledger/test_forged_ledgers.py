@@ -19,6 +19,7 @@ from accountant.core.privacy.filters import Filter, Kind
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
+from tests.ledger_exports import rules
 
 AT = read_time("2026-01-01T00:00:00.000000Z")
 TERMS = Terms()
@@ -35,6 +36,8 @@ class Forger:
 
     def __init__(self, allowed: dict[str, Any] | None = None) -> None:
         self.verifier, self.head = Verifier(), GENESIS
+        for kind, body in rules(TERMS):
+            self.add(kind, None, body)
         self.add(EntryKind.ALLOW, None, allowance() if allowed is None else allowed)
 
     def add(self, kind: EntryKind, job: str | None, body: dict[str, Any]) -> None:
@@ -59,7 +62,7 @@ class Forger:
             parsed.model_dump(mode="json"),
             terms,
             event,
-            model=None,
+            model={"name": "small", "sha256": "c" * 64} if mechanism.uses_model else None,
             approval=None,
             others=entry_part(self.books.accounts, Demand(event)),
             source=of_version(1) if source is None else source,
@@ -80,7 +83,7 @@ def test_an_honest_ledger_stands():
     forger.reserve("reader", source=of_artifacts("writer", ARTIFACTS), from_job="writer")
     forger.commit("reader", FREE, read=False)
     forger.commit("lost", forger.reserve("lost"), "failed")
-    assert forger.verifier.result().entries == 7
+    assert forger.verifier.result().entries == 10
 
 
 # --- what an allowance may say of its filters ---------------------------------------------------

@@ -23,9 +23,9 @@ from tests.ledger_exports import Ledger, export, fewer, honest, two, written
 from web.cli.verify import verified
 
 
-def long(rules: bool = True) -> Ledger:
+def long() -> Ledger:
     """An honest ledger that goes on with jobs of a few shapes."""
-    ledger = honest(rules)
+    ledger = honest()
     for turn in range(3):
         for tokens in (5, 7):
             event = ledger.reserve(f"{tokens}-{turn}", tokens_per_batch=tokens, batches_per_label=1)
@@ -57,10 +57,8 @@ def problem_of(lines: list[str]) -> tuple[str, int | None] | None:
     return None
 
 
-LINES = {
-    (rules, public): export(long(rules).lines, public) for rules in (True, False) for public in (False, True)
-}
-HONEST = LINES[True, False]
+LINES = {public: export(long().lines, public) for public in (False, True)}
+HONEST = LINES[False]
 DOCUMENTS = written(long().lines)[0]
 PLACES = [(number, path) for number, each in enumerate(DOCUMENTS) if number > 23 for path in paths(each)]
 

@@ -10,6 +10,7 @@ from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import read_reservation
 from accountant.core.privacy.price import Terms
@@ -23,7 +24,8 @@ def shape(account, tokens=1):
     parameters = mechanism.parse({"tokens_per_batch": tokens, "batches_per_label": 1}, TERMS)
     event = mechanism.price(parameters, TERMS).dp
     raw = parameters.model_dump(mode="json")
-    body = reserve_body(account, mechanism.id, raw, TERMS, event, model=None, approval=None)
+    own = {"model": None, "approval": None, "source": of_version(1)}
+    body = reserve_body(account, mechanism.id, raw, TERMS, event, **own)
     return body, commit_body(account, event, "succeeded", 1, "0" * 64)
 
 

@@ -5,11 +5,12 @@ import pytest
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.registry_entries import differences, registry_entry
+from accountant.core.ledger.verifier import Verifier
 from tests.ledger_exports import export, honest
 
 
-def found(public: bool = False, rules: bool = True):
-    return verify_lines(export(honest(rules).lines, public))
+def found(public: bool = False):
+    return verify_lines(export(honest().lines, public))
 
 
 def test_an_entry_is_that_of_every_export_of_its_ledger():
@@ -33,4 +34,4 @@ def test_whatever_is_changed_in_an_entry_is_found_but_what_no_ledger_knows():
 
 def test_a_ledger_that_states_no_terms_has_no_entry():
     with pytest.raises(VerificationFailed, match="no REGISTER"):
-        registry_entry(found(rules=False), {})
+        registry_entry(Verifier().result(), {})
