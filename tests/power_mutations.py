@@ -1,6 +1,7 @@
 """Guards of what each process may do, each taken out alone (tests.mechanism_mutations)."""
 
 POWER_TESTS = "tests/accountant/test_powers.py"
+COST_TESTS = "tests/accountant/test_bounded_costs.py"
 
 #: (title, file, text, what stands there instead, tests that have to fail)
 POWERS = (
@@ -171,5 +172,40 @@ POWERS = (
         "IF held IS NULL THEN",
         "IF false THEN",
         POWER_TESTS,
+    ),
+    (
+        "powers: a worker charges a negative cost",
+        "migrations/versions/0104_bounded_costs.py",
+        "jsonb_typeof(value) = 'string' AND value #>> '{}' ~ '^(0|[1-9][0-9]{0,37})$'",
+        "jsonb_typeof(value) = 'string'",
+        COST_TESTS,
+    ),
+    (
+        "powers: a worker charges more than was reserved",
+        "migrations/versions/0104_bounded_costs.py",
+        "AND cost_on(costs, filter, part) > cost_on(held -> 'costs', filter, part)",
+        "AND false",
+        COST_TESTS,
+    ),
+    (
+        "powers: a correction pays back what a job spent that read",
+        "migrations/versions/0104_bounded_costs.py",
+        "AND cost_on(costs, filter, part) < charge_on(held, corrects, filter, part)",
+        "AND false",
+        COST_TESTS,
+    ),
+    (
+        "powers: a reservation holds nothing on a filter",
+        "migrations/versions/0104_bounded_costs.py",
+        "IF NOT costs ?& ARRAY['renyi','gaussian','renyi2','basic'] AND",
+        "IF false AND",
+        COST_TESTS,
+    ),
+    (
+        "powers: a secret cost is above the reserved one",
+        "migrations/versions/0104_bounded_costs.py",
+        "AND (body #>> '{secret,cost}')::numeric > (held",
+        "AND false AND (body #>> '{secret,cost}')::numeric > (held",
+        COST_TESTS,
     ),
 )

@@ -59,6 +59,8 @@ _NOT_NEGATIVE = [
     "largest_delta",
     *_COUNTS,
 ]
+_SUMMED = [name for name in _AMOUNTS if not name.endswith("closed")] + _OTHER_AMOUNTS
+_SUMMED += ["basic_step_delta", "basic_whole_epsilon", "largest_epsilon", "largest_delta"]
 
 # One row per dataset: the row that is locked, with its cached balances and the head of its chain.
 accounts = Table(
@@ -93,6 +95,8 @@ accounts = Table(
     Column("chain_head", Text, nullable=False),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _AMOUNTS), name="not_negative"),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _NOT_NEGATIVE), name="others_not_negative"),
+    # NaN is above every number, so no other check sees it. A sum with NaN in it is NaN.
+    CheckConstraint(f"{' + '.join(_SUMMED)} < 'NaN'", name="numbers"),
     CheckConstraint("coin_job_count >= 0", name="coin_job_count"),
     CheckConstraint(
         "price_edition >= 1 AND basic_whole_epsilon >= 0 AND (price_edition = 1) = (basic_whole_epsilon = 0)",
@@ -238,6 +242,7 @@ usage = Table(
     Column("cap", Units),
     CheckConstraint("kind IN ('analyst','project')", name="kind"),
     CheckConstraint("spent >= 0 AND reserved >= 0", name="not_negative"),
+    CheckConstraint("spent + reserved < 'NaN'", name="numbers"),
     CheckConstraint("cap IS NULL OR spent + reserved <= cap", name="fits"),
 )
 

@@ -161,6 +161,7 @@ realized_ex_post = Table(
     Column("amount", Units, nullable=False),
     Column("curve", JSONB(none_as_null=True)),  # core.privacy.ex_post_curves
     CheckConstraint("amount >= 0", name="not_negative"),
+    CheckConstraint("amount < 'NaN'", name="numbers"),
 )
 
 # What jobs released besides their texts; written with their one COMMIT, which names the hashes.
