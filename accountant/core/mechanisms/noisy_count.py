@@ -127,7 +127,7 @@ def resolve(parameters: NoisyCount, terms: Terms) -> NoisyCount:
 MECHANISM = Mechanism(
     id="noisy-count",
     title="Noisy count",
-    summary="Says how many privacy units there are, per label or in all, with noise. Uses no model.",
+    summary="Says how many privacy units there are, per label or in all, with noise.",
     source="Dwork, McSherry, Nissim and Smith 2006",
     parameters=NoisyCount,
     price=price,

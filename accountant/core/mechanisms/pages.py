@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.mechanisms.base import Mechanism, allowed_values, quote
+from accountant.core.mechanisms.base import Mechanism, quote
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import up
 
@@ -25,36 +25,47 @@ def page(mechanism: Mechanism[Any], prose: str = "") -> str:
     runs = "" if mechanism.runner else "**It has a price and no runner yet: it can be quoted, not run.**\n\n"
     model = "a language model" if mechanism.uses_model else "no model"
     lines = [
-        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary}\n\n{runs}Source: {mechanism.source}. "
-        f"It uses {model}; the size that `--fit` finds is `{mechanism.size_field}`.\n",
+        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary} It uses {model}; `--fit` finds "
+        f"`{mechanism.size_field}`.\n\n{runs}Source: {mechanism.source}.\n",
         *_parameters(mechanism),
         *_example(mechanism),
     ]
     if mechanism.artifacts:
-        lines.append("## What a job may release besides texts\n")
+        lines.append("## Released besides texts\n")
         lines += [f"- `{name}`: {what}" for name, what in mechanism.artifacts.items()]
         lines.append("")
     return "\n".join([*lines, MADE, prose.strip("\n")]).rstrip() + "\n"
 
 
 def _parameters(mechanism: Mechanism[Any]) -> Iterator[str]:
-    yield "## Parameters\n"
+    yield "## Parameters\n\n| name | default; allowed | what it is |\n|---|---|---|"
     required = mechanism.schema.get("required", ())
-    for title in dict.fromkeys(part["group"] for part in mechanism.schema["properties"].values()):
-        yield f"{title}:\n\n| name | default | allowed | what it is |\n|---|---|---|---|"
-        for name, part in mechanism.schema["properties"].items():
-            if part["group"] == title:
-                default = "required" if name in required else _shown(part.get("default"))
-                what = f"{_cell(allowed_values(part))} | {_cell(part['description'])}"
-                yield f"| `{name}` | {default} | {what} |"
-        yield ""
+    for name, part in mechanism.schema["properties"].items():
+        default = "required" if name in required else _default(part.get("default"))
+        values = "; ".join(filter(None, (default, _allowed(part))))
+        yield f"| `{name}` | {values} | {_cell(part['description'])} |"
+    yield ""
 
 
-def _shown(value: Any) -> str:
+def _default(value: Any) -> str:
     if value is None:
         return "nothing"
     text = str(value).lower() if isinstance(value, bool) else str(value).replace("\n", "⏎")
     return f"`{_cell(text if len(text) <= 60 else text[:57] + '…')}`"
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """Return the choices or the range of a field, or nothing where its default shows what it may be."""
+    part = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
+    if "enum" in part:
+        return ", ".join(map(str, part["enum"]))
+    low, high = part.get("minimum", part.get("exclusiveMinimum")), part.get("maximum")
+    above = "" if "minimum" in part else "above "
+    return "" if high is None else f"{above}{_number(low)} to {_number(high)}"
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else str(value)
 
 
 def _cell(text: str) -> str:
