@@ -74,6 +74,13 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def little_to_look_through():
+    """What earlier modules left is looked through once: a collection of garbage in this one is quick."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_ignore_collect(collection_path, config):
     """Half a minute of imports less where only quick tests are asked for."""
     if collection_path.suffix != ".py":

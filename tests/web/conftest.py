@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from argon2 import PasswordHasher
 from flask import Flask
+from jinja2 import BytecodeCache, FileSystemBytecodeCache
 from sqlalchemy import Engine
 
 from accountant.database import connect
@@ -45,12 +46,21 @@ def password_hash() -> str:
     return CHEAP.hash(PASSWORD)
 
 
+@pytest.fixture(scope="session")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> BytecodeCache:
+    """Templates as they were compiled: each application would do it anew."""
+    return FileSystemBytecodeCache(str(tmp_path_factory.mktemp("templates")))
+
+
 @pytest.fixture(scope="module")
-def app(owner_url: str, signer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flask]:
+def app(
+    owner_url: str, signer: Path, templates: BytecodeCache, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Flask]:
     """The service as its own database role; every answer of the API is held against its description."""
     home = tmp_path_factory.mktemp("web")
     unlimited = {"requests_per_person": 0, "requests_per_address": 0, "sign_ins_per_address": 0}
     made = create_app(Settings(home=home, DATABASE_URL=as_process(owner_url, "web"), **unlimited))
+    made.jinja_env.bytecode_cache = templates
     wrong = watch(made)
     yield made
     assert not wrong, sorted(set(wrong))[:20]

@@ -35,9 +35,14 @@ ANSWERS = (
 )
 
 
-@pytest.mark.parametrize(("status", "name", "headers", "said", "code"), ANSWERS)
-@pytest.mark.parametrize("body", [PAGE % 1, b"", b'"a text"', b"\xff\x00"])
-def test_it_says_who_answered_and_what_to_do(exchequer, server, status, name, headers, said, code, body):
+BODIES = (PAGE % 1, b"", b'"a text"', b"\xff\x00")
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"), [*zip(ANSWERS, BODIES * 3, strict=True), *((ANSWERS[3], b) for b in BODIES)]
+)
+def test_it_says_who_answered_and_what_to_do(exchequer, server, answer, body):
+    status, name, headers, said, code = answer
     server.answers += [(status, body, {"Server": name} | headers)] * 5
     told = exchequer(
         "whoami", env={"EXCHEQUER_URL": server.url, "EXCHEQUER_TOKEN": "exq_x"}, terminal_width=400

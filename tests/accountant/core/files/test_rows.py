@@ -107,5 +107,5 @@ def test_memory_does_not_grow_with_the_output(form):
         return most, size
 
     peak(100)
-    small, large = peak(4_000)[0], peak(20_000)[0]
+    small, large = peak(4_000)[0], peak(8_000)[0]
     assert large < 1.5 * small

@@ -110,7 +110,7 @@ def nothing_found(event: Event, filters, delta: float) -> None:
     assert findings(asked) == ()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(EVENTS, ACCOUNTS, logarithmic(1e-9, 1e-3))
 def test_no_sound_price_is_refused(event, filters, delta):
     nothing_found(event, filters, delta)
