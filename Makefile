@@ -38,8 +38,9 @@ lint: dev              ## format, lints, types and import rules: one line each, 
 		said=$$($(BIN)/$$check 2>&1) && echo "$$check: ok" || { echo "$$said"; echo "$$check: failed"; failed=1; }; \
 	done; test -z "$$failed"
 
-docs: service          ## pages of mechanisms anew from their metadata; all documents as a site in build/docs
+docs: service          ## make the pages of mechanisms and fields; all documents as a site in build/docs
 	$(BIN)/python -m accountant.core.mechanisms.pages docs/mechanisms
+	$(BIN)/python -m web.fields docs/fields.md
 	$(BIN)/python -m web.documents build/docs
 
 faults: dev            ## inject FAULTS faults into the real service; SEED=n replays a run

@@ -28,17 +28,20 @@ class CorpusSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    name: str = Field(max_length=200, description="name in the list of corpora")
+    name: str = Field(max_length=200, description="what requests call it")
     uri: str = Field(min_length=1, max_length=2000, description="file, folder or address, under a data root")
     text_template: str = Field(
-        "{text}", max_length=4000, description="a text from its columns, as {title}. {body}"
+        "{text}", max_length=4000, description="a text from its columns, as `{title}. {body}`"
     )
-    label_column: str | None = Field(None, max_length=200, description="column of the label; nothing: none")
+    label_column: str | None = Field(
+        None, max_length=200, description="its column of labels, where an evaluation compares them"
+    )
     declaration: Literal["public", "consented"] = Field(
-        "public", description="open to everybody, or given for this by the people who wrote it"
+        "public", description="anybody may read it (public), or its writers gave it for this (consented)"
     )
     statement: str = Field(
-        max_length=4000, description="where it comes from and why nobody's privacy is touched by its use"
+        max_length=4000,
+        description="a sentence that you vouch for: whose texts these are, why their use touches nobody",
     )
 
 

@@ -34,38 +34,68 @@ class DatasetSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    name: str = Field(pattern=NAME, description="name in the catalogue")
-    uri: str = Field(min_length=1, max_length=2000, description="file, folder or address, under a data root")
-    description: str = Field("", max_length=4000)
-    neighbours: Literal["add-remove", "replace-one"] = Field(
-        "add-remove", description="neighbouring relation: one unit added or removed, or replaced"
+    name: str = Field(pattern=NAME, description="what people and programs call it. Public, and fixed")
+    uri: str = Field(
+        min_length=1,
+        max_length=2000,
+        description="where the records lie: a file, folder or address under a data root that the "
+        "workers may open. Stewards alone see it",
     )
-    unit_column: str | None = Field(None, description="column of the privacy unit; nothing: a record")
-    max_records_per_unit: int = Field(1, ge=1, le=10_000, description="records kept per unit")
+    description: str = Field(
+        "", max_length=4000, description="what the texts are and where they come from. Public"
+    )
+    neighbours: Literal["add-remove", "replace-one"] = Field(
+        "add-remove",
+        description="what two datasets differ in: one unit more or less, or one in another's "
+        "place. Under add-remove the number of records is private",
+    )
+    unit_column: str | None = Field(
+        None,
+        description="whom the guarantee is about: all records with one value of this column "
+        "together. Without it each record is a unit",
+    )
+    max_records_per_unit: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="how many records of a unit are used at most, chosen by a keyed hash. With a "
+        "larger bound each job costs more",
+    )
     unit_spelling: Literal["refuse", "merge", "keep"] = Field(
         "refuse",
-        description="units whose spellings differ in capitals, blanks, leading zeros or the like alone: "
-        "refuse such data, merge them into one unit, or keep them as different units",
+        description="units whose spellings differ in capitals, blanks, leading zeros or the like "
+        "alone: refuse such data, merge them into one unit, or keep them as different units",
     )
     missing_units: Literal["refuse", "separate"] = Field(
         "refuse", description="records without a unit: refuse such data, or make each a unit by itself"
     )
     public_size: int | None = Field(
-        None, ge=1, le=10**12, description="a round public figure, never a copied count"
+        None,
+        ge=1,
+        le=10**12,
+        description="a round number of records that may be published, never a copied count",
     )
-    label_column: str | None = Field(None, description="column of the label; nothing: no labels")
-    labels: tuple[str, ...] = Field((), description="the labels there may be; their names are public")
+    label_column: str | None = Field(
+        None,
+        description="the column of a text's kind. Jobs may write one kind at a time",
+    )
+    labels: tuple[str, ...] = Field((), description="all labels there may be. Their names are public")
     group_column: str | None = Field(
-        None, description="column of the group, such as a product; a unit is in one group only; nothing: none"
+        None,
+        description="the column of the groups that summaries are of. A unit is in one group only",
     )
-    groups: tuple[str, ...] = Field((), description="the groups there may be; their names are public")
+    groups: tuple[str, ...] = Field((), description="all groups there may be. Their names are public")
     secret_patterns: tuple[str, ...] = Field(
-        (), description="what a secret looks like, in RE2 syntax with bounded repetitions, as \\b\\d{4}\\b"
+        (),
+        description="what a secret looks like, in RE2 syntax with bounded repetitions, as "
+        "`\\b\\d{4}\\b`. Stewards alone see it",
     )
-    secret_terms: tuple[str, ...] = Field((), description="words that are secrets; shown to stewards only")
-    secret_column: str | None = Field(None, description="column with the secret of a record; nothing: none")
+    secret_terms: tuple[str, ...] = Field((), description="words that are secrets. Stewards alone see them")
+    secret_column: str | None = Field(
+        None, description="the column of a record's secret, which is one wherever it stands in the text"
+    )
     text_template: str = Field(
-        "{text}", max_length=4000, description="a record's text from its columns, as {title}. {body}"
+        "{text}", max_length=4000, description="a record's text from its columns, as `{title}. {body}`"
     )
     policy: Policy = Policy()
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from accountant.core import mechanisms
-from web import documents
+from web import documents, fields
 
 KNOWN = documents.names()
 PAGES = {name: documents.render(name, lambda link: f"@{link}") for name in KNOWN}
@@ -42,6 +42,11 @@ def test_every_parameter_of_a_mechanism_has_its_place():
         if documents.is_there(f"mechanisms/{mechanism.id}"):
             html = PAGES[f"mechanisms/{mechanism.id}"].html
             assert [each for each in mechanism.fields if f'<tr id="{each}">' not in html] == []
+
+
+def test_the_document_of_fields_is_current():
+    """Else run `make docs`."""
+    assert documents.names()["fields"].read_text("utf-8") == fields.page()
 
 
 def test_html_in_a_document_is_text(tmp_path):

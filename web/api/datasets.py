@@ -57,13 +57,29 @@ Figure = Annotated[str | int | float, Field(union_mode="left_to_right")]
 class NewAllowance(Body):
     """An allowance in decimals: texts keep every digit, numbers serve too."""
 
-    epsilon: Figure | None = None
-    delta: Figure | None = None
-    reason: str = Field(max_length=2000)
+    epsilon: Figure | None = Field(
+        None,
+        description="what all jobs together may spend. It bounds how much more probable any "
+        "result may be with somebody's data than without",
+    )
+    delta: Figure | None = Field(
+        None,
+        description="the probability by which that bound may fail, well below one over the number of units",
+    )
+    reason: str = Field(max_length=2000, description="why so much. It goes into the ledger with your name")
     shares: dict[str, Figure] | None = None
-    order: Figure | None = None
-    ex_post: Figure | None = None
-    ex_post_settlement: str | None = Field(None, max_length=20)
+    order: Figure | None = Field(
+        None, description="order of the first Rényi filter. Without it the one that fits the most"
+    )
+    ex_post: Figure | None = Field(
+        None, description="what the caps of ex-post jobs may add up to, in ε. 0: no such job is admitted"
+    )
+    ex_post_settlement: str | None = Field(
+        None,
+        max_length=20,
+        description="what an ex-post job leaves charged: its cap (planned), or what it really "
+        "cost (realized). The second depends on the data, and so do later decisions",
+    )
     secret: dict[str, Any] | None = None
 
     def allowance(self) -> Allowance:

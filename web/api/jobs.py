@@ -34,11 +34,15 @@ class NewJob(Body):
     """A request for a job."""
 
     dataset: str = Field(max_length=200)
-    mechanism: str = Field(max_length=200)
-    model: str | None = Field(None, max_length=200)
+    mechanism: str = Field(max_length=200, description="how the job works. Each has a page of its own")
+    model: str | None = Field(None, max_length=200, description="the model that writes")
     parameters: dict[str, Any] = Field(default_factory=dict)
-    purpose: str = Field("", max_length=2000, description="what the output is for; may not be empty")
-    project: str | None = Field(None, max_length=200)
+    purpose: str = Field(
+        "", max_length=2000, description="what the output is for; may not be empty. A steward reads it"
+    )
+    project: str | None = Field(
+        None, max_length=200, description="a public name. A policy may cap what one project uses"
+    )
 
 
 class Reason(Body):

@@ -24,10 +24,20 @@ ORDER = Order("models", BY_NAME, MAX_PAGE)
 class NewModel(Body):
     """A model to register."""
 
-    name: str = Field(pattern=names.NAME)
-    path: str = Field(max_length=2000)
-    trained_on: str = Field(max_length=4000)
-    kind: Literal["language", "embedding", "endpoint"] = "language"
+    name: str = Field(pattern=names.NAME, description="what requests call it")
+    path: str = Field(
+        max_length=2000, description="a folder under a model root, or an endpoint's https address"
+    )
+    trained_on: str = Field(
+        max_length=4000,
+        description="a sentence that you vouch for. A model that saw the private records breaks "
+        "every promise",
+    )
+    kind: Literal["language", "embedding", "endpoint"] = Field(
+        "language",
+        description="a language model writes texts, an embedding model compares them, an endpoint "
+        "is a model behind an address",
+    )
     endpoint: model_catalogue.EndpointSpec | None = None
 
 

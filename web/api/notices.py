@@ -20,11 +20,14 @@ class NewNotice(Body):
     """An address to tell, for whom, and of what."""
 
     url: str = Field(
-        min_length=1, max_length=webhook_rules.MOST_URL, examples=["https://hooks.slack.com/services/T/B/X"]
+        min_length=1,
+        max_length=webhook_rules.MOST_URL,
+        description="where to: NAME@DOMAIN, or an https address on the public internet",
+        examples=["https://hooks.slack.com/services/T/B/X"],
     )
     kind: Kind = Field(
-        description="mail: a letter, to `mailto:NAME@DOMAIN`; chat: an incoming address of Slack or "
-        "Mattermost; teams: one of Microsoft Teams; json: a program"
+        description="mail: a letter, to `mailto:NAME@DOMAIN`; chat: an incoming address of Slack "
+        "or Mattermost; teams: one of Microsoft Teams; json: a program"
     )
     person: str = Field(
         min_length=1,

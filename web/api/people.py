@@ -62,16 +62,16 @@ class Roles(Body):
 class NewPassword(Body):
     """A password of one's own instead of another."""
 
-    current: str
+    current: str = Field(description="your password as it is")
     new: str = Field(description=_PASSWORD)
 
 
 class TokenRequest(Body):
     """A request for a token: its purpose, its scopes and its lifetime."""
 
-    name: str = Field(max_length=100, description="what it is for")
+    name: str = Field(max_length=100, description="what it is for, so that you know when to revoke it")
     scopes: list[str] = Field(max_length=20, description=", ".join(credentials.SCOPES))
-    days: int = Field(30, ge=1, le=people.MOST_TOKEN_DAYS, description="until it expires")
+    days: int = Field(30, ge=1, le=people.MOST_TOKEN_DAYS, description="days after which it expires")
 
 
 # --- oneself ------------------------------------------------------------------------------------

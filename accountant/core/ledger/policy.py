@@ -41,60 +41,68 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    auto_approve_epsilon: str = Field("0", description="jobs whose epsilon alone is at most this run at once")
-    solo: bool = Field(False, description="a steward may approve a job of their own; shown on the page")
-    mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for")
-    analysts: tuple[str, ...] = Field((), description="people who may ask")
-    stewards: tuple[str, ...] = Field(
-        (), description="owners: the stewards who decide here; others have no more rights than anybody"
+    auto_approve_epsilon: str = Field(
+        "0", description="largest ε of a job that needs no steward. Ex-post and secret jobs need one"
     )
-    auditors: tuple[str, ...] = Field((), description="owners: the auditors who read its ledger")
+    solo: bool = Field(False, description="a steward may approve a job of their own. The page shows it")
+    mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for. None named: all")
+    analysts: tuple[str, ...] = Field((), description="people who may ask. None named: all")
+    stewards: tuple[str, ...] = Field(
+        (), description="the stewards who decide here. None named: all stewards"
+    )
+    auditors: tuple[str, ...] = Field(
+        (), description="the auditors who read its ledger. None named: all auditors"
+    )
     departed_analysts: bool = Field(
         False,
-        description="a steward may approve a request whose analyst's account was closed, or lost the role to "
-        "ask, while it waited; the entry says so",
+        description="a steward may approve a request whose analyst left while it waited. The entry says so",
     )
-    models: tuple[str, ...] = Field((), description="models that may be used")
+    models: tuple[str, ...] = Field((), description="models that may be used. None named: all")
     share_artifacts: bool = Field(
         False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
     )
-    secret_jobs: bool = Field(False, description="admit jobs that protect declared secrets, not records")
+    secret_jobs: bool = Field(
+        False,
+        description="admit jobs that protect declared secrets, not records. After the first of "
+        "them no (ε, δ) statement holds",
+    )
     approval_days: int | None = Field(
         None,
         strict=True,
         ge=1,
         le=3650,
-        description="a request that nobody decided on for so many days expires",
+        description="days after which a request that nobody decided on expires",
     )
     analyst_epsilon: str | None = Field(
         None,
-        description="cap on the sum of the stand-alone epsilon of one person's jobs; a planning limit: it "
-        "limits people, the filters limit the dataset; ex-post caps are not counted",
+        description="cap on the sum of the stand-alone ε of one person's jobs. It limits people; "
+        "the filters limit the dataset. Ex-post caps are not counted",
     )
     project_epsilon: str | None = Field(
-        None, description="the same for the jobs of one project; every job must then name one"
+        None, description="cap for the jobs of one project. Every job must then name one"
     )
     two_people: bool = Field(
         False,
-        description="raising the allowance needs two stewards, and so does a policy that admits more or asks "
-        "for less than this one in any field",
+        description="a larger allowance, and a policy that is weaker in any field, need a second steward",
     )
     charge_each_attempt: bool = Field(
-        False, description="a job whose machine is lost after it began to read is charged and ends"
+        False,
+        description="a job whose machine is lost after it began to read is charged and ends. Else "
+        "it runs again, free of charge",
     )
     time_limit_seconds: int | None = Field(
-        None, strict=True, ge=1, le=31_536_000, description="an attempt at a job ends itself after this"
+        None, strict=True, ge=1, le=31_536_000, description="seconds that one attempt at a job may take"
     )
     results_every_seconds: int | None = Field(
         None,
         strict=True,
         ge=1,
         le=86_400,
-        description="a job that reads records ends, for all who watch it, so many seconds after it began or "
-        "a whole multiple of that, so that the time it took tells nothing; nothing: when it is done",
+        description="a job ends, for all who watch it, so many seconds after it began or a "
+        "multiple of that, so that a stopwatch learns nothing",
     )
     signed: tuple[str, ...] = Field(
-        (), description="acts that stand only if who does them signs them with a passkey: " + ", ".join(ACTS)
+        (), description="acts that need a passkey's signature in their entry: " + ", ".join(ACTS)
     )
     signers: tuple[str, ...] = Field(
         (), description="whose passkeys sign: each `person host key`, the key's public half as base64url SPKI"
