@@ -1,11 +1,14 @@
 """The documents, served and as a site: every link leads somewhere, no address leads elsewhere."""
 
 import re
+import shlex
 
 import pytest
+import typer
 
 from accountant.core import mechanisms
 from web import documents, fields
+from web.cli.commands import app as command_line
 
 KNOWN = documents.names()
 PAGES = {name: documents.render(name, lambda link: f"@{link}") for name in KNOWN}
@@ -25,12 +28,32 @@ def test_every_link_between_documents_leads_to_a_page_and_a_place():
     assert wrong == []
 
 
+TEXTS = [*documents.FOLDER.parent.glob("*.md"), *documents.FOLDER.rglob("*.md")]
+#: `exchequer …` at the begin of a line of code, behind `&&`, or within a sentence.
+COMMAND = re.compile(r"(?:^ {4}(?:\$ )?|^\$ |&& |^|`)(exchequer [a-z][^\n`#&|…]*)", re.MULTILINE)
+
+
+def test_every_command_of_a_text_exists_with_its_options():
+    top = typer.main.get_command(command_line)
+    seen, wrong = 0, []
+    for text in TEXTS:
+        for line in COMMAND.findall(re.sub(r" *\\\n\s*", " ", text.read_text("utf-8"))):
+            command, words = top, shlex.split(line)[1:]
+            while words and words[0] in getattr(command, "commands", {}):
+                command, words = command.commands[words[0]], words[1:]
+            options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+            asked = {word.split("=")[0] for word in words if word.startswith("--")}
+            seen += 1
+            if hasattr(command, "commands") or not asked <= options:
+                wrong.append((text.name, line))
+    assert wrong == []
+    assert seen > 80
+
+
 def test_every_link_of_a_text_leads_to_a_file_that_is_there():
     """On a code host: also from the README to the documents, and from them to the code."""
-    root = documents.FOLDER.parent
-    texts = [*root.glob("*.md"), *documents.FOLDER.rglob("*.md")]
     wrong = []
-    for text in texts:
+    for text in TEXTS:
         for link in re.findall(r"\]\(([^)#\s]+)", text.read_text("utf-8")):
             if ":" not in link and not (text.parent / link).exists():
                 wrong.append((text.name, link))
