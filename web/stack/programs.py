@@ -19,7 +19,7 @@ class Program(BaseModel, frozen=True):
     process: Process | None = Field(None, description="whose database role it connects as")
     once: bool = Field(False, description="runs to its end before anything else starts")
     page: str | None = Field(None, description="ready when the web server answers 200 at this path")
-    node: str | None = Field(None, description="ready when the Celery worker of this name answers")
+    alive: bool = Field(False, description="ready, and well, while it keeps touching its file")
     stop_stage: int = Field(0, description="stages end one after another, smallest first")
     stop_seconds: float = Field(10.0, description="from the request to end until SIGKILL")
 
@@ -35,7 +35,7 @@ def _worker(name: str, process: Process, queues: str) -> Program:
         name=name,
         argv=_python("-m", "celery", *flags.split()),
         process=process,
-        node=f"{name}@%h",
+        alive=True,
         stop_stage=2,
         stop_seconds=30.0,
     )

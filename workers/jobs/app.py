@@ -13,6 +13,8 @@ from celery import Celery
 
 from accountant import settings
 from accountant.addresses import broker_address
+from workers.jobs.broker import guard
+from workers.jobs.consumer import Alive
 
 QUEUES = {
     "generate": "generate",  # needs the accelerator, one job at a time
@@ -32,8 +34,11 @@ def make_app() -> Celery:
     os.environ.pop("CELERY_BROKER_URL", None)
     broker = None if configured.broker_url is None else broker_address(configured.broker_url)
     parts = [f"workers.jobs.{name}" for name in ("tasks", "checks", "child_watch")]
+    guard()
     app = Celery("exchequer", broker=broker, include=parts)
+    app.steps["consumer"].add(Alive)
     app.conf.update(
+        worker_enable_remote_control=False,  # whoever can write to the broker could stop and kill
         accept_content=["json"],
         task_serializer="json",
         task_acks_late=True,

@@ -1,35 +1,92 @@
-"""A Celery consumer that no message can end: what it can't take in is logged by its kind and thrown away.
+"""A Celery consumer to which a message is only a hint: which task, of which job.
 
-Celery refuses what is no JSON, names no task or has no arguments; anything else that is wrong with a message
-would be raised out of the worker's loop and end it. A message is only a hint, so throwing one away loses
-nothing.
+Whatever else a message says is left out before Celery reads it: a time limit of its own, a time before
+or after which it runs, tasks that follow it. A message of another form is thrown away, which loses
+nothing. Commands by the broker ("remote control"), and what workers tell one another there, are off.
 """
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Set
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import structlog
+from celery import bootsteps
 from celery.worker.consumer import Consumer as CeleryConsumer
+from celery.worker.consumer import Tasks
 
 log = structlog.get_logger()
+
+MOST_BYTES = 1_000  # of a message's body: an id and two small numbers take a tenth of it
+ALIVE_SECONDS = 2.0  # between two signs of life
+ALIVE = "EXCHEQUER_ALIVE_FILE"
+_APART = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
+
+
+class Alive(bootsteps.StartStopStep):  # type: ignore[misc]
+    """Touch the file that EXCHEQUER_ALIVE_FILE names, as long as the worker takes messages."""
+
+    requires = (Tasks,)
+
+    def start(self, parent: Any) -> None:
+        """Begin once the queue is listened to; the loop that reads it calls the timer, too."""
+        if file := os.environ.get(ALIVE):
+            parent.timer.call_repeatedly(ALIVE_SECONDS, _touch, (Path(file),))
+            _touch(Path(file))
+
+
+def _touch(file: Path) -> None:
+    try:
+        file.touch()
+    except OSError as error:  # a full disk makes the file old, and the worker looks ill: so it is
+        log.error("no sign of life can be given", error=type(error).__name__)
 
 
 class Consumer(CeleryConsumer):  # type: ignore[misc]
     """The consumer of this service's workers (`worker_consumer`)."""
 
+    def __init__(self, *args: Any, worker_options: Any = None, **kwargs: Any) -> None:
+        """Take Celery's arguments; workers do not listen to one another, whatever the command line says."""
+        super().__init__(*args, worker_options={**(worker_options or {}), **_APART}, **kwargs)
+
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
-        """Celery's handler of one message, whose failures end that message alone."""
+        """Return Celery's handler of one message, which gets the hint and nothing else of it."""
         handle = super().create_task_handler(*args, **kwargs)
+        served = self.app.amqp.queues.consume_from
 
         def received(message: Any) -> Any:
             try:
-                return handle(message)
-            except (*self.connection_errors, *self.channel_errors):
-                raise  # the broker is away: the loop connects again
+                reduce_to_hint(message, set(served))
             except Exception as error:  # its text may quote the message
                 log.error("a malformed message is thrown away", error=type(error).__name__)
-                if not message.acknowledged:
-                    message.reject()
-                return None
+                return message.reject()
+            return handle(message)
 
         return received
+
+
+def reduce_to_hint(message: Any, served: Set[str]) -> None:
+    """Leave of a message its task, its id, and the id and numbers that the task takes.
+
+    Raises ValueError, TypeError, KeyError or AttributeError for a message of another form, and for a task of
+    a queue that this worker does not serve.
+    """
+    from workers.jobs.app import QUEUES
+
+    if message.errors:
+        raise ValueError("the message can't be read")
+    task, body = message.headers["task"], message.body
+    if QUEUES[task.removeprefix("exchequer.")] not in served or not task.startswith("exchequer."):
+        raise ValueError("another worker's task")
+    if len(body) > MOST_BYTES:
+        raise ValueError("the message is too long")
+    (subject, *numbers), _, _ = json.loads(body)
+    if len(numbers) > 2 or not all(type(number) is int for number in numbers):  # no bool is a number
+        raise ValueError("no hint")
+    hint = [[str(UUID(subject)), *numbers], {}, {}]
+    message.headers = {"lang": "py", "task": task, "id": str(UUID(message.headers["id"]))}
+    message.properties = {"correlation_id": message.headers["id"]}
+    message.content_type, message.content_encoding = "application/json", "utf-8"
+    message.body = json.dumps(hint).encode()

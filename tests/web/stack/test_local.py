@@ -561,10 +561,12 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_a_celery_worker_is_ready_when_it_answers(settings: Settings, tmp_path: Path) -> None:
+def test_a_celery_worker_is_ready_when_it_takes_messages(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "tiny.py").write_text(
         "import os, celery\n"
+        "from workers.jobs.consumer import Alive\n"
         "app = celery.Celery(broker=os.environ['BROKER_URL'])\n"
+        "app.steps['consumer'].add(Alive)\n"
         "@app.task(name='leave')\n"
         "def leave(text): open(os.path.join(os.environ['EXCHEQUER_HOME'], 'left'), 'w').write(text)\n"
     )
@@ -572,7 +574,7 @@ def test_a_celery_worker_is_ready_when_it_answers(settings: Settings, tmp_path: 
     worker = local.Program(
         name="checks",
         argv=(sys.executable, "-m", "celery", *flags.split()),
-        node="checks@%h",
+        alive=True,
         stop_stage=2,
     )
     from celery import Celery

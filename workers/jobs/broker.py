@@ -1,0 +1,72 @@
+"""The broker as workers read it: whoever can write to it can neither end a worker nor fill its memory.
+
+Kombu reads what lies in Redis before Celery sees a message, and raises out of the worker's loop what
+it can't read: that ends the worker. Here it is thrown away, which loses nothing, as the relay sends a
+hint again. No message is unpacked either: a kilobyte could become a gigabyte.
+"""
+
+from queue import Empty
+from typing import Any
+
+import structlog
+from kombu import compression
+from kombu.transport import TRANSPORT_ALIASES, redis
+
+log = structlog.get_logger()
+
+
+def _is_away(channel: redis.Channel, error: Exception) -> bool:
+    """Return True if the broker is away; kombu counts a missing key of a message as that, too."""
+    return isinstance(error, channel.connection_errors) and not isinstance(error, KeyError)
+
+
+class QoS(redis.QoS):
+    """Messages that were taken and not acknowledged."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        """Put a message back into its queue; what can't be read is forgotten."""
+        try:
+            super().restore_by_tag(tag, client, leftmost)
+        except Exception as error:  # its text may quote the message
+            if _is_away(self.channel, error):
+                raise
+            log.error("a message that can't be put back is thrown away", error=type(error).__name__)
+            with self.channel.conn_or_acquire(client) as connection:
+                connection.hdel(self.unacked_key, tag)
+                connection.zrem(self.unacked_index_key, tag)
+
+
+class Channel(redis.Channel):
+    """A channel on which one unreadable message ends nothing."""
+
+    QoS = QoS
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """Read one message that the server answered with, and hand it on."""
+        try:
+            return super()._brpop_read(**options)
+        except Empty:
+            raise
+        except Exception as error:
+            if _is_away(self, error):
+                raise
+            log.error("an unreadable message is thrown away", error=type(error).__name__)
+            return True
+
+
+class Transport(redis.Transport):
+    """Redis or Valkey, by the channel above."""
+
+    Channel = Channel
+
+
+def _refuse(_: bytes) -> bytes:
+    raise ValueError("no message of this service is compressed")
+
+
+def guard() -> None:
+    """Have every connection of this process to a broker made in this way."""
+    for scheme in ("redis", "rediss"):
+        TRANSPORT_ALIASES[scheme] = f"{__name__}:Transport"
+    for kind in list(compression.encoders()):
+        compression.register(None, _refuse, kind)
