@@ -115,6 +115,7 @@ COMMANDS = {
 
 def test_no_command_reaches_a_worker(warm_service, warm_engine):
     before = {name: psutil.Process(each.pid) for name, each in warm_service.running.items()}
+    look_at_a_corpus(warm_engine)  # it is there, and would answer
     with Celery(broker=warm_service.environment["BROKER_URL"], set_as_current=False) as app:
         assert app.control.ping(timeout=1.0) == []
         for command, arguments in COMMANDS.items():
