@@ -13,17 +13,8 @@ from celery import Celery
 
 from accountant import settings
 from accountant.addresses import broker_address
-from workers.jobs.broker import guard
+from workers.jobs.broker import QUEUES, guard
 from workers.jobs.consumer import Alive
-
-QUEUES = {
-    "generate": "generate",  # needs the accelerator, one job at a time
-    "free": "free",  # jobs on what is public or released: evaluation, public mechanisms
-    "probe": "checks",  # public looks at models, data checks: quick, and never behind a long job
-    "check_dataset": "checks",
-    "check_model": "checks",
-    "check_corpus": "checks",
-}
 
 
 def make_app() -> Celery:

@@ -14,6 +14,16 @@ from kombu.transport import TRANSPORT_ALIASES, redis
 
 log = structlog.get_logger()
 
+#: Tasks, and the queue of each.
+QUEUES = {
+    "generate": "generate",  # needs the accelerator, one job at a time
+    "free": "free",  # jobs on what is public or released: evaluation, public mechanisms
+    "probe": "checks",  # public looks at models, data checks: quick, and never behind a long job
+    "check_dataset": "checks",
+    "check_model": "checks",
+    "check_corpus": "checks",
+}
+
 
 def _is_away(channel: redis.Channel, error: Exception) -> bool:
     """Return True if the broker is away; kombu counts a missing key of a message as that, too."""

@@ -29,6 +29,7 @@ from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
 from accountant.database import UNAVAILABLE, logging_to, unpooled
 from accountant.transactions import leases, messages, settlement
 from workers.jobs import staging
+from workers.jobs.broker import QUEUES
 
 log = structlog.get_logger()
 
@@ -96,8 +97,6 @@ def start_watchdog(instance: Any, **_: Any) -> None:
     """Start the watchdog in the main process, before it connects to the broker, which may already hang."""
     configured = settings.load()
     if configured.watchdog_seconds and configured.database_url is not None:
-        from workers.jobs.app import QUEUES
-
         queues = set(instance.app.amqp.queues.consume_from)
         tasks = {task for task, queue in QUEUES.items() if queue in queues}
         watchdog = Watchdog(configured.database_url, tasks, configured.watchdog_seconds)

@@ -17,6 +17,8 @@ from celery import bootsteps
 from celery.worker.consumer import Consumer as CeleryConsumer
 from celery.worker.consumer import Tasks
 
+from workers.jobs.broker import QUEUES
+
 log = structlog.get_logger()
 
 MOST_BYTES = 1_000  # of a message's body: an id and two small numbers take a tenth of it
@@ -73,8 +75,6 @@ def reduce_to_hint(message: Any, served: Set[str]) -> None:
     Raises ValueError, TypeError, KeyError or AttributeError for a message of another form, and for a task of
     a queue that this worker does not serve.
     """
-    from workers.jobs.app import QUEUES
-
     if message.errors:
         raise ValueError("the message can't be read")
     task, body = message.headers["task"], message.body

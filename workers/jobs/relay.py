@@ -20,7 +20,8 @@ from accountant.faults import reached
 from accountant.identities import retention
 from accountant.transactions import expiry, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
-from workers.jobs.app import QUEUES, app
+from workers.jobs.app import app
+from workers.jobs.broker import QUEUES
 
 log = structlog.get_logger()
 
