@@ -27,7 +27,7 @@ FORMS: tuple[tuple[str, str, tuple[tuple[str, type[BaseModel]], ...]], ...] = (
         (("dataset", DatasetSpec),),
     ),
     ("An allowance", "The meaning: [accounting](accounting.md).", (("allowance", NewAllowance),)),
-    ("A policy", "Owners and signatures: [accounts](accounts.md).", (("policy", Policy),)),
+    ("A policy", "Owners and signatures: [stewards](stewards.md).", (("policy", Policy),)),
     ("A request", "A mechanism's parameters are on its [page](mechanisms).", (("job", NewJob),)),
     (
         "A model",

@@ -23,9 +23,9 @@ EXAMPLE_TERMS = Terms(public_size=10_000, labels=("first", "second"))
 def page(mechanism: Mechanism[Any], prose: str = "") -> str:
     """The page of a mechanism in Markdown, with `prose` at its end."""
     runs = "" if mechanism.runner else "**It has a price and no runner yet: it can be quoted, not run.**\n\n"
-    model = "a language model" if mechanism.uses_model else "no model"
+    model = "a model" if mechanism.uses_model else "no model"
     lines = [
-        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary} It uses {model}; `--fit` finds "
+        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary} A request names {model}; `--fit` fits "
         f"`{mechanism.size_field}`.\n\n{runs}Source: {mechanism.source}.\n",
         *_parameters(mechanism),
         *_example(mechanism),
