@@ -25,8 +25,8 @@ def page(mechanism: Mechanism[Any], prose: str = "") -> str:
     runs = "" if mechanism.runner else "**It has a price and no runner yet: it can be quoted, not run.**\n\n"
     model = "a model" if mechanism.uses_model else "no model"
     lines = [
-        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary} A request names {model}; `--fit` fits "
-        f"`{mechanism.size_field}`.\n\n{runs}Source: {mechanism.source}.\n",
+        f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary} A request names {model}; "
+        f"`--fit` fits `{mechanism.size_field}`.\n\n{runs}Source: {mechanism.source}.\n",
         *_parameters(mechanism),
         *_example(mechanism),
     ]

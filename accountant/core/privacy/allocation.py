@@ -58,7 +58,7 @@ class Batch:
         """v with E_Q e^(-z L) <= E e^(-z R) for all z > 0, R log-normal of mean 1 and ln R of variance v.
 
         A token: v = S e^(3S/4) with S = 2 (cosh shift - 1), or that of the Gaussian which dominates it
-        (docs/accounting.md, section 10.4); the latter is less from shift 0.83 on.
+        (docs/accounting.md, section 10.4); the latter is less from shift 0.71 on.
         """
         if self.mu:
             return self.spread
