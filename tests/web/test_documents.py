@@ -60,6 +60,19 @@ def test_every_link_of_a_text_leads_to_a_file_that_is_there():
     assert wrong == []
 
 
+def test_every_file_of_code_that_a_text_names_is_there():
+    root = documents.FOLDER.parent
+    tests = {path.name for path in (root / "tests").rglob("*.py")}
+    wrong = []
+    for text in TEXTS:
+        for name in re.findall(r"`([\w/]+\.py)`", text.read_text("utf-8")):
+            is_whole = (root / name.partition("/")[0]).is_dir()
+            is_there = (root / name).is_file() if is_whole else name in tests
+            if not is_there and (is_whole or name.startswith("test_")):
+                wrong.append((text.name, name))
+    assert wrong == []
+
+
 def test_every_parameter_of_a_mechanism_has_its_place():
     for mechanism in mechanisms.MECHANISMS.values():
         if documents.is_there(f"mechanisms/{mechanism.id}"):
