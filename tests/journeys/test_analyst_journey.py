@@ -130,7 +130,7 @@ def downloaded(page, link: str) -> bytes:
     return Path(download.value.path()).read_bytes()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", ["desktop", pytest.param("phone", marks=pytest.mark.release)])
 def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, engine, width):
     dataset, people = desk
     page = sign_in(browser, address, people["analyst"].name, width)
@@ -185,7 +185,7 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     assert page.console_errors == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.release)])
 def test_the_form_works_without_scripts(browser, address, desk, scheme):
     dataset, people = desk
     context = browser.new_context(

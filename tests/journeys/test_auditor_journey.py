@@ -30,7 +30,11 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 #: Width in pixels, colours, and whether scripts run.
-LOOKS = [(1280, "light", True), (1280, "dark", True), (390, "light", True), (390, "dark", False)]
+LOOKS = [
+    (1280, "light", True),
+    (390, "dark", False),
+    *(pytest.param(*look, True, marks=pytest.mark.release) for look in ((1280, "dark"), (390, "light"))),
+]
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,10 @@ def look(page, where: str) -> None:
     assert page.complaints == [], where
 
 
-@pytest.mark.parametrize(("viewport", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
+@pytest.mark.parametrize(
+    ("viewport", "scheme"),
+    [(DESKTOP, "light"), pytest.param(PHONE, "dark", marks=pytest.mark.release)],
+)
 def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, scheme):
     steward = opened(browser, world, address, "steward", viewport, scheme)
     name = f"journey-{viewport['width']}-{world.dataset}"

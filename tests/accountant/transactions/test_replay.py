@@ -1,6 +1,5 @@
 """Replay of requests, settlements, voids and corrections in any order: entries give the cached balances."""
 
-import os
 from dataclasses import astuple, dataclass
 
 import pytest
@@ -177,19 +176,32 @@ class Oracle:
         return from_json(job["event"]).event
 
 
-@settings(
-    max_examples=int(os.environ.get("EXCHEQUER_REPLAYS", "12")),
+# On a database of its own server each example is slow: shrinking a failure took minutes.
+REPLAYS = settings(
     deadline=None,
-    # On a database of its own server each example is slow: shrinking a failure took minutes.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+def replay(engine, steps):
+    oracle = Oracle(engine)
+    for act, which, amount in steps:
+        oracle.step(act, which, amount)
+    oracle.check()
+
+
+@settings(REPLAYS, max_examples=4)
 @given(steps=STEPS)
 @example(steps=STOPS)
 @example(steps=TAKES_ALL)
 @example(steps=TAKES_AND_LEAVES)
 def test_replaying_the_entries_gives_the_cached_balances(engine, steps):
-    oracle = Oracle(engine)
-    for act, which, amount in steps:
-        oracle.step(act, which, amount)
-    oracle.check()
+    replay(engine, steps)
+
+
+@pytest.mark.release
+@settings(REPLAYS, max_examples=40)
+@given(steps=STEPS)
+def test_replaying_many_ledgers_gives_the_cached_balances(engine, steps):
+    replay(engine, steps)

@@ -330,12 +330,13 @@ class Ledger(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_any_order_of_acts_leaves_what_the_oracle_says(engine):
+@pytest.mark.parametrize("orders", [8, pytest.param(25, marks=pytest.mark.release)])
+def test_any_order_of_acts_leaves_what_the_oracle_says(engine, orders):
     Ledger.engine = engine
     run_state_machine_as_test(
         Ledger,
         settings=settings(
-            max_examples=25,
+            max_examples=orders,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

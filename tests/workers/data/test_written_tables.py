@@ -77,10 +77,21 @@ def tables(draw):
     return kind, people, rows, texts, parts
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables(), st.integers(1, 3))
 @pytest.mark.slow
 def test_every_library_format_and_type_gives_the_same_people(table, bound):
+    the_same_people(table, bound)
+
+
+@settings(max_examples=250, deadline=None)
+@given(tables(), st.integers(1, 3))
+@pytest.mark.release
+def test_many_tables_of_every_library_give_the_same_people(table, bound):
+    the_same_people(table, bound)
+
+
+def the_same_people(table, bound):
     kind, people, rows, texts, parts = table
     layout = Layout("{person}/{text}", "person", max_records_per_unit=bound, missing_units="separate")
     shown = ["" if row is None else SHOWN[kind](people[row]) for row in rows]

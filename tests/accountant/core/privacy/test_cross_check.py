@@ -110,13 +110,13 @@ def nothing_found(event: Event, filters, delta: float) -> None:
     assert findings(asked) == ()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(EVENTS, ACCOUNTS, logarithmic(1e-9, 1e-3))
 def test_no_sound_price_is_refused(event, filters, delta):
     nothing_found(event, filters, delta)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @settings(max_examples=120, deadline=None)
 @given(EVENTS, ACCOUNTS, logarithmic(1e-9, 1e-3))
 def test_no_sound_price_is_refused_in_many_cases(event, filters, delta):

@@ -196,13 +196,13 @@ def check_against_adversary(case, depth: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(menus(most=2))
 def test_no_adaptive_strategy_passes_the_allowance(case):
     check_against_adversary(case, depth=4)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @settings(max_examples=20, deadline=None)
 @given(menus(most=3))
 def test_no_deeper_adaptive_strategy_passes_the_allowance(case):
