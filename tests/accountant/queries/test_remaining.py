@@ -149,7 +149,7 @@ SHAPES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 ]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(accounts(), st.sampled_from(SHAPES), st.sampled_from(list(Neighbours)))
 @example(Accounts(account()), SHAPES[0], Neighbours.ADD_REMOVE)  # 40 tokens fit, and texts of 128 do not
 def test_the_largest_request_is_found_whenever_one_exists(standing, shape, neighbours):

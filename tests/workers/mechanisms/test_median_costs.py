@@ -45,7 +45,7 @@ def losses(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return (others - own).abs().max(dim=0).values
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(collections, temperatures)
 def test_no_neighbour_loses_more_than_the_cost(logits, temperature):
     assert (losses(logits, temperature) <= median_token_costs(logits, temperature)).all()
@@ -59,7 +59,7 @@ def papers_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     return interval_costs(low, median, high, temperature)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(collections, temperatures)
 def test_the_cost_never_exceeds_the_papers(logits, temperature):
     assert (median_token_costs(logits, temperature) <= papers_costs(logits, temperature) + 1e-12).all()

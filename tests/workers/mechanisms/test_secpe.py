@@ -112,7 +112,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(SETTINGS, st.integers(0, 30), st.booleans(), st.randoms(use_true_random=False))
 def test_the_meter_records_the_price_and_a_secret_moves_no_more_than_is_declared(
     raw, texts, labelled, random
