@@ -21,8 +21,8 @@ from tests.support import Bench
 from web.stack.addresses import ROLES
 
 #: Nobody pulls the plug during a test: commits go to the kernel, as ever, and need not be on disk. What a
-#: killed process had committed is still there.
-NOT_SYNCED = {"fsync": "off", "full_page_writes": "off"}
+#: killed process had committed is still there. Nothing copies the log either.
+NOT_SYNCED = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
 TEMPLATE = "migrated"
 # Where nothing is compiled for the next process, each of hundreds would compile torch anew: it is kept in the
 # environment, and no file appears beside a source.

@@ -15,7 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 WARM = (
     (
         *("test_artifact_jobs", "test_secret_jobs", "test_public_jobs", "test_jobs", "test_coin_jobs"),
-        "test_private_prediction_examples",
+        *("test_malformed_messages", "test_private_prediction_examples"),
     ),
     (
         *("test_summary_jobs", "test_dp_kps_examples", "test_evolution_examples", "test_epsvec_examples"),

@@ -80,7 +80,7 @@ SETTINGS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     SETTINGS,
     st.sampled_from(Neighbours),
