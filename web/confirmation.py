@@ -24,6 +24,7 @@ _WORDS = (
     "You signed in a while ago. Before this act, show that it is still you; it is done at once then, as you "
     "have just confirmed it."
 )
+_TOUCH = "Touch one of your passkeys: who holds your session alone can't take them away."
 _NEITHER = "You have neither a password here nor a passkey: sign out, sign in again, and do it then."
 
 
@@ -38,16 +39,35 @@ def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def first() -> Response | None:
-    """The page that asks who it is; None where that is known, or was just answered."""
+def needs_passkey(view: Callable[..., Any]) -> Callable[..., Any]:
+    """A view that acts once one of its person's passkeys was touched for it, however fresh the session.
+
+    Whoever has one alone may have lost it, and shows by any way who they are.
+    """
+
+    @wraps(view)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        several = len(kept.of(engine(), current_user.actor.id)) > 1
+        anew = several or current_user.method != "provider"  # which confirms by signing in anew
+        asked = first(anew=anew, by_passkey=several)
+        return view(*args, **kwargs) if asked is None else asked
+
+    return checked
+
+
+def first(*, anew: bool = False, by_passkey: bool = False) -> Response | None:
+    """Return the page that asks who it is; None where that is known, or was just answered.
+
+    `anew`: what was shown before does not count; `by_passkey`: neither does anything but a passkey.
+    """
     minutes = settings().fresh_minutes
     shown: datetime | None = current_user.shown_at
     fresh = shown is not None and datetime.now(UTC) - shown < timedelta(minutes=minutes)
-    if not minutes or fresh:
+    if not anew and (not minutes or fresh):
         return None
     problem, status = "", 403
     try:
-        if _answered():
+        if passkeys.answered_again(current_user.actor) if by_passkey else _answered():
             sessions.confirmed(engine(), current_user.session_id)
             return None
         if passkeys.PASSWORD in request.form:
@@ -58,18 +78,18 @@ def first() -> Response | None:
         problem, status = f"{error.description}.", 429
     actor = current_user.actor
     asked = passkeys.ask_again(actor) if kept.of(engine(), actor.id) else None
-    provider = oidc.name() if current_user.method == "provider" else None
+    provider = oidc.name() if current_user.method == "provider" and not by_passkey else None
     if provider is not None and passkeys.CONFIRMING in request.form and not problem:
         problem = f"{provider} has not confirmed it yet."
     known = asked is not None or current_user.has_password or provider is not None
     page = passkeys.page(
         asked,
         title="Is it still you?",
-        words=_WORDS if known else _NEITHER,
+        words=_TOUCH if by_passkey else _WORDS if known else _NEITHER,
         action=here(),
         back=request.referrer or url_for("datasets.catalogue"),
         values={passkeys.CONFIRMING: ["1"]},
-        password=current_user.has_password,
+        password=current_user.has_password and not by_passkey,
         provider=provider,
         problem=problem,
     )

@@ -36,6 +36,7 @@ from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from accountant.tables import paging
 from accountant.tables.lookup import one
+from accountant.transactions import set_aside
 
 uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
 
@@ -234,22 +235,22 @@ def _lock(connection: Connection) -> None:
 def listing(
     engine: Engine, store: Store, viewer: Actor, *, limit: int = 50, after: paging.After = None
 ) -> list[Kept]:
-    """Uploads that are kept, newest first, for stewards; `after` (uploaded_at, sha256) continues the list."""
+    """Return a steward's own uploads, newest first; `after` (uploaded_at, sha256) continues the list."""
     viewer.require("steward")
-    query = paging.window(_query(), [uploads.c.uploaded_at, uploads.c.sha256], limit, after)
+    query = paging.window(_query(viewer), [uploads.c.uploaded_at, uploads.c.sha256], limit, after)
     with engine.connect() as connection:
         return [_view(store, row) for row in connection.execute(query)]
 
 
 def show(engine: Engine, store: Store, sha256: str, viewer: Actor) -> Kept:
-    """One upload. Raises NotFound."""
+    """Return one upload of a steward's own. Raises NotFound."""
     viewer.require("steward")
     with engine.connect() as connection:
-        row = one(connection, _query().where(uploads.c.sha256 == sha256), "upload", sha256[:64])
+        row = one(connection, _query(viewer).where(uploads.c.sha256 == sha256), "upload", sha256[:64])
     return _view(store, row)
 
 
-def _query() -> Any:
+def _query(viewer: Actor) -> Any:
     users = tables.users
     named = select(func.array_agg(tables.datasets.c.name.distinct())).where(
         tables.datasets.c.id == versions.c.dataset_id, _names(versions)
@@ -262,7 +263,7 @@ def _query() -> Any:
             _claimed().label("claimed"),
         )
         .join(users, users.c.id == uploads.c.uploaded_by)
-        .where(uploads.c.removed_at.is_(None))
+        .where(uploads.c.removed_at.is_(None), uploads.c.uploaded_by == viewer.id)
     )
 
 
@@ -294,17 +295,18 @@ def _view(store: Store, row: Row[Any]) -> Kept:
 
 
 def discard(engine: Engine, sha256: str, actor: Actor) -> None:
-    """Destroy an upload that nothing names. Raises NotFound, and Conflict where a dataset names it."""
+    """Destroy an upload of one's own that nothing names. Raises NotFound, and Conflict if a dataset does."""
     actor.require("steward")
     with engine.begin() as connection:
         _lock(connection)
         query = select(uploads.c.address, _claimed().label("claimed"))
-        kept = query.where(uploads.c.sha256 == sha256, uploads.c.removed_at.is_(None))
+        own = (uploads.c.sha256 == sha256, uploads.c.uploaded_by == actor.id)
+        kept = query.where(*own, uploads.c.removed_at.is_(None))
         row = one(connection, kept, "upload", sha256[:64])
         if row.claimed:
             raise Conflict("a dataset or corpus was registered with this file")
         activity_log.record(connection, actor, "file destroyed", "upload", sha256)
-        _remove(connection, sha256, row.address)
+        _remove(connection, Path(row.address), sha256)
 
 
 def sweep(engine: Engine, store: Store) -> int:
@@ -317,7 +319,11 @@ def sweep(engine: Engine, store: Store) -> int:
         query = select(uploads.c.sha256, uploads.c.address).where(uploads.c.removed_at.is_(None))
         overdue = connection.execute(query.where(old, ~_claimed())).all()
         for row in overdue:
-            _remove(connection, row.sha256, row.address)
+            with set_aside.apart("upload", row.sha256), connection.begin_nested():
+                path = Path(row.address)
+                if path.parent != store.folder or not _NAMED.fullmatch(path.name):
+                    raise ValueError("no file of this folder")  # the relay could delete others, too
+                _remove(connection, path, row.sha256)
         known = set(connection.execute(query.with_only_columns(uploads.c.address)).scalars())
         lost = [path for path in store.folder.iterdir() if _is_lost(path, known)]
         for path in lost:
@@ -325,8 +331,8 @@ def sweep(engine: Engine, store: Store) -> int:
     return len(overdue) + len(lost)
 
 
-def _remove(connection: Connection, sha256: str, address: str) -> None:
-    Path(address).unlink(missing_ok=True)
+def _remove(connection: Connection, path: Path, sha256: str) -> None:
+    path.unlink(missing_ok=True)
     ended = update(uploads).where(uploads.c.sha256 == sha256)
     connection.execute(ended.values(removed_at=func.clock_timestamp()))
 

@@ -5,10 +5,7 @@ machine whose own clock is off can neither steal a lease nor keep one. Rows are 
 account's, the job's, the part's.
 """
 
-import logging
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -17,18 +14,16 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, update
 
 from accountant import tables
-from accountant.core.errors import Cancelled, LeaseLost, LedgerBehind
+from accountant.core.errors import Cancelled, LeaseLost
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
-from accountant.transactions import job_keys, ledger_log, signed_acts
+from accountant.transactions import job_keys, ledger_log, set_aside, signed_acts
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, fenced, held, part_of, show, task_of
 from accountant.transactions.settlement import Output, give_up, unsaid
-
-logger = logging.getLogger(__name__)
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
 
@@ -239,27 +234,29 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
         found = connection.execute(query.where(*overdue)).all()
     ended = []
     for row in found:
+        if set_aside.waits("lease of job", row.job_id):
+            continue
         reached("reaper.found")
-        with _unless_behind(row.job_id), writing(engine) as connection:
-            locked = LockedAccount(connection, row.dataset_id)
-            job = connection.execute(_live_job(row.job_id)).one_or_none()
-            part = connection.execute(
-                select(parts).where(*part_of(row.job_id, row.number), *overdue).with_for_update()
-            ).one_or_none()
-            if job is None or part is None:
-                continue  # renewed, published or ended meanwhile
-            ended.append((job.id, part.lease_token))
-            _end_lost(locked, job, part, max_attempts)
+        with set_aside.apart("lease of job", row.job_id):
+            token = _expire_one(engine, row, overdue, max_attempts)
+            if token is not None:
+                ended.append((row.job_id, token))
     return ended
 
 
-@contextmanager
-def _unless_behind(job_id: UUID) -> Iterator[None]:
-    """Leave a job alone whose ledger waits for its recovery: others go on."""
-    try:
-        yield
-    except LedgerBehind as error:
-        logger.error("a lost lease of job %s is left as it is: %s", job_id, error)
+def _expire_one(engine: Engine, row: Any, overdue: tuple[Any, ...], max_attempts: int) -> UUID | None:
+    """End one lease that ran out; returns its token, or None where it was renewed or ended meanwhile."""
+    with writing(engine) as connection:
+        locked = LockedAccount(connection, row.dataset_id)
+        job = connection.execute(_live_job(row.job_id)).one_or_none()
+        part = connection.execute(
+            select(parts).where(*part_of(row.job_id, row.number), *overdue).with_for_update()
+        ).one_or_none()
+        if job is None or part is None:
+            return None
+        _end_lost(locked, job, part, max_attempts)
+        token: UUID = part.lease_token
+    return token
 
 
 def _end_lost(locked: LockedAccount, job: Row[Any], part: Row[Any], max_attempts: int) -> None:

@@ -21,6 +21,7 @@ from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.reversals import Charge, charge_of
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
+from accountant.transactions import set_aside
 
 #: What is summed: an amount per filter, the δ of the basic one, the other two currencies, and jobs.
 MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")
@@ -133,11 +134,19 @@ def roll(engine: Engine) -> int:
         behind = connection.execute(query).scalars().all()
     added = 0
     for dataset_id in behind:
-        for _ in range(TRANSACTIONS):
-            newly = _roll_one(engine, dataset_id)
-            added += newly
-            if newly < AT_ONCE:
-                break
+        if not set_aside.waits("spending of dataset", dataset_id):
+            with set_aside.apart("spending of dataset", dataset_id):
+                added += _roll_dataset(engine, dataset_id)
+    return added
+
+
+def _roll_dataset(engine: Engine, dataset_id: UUID) -> int:
+    added = 0
+    for _ in range(TRANSACTIONS):
+        newly = _roll_one(engine, dataset_id)
+        added += newly
+        if newly < AT_ONCE:
+            break
     return added
 
 

@@ -8,7 +8,7 @@ from accountant.identities import passkeys as kept
 from web import passkeys
 from web.api.parsing import read_id
 from web.auth import current_actor
-from web.confirmation import needs_fresh
+from web.confirmation import needs_fresh, needs_passkey
 from web.context import engine
 from web.errors import status_of
 from web.views import account
@@ -36,8 +36,9 @@ def add() -> BaseResponse:
 
 
 @pages.post("/account/passkeys/<passkey>/remove")
+@needs_passkey
 def remove(passkey: str) -> BaseResponse:
-    """Remove a passkey of one's own."""
+    """Remove a passkey of one's own, after a touch of one."""
     kept.remove(engine(), current_actor(), read_id(passkey, "passkey"))
     flash("The passkey is removed: it signs you in no more.")
     return redirect(url_for("account.show"), 303)

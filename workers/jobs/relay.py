@@ -6,6 +6,8 @@ Safe to run twice: rows are taken with FOR UPDATE SKIP LOCKED, and a message sen
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -40,16 +42,48 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
 
     Returns the number of leases ended and of messages sent again.
     """
-    ended = leases.expire(engine, configured.max_attempts)
+    ended: list[tuple[UUID, UUID]] = []
+    resent = 0
+    with _duty("end leases that ran out"):
+        ended = leases.expire(engine, configured.max_attempts)
     for job_id, _ in ended:
         log.warning("lease expired", job=str(job_id))
     for job_id in {job_id for job_id, _ in ended}:
         reached("reaper.expired")
-        staging.destroy_leftovers(engine, configured.results, job_id)
-    expiry.sweep(engine)
-    spending_sums.roll(engine)
-    watch_log(engine)
-    return len(ended), messages.resend(engine, resend_seconds)
+        with _duty("destroy what a lost attempt staged"):
+            staging.destroy_leftovers(engine, configured.results, job_id)
+    with _duty("expire what nobody decided on"):
+        expiry.sweep(engine)
+    with _duty("sum up what was spent"):
+        spending_sums.roll(engine)
+    with _duty("compare ledgers with their log"):
+        watch_log(engine)
+    with _duty("send messages again"):
+        resent = messages.resend(engine, resend_seconds)
+    return len(ended), resent
+
+
+def look_around(engine: Engine, configured: settings.Settings) -> int:
+    """Destroy what is left over or too old; returns how many files of attempts."""
+    destroyed = 0
+    with _duty("destroy what ended attempts staged"):
+        destroyed = staging.destroy_leftovers(engine, configured.results)
+    with _duty("destroy unused uploads"):
+        uploads.sweep(engine, uploads.Store.of(configured))
+    with _duty("end what is old"):
+        retention.prune(engine, configured)
+    return destroyed
+
+
+@contextmanager
+def _duty(name: str) -> Iterator[None]:
+    """Let one duty fail alone, so that one bad row stops nobody's messages. An outage is raised."""
+    try:
+        yield
+    except (LogUnusable, *UNAVAILABLE):
+        raise
+    except Exception as error:  # its text may quote a row
+        log.error("a duty failed, and the others go on", duty=name, error=type(error).__name__)
 
 
 def watch_log(engine: Engine) -> None:
@@ -65,7 +99,7 @@ def reconcile(engine: Engine, configured: settings.Settings) -> None:
     """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue."""
     watch_log(engine)
     expired, resent = sweep(engine, configured, 0.0)
-    destroyed = staging.destroy_leftovers(engine, configured.results)
+    destroyed = look_around(engine, configured)
     log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)
 
 
@@ -103,9 +137,7 @@ def run(stop: threading.Event) -> None:
                 sweep(engine, configured, configured.resend_seconds)
                 sweeps.done()
             if looks.due():
-                staging.destroy_leftovers(engine, configured.results)
-                uploads.sweep(engine, uploads.Store.of(configured))
-                retention.prune(engine, configured)
+                look_around(engine, configured)
                 looks.done()
             if messages.deliver(engine, send, ahead=ahead):
                 continue

@@ -13,7 +13,7 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
 from accountant.queries import entries, integrity, jobs
 from accountant.settings import Settings
-from accountant.transactions import leases, messages, settlement
+from accountant.transactions import leases, messages, set_aside, settlement
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from tests.support import Bench
@@ -342,3 +342,31 @@ def test_what_waits_is_sent_again_ever_more_rarely_in_one_row_which_ends(shared)
     settlement.cancel(shared.engine, job_id, shared.analyst)
     messages.resend(shared.engine, 100.0)
     assert rows() == 0
+
+
+def test_a_lost_part_that_can_not_be_ended_keeps_no_other_and_waits_its_turn(shared, monkeypatch, caplog):
+    bad, good = shared.submit(10), shared.submit(10)
+    past = func.clock_timestamp() - timedelta(seconds=1)
+    for claim in (held(shared, bad, 0), held(shared, good, 0)):
+        with shared.engine.begin() as connection:
+            found = tables.parts.c.lease_token == claim.token
+            connection.execute(update(tables.parts).where(found).values(lease_expires=past))
+    ends, tried = leases._end_lost, []
+
+    def end_lost(locked, job, part, most):
+        tried.append(job.id)
+        if job.id == bad:
+            raise ValueError("what the row holds")
+        ends(locked, job, part, most)
+
+    monkeypatch.setattr(leases, "_end_lost", end_lost)
+    assert [job_id for job_id, _ in leases.expire(shared.engine, 3)] == [good]
+    assert "what the row holds" not in caplog.text
+    assert f"lease of job {bad} is set aside for 60 s: ValueError" in caplog.text
+    assert rows(shared, good)[0].state == "queued"
+    assert rows(shared, bad)[0].state == "running"
+    leases.expire(shared.engine, 3)
+    assert tried.count(bad) == 1, "it waits"
+    monkeypatch.setattr(set_aside, "_aside", {})
+    monkeypatch.setattr(leases, "_end_lost", ends)
+    assert [job_id for job_id, _ in leases.expire(shared.engine, 3)] == [bad]

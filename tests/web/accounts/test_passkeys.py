@@ -163,3 +163,33 @@ def test_who_finds_an_administrators_session_open_makes_nobody_and_changes_no_ro
     assert credentials.find_user(site.engine, name=name).roles == ["analyst"]
     here(15)
     assert browser.post("/people", "/people", **acts["/people"]).status_code == 201
+
+
+def test_a_session_alone_takes_no_passkey_away(site, here):
+    """However fresh it is; the password counts only for somebody who may have lost their only passkey."""
+    key, actor = added(site, "steward"), site.actor("steward")
+    other = Passkey(actor.name, HOST)
+    passkeys.add(
+        site.engine, actor, "phone", other.signer.key.encode(), other.cose, other.signer, 0
+    )  # fmt: skip
+    browser = site.pages("steward")
+    first, second = (each["id"] for each in passkeys.of(site.engine, actor.id))
+
+    def remove(which: str, **form: str) -> Any:
+        return browser.post(f"/account/passkeys/{which}/remove", "/account", **form)
+
+    assert remove(first).status_code == 403
+    assert remove(first, confirm_password=PASSWORD).status_code == 403
+    kept, challenge = asked(remove(first))
+    stranger = Passkey("mallory", HOST)
+    sent = {"passkey_id": kept, "confirming": "1"}
+    assert remove(first, **sent, passkey=answer(stranger, challenge)).status_code == 403
+    assert len(passkeys.of(site.engine, actor.id)) == 2
+    kept, challenge = asked(remove(first))
+    sent = {"passkey_id": kept, "confirming": "1", "passkey": answer(key, challenge)}
+    assert remove(first, **sent).status_code == 303
+    assert [each["id"] for each in passkeys.of(site.engine, actor.id)] == [second]
+    assert remove(second).status_code == 403
+    assert remove(second, confirm_password="not this one").status_code == 403
+    assert remove(second, confirm_password=PASSWORD).status_code == 303
+    assert passkeys.of(site.engine, actor.id) == []

@@ -26,7 +26,7 @@ from pyarrow import parquet
 from sqlalchemy import text
 
 from accountant.catalogue import datasets, uploads
-from accountant.core.errors import InvalidRequest
+from accountant.core.errors import InvalidRequest, NotFound
 from accountant.core.files.filetypes import HEAD_BYTES, Limits, Scanner
 from accountant.identities import credentials
 from accountant.settings import Settings
@@ -546,3 +546,30 @@ def test_a_large_body_is_taken_in_from_nobody_but_a_steward(database_url, engine
         assert page.startswith("HTTP/1.1 4")
         waits = announced(server, "/api/v1/uploads", {"Authorization": f"Bearer {real}"})
         assert waits == "it waits for the body"
+
+
+def test_a_steward_sees_and_destroys_their_own_files_alone(site, engine, store):
+    other, own = person(engine, "steward"), site.actor("steward")
+    theirs = uploads.receive(engine, store, [rows(3)], other)
+    sha256 = theirs["sha256"]
+    assert sha256 in [each["sha256"] for each in uploads.listing(engine, store, other)]
+    assert sha256 not in [each["sha256"] for each in uploads.listing(engine, store, own)]
+    with pytest.raises(NotFound):
+        uploads.show(engine, store, sha256, own)
+    with pytest.raises(NotFound):
+        uploads.discard(engine, sha256, own)
+    assert Path(theirs["address"]).exists()
+
+
+def test_one_bad_row_keeps_no_other_and_destroys_no_file_elsewhere(engine, steward, store, tmp_path):
+    bad, good = (uploads.receive(engine, store, [rows(3)], steward) for _ in range(2))
+    elsewhere = tmp_path / Path(bad["address"]).name
+    elsewhere.write_text("not an upload")
+    with engine.begin() as connection:
+        moved = text("UPDATE uploads SET address = :address WHERE sha256 = :sha256")
+        connection.execute(moved, {"address": str(elsewhere), "sha256": bad["sha256"]})
+    for each in (bad, good):
+        aged(engine, each["sha256"])
+    uploads.sweep(engine, store)
+    assert elsewhere.exists()
+    assert not Path(good["address"]).exists()
