@@ -56,7 +56,7 @@ def shapes() -> list[tuple[str, dict[str, Any], Terms, Any]]:
         mechanism = mechanisms.get(mechanism_id)
         parameters = mechanism.parse(values, terms)
         event = demand(mechanism.price(parameters, terms)).dp
-        found.append((mechanism_id, parameters.model_dump(mode="json"), terms, event))
+        found.append((mechanism_id, mechanism.recorded(parameters), terms, event))
     return found
 
 
@@ -73,7 +73,7 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
     kept: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
     jobs = shapes()
     model = {"name": "model", "sha256": "0" * 64}
-    approval = {"by": "a steward", "reason": "within the plan of this quarter"}
+    approval = {"by": "sam", "reason": "within the plan of this quarter"}
     for version in (None, 1):
         yield EntryKind.REGISTER, None, register_body(_declared(), version)
     yield EntryKind.POLICY, None, policy_body(Policy(two_people=False))

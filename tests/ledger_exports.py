@@ -45,6 +45,9 @@ POLICY = {
     "solo": False,
     "mechanisms": [],
     "analysts": [],
+    "stewards": [],
+    "auditors": [],
+    "departed_analysts": False,
     "models": [],
     "share_artifacts": False,
     "secret_jobs": False,
@@ -54,6 +57,9 @@ POLICY = {
     "two_people": True,
     "charge_each_attempt": False,
     "time_limit_seconds": None,
+    "results_every_seconds": None,
+    "signed": [],
+    "signers": [],
 }
 #: Kinds that hold the rules of a dataset, and move no balances.
 RULES = ("REGISTER", "POLICY")
@@ -131,7 +137,7 @@ class Ledger:
         body = reserve_body(
             self.replay.books.account,
             mechanism_id,
-            parsed.model_dump(mode="json"),
+            mechanism.recorded(parsed),
             TERMS,
             asked.dp,
             model={"name": "small", "sha256": "c" * 64} if mechanism.uses_model else None,
@@ -221,7 +227,7 @@ def rules(terms: Terms, **policy: Any) -> list[tuple[EntryKind, dict[str, Any]]]
 # --- writing ------------------------------------------------------------------------------------
 
 
-def written(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[str]]:
+def written(lines: Iterable[Line], dataset: str = DATASET) -> tuple[list[dict[str, Any]], list[str]]:
     """The documents of entries and their hashes, numbered, chained and quoted as they stand now."""
     documents: list[dict[str, Any]] = []
     hashes: list[str] = []
@@ -234,7 +240,7 @@ def written(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[str]]:
                 body[name] = same[-1] if same else body[name]
         plain = {
             "version": 2,
-            "dataset": DATASET,
+            "dataset": dataset,
             "seq": len(documents) + 1,
             "kind": line.kind,
             "at": line.at,
@@ -254,9 +260,9 @@ def written(lines: Iterable[Line]) -> tuple[list[dict[str, Any]], list[str]]:
     return documents, hashes
 
 
-def export(lines: Iterable[Line], public: bool = False) -> list[str]:
+def export(lines: Iterable[Line], public: bool = False, dataset: str = DATASET) -> list[str]:
     """The lines of an export in JSON Lines, with the totals that its entries add up to where they do."""
-    documents, hashes = written(lines)
+    documents, hashes = written(lines, dataset)
     replay = Replay()
     for document in documents:
         if document["kind"] in RULES:
@@ -266,7 +272,7 @@ def export(lines: Iterable[Line], public: bool = False) -> list[str]:
         except (ExchequerError, ValueError, TypeError, KeyError, AttributeError):
             break  # it does not add up: whatever is stated
     claimed = export_formats.header(
-        DATASET, len(documents), hashes[-1], replay.books, replay.live_count, public=public
+        dataset, len(documents), hashes[-1], replay.books, replay.live_count, public=public
     )
     rows = [export_formats.json_header(claimed)]
     for document, hashed in zip(documents, hashes, strict=True):

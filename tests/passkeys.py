@@ -27,7 +27,7 @@ class Passkey:
     def __init__(self, person: str, host: str = HOST) -> None:
         self.private = ec.generate_private_key(ec.SECP256R1())
         public = self.private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-        self.signer = Signer(person, host, encoded(public))
+        self.signer = Signer(person, f"https://{host}", encoded(public))
 
     def sign(
         self,
@@ -36,11 +36,12 @@ class Passkey:
         flags: int = 0x05,
         host: str | None = None,
         client: Mapping[str, Any] | None = None,
+        text: tuple[str, str] = ("", ""),
     ) -> dict[str, str]:
         """The signature of an act without its nonce, as an entry holds it."""
         nonce = secrets.token_hex(16)
         asked = signatures.challenge({**act, "nonce": nonce})
-        parts = self.answer(asked, flags=flags, host=host, client=client)
+        parts = self.answer(asked, flags=flags, host=host, client=client, text=text)
         return {"nonce": nonce, "key": signatures.fingerprint(self.signer.key), **parts}
 
     def answer(
@@ -51,16 +52,17 @@ class Passkey:
         host: str | None = None,
         client: Mapping[str, Any] | None = None,
         count: int = 1,
+        text: tuple[str, str] = ("", ""),
     ) -> dict[str, str]:
-        """The three parts of an assertion over a challenge."""
+        """The three parts of an assertion over a challenge. `text`: replaced once in the client data."""
         said = {
             "type": "webauthn.get",
             "challenge": encoded(asked),
-            "origin": f"https://{self.signer.host}",
+            "origin": self.signer.origin,
             "crossOrigin": False,
             **(client or {}),
         }
-        data = json.dumps(said, separators=(",", ":")).encode()
+        data = json.dumps(said, separators=(",", ":")).replace(*text, 1).encode()
         party = hashlib.sha256((host or self.signer.host).encode()).digest()
         authenticator = party + bytes([flags]) + count.to_bytes(4, "big")
         made = self.private.sign(authenticator + hashlib.sha256(data).digest(), ec.ECDSA(SHA256()))

@@ -125,7 +125,7 @@ def register(actor: Actor, name: str) -> UUID:
         raise NotPermitted(_NOT_RIGHT) from None
     key = signatures.encoded(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
     signatures.public_key(key)  # or why the ledger could not take it
-    signer = Signer(actor.name, host, key)
+    signer = Signer(actor.name, origin, key)
     kept = found.credential_id, found.credential_public_key, signer, found.sign_count
     return passkeys.add(engine(), actor, name, *kept)
 

@@ -14,13 +14,15 @@ from sqlalchemy.exc import IntegrityError
 from accountant import tables
 from accountant.core.errors import Conflict, invalid
 from accountant.core.ledger.policy import PEOPLE
-from accountant.core.names import NAME
+from accountant.core.names import NAME, is_alike
 from accountant.identities import activity_log, first_use, sessions
 from accountant.identities.actor import Actor
 from accountant.schema.people import SCOPES as SCOPES  # noqa: PLC0414
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
 
+#: The advisory lock under which names are given.
+_NAMES = 0x6578_6368_6E61
 
 #: What a token may do, of what its owner may; docs/accounts.md says what each opens.
 
@@ -64,14 +66,19 @@ def add_user(
 
 
 def reserve(connection: Connection, name: str) -> None:
-    """Raise Conflict for a name that stands in a policy and is no account's yet.
+    """Raise Conflict for a name that looks like an account's, or stands in a policy and is no account's yet.
 
-    Policies from before names were checked may hold some: whoever gets such a name would inherit its rights.
+    Entries hold two people apart by their names. Policies from before names were checked may hold some:
+    whoever gets such a name would inherit its rights.
     """
-    datasets = tables.datasets
+    datasets, users = tables.datasets, tables.users
+    connection.execute(select(func.pg_advisory_xact_lock(_NAMES)))  # else two alike are given at once
+    for taken in connection.execute(select(users.c.name).where(users.c.name != name)).scalars():
+        if is_alike(taken, name):
+            raise Conflict(f"{name!r} looks like {taken!r}, who has an account: choose another name")
     listed = or_(*(datasets.c.policy[field].has_key(name) for field in PEOPLE))
-    taken = select(tables.users.c.id).where(tables.users.c.name == name).exists()
-    query = select(datasets.c.name).where(listed, ~taken).order_by(datasets.c.name).limit(1)
+    is_taken = select(users.c.id).where(users.c.name == name).exists()
+    query = select(datasets.c.name).where(listed, ~is_taken).order_by(datasets.c.name).limit(1)
     dataset = connection.execute(query).scalar_one_or_none()
     if dataset is not None:
         raise Conflict(

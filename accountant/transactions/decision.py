@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Table, select, update
 
 from accountant import settings, tables
-from accountant.core.errors import ExchequerError
+from accountant.core.errors import ExchequerError, NotPermitted
 from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
 from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
@@ -26,6 +26,7 @@ from accountant.core.ledger.entry_forms import EntryForm
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.core.names import is_alike
 from accountant.transactions import cap_usage as usage
 from accountant.transactions import job_requests, second_calculation, signed_acts
 from accountant.transactions.job_requests import Candidate
@@ -233,6 +234,10 @@ def _reserve(
     ):
         stated = _reserve_body(locked, job, model, source, approval)
         if approval is not None:
+            if is_alike(approval["by"], analyst) and not policy.solo:
+                raise NotPermitted(
+                    f"{analyst!r} and {approval['by']!r} look alike: nobody approves their own"
+                )
             asked = locked.connection, locked.dataset_id, policy, EntryKind.RESERVE, job_id, analyst, stated
             signed = signed_acts.by_one(*asked, signature)
             stated["approval"] |= {} if signed is None else {"signature": signed}

@@ -29,6 +29,7 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.ledger.reversals import Document, TwoPeople, charge_of, corrected, reversal_body
+from accountant.core.names import is_alike
 from accountant.core.privacy.events import Event, from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
 from accountant.identities import activity_log, credentials
@@ -241,6 +242,8 @@ def confirm(
             raise NotPermitted("nobody confirms a proposal of their own: it takes two people")
         two_people.require_second(connection, actor)
         people = TwoPeople(_proposer(connection, found), found.reason, actor.name, reason)
+        if is_alike(people.proposer, people.confirmer):
+            raise NotPermitted(f"{people.proposer!r} and {people.confirmer!r} look alike: not two people")
         try:
             seq = _write(locked, found, people, actor, signature)
         except VerificationFailed as error:

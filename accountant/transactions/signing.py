@@ -59,7 +59,11 @@ def make(
         )
         found = connection.execute(kept).scalar_one_or_none()
         if found is None:
-            at = connection.execute(select(func.clock_timestamp())).scalar_one()
+            # Not before the entry that it covers, where the clock was set back.
+            entries = tables.entries
+            written = select(entries.c.at).where(entries.c.dataset_id == dataset_id, entries.c.seq == seq)
+            now = func.greatest(func.clock_timestamp(), written.scalar_subquery())
+            at = connection.execute(select(now)).scalar_one()
             made = sign(dataset, seq, head, balances, at, seed, keys)
             row = {
                 "dataset_id": dataset_id,

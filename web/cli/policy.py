@@ -111,7 +111,7 @@ def policy(
     ] = None,
     signers: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help='Whose passkeys sign, each "person host key"; "": nobody\'s.'),
+        typer.Option(metavar="A,B,...", help='Whose passkeys sign, each "person origin key"; "": nobody\'s.'),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it.")

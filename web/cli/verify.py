@@ -1,6 +1,5 @@
 """`exchequer verify`: an export is checked at home, with neither server nor database."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -31,9 +30,6 @@ def verify(
         str | None,
         typer.Option(metavar="KEY", help="The signing key as you know it: 64 hex digits, or a file of keys."),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Fail where a rule can't be proved: no entry states it.")
-    ] = False,
     log_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Ask for a proof of the log with this key: NAME+ID+KEY.")
     ] = None,
@@ -63,54 +59,64 @@ def verify(
                 raise invalid(option, "given with several exports", "one export, or none of this option")
         if "-" in files:
             raise invalid("FILE", "standard input among several exports", "files")
-        _show_several([_outcome(each, public_key, asked, strict) for each in files], as_json)
+        _show_several(_outcomes(files, public_key, asked), as_json)
         return
     try:
         found = verified(file, checkpoint or (), public_key)
         logged = None if asked is None else _logged(found, asked)
-        if strict and found.unproved:
-            raise VerificationFailed(found.unproved[0])
         if registry is not None:
             _check_registry(registry, found)
     except VerificationFailed as error:
         if as_json:
             print_json({"ok": False, "entry": error.seq, "problem": str(error)})
         stop(report(error) if not as_json else REFUSED)
-    balances = summary(found.books, found.live, public=found.books.ex_post.hidden)
+    balances = summary(found.books, found.live, public=found.public)
     if as_json:
         own = _facts(found, public_key is not None)
-        print_json({"ok": True, **own, **_log_facts(logged), "balances": balances})
-        return
-    say("verify: ok")
-    _show_added(found)
-    out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
-    _show_balances(balances)
-    _show_signatures(found, public_key is not None)
-    _show_log(found, logged)
-    _show_hidden(found)
-    for each in found.unproved:
-        say(each)
+        print_json({"ok": not found.unproved, **own, **_log_facts(logged), "balances": balances})
+    else:
+        say("verify: incomplete" if found.unproved else "verify: ok")
+        for each in found.unproved:
+            say(each)
+        _show_added(found)
+        out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
+        _show_balances(balances)
+        _show_signatures(found, public_key is not None)
+        _show_log(found, logged)
+        _show_hidden(found)
+    if found.unproved:
+        stop(REFUSED)
 
 
-def _outcome(file: str, public_key: str | None, asked: Any, strict: bool) -> dict[str, Any]:
-    """What is found of one export, for several.
+def _outcomes(files: Sequence[str], public_key: str | None, asked: Any) -> list[dict[str, Any]]:
+    """What is found of each of several exports.
 
     {"file", "ok", "dataset", "entries", "head", "unproved"}, or {"file", "ok", "entry", "problem"}.
     """
-    from accountant.core.transparency.proofs import check_export
-
-    try:
-        found = verified(file, (), public_key)
-        if asked is not None:
-            check_export(found.dataset, found.hashes, found.log_proof, asked)
-        if strict and found.unproved:
-            raise VerificationFailed(found.unproved[0])
-    except VerificationFailed as error:
-        return {"file": file, "ok": False, "entry": error.seq, "problem": str(error)}
-    except InvalidRequest as error:
-        return {"file": file, "ok": False, "entry": None, "problem": str(error)}
-    facts = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
-    return {"file": file, "ok": True, **facts, "added": list(found.added), "unproved": list(found.unproved)}
+    ledgers: dict[str, Any] = {}
+    problems: dict[str, Exception] = {}
+    for file in files:
+        try:
+            ledgers[file] = verified(file, (), public_key)
+            if asked is not None:
+                _logged(ledgers[file], asked)
+        except (VerificationFailed, InvalidRequest) as error:
+            problems[file] = error
+    sound = {found.dataset: found for file, found in ledgers.items() if file not in problems}
+    outcomes = []
+    for file in files:
+        try:
+            if file in problems:
+                raise problems[file]
+            found = ledgers[file].beside(sound)
+        except (VerificationFailed, InvalidRequest) as error:
+            seq = getattr(error, "seq", None)
+            outcomes.append({"file": file, "ok": False, "entry": seq, "problem": str(error)})
+            continue
+        known = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
+        lists = {"added": list(found.added), "unproved": list(found.unproved)}
+        outcomes.append({"file": file, "ok": not found.unproved, **known, **lists})
+    return outcomes
 
 
 def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
@@ -120,7 +126,12 @@ def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
     else:
         say("verify: " + (f"failed: {len(failed)} of {len(found)}" if failed else "ok"))
         rows = [
-            (each["file"], "ok" if each["ok"] else each["problem"], each.get("dataset"), each.get("entries"))
+            (
+                each["file"],
+                "ok" if each["ok"] else each.get("problem", "incomplete"),
+                each.get("dataset"),
+                each.get("entries"),
+            )
             for each in found
         ]
         out.print(table(["file", "found", "dataset", "entries"], rows, right="entries"))
@@ -194,7 +205,7 @@ def _logged(found: Any, asked: Any) -> Any:
     """(entry, its place in the log) as proved. Raises VerificationFailed."""
     from accountant.core.transparency.proofs import check_export
 
-    return check_export(found.dataset, found.hashes, found.log_proof, asked)
+    return check_export(found.dataset, found.hashes, found.log_proof, asked, found.logged_at)
 
 
 def _log_facts(logged: Any) -> dict[str, Any]:
@@ -237,12 +248,14 @@ def _pinned(given: str) -> bytes:
 
 
 def _json(file: str, field: str, allowed: str) -> Any:
+    from accountant.core.ledger.canonical_json import read_json
+
     try:
-        return json.loads(Path(file).read_text(encoding="utf-8-sig"))
+        return read_json(Path(file).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise invalid(field, f"{file} can't be read ({error.strerror})", allowed) from None
-    except (ValueError, RecursionError):
-        raise invalid(field, f"{file} is no JSON", allowed) from None
+    except (ValueError, RecursionError) as error:
+        raise invalid(field, f"{file} is no JSON ({error})", allowed) from None
 
 
 @contextmanager

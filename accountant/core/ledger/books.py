@@ -22,10 +22,12 @@ from accountant.core.ledger.accounts import (
     beyond_dp,
     entry_part,
     read_demand,
+    secret_json,
 )
 from accountant.core.ledger.admission import Account, FilterAccount, limits_of
+from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import is_hidden
-from accountant.core.ledger.entry_bodies import amount_json, costs_json, whole_json
+from accountant.core.ledger.entry_bodies import costs_json, filter_json, whole_json
 from accountant.core.ledger.hash_chain import JOBLESS, EntryKind
 from accountant.core.ledger.reservations import (
     SHAPES,
@@ -37,6 +39,7 @@ from accountant.core.ledger.reservations import (
     settled,
 )
 from accountant.core.ledger.statements import NO_HISTORY, History
+from accountant.core.names import is_alike
 from accountant.core.privacy.events import Event, releases, spends
 from accountant.core.privacy.filters import EDITIONS, MOST_ORDER, Costs, Filter, Kind, granted, price_on
 from accountant.core.privacy.secret_batches import has_secret_batches
@@ -115,7 +118,7 @@ class Books:
 
     def _allow(self, body: Mapping[str, Any]) -> "Books":
         account, history, before = self.account, self.history, self.accounts
-        if body.get("proposed_by") is not None and body["proposed_by"] == body.get("confirmed_by"):
+        if is_alike(body.get("proposed_by"), body.get("confirmed_by")):
             raise VerificationFailed("one person proposed and confirmed it")
         if "epsilon" in body:
             account = allow(self.account, body)
@@ -125,6 +128,8 @@ class Books:
             if (ex_post.spent and not ex_post.hidden) or ex_post.reserved:
                 raise VerificationFailed("it states secrets where ex-post jobs ran")
             secret = allow_secret(self.secret, body["secret"], history.jobs)
+            if value_text(body["secret"]) != value_text(secret_json(secret)):
+                raise VerificationFailed("its secret part is not in the form in which it is written")
         books = replace(self, account=account, ex_post=ex_post, secret=secret)
         return replace(books, history=_after_allow(history, before, books.accounts))
 
@@ -190,6 +195,8 @@ class Books:
             costs = settled(held.costs, _check_costs(account, event, body))
             account = move(account, held.costs, reserved=-1, keep_closed=True)
             account = move(account, costs, spent=1)
+        elif body["costs"] != ({} if account is None else _costs_of(account, event)[1]):
+            raise VerificationFailed("its costs are not those of its event")
         return self._settled_others(account, held, event, body)
 
     def _settled_others(
@@ -200,6 +207,9 @@ class Books:
         Caps stand unless the dataset settles what was realized.
         """
         ex_post, charged = self.ex_post, held.others.ex_post
+        on_secret = self.secret is not None and (held.others.secret is not None or spends(held.event))
+        if ("ex_post" in body, "secret" in body) != (charged > 0, on_secret):
+            raise VerificationFailed("it does not settle the ex-post and secret parts of its reservation")
         if "ex_post" in body and is_hidden(body["ex_post"]["cap"]):
             body = {**body, "ex_post": {"cap": str(charged)}}
             ex_post = replace(ex_post, hidden=ex_post.hidden or ex_post.settlement is Settlement.REALIZED)
@@ -213,7 +223,7 @@ class Books:
                 ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
             )
         secret, cost = self.secret, held.secret_cost
-        if secret is not None and held.secret_cost:
+        if secret is not None and on_secret:
             cost = settled_secret(secret, held.others, held.secret_cost, realized, body)
             secret = replace(secret, reserved=secret.reserved - held.secret_cost, spent=secret.spent + cost)
         failed = body.get("outcome") in UNFINISHED
@@ -249,19 +259,16 @@ def settled_secret(
     """The amount that a COMMIT leaves charged on the secret account.
 
     Divergences of rounds add up, so a `many` account returns what was not used. A blow-up bound does not add
-    up: the one exact job pays its whole reservation, and so does a job whose COMMIT has no secret part.
+    up: the one exact job pays its whole reservation.
     """
-    if "secret" not in body:
-        return reserved
     if realized.secret is not None and (
         held.secret is None
         or replace(realized.secret, rounds=1) != replace(held.secret, rounds=1)
         or realized.secret.rounds > held.secret.rounds
     ):
         raise VerificationFailed("it realizes a secret release that was not reserved")
-    if account.kind is SecretKind.ONE:
-        return reserved
-    cost = account.cost(realized.dp, realized.secret) or 0
+    one = account.kind is SecretKind.ONE
+    cost = reserved if one else account.cost(realized.dp, realized.secret) or 0
     if body["secret"]["cost"] != str(cost) or cost > reserved:
         raise VerificationFailed("its secret cost is not that of its event")
     return cost
@@ -309,9 +316,14 @@ def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> No
         raise VerificationFailed("its costs are not those of its event")
 
 
+def _costs_of(account: Account, event: Event) -> tuple[Costs, dict[str, Any]]:
+    """The costs of an event on an account, and as an entry states them."""
+    return _costs_on(tuple(each.filter for each in account.filters), event)
+
+
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
     """The recorded costs, once they equal the costs recomputed from the event."""
-    costs, stated = _costs_on(tuple(each.filter for each in account.filters), event)
+    costs, stated = _costs_of(account, event)
     if body["costs"] != stated:
         raise VerificationFailed("its costs are not those of its event")
     return costs
@@ -330,7 +342,8 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     if account is not None and tuple(each.filter for each in account.filters) != filters:
         raise VerificationFailed("it changes orders or shares")
     limits = limits_of(filters, epsilon, delta, account is not None and account.whole)
-    if [amount_json(limit) for limit in limits] != [value["limit"] for value in body["filters"]]:
+    written = [filter_json(*each) for each in zip(filters, limits, strict=True)]
+    if value_text(body["filters"]) != value_text(written):
         raise VerificationFailed("its limits are not those of its allowance")
     if account is None:
         return Account(epsilon, delta, tuple(map(FilterAccount, filters, limits)))

@@ -5,6 +5,7 @@ Amounts are integers written as strings: numbers in canonical JSON are doubles a
 entry of a ledger; a test compares the two.
 """
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from json.encoder import encode_basestring
@@ -18,6 +19,22 @@ _LARGEST = 2**53 - 1
 def canonical(document: Mapping[str, Any]) -> bytes:
     """The RFC 8785 bytes of a document. Raises ValueError for what JSON can't express, such as NaN."""
     return value_text(document).encode()
+
+
+def read_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text. Raises ValueError also for a name that an object holds twice."""
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("an object holds a name twice")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number in JSON")
 
 
 def canonical_text(value: str) -> str:

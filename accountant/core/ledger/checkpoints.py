@@ -73,7 +73,7 @@ def read_keys(value: object) -> tuple[Key, ...]:
         raise VerificationFailed("it names no keys")
     keys: list[Key] = []
     for each in value:
-        document = _fields(each, "key", KEY_FIELDS, KEY_FORMAT)
+        document = _fields(each, "key", KEY_FIELDS, KEY_FORMAT, ("key", "signature"))
         public = _bytes(document["public"], 32)
         key = Key(key_id(public), public, _time(document["introduced_at"]))
         if document["id"] != key.id:
@@ -84,6 +84,8 @@ def read_keys(value: object) -> tuple[Key, ...]:
                 raise VerificationFailed(f"key {key.id} was not introduced by the key before it")
             _check(document, each.get("signature"), old.public, f"the introduction of key {key.id}")
             keys[-1] = Key(old.id, old.public, old.since, key.since)
+        elif each["signature"] is not None or document["introduced_by"] is not None:
+            raise VerificationFailed("the first key was introduced by one that is not among them")
         keys.append(key)
     return tuple(keys)
 
@@ -134,7 +136,7 @@ def read_checkpoint(value: object, pinned: bytes | None = None) -> Checkpoint:
     follow from it by introductions. Without one, the checkpoint is only as trustworthy as the channel it came
     through.
     """
-    document = _fields(value, "checkpoint", FIELDS, FORMAT)
+    document = _fields(value, "checkpoint", FIELDS, FORMAT, ("checkpoint", "signature", "keys"))
     assert isinstance(value, dict)
     keys = read_keys(value.get("keys"))
     own = {key.id: key for key in keys}.get(str(document["key"]))
@@ -149,9 +151,9 @@ def read_checkpoint(value: object, pinned: bytes | None = None) -> Checkpoint:
     if at < own.since or (own.until is not None and at >= own.until):
         raise VerificationFailed(f"key {own.id} was not in use when the checkpoint was made")
     seq, head, balances = document["seq"], document["head"], document["balances"]
-    if not isinstance(seq, int) or not isinstance(head, str) or not isinstance(balances, dict):
+    if type(seq) is not int or not isinstance(head, str) or not isinstance(balances, dict):
         raise VerificationFailed("the checkpoint's fields have the wrong types")
-    return Checkpoint(str(document["dataset"]), seq, head, balances, at, own.id, keys)
+    return Checkpoint(document["dataset"], seq, head, balances, at, own.id, keys)
 
 
 # --- parts --------------------------------------------------------------------------------------
@@ -168,11 +170,14 @@ def _check(document: Mapping[str, Any], signature: object, public: bytes, what: 
         raise VerificationFailed(f"the signature of {what} does not hold") from None
 
 
-def _fields(value: object, name: str, fields: tuple[str, ...], form: str) -> dict[str, Any]:
-    document = value.get(name) if isinstance(value, dict) else None
+def _fields(
+    value: object, name: str, fields: tuple[str, ...], form: str, around: tuple[str, ...]
+) -> dict[str, Any]:
+    """The signed document in `value`, which has the fields `around`; each has no other fields than these."""
+    document = value.get(name) if isinstance(value, dict) and set(value) == set(around) else None
     if not isinstance(document, dict) or set(document) != set(fields):
         raise VerificationFailed(f"this is no {name}: its fields are not {', '.join(fields)}")
-    if document["format"] != form or document["version"] != 1:
+    if document["format"] != form or type(document["version"]) is not int or document["version"] != 1:
         raise VerificationFailed(f"unknown format or version of a {name}")
     return document
 
@@ -182,13 +187,13 @@ def _bytes(text: object, length: int) -> bytes:
         value = bytes.fromhex(text) if isinstance(text, str) else b""
     except ValueError:
         value = b""
-    if len(value) != length:
+    if len(value) != length or value.hex() != text:
         raise VerificationFailed(f"not {length} bytes in hex where a key or signature belongs")
     return value
 
 
 def _time(text: object) -> datetime:
     try:
-        return read_time(str(text))
+        return read_time(text if isinstance(text, str) else "")
     except ValueError:
         raise VerificationFailed(f"{str(text)[:40]!r} is no time") from None

@@ -54,6 +54,7 @@ _PLACES = {
 }
 
 _HEX = re.compile(r"[0-9a-f]+")
+_COMMITMENT = re.compile(r'\{"sha256":"[0-9a-f]{64}"\}')
 
 
 def places_by_kind() -> dict[str, tuple[tuple[str, ...], ...]]:
@@ -111,10 +112,17 @@ def opened(document: Mapping[str, Any]) -> dict[str, Any]:
     return mapped(document, plain)
 
 
-def hidden_count(document: Mapping[str, Any]) -> int:
-    """The number of private values that are not shown."""
-    own = sum(is_hidden(holder[name]) for _, holder, name in _found(document))
-    return own + sum(hidden_count(value) for _, value in _quoted(document))
+def private_counts(document: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the number of private values, and of those that are not shown."""
+    values = [is_hidden(holder[name]) for _, holder, name in _found(document)]
+    counts = [(len(values), sum(values)), *(private_counts(value) for _, value in _quoted(document))]
+    private, unseen = map(sum, zip(*counts, strict=True))
+    return private, unseen
+
+
+def commitment_count(published: str) -> int:
+    """Return the number of commitments in the canonical text of a published document."""
+    return len(_COMMITMENT.findall(published))
 
 
 def commitment(opening: Any) -> str:

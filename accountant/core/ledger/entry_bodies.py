@@ -57,7 +57,7 @@ def allow_body(
         "epsilon": to_decimal(eps, EPSILON_UNITS),
         "delta": to_decimal(dlt, DELTA_UNITS),
         "reason": reason,
-        "filters": [_filter_json(*each) for each in zip(filters, limits, strict=True)],
+        "filters": [filter_json(*each) for each in zip(filters, limits, strict=True)],
     }
 
 
@@ -154,7 +154,8 @@ def settled_part(
     return part
 
 
-def _filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
+def filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
+    """Return a filter as an ALLOW states it."""
     stored: dict[str, Any] = {
         "kind": str(each.kind),
         "share": str(each.share),

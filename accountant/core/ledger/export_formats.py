@@ -9,13 +9,15 @@ are the evidence; CSV and Parquet are for spreadsheets and analyses.
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.files.spreadsheets import MARK, harmless
 from accountant.core.ledger.books import Books
+from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.ledger.commitments import hidden, is_hidden, opened
 from accountant.core.ledger.hash_chain import FIELDS, canonical
@@ -24,9 +26,7 @@ from accountant.core.ledger.verifier import (
     Verified,
     Verifier,
     agree,
-    known_balances,
     read_document,
-    read_object,
     summary,
 )
 
@@ -44,6 +44,10 @@ __all__ = [
 ]
 
 FORMAT = "exchequer-ledger"
+
+#: Fields of a header that all exports state, and that some do.
+_STATED = ("format", "version", "dataset", "entries", "head", "balances")
+_MAY_STATE = ("public", "checkpoint", "log_proof")
 
 #: Kind of the last row of a CSV export, which states what JSON Lines states in its first line.
 TOTALS = "TOTALS"
@@ -94,7 +98,7 @@ def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
 
 def json_header(claimed: Mapping[str, Any]) -> str:
     """The first line of a JSON Lines export."""
-    return json.dumps(claimed, ensure_ascii=False) + "\n"
+    return canonical(claimed).decode() + "\n"
 
 
 def json_row(recorded_hash: str, canonical_text: str) -> str:
@@ -154,40 +158,85 @@ def verify_lines(
     if first.lstrip(MARK).startswith(CSV_HEADER.strip().lstrip(MARK)):
         raise unverifiable("CSV")
     claimed = _read_header(first)
-    verifier = Verifier(claimed.get("dataset"), checkpoints)
+    public, proof = claimed.get("public", False), claimed.get("log_proof", {"seq": 0})
+    verifier = Verifier(claimed["dataset"], checkpoints, public=public, logged=proof["seq"])
     for line in rows:
-        document = read_object(line, verifier.count + 1)
+        seq = verifier.count + 1
+        document = _read_line(line, seq)
         recorded = document.pop("hash", None)
-        verifier.add(document, str(recorded))
+        if not isinstance(recorded, str):
+            raise VerificationFailed("it has no hash", seq)
+        _check_text(line, document, partial(json_row, recorded), seq)
+        verifier.add(document, recorded)
     return _checked_totals(claimed, verifier.result(), pinned)
+
+
+def _read_line(line: str, seq: int | None) -> dict[str, Any]:
+    """The JSON object in one line. Raises VerificationFailed."""
+    try:
+        return read_document(line)
+    except VerificationFailed as error:
+        raise VerificationFailed(str(error), seq) from None
+
+
+def _check_text(line: str, value: Mapping[str, Any], written: Callable[[str], str], seq: int | None) -> None:
+    """Raise VerificationFailed unless a line is the text that `written` makes of a canonical value.
+
+    So it holds no name twice, no blank and no number in another form. The last line may lack its end.
+    """
+    try:
+        text = written(canonical(value).decode())
+    except (ValueError, RecursionError):
+        text = ""
+    if text != (line if line.endswith("\n") else line + "\n"):
+        raise VerificationFailed(
+            "its text is not in canonical form (RFC 8785): each name once, in order, without blanks", seq
+        )
 
 
 def _read_header(first: str) -> dict[str, Any]:
     """The totals that the first line of a JSON Lines export states."""
-    claimed = read_object(first, None)
-    if claimed.get("format") != FORMAT or claimed.get("version") != 1:
+    claimed = _read_line(first, None)
+    if claimed.get("format") != FORMAT or type(claimed.get("version")) is not int or claimed["version"] != 1:
         raise VerificationFailed("this is no ledger export: the first line is no header")
+    _check_text(first, claimed, lambda text: text + "\n", None)
+    if not set(_STATED) <= set(claimed) <= {*_STATED, *_MAY_STATE}:
+        fields = f"{', '.join(_STATED)}, and perhaps {', '.join(_MAY_STATE)}"
+        raise VerificationFailed(f"the header's fields are not {fields}")
+    if not isinstance(claimed["dataset"], str):
+        raise VerificationFailed("the header's dataset is no text")
+    if claimed.get("public", True) is not True:
+        raise VerificationFailed("the header's public is not true")
+    proof = claimed.get("log_proof")
+    if "log_proof" in claimed and not (
+        isinstance(proof, dict)
+        and set(proof) == {"seq", "proof"}
+        and type(proof["seq"]) is int
+        and isinstance(proof["proof"], str)
+    ):
+        raise VerificationFailed("the header's log_proof is not a number and a proof")
     return claimed
 
 
 def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
     """The verified ledger, once the export's claims equal what its entries add up to."""
-    public = claimed.get("public") is True
+    public = "public" in claimed
     expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
-    stated = claimed.get("balances")
-    if isinstance(stated, dict):
-        expected["balances"] = known_balances(stated, found, public=public)
     for name in ("dataset", "entries", "head", "balances"):
-        if claimed.get(name) != expected[name]:
+        if value_text(claimed[name]) != value_text(expected[name]):
             raise VerificationFailed(
-                f"the export states {name} {claimed.get(name)!r}, the entries give {expected[name]!r}"
+                f"the export states {name} {claimed[name]!r}, the entries give {expected[name]!r}"
             )
     found = replace(found, log_proof=claimed.get("log_proof"))
-    if "checkpoint" not in claimed:
-        return found
-    own = read_checkpoint(claimed["checkpoint"], pinned)
-    agree(own, found)
-    return replace(found, checkpoints=(*found.checkpoints, own))
+    if "log_proof" in claimed and not 0 < claimed["log_proof"]["seq"] <= found.entries:
+        raise VerificationFailed("the header's log_proof is of no entry of it")
+    if "checkpoint" in claimed:
+        own = read_checkpoint(claimed["checkpoint"], pinned)
+        agree(own, found)
+        found = replace(found, checkpoints=(*found.checkpoints, own))
+    if pinned is not None and all(each.seq < found.entries for each in found.checkpoints):
+        raise VerificationFailed("no checkpoint signed with the key that you know covers all of its entries")
+    return found
 
 
 assert set(COLUMNS[:5]) <= set(FIELDS)

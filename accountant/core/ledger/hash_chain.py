@@ -137,6 +137,8 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
         raise VerificationFailed(f"it can't be read: {error}", seq) from None
     if not isinstance(entry.body, dict):
         raise VerificationFailed("its body is not an object", seq)
+    if actor == "":  # which stands for a hidden one above
+        raise VerificationFailed("its actor is empty", seq)
     for name, text in (("dataset", entry.dataset), ("actor", entry.actor), ("job", entry.job or "")):
         if not isinstance(text, str):
             raise VerificationFailed(f"its {name} is no text", seq)

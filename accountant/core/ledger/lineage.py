@@ -7,6 +7,7 @@ released them. The two are compared here.
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from accountant.core import mechanisms
@@ -61,6 +62,42 @@ def check_named(body: Mapping[str, Any]) -> None:
             raise VerificationFailed(f"its parameters name {own!r:.80} as {field}, and it reads {read!r:.80}")
 
 
+@dataclass(frozen=True)
+class PublicRelease:
+    """What a public job released: its mechanism, and the SHA-256 of its artifacts by name."""
+
+    mechanism: str
+    artifacts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a job reads of a public job of another dataset, which that dataset's ledger proves."""
+
+    seq: int
+    dataset: str
+    job: str
+    read: PublicRelease
+
+    def __str__(self) -> str:
+        return (
+            f"not provable: that what entry {self.seq} reads of {self.dataset!r:.80} is public: verify an "
+            "export of that dataset together with this one"
+        )
+
+    def check(self, releases: Mapping[str, PublicRelease]) -> None:
+        """Raise VerificationFailed unless these are among the releases of the other dataset's public jobs."""
+        made = releases.get(self.job)
+        if (
+            made is None
+            or made.mechanism != self.read.mechanism
+            or not self.read.artifacts.items() <= made.artifacts.items()
+        ):
+            raise VerificationFailed(
+                f"it reads artifacts of {self.dataset!r:.80} that no public job there released", self.seq
+            )
+
+
 class Lineage:
     """Checks, entry by entry, that jobs read only what was released before, and that nothing else is free.
 
@@ -71,6 +108,9 @@ class Lineage:
         self._released: dict[str, dict[str, str]] = {}
         self._ex_post: set[str] = set()
         self._unread: set[str] = set()  # free jobs that have not ended
+        self._public: dict[str, str] = {}  # mechanisms of public jobs that have not ended
+        self.public_releases: dict[str, PublicRelease] = {}
+        self.elsewhere: list[Elsewhere] = []
         self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
 
     def add(self, entry: Entry) -> None:
@@ -78,10 +118,12 @@ class Lineage:
         job = entry.job or ""
         if entry.kind is EntryKind.RESERVE:
             self._reserve(job, entry.body)
+            self._note_elsewhere(entry)
         elif entry.kind is EntryKind.COMMIT:
             self._commit(job, entry.body)
         elif entry.kind is EntryKind.VOID:
             self._unread.discard(job)
+            self._public.pop(job, None)
 
     def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
         if "ex_post" in body:
@@ -90,6 +132,7 @@ class Lineage:
         if free:
             self._unread.add(job)
         if _is_public(body):
+            self._public[job] = body["mechanism"]
             if not free or source.keys() & {"version", "output", "artifacts"}:
                 raise VerificationFailed("its mechanism reads public things only, and it says otherwise")
         elif free and "output" not in source and "artifacts" not in source:
@@ -117,6 +160,16 @@ class Lineage:
         if not source["artifacts"] or not _is_public(source):
             raise VerificationFailed("it reads artifacts of another dataset whose mechanism is not public")
 
+    def _note_elsewhere(self, entry: Entry) -> None:
+        """Keep what the ledgers of other datasets have to prove."""
+        for each in entry.body["source"].get("sources", {}).values():
+            if "dataset" not in each:
+                continue
+            if each["dataset"] == entry.dataset:
+                raise VerificationFailed("it names its own dataset as another")
+            read = PublicRelease(each["mechanism"], each["artifacts"])
+            self.elsewhere.append(Elsewhere(entry.seq, each["dataset"], each["job"], read))
+
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         """Check a job that reads an output. The output was published whole, so reading it is free."""
         if not is_free(body):
@@ -133,5 +186,8 @@ class Lineage:
         left = body.get("artifacts", [])
         if left and (body["outcome"] != "succeeded" or job in self._ex_post):
             raise VerificationFailed("it releases artifacts of a job that may leave none")
+        public = self._public.pop(job, None)
         if left:
             self._released[job] = {each["name"]: each["sha256"] for each in left}
+        if left and public is not None:
+            self.public_releases[job] = PublicRelease(public, self._released[job])

@@ -4,6 +4,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,25 +15,33 @@ from accountant.core.privacy.units import EPSILON_UNITS, exact, round_allowance
 #: Acts of which entries tell, and so can hold a signature (signatures.py).
 ACTS = ("approve", "allow", "correct", "policy")
 
-_SIGNER = re.compile(rf"({NAME[1:-1]}) ([a-z0-9.-]{{1,253}}) ([A-Za-z0-9_-]{{100,400}})")
+_PORT = "(?::[1-9][0-9]{0,4})?"
+_ORIGIN = f"https://[a-z0-9.-]{{1,253}}{_PORT}|http://localhost{_PORT}"
+_SIGNER = re.compile(rf"({NAME[1:-1]}) ({_ORIGIN}) ([A-Za-z0-9_-]{{100,400}})")
 
 
 class Signer(NamedTuple):
-    """A person's passkey: its host (the relying party) and its public key as base64url SPKI."""
+    """A person's passkey: the one origin whose pages may use it, and its public key as base64url SPKI."""
 
     person: str
-    host: str
+    origin: str
     key: str
 
+    @property
+    def host(self) -> str:
+        """The host of the origin, which is the relying party."""
+        return urlsplit(self.origin).hostname or ""
+
     def __str__(self) -> str:
-        return f"{self.person} {self.host} {self.key}"
+        return f"{self.person} {self.origin} {self.key}"
 
 
 def read_signer(text: str, field: str = "signers") -> Signer:
     """The inverse of a Signer's text. Raises InvalidRequest naming `field`."""
     found = _SIGNER.fullmatch(text)
     if found is None:
-        raise invalid(field, f"{text!r:.60} is no signer", "person, host and public key, a space between")
+        problem, allowed = f"{text!r:.60} is no signer", "person, origin and public key, a space between"
+        raise invalid(field, problem, allowed)
     return Signer(*text.split(" "))
 
 
@@ -105,7 +114,8 @@ class Policy(BaseModel):
         (), description="acts that need a passkey's signature in their entry: " + ", ".join(ACTS)
     )
     signers: tuple[str, ...] = Field(
-        (), description="whose passkeys sign: each `person host key`, the key's public half as base64url SPKI"
+        (),
+        description="whose passkeys sign: each `person origin key`, the key's public half as base64url SPKI",
     )
 
     def check(self, prefix: str = "") -> None:

@@ -21,6 +21,7 @@ from accountant.core.ledger.commitments import is_hidden, opened
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.hash_chain import EntryKind, digest
 from accountant.core.ledger.reservations import Reservation, move, read_costs, read_reservation, settled
+from accountant.core.names import is_alike
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs
 from accountant.core.privacy.units import read_amount
@@ -209,7 +210,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
         reserve, current = body["reserve"], body["corrects"]
         if EntryKind(reserve["kind"]) is not EntryKind.RESERVE or {reserve["job"], current["job"]} != {job}:
             raise VerificationFailed("it quotes entries of another job")
-        if body["proposed_by"] == body["confirmed_by"]:
+        if is_alike(body["proposed_by"], body["confirmed_by"]):
             raise VerificationFailed("one person proposed and confirmed it")
         before = charge_of(reserve, current)
         event = None if body["event"] is None else from_json(body["event"])

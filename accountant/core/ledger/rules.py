@@ -29,6 +29,7 @@ from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.policy import PRIVATE, Policy, weakened
 from accountant.core.ledger.reservations import SHAPES
 from accountant.core.ledger.signatures import SignedActs
+from accountant.core.names import is_alike
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import FREE, Event
 from accountant.core.privacy.price import Neighbours
@@ -273,7 +274,7 @@ def _check_approver(policy: Policy, actor: str, by: str) -> None:
         raise VerificationFailed(
             f"{by!r:.80} approved it, who is not among the stewards that the policy names"
         )
-    if by == actor and not policy.solo:
+    if is_alike(by, actor) and not policy.solo:
         raise VerificationFailed(f"{by!r:.80} approved a job of their own, and the policy is not solo")
 
 
@@ -289,8 +290,8 @@ def by_two(entry: Entry) -> bool:
         return False
     if is_hidden(first) or is_hidden(second):
         return True
-    if first == second:
-        raise VerificationFailed("one person proposed and confirmed it")
+    if is_alike(first, second):
+        raise VerificationFailed(f"one person proposed and confirmed it: {first!r:.80} and {second!r:.80}")
     if entry.actor and second != entry.actor:
         raise VerificationFailed("it was not written by whoever confirmed it")
     said = [entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")]
@@ -326,7 +327,7 @@ def check_terms(terms: object) -> None:
             ("public_size", size is None or (type(size) is int and size >= 1)),
             ("labels", is_names(terms["labels"])),
             ("groups", is_names(terms["groups"])),
-            *((name, terms.get(name, "refuse") in allowed) for name, allowed in UNIT_TERMS.items()),
+            *((name, terms[name] in allowed[1:]) for name, allowed in UNIT_TERMS.items() if name in terms),
         )
         if not fine
     ]

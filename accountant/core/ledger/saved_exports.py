@@ -66,6 +66,7 @@ def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
     # newline: a return within a line ends it, so that it is no space between two names.
     text = io.TextIOWrapper(file, start.encoding, newline="")
     blank: list[str] = []
+    end = "\n"
     for number, line in enumerate(text):
         if not line.strip("\r\n"):
             blank.append(line)
@@ -74,8 +75,9 @@ def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
             raise VerificationFailed("the file begins with two byte-order marks: export it again")
         if number == 0 and line.endswith("\r\n"):
             added.append(WINDOWS)
+            end = "\r\n"
         yield from blank  # between lines they are somebody's change
         blank.clear()
-        yield line
+        yield line.removesuffix(end) + "\n" if line.endswith(end) else line
     if blank:
         added.append(blank_lines(len(blank)))

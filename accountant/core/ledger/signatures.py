@@ -15,12 +15,10 @@ replaces, the entry that a REVERSAL corrects and the job of a RESERVE make an ac
 
 import base64
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicKey
@@ -28,7 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from accountant.core.errors import UNREADABLE, VerificationFailed, invalid
-from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.canonical_json import canonical, read_json
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind, digest
 from accountant.core.ledger.lineage import is_free
@@ -132,7 +130,8 @@ def check(signature: object, act: Document, signers: tuple[Signer, ...]) -> None
         client_data, authenticator_data, signed = (
             decoded(signature[name]) for name in ("client_data", "authenticator_data", "signature")
         )
-        _check_client(json.loads(client_data), challenge({**act, "nonce": signature["nonce"]}), signer.host)
+        asked = challenge({**act, "nonce": signature["nonce"]})
+        _check_client(read_json(client_data), asked, signer.origin)
         _check_authenticator(authenticator_data, signer.host)
         message = authenticator_data + hashlib.sha256(client_data).digest()
         public_key(signer.key).verify(signed, message, ECDSA(SHA256()))
@@ -144,15 +143,11 @@ def check(signature: object, act: Document, signers: tuple[Signer, ...]) -> None
         raise VerificationFailed(f"its signature can't be read: {type(error).__name__}") from None
 
 
-def _check_client(client: Document, wanted: bytes, host: str) -> None:
+def _check_client(client: Document, wanted: bytes, origin: str) -> None:
     if client["type"] != "webauthn.get" or client.get("crossOrigin", False) is not False:
         raise VerificationFailed("its signature was not made by a page of the service")
-    origin = urlsplit(client["origin"])
-    name = origin.hostname or ""
-    if name != host and not name.endswith("." + host):
-        raise VerificationFailed(f"it was signed at {client['origin']!r:.80}, and not at {host!r:.80}")
-    if origin.scheme != "https" and name != "localhost":
-        raise VerificationFailed(f"it was signed at {client['origin']!r:.80}, without TLS")
+    if client["origin"] != origin:
+        raise VerificationFailed(f"it was signed at {client['origin']!r:.80}, and not at {origin!r:.80}")
     if client["challenge"] != encoded(wanted):
         raise VerificationFailed("what was signed is not what the entry says")
 

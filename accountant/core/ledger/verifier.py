@@ -5,20 +5,24 @@ recorded cost follows from its event and each event from its parameters; that ea
 force (rules.py) and each job ended as it can (realization.py); and the balances at the end.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import UNREADABLE, VerificationFailed
-from accountant.core.ledger.accounts import NO_EX_POST, Demand, Settlement, demand, read_demand
+from accountant.core.ledger.accounts import NO_EX_POST, Demand, demand, read_demand
 from accountant.core.ledger.books import Books, failing
+from accountant.core.ledger.canonical_json import canonical, value_text
 from accountant.core.ledger.checkpoints import Checkpoint
-from accountant.core.ledger.commitments import hidden_count, is_hidden
-from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
-from accountant.core.ledger.lineage import Lineage, check_named
+from accountant.core.ledger.commitments import commitment_count, hidden, is_hidden, private_counts
+from accountant.core.ledger.entry_fields import check_fields
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_entry
+from accountant.core.ledger.lineage import Elsewhere, Lineage, PublicRelease, check_named
 from accountant.core.ledger.realization import Ends
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import SHAPES, as_text
@@ -52,25 +56,44 @@ class Verified:
     terms: Mapping[str, Any] | None = None
     #: What another program put around the text of the export (saved_exports.py).
     added: tuple[str, ...] = ()
+    #: The time of the last entry, and of the entry that `log_proof` is of.
+    at: datetime | None = None
+    logged_at: datetime | None = None
+    #: What jobs read of public jobs of other datasets, and what public jobs of this one released.
+    elsewhere: tuple[Elsewhere, ...] = ()
+    public_releases: Mapping[str, PublicRelease] = field(default_factory=dict)
+    #: It shows no private value.
+    public: bool = False
+
+    def beside(self, others: Mapping[str, "Verified"]) -> "Verified":
+        """The ledger beside verified ledgers by name, which prove what its jobs read of their datasets.
+
+        Raises VerificationFailed where one of them shows that something was not released by a public job.
+        """
+        for each in self.elsewhere:
+            if each.dataset in others:
+                each.check(others[each.dataset].public_releases)
+        proved = {str(each) for each in self.elsewhere if each.dataset in others}
+        return replace(self, unproved=tuple(each for each in self.unproved if each not in proved))
 
 
 def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
     """Balances as the header of an export states them; `live` is the number of unsettled reservations.
 
-    A `public` summary, and that of a checkpoint, omits the sum of realized ex-post costs.
+    A `public` summary, and that of a checkpoint, omits what public entries don't show: the sum of ex-post
+    costs, and whether a correction passed the ex-post allowance.
     """
     account = books.account
     others: dict[str, Any] = {}
     if books.ex_post != NO_EX_POST:
         own = books.ex_post
-        private = public and own.settlement is Settlement.REALIZED
-        others["ex_post"] = [str(own.limit), None if private else str(own.spent), str(own.reserved)]
+        others["ex_post"] = [str(own.limit), None if public else str(own.spent), str(own.reserved)]
     if books.secret is not None:
         held = books.secret
         others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
     return {
         **others,
-        **({"overdrawn": True} if books.overdrawn else {}),
+        **({"overdrawn": True} if books.overdrawn and not public else {}),
         "live_reservations": live,
         "filters": None
         if account is None
@@ -90,11 +113,23 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
 class Verifier:
     """Checks entries fed in order and gives the result at the end. Holds the books, not the entries.
 
-    Each of `checkpoints`, from the same ledger, must equal the balances at its entry.
+    Each of `checkpoints`, from the same ledger, must equal the balances at its entry. In a `public` export
+    every private value is hidden, and in any other none is.
     """
 
-    def __init__(self, dataset: str | None = None, checkpoints: Iterable[Checkpoint] = ()) -> None:
+    def __init__(
+        self,
+        dataset: str | None = None,
+        checkpoints: Iterable[Checkpoint] = (),
+        *,
+        public: bool = False,
+        logged: int = 0,
+    ) -> None:
         self.dataset = dataset
+        self.public = public
+        self._logged = logged  # the entry whose place in a log the export proves
+        self._time: datetime | None = None
+        self._logged_at: datetime | None = None
         self.replay = Replay()
         self.lineage = Lineage()
         self.rules = Rules()
@@ -123,8 +158,12 @@ class Verifier:
         if document["at"] < self._at:
             raise VerificationFailed("its time is before that of the entry before it", seq)
         try:
-            if digest(document) != recorded_hash:
+            published = canonical(hidden(document))
+            if hashlib.sha256(published).hexdigest() != recorded_hash:
                 raise VerificationFailed("its content does not match its hash")
+            self._check_shown(document, published.decode())
+            with failing():
+                check_fields(entry)
             asked = _check_price(entry.body) if entry.kind is EntryKind.RESERVE else None
             with failing():
                 self._check_neighbours(entry)
@@ -143,12 +182,24 @@ class Verifier:
         except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.rules.acts.written(entry, recorded_hash)
-        self.hidden += hidden_count(document)
-        self.head, self._at = recorded_hash, document["at"]
+        self.head, self._at, self._time = recorded_hash, document["at"], entry.at
         self.count += 1
+        if self.count == self._logged:
+            self._logged_at = entry.at
         self._hashes += bytes.fromhex(recorded_hash)
         self._meet()
         return entry
+
+    def _check_shown(self, document: Mapping[str, Any], published: str) -> None:
+        """Check that an export hides what is private if it is public, and else nothing."""
+        private, unseen = private_counts(document)
+        if commitment_count(published) != private:
+            raise VerificationFailed("it hides a value that is not private")
+        if self.public and unseen < private:
+            raise VerificationFailed("it shows a private value, and the export says that it is public")
+        if unseen and not self.public:
+            raise VerificationFailed("it hides a value, and the export does not say that it is public")
+        self.hidden += unseen
 
     def _check_neighbours(self, entry: Entry) -> None:
         """Check that the neighbouring relation never changes: every price and statement depends on it."""
@@ -199,21 +250,14 @@ class Verifier:
         return Verified(
             *(self.dataset or "", self.count, self.head, replay.books, replay.live_count, self.hidden, met),
             hashes=self._hashes,
-            unproved=self.rules.unproved,
+            unproved=(*self.rules.unproved, *map(str, self.lineage.elsewhere)),
             terms=self.rules.terms,
+            at=self._time,
+            logged_at=self._logged_at,
+            elsewhere=tuple(self.lineage.elsewhere),
+            public_releases=self.lineage.public_releases,
+            public=self.public,
         )
-
-
-def known_balances(stated: Mapping[str, Any], found: Verified, *, public: bool) -> dict[str, Any]:
-    """The balances that the entries add up to; where an entry hides an ex-post cost, the stated figure."""
-    own = summary(found.books, found.live, public=public)
-    if not found.books.ex_post.hidden:
-        return own
-    claimed = stated.get("ex_post")
-    if isinstance(claimed, list) and len(claimed) == 3 and "ex_post" in own:
-        own["ex_post"][1] = claimed[1]
-    own.pop("overdrawn", None)  # that a correction passed the ex-post allowance can't be seen either
-    return {**own, **({"overdrawn": True} if stated.get("overdrawn") is True else {})}
 
 
 def agree(checkpoint: Checkpoint, found: Verified) -> None:
@@ -226,9 +270,14 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
         raise VerificationFailed(
             f"the history up to entry {checkpoint.seq} is not the one that a checkpoint was signed for"
         )
-    if checkpoint.balances != known_balances(checkpoint.balances, found, public=True):
+    if value_text(checkpoint.balances) != value_text(summary(found.books, found.live, public=True)):
         raise VerificationFailed(
             f"the balances at entry {checkpoint.seq} are not those that a checkpoint was signed for"
+        )
+    if found.at is not None and checkpoint.at < found.at:
+        raise VerificationFailed(
+            f"a checkpoint of {checkpoint.at:%Y-%m-%d %H:%M:%S} covers entry {checkpoint.seq}, which was "
+            f"written at {found.at:%Y-%m-%d %H:%M:%S}"
         )
 
 
@@ -279,15 +328,10 @@ def _recomputed(mechanism: Mechanism[Any], shape: str) -> tuple[dict[str, Any], 
 
 def read_document(text: str) -> dict[str, Any]:
     """An entry's document as stored, with private values as openings. Raises VerificationFailed."""
-    return read_object(text, None)
-
-
-def read_object(line: str, seq: int | None) -> dict[str, Any]:
-    """A JSON object from one line. Raises VerificationFailed."""
     try:
-        value = json.loads(line)
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        raise VerificationFailed("it is no JSON", seq) from None
+        raise VerificationFailed("it is no JSON") from None
     if not isinstance(value, dict):
-        raise VerificationFailed("it is no JSON object", seq)
+        raise VerificationFailed("it is no JSON object")
     return value

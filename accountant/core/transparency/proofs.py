@@ -6,8 +6,10 @@ only the log's leaves show: `check_only_history` goes through all of them.
 """
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from accountant.core.errors import VerificationFailed
@@ -17,6 +19,9 @@ from accountant.core.transparency.notes import Head, Key, from_base64, read_head
 from accountant.core.transparency.tiles import Tiles
 
 _HEADER = "c2sp.org/tlog-proof@v1"
+_INDEX = re.compile(r"0|[1-9][0-9]{0,18}")
+#: The clock of a witness may be so much behind that of the service.
+_CLOCK_SECONDS = 300
 
 
 def leaf(dataset: str, seq: int, entry_hash: str) -> bytes:
@@ -53,7 +58,7 @@ def read_proof(text: str) -> tuple[int, list[bytes], str]:
         hashes = [from_base64(each) for each in lines[2:]]
     except ValueError:
         raise VerificationFailed("the proof is no base64") from None
-    if lines[1] == index or not (index.isascii() and index.isdigit()) or len(index) > 19:
+    if lines[1] == index or _INDEX.fullmatch(index) is None:
         raise VerificationFailed("the proof names no place in the log")
     return int(index), hashes, checkpoint
 
@@ -140,11 +145,12 @@ class Demands:
 
 
 def check_export(
-    dataset: str, hashes: bytes | bytearray, stated: object, asked: Demands
+    dataset: str, hashes: bytes | bytearray, stated: object, asked: Demands, at: datetime | None = None
 ) -> tuple[int, Logged]:
     """(number, place) of the newest entry of a verified export that the log is proved to hold.
 
-    `hashes`: 32 bytes for each entry; `stated`: the export's {"seq", "proof"}. Raises VerificationFailed.
+    `hashes`: 32 bytes for each entry; `stated`: the export's {"seq", "proof"}, of an entry written at `at`.
+    Raises VerificationFailed.
     """
     if not isinstance(stated, dict) or type(stated.get("seq")) is not int:
         raise VerificationFailed("the export has no proof of a log")
@@ -153,6 +159,9 @@ def check_export(
         raise VerificationFailed("the export's proof of a log is of no entry of it")
     in_order = [hashes[32 * at : 32 * at + 32].hex() for at in range(seq)]
     logged = check_logged(proof, leaf(dataset, seq, in_order[-1]), asked.log, asked.witnesses)
+    for key, time in logged.signed.items():
+        if at is not None and time is not None and time + _CLOCK_SECONDS < at.timestamp():
+            raise VerificationFailed(f"{key.name} signed the log's head before entry {seq} was written")
     newest = logged.head
     if asked.checkpoint is not None:
         known, _ = check_head(asked.checkpoint, asked.log, asked.witnesses)

@@ -17,7 +17,7 @@ from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.checkpoints import key_id, public_key, read_checkpoint, read_keys
 from accountant.core.ledger.commitments import TEXTS
-from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.export_formats import json_row, verify_lines
 from accountant.core.ledger.hash_chain import GENESIS, canonical, digest
 from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
@@ -254,9 +254,12 @@ def test_a_correction_is_published_without_its_people_and_figures(audited):
 
 def changed_entry(content: bytes, index: int, change) -> bytes:
     """The export with `change` applied to the document of entry `index`, hash left alone."""
-    rows = [json.loads(line) for line in content.decode().splitlines()]
-    change(rows[index + 1])
-    return "".join(json.dumps(each) + "\n" for each in rows).encode()
+    lines = content.decode().splitlines(keepends=True)
+    document = json.loads(lines[index + 1])
+    hashed = document.pop("hash")
+    change(document)
+    lines[index + 1] = json_row(document.pop("hash", hashed), canonical(document).decode())
+    return "".join(lines).encode()
 
 
 TAMPERINGS = {

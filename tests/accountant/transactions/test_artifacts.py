@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.allowances import Allowance
-from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.export_formats import json_header, verify_lines
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
@@ -298,7 +298,7 @@ def forged(lines: list[str], change) -> list[str]:
         document["previous"] = head
         head = digest(document)
         made.append(canonical(document).decode()[:-1] + f',"hash":"{head}"}}')
-    return [json.dumps({**first, "head": head}), *made]
+    return [json_header({**first, "head": head}), *made]
 
 
 FORGERIES = {

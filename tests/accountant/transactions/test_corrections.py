@@ -9,8 +9,8 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
 from accountant.core.ledger.allowances import Allowance
-from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.ledger.hash_chain import digest
+from accountant.core.ledger.export_formats import json_header, json_row, verify_lines
+from accountant.core.ledger.hash_chain import canonical, digest
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import activity_log
@@ -305,8 +305,8 @@ def forged(lines: list[str], change) -> list[str]:
             change(document)
         document["previous"] = previous
         previous = digest(document)
-        out.append(json.dumps({**document, "hash": previous}))
-    return [json.dumps({**header, "head": previous}), *out]
+        out.append(json_row(previous, canonical(document).decode()))
+    return [json_header({**header, "head": previous}), *out]
 
 
 def lower(document):

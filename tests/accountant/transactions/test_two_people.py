@@ -174,3 +174,41 @@ def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
     proposals.set_policy(bench.engine, bench.dataset, Policy(analysts=("other-name",)), bench.steward)
     assert somebody(bench.engine, name) == name
     assert integrity.check(bench.engine, bench.dataset) == []
+
+
+# --- names that look alike -----------------------------------------------------------------------
+
+
+def alike(name: str) -> str:
+    """Another name that people take for this one."""
+    changed = name.translate(str.maketrans({"o": "0", "l": "1", "0": "o", "1": "l"})).replace("rn", "m")
+    assert changed != name
+    return changed
+
+
+def test_a_name_that_looks_like_an_accounts_is_given_to_nobody(bench):
+    name = f"carol-{bench.dataset}"
+    credentials.add_user(bench.engine, name, None, ["analyst"])
+    for other in (alike(name), name.replace("l", "1", 1), name.replace("o", "0", 1)):
+        with pytest.raises(Conflict, match=f"looks like '{name}'"):
+            credentials.add_user(bench.engine, other, None, ["steward"])
+        found = people.add_external(bench.engine, "https://idp", f"of {other}", [other], ["steward"])
+        assert found is None
+    with pytest.raises(Conflict, match="there is a user"):
+        credentials.add_user(bench.engine, name, None, ["analyst"])
+
+
+def test_two_people_whose_names_look_alike_are_one(two, monkeypatch):
+    """Accounts from before names were compared: what both of them signed would not verify."""
+    name = f"carol-{two.dataset}"
+    with monkeypatch.context() as before:
+        before.setattr(credentials, "is_alike", lambda *_: False)
+        first, second = (person(two.engine, "steward", each) for each in (name, alike(name)))
+        two.analyst = person(two.engine, "analyst", name.replace("o", "0", 1))
+    proposed = raised(two, first)
+    with pytest.raises(NotPermitted, match="look alike: not two people"):
+        proposals.confirm(two.engine, proposed, second, "seen")
+    job_id = two.submit(10)
+    with pytest.raises(NotPermitted, match="look alike: nobody approves a job of their own"):
+        approval.approve(two.engine, job_id, second, "within the plan")
+    assert integrity.check(two.engine, two.dataset) == []

@@ -61,7 +61,7 @@ def ledger() -> Ledger:
     assert event is not None
     for job in ("first", "second"):
         assert made.books.account is not None
-        raw = parameters.model_dump(mode="json")
+        raw = mechanism.recorded(parameters)
         named = {"model": {"name": "small", "sha256": "c" * 64}, "approval": None, "source": of_version(1)}
         body = entry_bodies.reserve_body(made.books.account, mechanism.id, raw, terms, event, **named)
         made.append(EntryKind.RESERVE, job, body)

@@ -1,6 +1,5 @@
 """Stand-ins that the tests of the command line share."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +8,14 @@ from typing import Any
 from typer.testing import Result
 
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.export_formats import CSV_HEADER, csv_row, csv_totals, header
+from accountant.core.ledger.export_formats import (
+    CSV_HEADER,
+    csv_row,
+    csv_totals,
+    header,
+    json_header,
+    json_row,
+)
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical, digest
 from accountant.core.ledger.replay import Replay
 
@@ -41,9 +47,8 @@ class Ledger:
         self.head = digest(document)
 
     def json_lines(self) -> str:
-        lines = [json.dumps(self.header())]
-        lines += [json.dumps(each | {"hash": digest(each)}) for each in self.documents]
-        return "\n".join(lines) + "\n"
+        rows = [json_row(digest(each), canonical(each).decode()) for each in self.documents]
+        return json_header(self.header()) + "".join(rows)
 
     def csv(self) -> str:
         rows = [csv_row(each, digest(each), canonical(each).decode()) for each in self.documents]

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from accountant.core.ledger.checkpoints import introduction, public_key, sign
-from accountant.core.ledger.export_formats import summary
+from accountant.core.ledger.export_formats import json_header, summary
 from accountant.core.ledger.hash_chain import EntryKind
+from tests.accountant.core.ledger.test_forged_claims import reader, vocabularies
 from tests.ledger_exports import export as honest_export
 from tests.ledger_exports import honest
+from tests.passkeys import signed_ledger
 from tests.web.cli.stand_ins import Ledger, Run, StandIn
 
 
@@ -168,6 +170,64 @@ def test_no_checkpoint_at_all(exchequer: Run, export: Path, content: str) -> Non
         assert exchequer("verify", export, "--public-key", key).exit_code == 2
 
 
+def test_a_key_that_one_knows_asks_for_a_checkpoint(exchequer: Run, export: Path) -> None:
+    found = exchequer("verify", export, "--public-key", public_key(SEED).hex())
+    assert found.exit_code == 1
+    assert "no checkpoint signed with the key that you know" in found.stderr
+
+
+def test_no_file_that_is_read_says_a_thing_twice(exchequer: Run, export: Path, ledger: Ledger) -> None:
+    """A reader who takes the first would see another than one who takes the last."""
+    kept, keys = export.with_name("checkpoint.json"), export.with_name("keys.json")
+    text = json.dumps(checkpoint_of(ledger))
+    for twice in ('{"checkpoint":{},', '{"keys":[],'):
+        kept.write_text(text.replace("{", twice, 1))
+        found = exchequer("verify", export, "--checkpoint", kept)
+        assert found.exit_code == 2
+        assert "an object holds a name twice" in found.stderr
+    keys.write_text('{"keys":[],' + json.dumps({"keys": json.loads(text)["keys"]})[1:])
+    assert exchequer("verify", export, "--public-key", keys).exit_code == 2
+    assert exchequer("verify", export, "--registry", keys).exit_code == 2
+
+
+def test_what_an_export_does_not_prove_is_named_and_fails(exchequer: Run, tmp_path: Path) -> None:
+    """A public export shows no signatures: what it does show is printed all the same."""
+    path = tmp_path / "public.jsonl"
+    path.write_text("".join(honest_export(signed_ledger().lines, public=True)), encoding="utf-8")
+    found = exchequer("verify", path)
+    assert found.exit_code == 1
+    assert found.stdout.splitlines()[0] == "verify: incomplete"
+    assert "not provable: whether people signed 10 entries" in " ".join(found.stdout.split())
+    assert "reservations not settled yet: 1" in found.stdout
+    told = json.loads(exchequer("verify", path, "--json").stdout)
+    assert (told["ok"], len(told["unproved"]), told["entries"]) == (False, 1, 17)
+    several = exchequer("verify", path, path, "--json")
+    assert several.exit_code == 1
+    assert [each["ok"] for each in json.loads(several.stdout)["files"]] == [False, False]
+
+
+def test_the_ledger_of_another_dataset_proves_what_is_read_of_it(exchequer: Run, tmp_path: Path) -> None:
+    files = {}
+    for name, lines in {
+        "reader": reader(dataset="novels", mechanism="vocabulary"),
+        "other": vocabularies(),
+        "another": vocabularies(terms="f" * 64),
+        "private": honest_export(honest().lines),
+    }.items():
+        files[name] = tmp_path / f"{name}.jsonl"
+        files[name].write_text("".join(lines), encoding="utf-8")
+    alone = exchequer("verify", files["reader"])
+    assert alone.exit_code == 1
+    assert "verify an export of that dataset together with this one" in " ".join(alone.stdout.split())
+    assert exchequer("verify", files["reader"], files["other"]).exit_code == 0
+    assert exchequer("verify", files["other"], files["reader"]).exit_code == 0
+    assert exchequer("verify", files["reader"], files["private"]).exit_code == 1
+    false = exchequer("verify", files["reader"], files["another"], "--json")
+    assert false.exit_code == 1
+    problem = json.loads(false.stdout)["files"][0]["problem"]
+    assert problem == "entry 25: it reads artifacts of 'novels' that no public job there released"
+
+
 def test_without_a_checkpoint_it_says_so(exchequer: Run, export: Path) -> None:
     assert "no signed checkpoint" in exchequer("verify", export).stdout
 
@@ -194,21 +254,21 @@ def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Pat
     dataset = json.loads(lines[0])["dataset"]
     entries = [(dataset, seq, json.loads(line)["hash"]) for seq, line in enumerate(lines[1:], 1)]
     log, one = key_of("our.log", b"s" * 32), key_of("one", b"w" * 32, COSIGNATURE)
-    witness = Witness(tmp_path / "witness", "one", b"w" * 32, {"our.log": log}, lambda: 1_700_000_000)
+    witness = Witness(tmp_path / "witness", "one", b"w" * 32, {"our.log": log}, lambda: 1_800_000_000)
     signer = LogSigner(tmp_path / "signer", "our.log", b"s" * 32)
     publish(tmp_path / "log", lambda size: iter(entries[size:]), signer, [(one, witness.add_checkpoint)])
     seq, proof = proof_of(tmp_path / "log", dataset, 7) or (0, "")
     header = json.loads(lines[0]) | {"log_proof": {"seq": seq, "proof": proof}}
     path = tmp_path / "with proof.jsonl"
-    path.write_text("".join([json.dumps(header) + "\n", *lines[1:]]))
+    path.write_text("".join([json_header(header), *lines[1:]]))
 
     assert "a proof of a public log, not checked" in exchequer("verify", path).stdout
     asked = ["--log-key", str(log), "--witness-key", str(one), "--log", str(tmp_path / "log")]
     found = exchequer("verify", path, *asked, "--log-checkpoint", str(tmp_path / "log/checkpoint"))
     assert "logged by our.log as entry 7 of 7: all of 7 entries" in found.stdout
-    assert "witnessed by one at 2023-11-14 22:13:20 UTC" in found.stdout
+    assert "witnessed by one at 2027-01-15 08:00:00 UTC" in found.stdout
     told = json.loads(exchequer("verify", path, "--json", *asked).stdout)["log"]
-    assert (told["seq"], told["index"], told["signed"]) == (7, 6, {"our.log": None, "one": 1_700_000_000})
+    assert (told["seq"], told["index"], told["signed"]) == (7, 6, {"our.log": None, "one": 1_800_000_000})
     other = key_of("two", b"w" * 32, COSIGNATURE)
     refused = exchequer("verify", path, *asked, "--witness-key", str(other))
     assert refused.exit_code == 1

@@ -1,6 +1,5 @@
 """The books over three currencies: admission, settlement, closed filters and what holds now."""
 
-import json
 import random
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,8 +24,8 @@ from accountant.core.ledger.accounts import (
 from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
 from accountant.core.ledger.books import Books, closing_jobs, filter_states
 from accountant.core.ledger.entry_bodies import allow_body, commit_body, reserve_body
-from accountant.core.ledger.export_formats import header, verify_lines
-from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
+from accountant.core.ledger.export_formats import header, json_header, json_row, verify_lines
+from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonical
 from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
@@ -80,6 +79,8 @@ class Ledger:
 
     def commit(self, job, asked, outcome="succeeded"):
         part = entry_part(self.books.accounts, asked)
+        if self.books.secret is not None and self.books.secret.kind is SecretKind.ONE:
+            part["secret"]["cost"] = str(self.replay.held(job).secret_cost)
         self.add(
             EntryKind.COMMIT,
             job,
@@ -483,8 +484,8 @@ def export(entries):
         at = datetime(2026, 1, 1, tzinfo=UTC)
         entry = Entry("d", seq, kind, at, "someone", job, body, head)
         head = entry.hash()
-        lines.append(json.dumps({**entry.document(), "hash": head}))
-    return [json.dumps(header("d", len(entries), head, replay.books, replay.live_count)), *lines]
+        lines.append(json_row(head, canonical(entry.document()).decode()))
+    return [json_header(header("d", len(entries), head, replay.books, replay.live_count)), *lines]
 
 
 def secpe_ledger(change=None):
@@ -497,7 +498,7 @@ def secpe_ledger(change=None):
     body = reserve_body(
         ledger.books.account,
         "secpe",
-        parameters.model_dump(mode="json"),
+        secpe.recorded(parameters),
         terms,
         asked.dp,
         model={"name": "small", "sha256": "c" * 64},

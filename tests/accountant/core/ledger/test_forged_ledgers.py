@@ -59,7 +59,7 @@ class Forger:
         body = reserve_body(
             self.books.account,
             mechanism.id,
-            parsed.model_dump(mode="json"),
+            mechanism.recorded(parsed),
             terms,
             event,
             model={"name": "small", "sha256": "c" * 64} if mechanism.uses_model else None,

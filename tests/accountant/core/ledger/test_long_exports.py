@@ -16,7 +16,7 @@ from accountant.core.ledger.checkpoints import Checkpoint, introduction, public_
 from accountant.core.ledger.commitments import hidden
 from accountant.core.ledger.export_formats import json_row, summary, verify_lines
 from accountant.core.ledger.hash_chain import canonical, digest, read_time
-from accountant.core.ledger.verifier import Verifier, read_object
+from accountant.core.ledger.verifier import Verifier, read_document
 from tests.accountant.core.ledger.test_foreign_values import NASTY, charged, paths, put
 from tests.accountant.core.ledger.test_forged_exports import FORGERIES
 from tests.ledger_exports import Ledger, export, fewer, honest, two, written
@@ -41,7 +41,7 @@ def long() -> Ledger:
 
 def add_line(checked: Verifier, line: str) -> None:
     """Check one line of an export."""
-    document = read_object(line, checked.count + 1)
+    document = read_document(line)
     recorded = document.pop("hash", None)
     checked.add(document, str(recorded))
 
@@ -156,22 +156,20 @@ def test_entries_that_are_moved_left_out_or_repeated_are_refused(data):
     assert problem_of(rehashed(documents)) is not None
 
 
-#: Other texts of the same entry: what is hashed is its canonical text.
-SAME = {
-    "space": lambda line: line.replace(":", ": ", 1),
-    "escaped": lambda line: line.replace('"tom"', '"\\u0074om"'),
-    "float": lambda line: line.replace("0.000001", "1e-6"),
-    "end": lambda line: line.rstrip("\n") + "\r\n",
-    "no end": lambda line: line.rstrip("\n"),
-}
-
-
 def other(digit: str) -> str:
     """Another hexadecimal digit."""
     return "0" if digit != "0" else "1"
 
 
 DAMAGES = {
+    # Other texts of the same entry, of which one alone is canonical.
+    "space": lambda line: line.replace(":", ": ", 1),
+    "blank at the end": lambda line: line.rstrip("\n") + " \n",
+    "escaped": lambda line: line.replace('"dataset"', '"\\u0064ataset"'),
+    "another order": lambda line: line.replace(',"version":2', "").replace("{", '{"version":2,', 1),
+    "twice said": lambda line: line.replace('"seq":', '"seq":1,"seq":'),
+    "exponent": lambda line: line.replace(',"version":2', 'e0,"version":2'),
+    "Windows": lambda line: line.rstrip("\n") + "\r\n",
     "nul": lambda line: line.replace('"actor":', '"act\0or":'),
     "salt": lambda line: line[:18] + line[18:50].upper() + line[50:],
     "other salt": lambda line: line[:18] + "0" * 32 + line[50:],
@@ -198,13 +196,8 @@ def of_file(path, lines: list[str]):
     return verified(str(path))
 
 
-@pytest.mark.parametrize("change", SAME)
-def test_another_text_of_the_same_entry_stands(tmp_path, change):
-    for number in NUMBERS:
-        lines = [*HONEST[:number], SAME[change](HONEST[number]), *HONEST[number + 1 :]]
-        if change == "no end" and number != NUMBERS[-1]:
-            continue
-        assert of_file(tmp_path / "ledger.jsonl", lines).entries == len(HONEST) - 1
+def test_the_last_line_may_lack_its_end(tmp_path):
+    assert of_file(tmp_path / "ledger.jsonl", [*HONEST[:-1], HONEST[-1][:-1]]).entries == len(HONEST) - 1
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

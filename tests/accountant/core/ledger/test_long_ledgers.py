@@ -23,7 +23,7 @@ def shape(account, tokens=1):
     mechanism = mechanisms.get("private-prediction")
     parameters = mechanism.parse({"tokens_per_batch": tokens, "batches_per_label": 1}, TERMS)
     event = mechanism.price(parameters, TERMS).dp
-    raw = parameters.model_dump(mode="json")
+    raw = mechanism.recorded(parameters)
     own = {"model": None, "approval": None, "source": of_version(1)}
     body = reserve_body(account, mechanism.id, raw, TERMS, event, **own)
     return body, commit_body(account, event, "succeeded", 1, "0" * 64)

@@ -236,7 +236,22 @@ def it_was_signed_at_a_name_that_only_ends_alike(ledger: Ledger) -> None:
     signed_so(ledger, client={"origin": f"https://evil{HOST}"})
 
 
-@forgery("without TLS")
+@forgery("and not at")
+def it_was_signed_at_a_subdomain(ledger: Ledger) -> None:
+    signed_so(ledger, client={"origin": f"https://guest.{HOST}"})
+
+
+@forgery("and not at")
+def it_was_signed_at_another_port(ledger: Ledger) -> None:
+    signed_so(ledger, client={"origin": f"https://{HOST}:8443"})
+
+
+@forgery("and not at")
+def its_origin_has_a_path(ledger: Ledger) -> None:
+    signed_so(ledger, client={"origin": f"https://{HOST}/"})
+
+
+@forgery("and not at")
 def it_was_signed_without_tls(ledger: Ledger) -> None:
     signed_so(ledger, client={"origin": f"http://{HOST}"})
 
@@ -249,6 +264,14 @@ def it_is_a_registration(ledger: Ledger) -> None:
 @forgery("not made by a page of the service")
 def a_frame_in_another_page_signed_it(ledger: Ledger) -> None:
     signed_so(ledger, client={"crossOrigin": True})
+
+
+@forgery("its signature can't be read")
+def its_client_data_has_two_origins(ledger: Ledger) -> None:
+    """A parser that takes the first would see another page than one that takes the last."""
+    at = place(ledger, "RESERVE", "live")
+    act = acts_of(ledger.lines, at)[0]
+    approval(ledger, "live")["signature"] = SAM.sign(act, text=('{"', '{"origin":"https://evil.example","'))
 
 
 @forgery("its signature can't be read")

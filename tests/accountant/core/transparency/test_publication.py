@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from accountant.core.errors import InvalidRequest, VerificationFailed
-from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.export_formats import json_header, verify_lines
 from accountant.core.transparency.notes import COSIGNATURE, key_of
 from accountant.core.transparency.proofs import Demands, check_export
 from accountant.core.transparency.publication import checkpoint, proof_of, publish
@@ -58,7 +58,7 @@ def exported(desk: Desk, lines: list[str] = LINES) -> list[str]:
     found = proof_of(desk.folder, DATASET, len(lines) - 1)
     assert found is not None
     header = json.loads(lines[0]) | {"log_proof": {"seq": found[0], "proof": found[1]}}
-    return [json.dumps(header) + "\n", *lines[1:]]
+    return [json_header(header), *lines[1:]]
 
 
 def checked(lines: list[str], asked: Demands) -> tuple[int, int]:
