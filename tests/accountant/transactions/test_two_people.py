@@ -209,6 +209,7 @@ def test_two_people_whose_names_look_alike_are_one(two, monkeypatch):
     with pytest.raises(NotPermitted, match="look alike: not two people"):
         proposals.confirm(two.engine, proposed, second, "seen")
     job_id = two.submit(10)
+    two.probe(job_id)
     with pytest.raises(NotPermitted, match="look alike: nobody approves a job of their own"):
         approval.approve(two.engine, job_id, second, "within the plan")
     assert integrity.check(two.engine, two.dataset) == []
