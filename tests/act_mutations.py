@@ -54,14 +54,7 @@ SIGNED = (
     (
         "acts: any origin",
         ACTS,
-        '    if name != host and not name.endswith("." + host):\n',
-        "    if False:\n",
-        LEDGER_TESTS,
-    ),
-    (
-        "acts: without TLS",
-        ACTS,
-        '    if origin.scheme != "https" and name != "localhost":\n',
+        '    if client["origin"] != origin:\n',
         "    if False:\n",
         LEDGER_TESTS,
     ),

@@ -19,6 +19,7 @@ from tests.act_mutations import SIGNED
 from tests.address_mutations import CONNECTIONS
 from tests.attempt_mutations import ATTEMPTS
 from tests.evolution_mutations import EVOLUTION
+from tests.export_mutations import EXPORTS
 from tests.log_mutations import OUTSIDE
 from tests.power_mutations import POWERS
 from tests.steadiness_mutations import SELF_TEST
@@ -694,6 +695,7 @@ MUTATIONS = (
     *(Mutation(*each) for each in POWERS),
     *(Mutation(*each) for each in CONNECTIONS),
     *(Mutation(*each) for each in SIGNED),
+    *(Mutation(*each) for each in EXPORTS),
     *(Mutation(*each) for each in SELF_TEST),
 )
 

@@ -236,7 +236,7 @@ def _reserve(
         if approval is not None:
             if is_alike(approval["by"], analyst) and not policy.solo:
                 raise NotPermitted(
-                    f"{analyst!r} and {approval['by']!r} look alike: nobody approves their own"
+                    f"{analyst!r} and {approval['by']!r} look alike: nobody approves a job of their own"
                 )
             asked = locked.connection, locked.dataset_id, policy, EntryKind.RESERVE, job_id, analyst, stated
             signed = signed_acts.by_one(*asked, signature)
