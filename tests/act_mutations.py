@@ -194,7 +194,7 @@ SIGNED = (
     (
         "acts: nobody asks who is there",
         "web/confirmation.py",
-        "    if not minutes or fresh:\n",
+        "    if not anew and (not minutes or fresh):\n",
         "    if True:\n",
         PAGE_TESTS,
     ),
