@@ -263,10 +263,10 @@ MUTATIONS = (
         SWAPPED_TESTS,
     ),
     Mutation(
-        "swapped units of old jobs",
+        "a replaced unit on a sample priced by two distances",
         PRICES,
-        "if parameters.replacement is not None or parameters.noise_multiplier is not None:",
-        "if parameters.replacement is not None:",
+        "sampled = PoissonSampled if terms.neighbours is Neighbours.ADD_REMOVE else PoissonSwapped",
+        "sampled = PoissonSampled",
         "tests/accountant/core/mechanisms/test_prices.py",
     ),
     Mutation(

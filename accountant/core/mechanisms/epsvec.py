@@ -14,8 +14,7 @@ Sampling, with b records of a unit drawn together by one coin:
   poisson, add-remove      Delta = b C / m, PoissonSampled: a unit's coin of public rate q
   poisson, replace-one     Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as far. A
                            unit that changes its label moves two vectors by C / m each, sqrt(2) C / m
-                           together, which that covers. PoissonReplaced where a job says so, or says
-                           neither that nor epsilon: the parameters of earlier jobs do
+                           together, which that covers
   without-replacement      Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
                            a unit would displace another, which is a replacement (DESIGN, trap 5)
 Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the
@@ -63,7 +62,6 @@ from accountant.core.privacy.events import (
     Composed,
     Event,
     Gaussian,
-    PoissonReplaced,
     PoissonSampled,
     PoissonSwapped,
     Sampled,
@@ -138,11 +136,6 @@ class Epsvec(GaussianNoise):
     )
     sampling_rate: float | None = Field(
         None, ge=1e-9, le=1, description="poisson only: the coin's rate q; nothing: m * labels / public size"
-    )
-    replacement: Literal["pair", "triple"] | None = Field(
-        None,
-        description="poisson and replace-one only: price a replaced unit by how far samples with one, the "
-        "other and neither lie apart, or the first two; nothing: triple, unless noise_multiplier is given",
     )
     layers: str = Field(
         "18-21", pattern=r"^\d{1,4}(-\d{1,4})?$", description="layers of the vectors, first to last, from 0"
@@ -237,9 +230,8 @@ def vectors_event(parameters: Epsvec, terms: Terms) -> Event:
     rate = resolved(parameters.sampling_rate, "sampling_rate")
     if rate == 1:
         return whole  # nothing is left to chance
-    if terms.neighbours is Neighbours.ADD_REMOVE:
-        return PoissonSampled(rate, whole)
-    return PoissonSwapped(rate, whole) if parameters.replacement == "triple" else PoissonReplaced(rate, whole)
+    sampled = PoissonSampled if terms.neighbours is Neighbours.ADD_REMOVE else PoissonSwapped
+    return sampled(rate, whole)
 
 
 def price(parameters: Epsvec, terms: Terms) -> Price:
@@ -299,12 +291,12 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
         parameters = parameters.model_copy(update={"sampling_rate": rate})
     else:
         rate = fixed_rate(parameters.samples_per_label, parameters.sampling_rate, terms)
-    parameters = _with_replacement(parameters, terms, rate)
+    swapped = parameters.sampling == "poisson" and terms.neighbours is Neighbours.REPLACE_ONE
 
     def calibrate(epsilon: float) -> float:
         if rate == 1:
             return gaussian_multiplier(epsilon, terms.delta, count)
-        by = swapped_multiplier if parameters.replacement == "triple" else sampled_multiplier
+        by = swapped_multiplier if swapped else sampled_multiplier
         return by(epsilon, terms.delta, count, rate)
 
     parameters = _with_bounded(parameters, terms, calibrate, "noise_multiplier", "epsilon")
@@ -317,19 +309,6 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
         "shots_noise_multiplier",
         "shots_epsilon",
     )
-
-
-def _with_replacement(parameters: Epsvec, terms: Terms, rate: float) -> Epsvec:
-    """How a replaced unit is priced, where one may be and a coin decides: new jobs by all three distances."""
-    coin = parameters.sampling == "poisson" and rate < 1
-    if not coin or terms.neighbours is Neighbours.ADD_REMOVE:
-        if parameters.replacement is not None:
-            why = "only a unit that is replaced on a poisson sample has such a price"
-            raise invalid("replacement", why, "nothing")
-        return parameters
-    if parameters.replacement is not None or parameters.noise_multiplier is not None:
-        return parameters
-    return parameters.model_copy(update={"replacement": "triple"})
 
 
 def _with_bounded(
@@ -403,7 +382,7 @@ MECHANISM = Mechanism(
     needs={
         "from_job=": "epsilon noise_multiplier shots candidates shots_epsilon shots_noise_multiplier "
         "embedding samples_per_label sampling layers clip clipping partner partners",
-        "sampling=poisson": "sampling_rate replacement",
+        "sampling=poisson": "sampling_rate",
         "rejection=judge": "judge min_quality",
         "rejection=rule": "min_quality",
     },
@@ -411,7 +390,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.epsvec",
     groups={
         "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling sampling_rate "
-        "replacement clip temperature",
+        "clip temperature",
         "Texts": "samples label max_tokens record_tokens coefficient stop template description prompting",
         "Aggregation and clusters": "embedding",
     },

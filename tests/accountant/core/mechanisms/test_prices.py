@@ -19,7 +19,6 @@ from accountant.core.privacy.events import (
     Exponential,
     Gaussian,
     Laplace,
-    PoissonReplaced,
     PoissonSampled,
     PoissonSwapped,
     SampledWithoutReplacement,
@@ -218,7 +217,7 @@ def test_layers_of_one_draw_are_one_sample_of_a_composition():
     raw = {"noise_multiplier": 2.0, "shots": 0, "sampling_rate": 0.05}
     whole = SelfComposed(Gaussian(2.0), 4)
     assert priced("epsvec", raw, Terms())[0].dp == PoissonSampled(0.05, whole)
-    assert priced("epsvec", raw, Terms(REPLACE))[0].dp == PoissonReplaced(0.05, whole)
+    assert priced("epsvec", raw, Terms(REPLACE))[0].dp == PoissonSwapped(0.05, whole)
     fixed = {"noise_multiplier": 2.0, "shots": 0, "sampling": "without-replacement"}
     terms = Terms(REPLACE, public_size=10_000)
     assert priced("epsvec", fixed, terms)[0].dp == SampledWithoutReplacement(500, 10_000, whole)
@@ -229,23 +228,15 @@ def test_layers_of_one_draw_are_one_sample_of_a_composition():
     assert divergences.renyi(PoissonSampled(0.05, whole), order) > divergences.renyi(reverse, order)
 
 
-def test_a_replaced_unit_is_priced_by_all_three_distances_in_new_jobs():
-    """Jobs from before say neither how nor epsilon, and keep their event."""
+def test_a_replaced_unit_is_priced_by_all_three_distances_however_the_noise_is_stated():
     terms = Terms(REPLACE)
-    new = {"epsilon": 3.0, "shots": 0, "sampling_rate": 0.05}
-    price, parameters = priced("epsvec", new, terms)
-    assert parameters.replacement == "triple"
+    common = {"shots": 0, "sampling_rate": 0.05}
+    price, parameters = priced("epsvec", {"epsilon": 3.0} | common, terms)
     assert isinstance(price.dp, PoissonSwapped)
-    before = {"noise_multiplier": parameters.noise_multiplier, "shots": 0, "sampling_rate": 0.05}
-    assert isinstance(priced("epsvec", before, terms)[0].dp, PoissonReplaced)
-    assert priced("epsvec", before | {"replacement": "triple"}, terms)[0].dp == price.dp
-    pair, dearer = priced("epsvec", new | {"replacement": "pair"}, terms)
-    assert isinstance(pair.dp, PoissonReplaced)
-    assert dearer.noise_multiplier > 1.5 * parameters.noise_multiplier
-    for other in (Terms(), terms):
-        rate = {} if other == Terms() else {"sampling_rate": 1.0}
-        with pytest.raises(InvalidRequest, match="replacement"):
-            priced("epsvec", new | {"replacement": "triple"} | rate, other)
+    stated = {"noise_multiplier": parameters.noise_multiplier} | common
+    assert priced("epsvec", stated, terms)[0].dp == price.dp
+    whole = priced("epsvec", stated | {"sampling_rate": 1.0}, terms)[0].dp
+    assert whole == price.dp.event  # nothing is left to chance
 
 
 def test_labels_cost_as_one_and_share_the_public_size():
