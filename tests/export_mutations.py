@@ -113,7 +113,7 @@ EXPORTS = (
     (
         "exports: any name",
         FIELDS,
-        "        if not is_hidden(value) and not is_person(value):\n",
+        "        if not is_hidden(value) and not is_name(value):\n",
         "        if False:\n",
         CLAIMS,
     ),

@@ -248,10 +248,12 @@ def _pinned(given: str) -> bytes:
 
 
 def _json(file: str, field: str, allowed: str) -> Any:
-    from accountant.core.ledger.canonical_json import read_json
+    from accountant.core.ledger.canonical_json import read_json, value_text
 
     try:
-        return read_json(Path(file).read_text(encoding="utf-8-sig"))
+        value = read_json(Path(file).read_text(encoding="utf-8-sig"))
+        value_text(value)  # what has no canonical form can't be compared
+        return value
     except OSError as error:
         raise invalid(field, f"{file} can't be read ({error.strerror})", allowed) from None
     except (ValueError, RecursionError) as error:

@@ -58,7 +58,7 @@ _DP = ("epsilon", "delta", "filters")
 #: Kinds that a person writes; a worker or the service may write the others.
 _OF_PEOPLE = (EntryKind.POLICY, EntryKind.ALLOW, EntryKind.RESERVE, EntryKind.REVERSAL)
 _AGENT = re.compile(r"[!-~](?:[ -~]{0,298}[!-~])?")
-_PERSON = re.compile(NAME)
+_NAME = re.compile(NAME)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -68,6 +68,8 @@ def check_fields(entry: Entry) -> None:
     Values that a public export hides are passed over.
     """
     body = entry.body
+    if not is_name(entry.dataset):
+        raise VerificationFailed(f"its dataset is {entry.dataset!r:.80}, which is no name of one")
     _check_names(body, "body", *_BODIES[entry.kind])
     _check_people(entry)
     match entry.kind:
@@ -120,16 +122,16 @@ def _check_people(entry: Entry) -> None:
     elif entry.actor and _AGENT.fullmatch(entry.actor) is None:
         raise VerificationFailed(f"its actor is {entry.actor!r:.80}")
     for name, value in people.items():
-        if not is_hidden(value) and not is_person(value):
+        if not is_hidden(value) and not is_name(value):
             raise VerificationFailed(f"its {name} is {value!r:.80}, which is no name of an account")
     for name, value in texts.items():
         if not is_hidden(value) and not isinstance(value, str):
             raise VerificationFailed(f"its {name} is no text")
 
 
-def is_person(value: object) -> bool:
-    """Return True for a name that an account can have."""
-    return isinstance(value, str) and _PERSON.fullmatch(value) is not None
+def is_name(value: object) -> bool:
+    """Return True for a name that an account or a dataset can have."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
 def _check_policy(stated: object) -> None:
@@ -142,7 +144,7 @@ def _check_policy(stated: object) -> None:
             check_same(stated[name], value, name)
     for name in PEOPLE:
         for person in getattr(policy, name):
-            if not is_person(person):
+            if not is_name(person):
                 raise VerificationFailed(f"its {name} name {person!r:.80}, which is no name of an account")
 
 

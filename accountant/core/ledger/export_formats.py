@@ -221,6 +221,8 @@ def _read_header(first: str) -> dict[str, Any]:
 def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
     """The verified ledger, once the export's claims equal what its entries add up to."""
     public = "public" in claimed
+    if not found.entries:
+        raise VerificationFailed("it has no entries, and a ledger begins with the terms of its data")
     expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
     for name in ("dataset", "entries", "head", "balances"):
         if value_text(claimed[name]) != value_text(expected[name]):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.rules import UNIT_TERMS
 from accountant.core.ledger.statements import statements
 from accountant.core.ledger.verifier import Verified
@@ -76,6 +77,8 @@ def differences(entry: Mapping[str, Any], found: Verified) -> list[str]:
     own = registry_entry(found, {})
     told = []
     for name in own.keys() | entry.keys():
-        if name != "about" and (name not in own or name not in entry or own[name] != entry[name]):
+        if name == "about":
+            continue
+        if name not in own or name not in entry or value_text(own[name]) != value_text(entry[name]):
             told.append(f"{name}: the entry says {entry.get(name)!r}, the ledger {own.get(name)!r}")
     return sorted(told)

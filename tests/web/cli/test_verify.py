@@ -317,6 +317,12 @@ def test_a_registry_entry_is_made_from_a_ledger_and_checked_against_it(
     assert exchequer("verify", export, "--registry", entry).exit_code == 0
     made = json.loads(entry.read_text())
     assert made["about"] == {"curator": "a hospital"}
+    for text, told in (("[" * 900 + "]" * 900, "no JSON"), ("1e400", "no JSON"), ("9" * 20, "no JSON")):
+        entry.write_text(text)
+        refused = exchequer("verify", export, "--registry", entry)
+        assert (refused.exit_code, told in refused.stderr) == (2, True), text
+    entry.write_text(json.dumps({**made, "releases": {**made["releases"], "secret_jobs": False}}))
+    assert exchequer("verify", export, "--registry", entry).exit_code == 1
     made["privacy_loss"]["epsilon"] = "1"
     entry.write_text(json.dumps(made))
     refused = exchequer("verify", export, "--registry", entry)

@@ -13,8 +13,9 @@ import pytest
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import commitments
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.checkpoints import Checkpoint, introduction, public_key, read_checkpoint, sign
-from accountant.core.ledger.export_formats import json_header, json_row, summary, verify_lines
+from accountant.core.ledger.export_formats import header, json_header, json_row, summary, verify_lines
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.ledger.lineage import of_artifacts
 from accountant.core.ledger.verifier import Verifier
@@ -372,6 +373,19 @@ def test_a_header_claims_what_the_entries_give(name, value):
 def test_a_header_claims_all_of_it(name):
     with pytest.raises(VerificationFailed):
         verify_lines(restated(export(honest().lines), **{name: None}))
+
+
+def test_a_ledger_has_entries():
+    """Else nothing spent would be all that an export says."""
+    empty = header("letters", 0, "0" * 64, Books(), 0)
+    with pytest.raises(VerificationFailed, match="it has no entries"):
+        verify_lines([json_header(empty)])
+
+
+@pytest.mark.parametrize("name", ["Letters", "lett\u0435rs", "letters ", "", "letters\x1b[2K"])
+def test_a_dataset_has_a_name_of_one(name):
+    with pytest.raises(VerificationFailed, match="its dataset is"):
+        verify_lines(export(honest().lines, dataset=name))
 
 
 def test_balances_have_one_form():
