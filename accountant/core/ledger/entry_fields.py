@@ -56,7 +56,7 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 _DP = ("epsilon", "delta", "filters")
 #: Kinds that a person writes; a worker or the service may write the others.
-_OF_PEOPLE = (EntryKind.POLICY, EntryKind.ALLOW, EntryKind.RESERVE, EntryKind.REVERSAL)
+_OF_PEOPLE = (EntryKind.POLICY, EntryKind.ALLOW, EntryKind.REVERSAL, EntryKind.RESERVE)
 _AGENT = re.compile(r"[!-~](?:[ -~]{0,298}[!-~])?")
 _NAME = re.compile(NAME)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -263,7 +263,7 @@ def _check_texts(values: Mapping[str, object]) -> None:
 
 def _check_hashes(artifacts: object) -> None:
     """Check that these are SHA-256 by name."""
-    if not isinstance(artifacts, dict) or not artifacts:
+    if not isinstance(artifacts, dict):
         raise VerificationFailed("its artifacts are no hashes by name")
     for name, sha256 in artifacts.items():
         if not isinstance(sha256, str) or _SHA256.fullmatch(sha256) is None:

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyarrow import parquet as pq
@@ -24,6 +25,7 @@ from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_j
 from accountant.core.privacy.price import Terms
 from accountant.queries import entries, integrity, jobs
 from accountant.transactions import allowances, approval, leases, proposals, settlement, signing
+from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
 
 SEED = b"s" * 32
@@ -300,6 +302,23 @@ def test_damaged_files(audited):
 
 
 # --- checkpoints --------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_not_older_than_its_entries_where_a_clock_was_set_back(bench, monkeypatch):
+    """Entries never go back in time, so the next ones may be ahead of the clock: what covers them is too."""
+    made = LockedAccount.__init__
+
+    def hours_later(self: LockedAccount, *given: object) -> None:
+        made(self, *given)
+        self.now += timedelta(hours=3)
+
+    with monkeypatch.context() as later:
+        later.setattr(LockedAccount, "__init__", hours_later)
+        allowances.allow(bench.engine, bench.dataset, Allowance("4", "1e-6", "more"), bench.steward)
+    found = check(exported(bench, "jsonl"), pinned=public_key(SEED))
+    assert found.at is not None
+    assert found.at > datetime.now(UTC) + timedelta(hours=2)
+    assert [each.at for each in found.checkpoints] == [found.at]
 
 
 def test_an_old_checkpoint_is_the_beginning_of_a_later_export(audited):
