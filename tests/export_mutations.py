@@ -64,8 +64,8 @@ EXPORTS = (
     (
         "exports: anything is hidden",
         VERIFIER,
-        "        if commitment_count(published) != private:\n",
-        "        if False:\n",
+        "    if commitment_count(published) != private:\n",
+        "    if False:\n",
         CLAIMS,
     ),
     (

@@ -1,16 +1,22 @@
 """Fixtures that tests share: people, a dataset ready for jobs, and the folders of real corpora."""
 
 import csv
+import json
 import os
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Connection, Engine, text
 
 from accountant.catalogue import corpora, datasets, models, registration
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.reservations import read_reservation
+from accountant.core.ledger.rules import Rules
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.queries import entries
@@ -64,6 +70,22 @@ def found_right(engine: Engine, version: uuid.UUID) -> None:
         ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
         connection.execute(ready, {"id": version})
         registrations.found_right(connection, version)
+
+
+@contextmanager
+def unjudged() -> Iterator[None]:
+    """A process that was taken over: it posts entries without asking whether they may stand."""
+
+    def reservation(connection: Connection, _: object, __: object, entry: Entry, ___: object) -> object:
+        if entry.kind not in (EntryKind.COMMIT, EntryKind.VOID):
+            return None
+        query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
+        found = connection.execute(text(query), {"job": entry.job}).scalar_one()
+        return read_reservation(json.loads(found)["body"])
+
+    nothing = {"judge": reservation, "rules_of": lambda *_: Rules()}
+    with mock.patch.multiple("accountant.transactions.locked_account", **nothing):
+        yield
 
 
 def kinds(bench: "Bench") -> list[str]:

@@ -24,6 +24,7 @@ from accountant.core.errors import (
     NotFound,
     NotPermitted,
     TooLarge,
+    VerificationFailed,
     invalid,
 )
 from accountant.database import UNAVAILABLE
@@ -33,6 +34,7 @@ STATUS: dict[type[ExchequerError], int] = {
     NotFound: 404,
     NotPermitted: 403,
     Conflict: 409,
+    VerificationFailed: 409,
     TooLarge: 413,
     NoRoom: 507,
     LedgerBehind: 503,

@@ -14,12 +14,10 @@ from accountant.catalogue import data_checks
 from accountant.core import secret_patterns
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, invalid
 from accountant.core.files import cells
-from accountant.core.ledger.allowances import check_removal
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.rules import UNIT_TERMS
 from accountant.core.names import NAME
-from accountant.core.privacy.secrets import SecretTerms
 from accountant.core.template import slots
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
@@ -218,7 +216,7 @@ def correct_dataset(
     data_checks.require_room(engine, actor)
     version_id = uuid4()
     with writing(engine) as connection:
-        stated = _stated_secrets(connection, name)
+        locked = registrations.lock(connection, name)
         dataset, versions = _locked_dataset(connection, name, actor)
         earlier = idempotency.claim(connection, once, version_id)
         if earlier != version_id:
@@ -226,23 +224,11 @@ def correct_dataset(
         if any(version.state != "invalid" for version in versions):
             raise Conflict("the dataset's data is in use or still being checked")
         spec = _declared(dataset, versions[-1], changes)
-        if stated is not None:
-            check_removal(stated, spec.unit_column)
         values = spec.model_dump(mode="json", include={"unit_column", *SHARED})
         connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
-        registrations.declare_anew(connection, dataset.id, spec, actor.name)
+        registrations.declare_anew(locked, spec, actor.name)
         activity_log.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
-
-
-def _stated_secrets(connection: Connection, name: str) -> SecretTerms | None:
-    """Return a dataset's statement about secrets. Locks its account, as setting an allowance does."""
-    accounts, datasets = tables.accounts, tables.datasets
-    query = select(accounts.c.secret).join(datasets, datasets.c.id == accounts.c.dataset_id)
-    found = connection.execute(
-        query.where(datasets.c.name == name).with_for_update(of=accounts)
-    ).scalar_one_or_none()
-    return None if found is None else SecretTerms.from_json(found["terms"])
 
 
 def add_version(

@@ -16,11 +16,11 @@ from sqlalchemy import ColumnElement, Engine, Row, RowMapping, Select, func, or_
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound
+from accountant.core.ledger.admission import delta_of
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
-from accountant.core.ledger.rules import delta_of
 from accountant.core.mechanisms.base import pure
 from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal

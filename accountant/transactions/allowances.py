@@ -53,8 +53,8 @@ def allow(
             return propose(connection, made, "allowance", found.id, asked, reason, actor, basis=basis)
         try:
             locked.append(EntryKind.ALLOW, actor.name, None, {**body, **made_by})
-        except VerificationFailed:
-            raise Conflict("more than that is already spent or reserved; nothing was changed") from None
+        except VerificationFailed as error:
+            raise Conflict(f"it can't stand: {error}; nothing was changed") from None
         return None
 
 

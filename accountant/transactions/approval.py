@@ -18,9 +18,8 @@ from accountant.core.errors import (
     invalid,
 )
 from accountant.core.ledger import lineage
-from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.admission import Refused, delta_of
 from accountant.core.ledger.policy import Policy
-from accountant.core.ledger.rules import delta_of
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor

@@ -114,9 +114,8 @@ def usable(
 
     `public_of_others`: public jobs of other datasets too, which read no dataset's records.
     """
-    try:
-        job_id = UUID(named)
-    except ValueError:
+    job_id = _job_id(named)
+    if job_id is None:
         return None
     jobs = tables.jobs
     own = jobs.c.dataset_id == dataset_id
@@ -133,16 +132,22 @@ def usable(
     return connection.execute(query).one_or_none()
 
 
+def _job_id(named: str) -> UUID | None:
+    """Return the id in a parameter, or None unless it is spelled as entries spell it."""
+    try:
+        job_id = UUID(named)
+    except ValueError:
+        return None
+    return job_id if str(job_id) == named else None
+
+
 def _published(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any]:
     """The job with this output. Anyone who may read the output may have it examined."""
     jobs = tables.jobs
     query = select(jobs).join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
     query = query.where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
     query = query.where(or_(jobs.c.analyst_id == asker.id, owners.overseen(asker)))
-    try:
-        found = connection.execute(query.where(jobs.c.id == UUID(named))).one_or_none()
-    except ValueError:
-        found = None
+    found = connection.execute(query.where(jobs.c.id == _job_id(named))).one_or_none()
     if found is None:
         problem = f"{named[:100]!r} is no succeeded job of this dataset that you may read"
         raise invalid("parameters.from_job", problem, "the id of a job with published texts")

@@ -250,7 +250,7 @@ def _reserve(
     with _kept_lock:
         known = _kept[key][1] if key in _kept else None
     if known is None:
-        made = _reserve_body(locked, job, model, source, approval)
+        made = _as_kept(_reserve_body(locked, job, model, source, approval))
         form = EntryForm(locked.dataset, EntryKind.RESERVE, analyst, made)
         known = made, read_reservation(made), form
         with _kept_lock:

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Engine, Table
 
 from accountant import tables
 from accountant.core.ledger.books import Books
+from accountant.core.ledger.rules import Rules
 from accountant.ledger_log.lines import Head
 from accountant.tables.accounts_row import book_columns
 from accountant.transactions import cap_usage, ledger_log
@@ -90,6 +91,7 @@ class Known:
     dataset: str
     head: Head
     books: Books
+    rules: Rules
     at: datetime
     clock: Clock
     stand: str
@@ -119,7 +121,7 @@ class ExpectedAccount(LockedAccount):
         self.connection = _NOWHERE
         self.dataset_id, self.dataset = known.dataset_id, known.dataset
         self.seq, self.head, self.now = known.head.seq, known.head.hash, known.now
-        self.books = known.books
+        self.books, self._rules = known.books, known.rules
         self.usage = cap_usage.Sheet(_NOWHERE, known.dataset_id)
         self._known, self._began = known, self.now
         self._posted: list[dict[str, Any]] = []

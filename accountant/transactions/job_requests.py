@@ -17,11 +17,10 @@ from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, demand
 from accountant.core.ledger.accounts import with_largest as largest_beside
-from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.admission import Refused, delta_of
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.ledger.policy import Policy
-from accountant.core.ledger.rules import delta_of
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.names import PROJECT_NAME
 from accountant.core.privacy.events import to_json

@@ -1,7 +1,8 @@
-"""Appending to the ledger: lock the account's row, apply the entry, write it, move the balances.
+"""Appending to the ledger: lock the account's row, judge and apply the entry, write it, move the balances.
 
-Only the writers call this, inside a transaction. An entry is applied by `core.ledger.books`, the same code
-with which an auditor replays an export, so the cached balances can't say anything else.
+Only the writers call this, inside a transaction. An entry is judged (judgement.py) and applied
+(core.ledger.books) by the code with which an auditor verifies an export. So no writer can write what `verify`
+refuses, and the cached balances can't say anything else.
 """
 
 import json
@@ -19,13 +20,25 @@ from accountant import tables
 from accountant.core.errors import NotFound
 from accountant.core.ledger import reversals
 from accountant.core.ledger.accounts import Accounts
+from accountant.core.ledger.commitments import hidden
 from accountant.core.ledger.entry_forms import EntryForm
 from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import SALT_BYTES, Entry, EntryKind, canonical, digest, read_entry
+from accountant.core.ledger.hash_chain import (
+    JOBLESS,
+    SALT_BYTES,
+    Entry,
+    EntryKind,
+    canonical,
+    digest,
+    read_entry,
+)
 from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.core.ledger.rules import Rules
+from accountant.core.ledger.verifier import check_hidden, check_not_negative
 from accountant.ledger_log.lines import Head, Logged
 from accountant.tables.accounts_row import book_columns, read_books
 from accountant.transactions import cap_usage, ledger_log
+from accountant.transactions.judgement import judge, rules_of
 
 
 def _locking(column: str) -> Select[Any]:
@@ -75,12 +88,20 @@ class LockedAccount:
             ledger_log.compare(connection, self.dataset_id, self.dataset, Head(self.seq, self.head))
             self._tell([])
         self.books = read_books(account)
+        self._rules: Rules | None = None
         self.usage = cap_usage.Sheet(connection, self.dataset_id)
         self._posted: list[dict[str, Any]] = []
 
     @property
     def accounts(self) -> Accounts:
         return self.books.accounts
+
+    @property
+    def rules(self) -> Rules:
+        """The rules in force, by the entries that state them."""
+        if self._rules is None:
+            self._rules = rules_of(self.connection, self.dataset_id)
+        return self._rules
 
     def append(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
         """Write the next entry and move the balances with it. Raises where the entry can't stand."""
@@ -97,34 +118,46 @@ class LockedAccount:
         held: Reservation,
         form: EntryForm,
     ) -> None:
-        """The same as `post` for an entry like others before it, whose text is `form`.
+        """Post a RESERVE like others before it, whose text is `form`; its job reads a version of the data.
 
-        `held`: the reservation that its body makes, or that it resolves.
+        `held`: the reservation that its body makes.
         """
-        self.books = self.books.apply(kind, str(job_id), body, held)
-        row: dict[str, Any] = {"seq": self.seq + 1, "kind": str(kind), "at": self.now, "actor": actor}
+        entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, str(job_id), body, self.head, b"")
+        # All that the judgement of such a body depends on; rules never change, others take their place.
+        account, secret = self.books.account, self.books.secret
+        judged_by = self.rules, account and account.delta, secret and secret.terms
+        if form.judged_by != judged_by:
+            document = entry.document()
+            check_hidden(document, canonical(hidden(document)).decode())
+            judge(self.connection, self.dataset_id, self.rules, entry, self.books)
+            form.judged_by = judged_by
+        self.books = self.books.apply(kind, entry.job, body, held)
         salt = secrets.token_bytes(SALT_BYTES)
-        text, recorded = form.write(row["seq"], self.now, str(job_id), self.head, salt)
-        self._posted_row(row, job_id, text, recorded)
+        self._post(entry, job_id, *form.write(entry.seq, self.now, str(job_id), self.head, salt))
 
     def post(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
         """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
         job = None if job_id is None else str(job_id)
-        entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
-        self.books = reversals.apply(self.books, kind, job, body, self._held(kind, job_id))
-        document = entry.document()
-        recorded = digest(document)
-        self._post(entry, job_id, canonical(document).decode(), recorded)
+        made = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
+        text = canonical(made.document()).decode()
+        document = read_document(text)  # what is judged is what is written
+        entry, recorded = read_entry(document, made.seq), digest(document)
+        check_hidden(document, canonical(hidden(document)).decode())
+        rules = self.rules.copy()
+        held = judge(self.connection, self.dataset_id, rules, entry, self.books)
+        books = reversals.apply(self.books, kind, job, entry.body, held)
+        if kind is not EntryKind.RESERVE:
+            check_not_negative(books)
+        rules.acts.written(entry, recorded)
+        self.books, self._rules = books, rules
+        self._post(entry, job_id, text, recorded)
         return entry
 
     def _post(self, entry: Entry, job_id: UUID | None, text: str, recorded: str) -> None:
         row = {"seq": entry.seq, "kind": str(entry.kind), "at": entry.at, "actor": entry.actor}
-        self._posted_row(row, job_id, text, recorded)
-
-    def _posted_row(self, row: dict[str, Any], job_id: UUID | None, text: str, recorded: str) -> None:
         own = {"dataset_id": self.dataset_id, "job_id": job_id, "previous": self.head}
         self._posted.append({**row, **own, "document": text, "hash": recorded})
-        self.seq, self.head = row["seq"], recorded
+        self.seq, self.head = entry.seq, recorded
 
     def restore(
         self, document: Mapping[str, Any], recorded: Logged, beforehand: Callable[[Entry], None]
@@ -136,23 +169,25 @@ class LockedAccount:
         entry = read_entry(document, self.seq + 1)
         beforehand(entry)
         job_id = None if entry.job is None else UUID(entry.job)
-        self.books = reversals.apply(
-            self.books, entry.kind, entry.job, entry.body, self._held(entry.kind, job_id)
-        )
+        settles = entry.kind in (EntryKind.COMMIT, EntryKind.VOID) and job_id is not None
+        held = read_reservation(self.reservation(job_id)) if settles else None  # type: ignore[arg-type]
+        self.books = reversals.apply(self.books, entry.kind, entry.job, entry.body, held)
         self._post(entry, job_id, recorded.text, recorded.hash)
         self.write()
+        if entry.kind in JOBLESS:
+            self._rules = None
         self.now = max(self.now, entry.at)
         return entry
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """A block that posts all of its entries and counts, or none where it raises."""
-        before = (self.books, self.seq, self.head, self.now)
+        before = (self.books, self.seq, self.head, self.now, self._rules)
         counted, posted = self.usage.snapshot(), len(self._posted)
         try:
             yield
         except BaseException:
-            self.books, self.seq, self.head, self.now = before
+            self.books, self.seq, self.head, self.now, self._rules = before
             self.usage.restore(counted)
             del self._posted[posted:]
             raise
@@ -186,12 +221,6 @@ class LockedAccount:
         self._writing.heads[self.dataset_id] = self.dataset, Head(self.seq, self.head)
         known = self._writing.entries.setdefault(self.dataset_id, [])
         known += [Logged(row["seq"], row["previous"], row["hash"], row["document"]) for row in posted]
-
-    def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
-        """Return the reservation that an entry resolves; a unique index checks that it is still live."""
-        if kind not in (EntryKind.COMMIT, EntryKind.VOID) or job_id is None:
-            return None
-        return read_reservation(self.reservation(job_id))
 
     def reservation(self, job_id: UUID) -> dict[str, Any]:
         """The body of the job's RESERVE entry."""

@@ -29,9 +29,14 @@ def begin(connection: Connection, dataset_id: UUID, declared: Any, policy: Polic
     state_policy(locked, policy, actor)
 
 
-def declare_anew(connection: Connection, dataset_id: UUID, declared: Any, actor: str) -> None:
+def lock(connection: Connection, name: str) -> LockedAccount:
+    """Lock the account of a dataset that is declared anew: before its row, as for an allowance."""
+    return LockedAccount(connection, name)
+
+
+def declare_anew(locked: LockedAccount, declared: Any, actor: str) -> None:
     """State corrected terms: no data was found right under those before."""
-    LockedAccount(connection, dataset_id).append(EntryKind.REGISTER, actor, None, register_body(declared))
+    locked.append(EntryKind.REGISTER, actor, None, register_body(declared))
 
 
 def found_right(connection: Connection, version_id: UUID) -> None:

@@ -16,7 +16,6 @@ from accountant.core import mechanisms
 from accountant.core.errors import (
     Conflict,
     NotFound,
-    NotPermitted,
 )
 from accountant.core.ledger import entry_bodies, realization, reservations
 from accountant.core.ledger.hash_chain import EntryKind
@@ -94,14 +93,11 @@ def publish(
     recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
     dataset settles realized costs; else it goes to a table of its own, with the `curve` of how it grew, and
     changes nothing. `secret_rounds`: how many rounds of a secret release were taken; None: all. Raises
-    LeaseLost where another attempt owns the part by now, and Conflict where a job reads records and that it
-    began to is not recorded: nothing is published then.
+    LeaseLost where another attempt owns the part by now, and VerificationFailed where a job reads records and
+    that it began to is not recorded: nothing is published then.
     """
     with writing(engine) as connection:
         locked, job = fenced(connection, claim)
-        if job.reads_records and job.reading_began_at is None:
-            # Its COMMIT would say that nothing was read, and then a correction may lower the charge.
-            raise Conflict("the job reads records, and that it began to read them is not recorded")
         reached("publish.fenced")
         spent, cost, grown = _combined(connection, claim, realized, ex_post, curve)
         _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost, rounds=secret_rounds)
@@ -225,8 +221,6 @@ def _commit(
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     held = reservations.read_reservation(locked.reservation(job.id))
     released = () if output is None else output.artifacts
-    if released and held.others.ex_post:
-        raise NotPermitted("an ex-post output is published whole: nothing of it may be an artifact")
     event = held.event
     if realized is not None:
         event = realization.charged(job.mechanism, held.event, realized)

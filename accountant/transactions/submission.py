@@ -285,7 +285,7 @@ def _admit(
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     reached("submit.written")
     return answers, Known(
-        *(locked.dataset_id, locked.dataset, Head(locked.seq, locked.head), locked.books),
+        *(locked.dataset_id, locked.dataset, Head(locked.seq, locked.head), locked.books, locked.rules),
         *(locked.now, clock, batch.stand, batch.facts),
     )
 

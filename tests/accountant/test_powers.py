@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from unittest import mock
 
 import pytest
@@ -28,7 +29,7 @@ from accountant.transactions.ledger_log import Writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, locked_job, show
 from tests.conftest import as_process
-from tests.support import Bench
+from tests.support import Bench, unjudged
 
 UNITS = b"u" * 32
 
@@ -70,7 +71,7 @@ def ground(engine, roles) -> dict[str, object]:
 def stolen(roles, ground, process: Process) -> Iterator[Connection]:
     """A connection of a stolen process; a worker's shows the secret of the one lease that it has."""
     forger = roles[process].connect().execution_options(ledger_writing=Writing(None))
-    with forger as connection:
+    with forger as connection, unjudged():
         if process == "worker":
             show(connection, ground["stolen"])
         yield connection
@@ -362,7 +363,7 @@ def _unreserved(connection: Connection, ground: dict[str, object]) -> None:
     with (
         mock.patch("accountant.transactions.locked_account.reversals.apply", return_value=locked.books),
         mock.patch("accountant.transactions.locked_account.book_columns", return_value=raised),
-        mock.patch.object(LockedAccount, "_held"),
+        mock.patch("accountant.transactions.locked_account.judge"),
     ):
         locked.append(EntryKind.COMMIT, "me", job, {"outcome": "cancelled"})
 
@@ -375,7 +376,15 @@ def _without(name: str) -> Forgery:
         def gap(entry: Entry) -> dict[str, object]:
             return {key: value for key, value in document(entry).items() if key != name}
 
-        with mock.patch.object(Entry, "document", gap):
+        def unread(_: object, seq: int) -> Entry:
+            return Entry(bench.dataset, seq, EntryKind.ALLOW, datetime.now(UTC), "me", None, ALLOW, "")
+
+        bench = ground["bench"]
+        assert isinstance(bench, Bench)
+        with (
+            mock.patch.object(Entry, "document", gap),
+            mock.patch("accountant.transactions.locked_account.read_entry", unread),
+        ):
             _posted(EntryKind.ALLOW, None, ALLOW)(connection, ground)
 
     return post

@@ -7,9 +7,11 @@ show the decision in advance.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from accountant.core.ledger.policy import Policy
+from accountant.core.privacy import composition
 from accountant.core.privacy.events import Event, spends
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal, up
@@ -206,12 +208,24 @@ class Refused:
 Decision = Admitted | NeedsApproval | Refused
 
 
+def delta_of(allowed: int | None) -> float:
+    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
+    return allowed / DELTA_UNITS if allowed else 1e-6
+
+
+@lru_cache(maxsize=4096)
+def alone(event: Event, delta: float) -> float:
+    """Return the epsilon of a job by itself, as every verifier computes it."""
+    return composition.epsilon_alone(event, delta)[0]
+
+
 def decide(
     account: Account | None, event: Event, epsilon_alone: float, policy: Policy, approved: bool
 ) -> Decision:
     """Decide on a job whose whole cost is `event`. `approved` is true once a steward has approved it.
 
-    A job without any release is free, and admitted even if nothing is left.
+    A job without any release is free, and admitted even if nothing is left. `epsilon_alone` is said in
+    refusals. A policy approves by what every verifier computes, which may be more.
     """
     free = not spends(event)
     if account is None:
@@ -222,7 +236,7 @@ def decide(
     admitting = (Kind.BASIC,) if whole else account.admitting(costs)
     if not free and not admitting:
         return _refusal(account, costs, epsilon_alone)
-    if free or approved or policy.approves(epsilon_alone):
+    if free or approved or policy.approves(alone(event, delta_of(account.delta))):
         return Admitted(costs, admitting)
     limit = policy.auto_approve_epsilon
     why = "every job needs a steward's approval" if exact(limit) == 0 else f"more than ε {limit} by itself"

@@ -24,6 +24,8 @@ class EntryForm:
     def __init__(self, dataset: str, kind: EntryKind, actor: str, body: Mapping[str, Any]) -> None:
         if kind is EntryKind.REVERSAL:
             raise ValueError("a REVERSAL quotes entries whose private values are hidden too")
+        #: What an entry with this body was judged by last, for the writer to compare.
+        self.judged_by: object = None
         mark = secrets.token_hex(16)  # a text that no value holds
         #: Of each private value: its place, as bytes that its salt is made of, and its canonical text.
         self._private: list[tuple[bytes, str]] = []

@@ -48,6 +48,13 @@ def _is_public(body: Mapping[str, Any]) -> bool:
     return mechanism is not None and mechanism.public
 
 
+def jobs_read(body: Mapping[str, Any]) -> set[str]:
+    """Return the jobs of the same dataset whose releases a RESERVE's job reads."""
+    source = body["source"]
+    named = [source, *source.get("sources", {}).values()]
+    return {each["job"] for each in named if "job" in each and "dataset" not in each}
+
+
 def check_named(body: Mapping[str, Any]) -> None:
     """Raise VerificationFailed unless what a RESERVE's job reads is what its parameters name."""
     parameters, source = body["parameters"], body["source"]

@@ -142,8 +142,9 @@ class Policy(BaseModel):
             raise invalid(f"{prefix}signers", "nobody could sign what has to be signed", least)
 
     def approves(self, epsilon_alone: float) -> bool:
-        """True if a job of this epsilon needs no approval."""
-        return Fraction(epsilon_alone) <= _limit(self.auto_approve_epsilon)
+        """True if a job of this epsilon needs no approval. A limit of 0 approves nothing, however little."""
+        limit = _limit(self.auto_approve_epsilon)
+        return limit > 0 and Fraction(epsilon_alone) <= limit
 
 
 @lru_cache(maxsize=256)

@@ -14,27 +14,25 @@ Not in the chain, and so not checked: the roles of people, and what is used of c
 which share a dataset out and protect nobody.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.accounts import Demand
+from accountant.core.ledger.admission import alone, delta_of
 from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.policy import PRIVATE, Policy, weakened
-from accountant.core.ledger.reservations import SHAPES
 from accountant.core.ledger.signatures import SignedActs
 from accountant.core.names import is_alike
-from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.events import FREE, Event
+from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Neighbours
 from accountant.core.privacy.secrets import SecretTerms
-from accountant.core.privacy.units import DELTA_UNITS, exact
 
 Body = Mapping[str, Any]
 
@@ -76,18 +74,13 @@ def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict
     return {**(people or {}), "policy": policy.model_dump(mode="json")}
 
 
-def delta_of(allowed: int | None) -> float:
-    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
-    return allowed / DELTA_UNITS if allowed else 1e-6
-
-
 class Rules:
     """The rules in force, entry by entry. Holds the newest terms and policy, not the entries."""
 
     def __init__(self) -> None:
         self.terms: Mapping[str, Any] | None = None
         self.acts = SignedActs()
-        self.versions: set[int] = set()
+        self.versions: frozenset[int] = frozenset()
         self._hidden: frozenset[str] = frozenset()  # lists of people, in a public export
         self._unshown = 0  # entries whose signatures a public export does not show
 
@@ -106,19 +99,23 @@ class Rules:
             f"not provable: whether people signed {entries}, as the policy asks: the export does not show it",
         )
 
+    def copy(self) -> "Rules":
+        """Return rules that can take in more entries while these stay as they are."""
+        rules = copy.copy(self)
+        rules.acts = copy.copy(self.acts)
+        return rules
+
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
         """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
         if self.terms is None and entry.kind is not EntryKind.REGISTER:
             raise VerificationFailed("no REGISTER before it states the terms of the data")
         if self.policy is None and entry.kind not in _RULES:
             raise VerificationFailed("no POLICY before it states who may ask and who must approve")
-        if not self.acts.check(entry):  # under the policy before it
+        if not self.follow(entry):
             self._unshown += 1
         match entry.kind:
             case EntryKind.REGISTER:
-                self._register(entry.body)
-            case EntryKind.POLICY:
-                self._set(entry)
+                _check_secrets_stand(books, entry.body["terms"])
             case EntryKind.ALLOW:
                 self._allow(entry, books)
             case EntryKind.RESERVE:
@@ -126,6 +123,19 @@ class Rules:
                 self._reserve(entry, books, asked)
             case EntryKind.REVERSAL:
                 self._check_owners(entry)
+
+    def follow(self, entry: Entry) -> bool:
+        """Check an entry's signatures under the policy before it, and take it in if it is a rule.
+
+        Returns False if the export does not show the signatures. Raises VerificationFailed.
+        """
+        signed = self.acts.check(entry)
+        match entry.kind:
+            case EntryKind.REGISTER:
+                self._register(entry.body)
+            case EntryKind.POLICY:
+                self._set(entry)
+        return signed
 
     # --- entries that are rules ---------------------------------------------------------------------
 
@@ -137,7 +147,7 @@ class Rules:
         if version is not None:
             if type(version) is not int or version < 1 or version in self.versions:
                 raise VerificationFailed(f"its version is {version!r:.40}, which is no new number of one")
-            self.versions.add(version)
+            self.versions |= {version}
         self.terms = terms
 
     def _set(self, entry: Entry) -> None:
@@ -253,14 +263,17 @@ class Rules:
         if not releases_anything(asked):
             return
         beyond = asked.ex_post > 0 or asked.secret is not None
-        limit = exact(policy.auto_approve_epsilon)
-        if beyond or not limit or _alone(asked.dp, delta) > float(limit) * (1 + _SLACK):
+        if beyond or not policy.approves(alone(asked.dp, delta) / (1 + _SLACK)):
             raise VerificationFailed("nobody approved it, and the policy asks for a steward's approval")
 
 
-@lru_cache(maxsize=SHAPES)
-def _alone(event: Event, delta: float) -> float:
-    return epsilon_alone(event, delta)[0]
+def _check_secrets_stand(books: Books, terms: Body) -> None:
+    """Check that terms that are registered anew are those under which secrets are stated."""
+    if books.secret is None:
+        return
+    if books.secret.neighbours != terms["neighbours"]:
+        raise VerificationFailed("it registers other neighbours than those under which secrets are stated")
+    check_removal(books.secret.terms, terms["unit_column"])
 
 
 def _check_analyst(policy: Policy, actor: str) -> None:

@@ -7,7 +7,7 @@ force (rules.py) and each job ended as it can (realization.py); and the balances
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
@@ -25,7 +25,7 @@ from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_en
 from accountant.core.ledger.lineage import Elsewhere, Lineage, PublicRelease, check_named
 from accountant.core.ledger.realization import Ends
 from accountant.core.ledger.replay import Replay
-from accountant.core.ledger.reservations import SHAPES, as_text
+from accountant.core.ledger.reservations import SHAPES, Reservation, as_text
 from accountant.core.ledger.reversals import quoted
 from accountant.core.ledger.rules import Rules, by_two
 from accountant.core.mechanisms.base import Mechanism
@@ -110,6 +110,63 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
     }
 
 
+class Judge:
+    """Whether an entry may stand where it is: all but its place in the chain, and the sums of the books.
+
+    A verifier feeds it every entry. A writer gives it the rules in force and the earlier entries of the jobs
+    that an entry speaks of (`recall`), then the entry to be written.
+
+    Args:
+        hash_of: returns the hash of an entry by its number, or None if the ledger holds none there.
+    """
+
+    def __init__(self, rules: Rules, hash_of: Callable[[int], str | None]) -> None:
+        self.rules, self._hash_of = rules, hash_of
+        self.lineage = Lineage()
+        self._ends = Ends()
+        self._corrections: dict[str | None, int] = {}  # by job, the number of its newest REVERSAL
+
+    def recall(self, entry: Entry, held: Reservation | None) -> None:
+        """Take in an earlier entry of a job, which was judged when it was written."""
+        self.lineage.add(entry)
+        self._ends.add(entry, held)
+        if entry.kind is EntryKind.REVERSAL:
+            self._corrections[entry.job] = entry.seq
+
+    def add(self, entry: Entry, books: Books, held: Reservation | None) -> None:
+        """Check one more entry. Raises VerificationFailed, or another error about a value in it.
+
+        Args:
+            books: the books before it.
+            held: the live reservation of its job.
+        """
+        check_fields(entry)
+        asked = _check_price(entry.body) if entry.kind is EntryKind.RESERVE else None
+        self.lineage.add(entry)
+        if entry.kind is EntryKind.RESERVE:
+            check_named(entry.body)
+        self.rules.add(entry, books, asked)
+        if entry.kind is EntryKind.REVERSAL:
+            self._check_quotations(entry)
+            self._corrections[entry.job] = entry.seq
+        self._ends.add(entry, held)
+
+    def _check_quotations(self, entry: Entry) -> None:
+        """Check that a REVERSAL quotes two entries of this chain, the second its job's newest."""
+        try:
+            reserved, corrected = quoted(entry.body)
+        except UNREADABLE as error:
+            raise VerificationFailed(f"what it quotes can't be read: {error}") from None
+        for seq, hashed in (reserved, corrected):
+            if type(seq) is not int or not 0 < seq < entry.seq or self._hash_of(seq) != hashed:
+                raise VerificationFailed(f"it quotes an entry {seq!r:.40} that this ledger does not hold")
+        newest = self._corrections.get(entry.job)
+        if newest not in (None, corrected[0]):
+            raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
+        if not by_two(entry):
+            raise VerificationFailed("it names no two people")
+
+
 class Verifier:
     """Checks entries fed in order and gives the result at the end. Holds the books, not the entries.
 
@@ -131,16 +188,14 @@ class Verifier:
         self._time: datetime | None = None
         self._logged_at: datetime | None = None
         self.replay = Replay()
-        self.lineage = Lineage()
         self.rules = Rules()
-        self._ends = Ends()
+        self._judge = Judge(self.rules, self._hash_of)
+        self.lineage = self._judge.lineage
         self._at = ""  # times in entries have one form, so their texts are in the order of time
         self.head = GENESIS
         self.count = 0
         self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
-        self._corrections: dict[str, int] = {}  # job: number of its newest REVERSAL
         self.hidden = 0
-        self._neighbours: str | None = None
         self._checkpoints = tuple(sorted(checkpoints, key=lambda each: each.seq))
         self._met = 0
         self._meet()
@@ -162,21 +217,10 @@ class Verifier:
             if hashlib.sha256(published).hexdigest() != recorded_hash:
                 raise VerificationFailed("its content does not match its hash")
             self._check_shown(document, published.decode())
-            with failing():
-                check_fields(entry)
-            asked = _check_price(entry.body) if entry.kind is EntryKind.RESERVE else None
-            with failing():
-                self._check_neighbours(entry)
-                self.lineage.add(entry)
-                if entry.kind is EntryKind.RESERVE:
-                    check_named(entry.body)
-                self.rules.add(entry, self.replay.now, asked)
-            if entry.kind is EntryKind.REVERSAL:
-                self._check_quotations(entry)
             held = None if entry.job is None else self.replay.held(entry.job)
-            self.replay.apply(entry.kind, entry.job, entry.body)
             with failing():
-                self._ends.add(entry, held)
+                self._judge.add(entry, self.replay.now, held)
+            self.replay.apply(entry.kind, entry.job, entry.body)
             if entry.kind is not EntryKind.RESERVE:
                 check_not_negative(self.replay.now)
         except UNREADABLE as error:  # ValueError: what has no canonical form
@@ -192,45 +236,15 @@ class Verifier:
 
     def _check_shown(self, document: Mapping[str, Any], published: str) -> None:
         """Check that an export hides what is private if it is public, and else nothing."""
-        private, unseen = private_counts(document)
-        if commitment_count(published) != private:
-            raise VerificationFailed("it hides a value that is not private")
+        private, unseen = check_hidden(document, published)
         if self.public and unseen < private:
             raise VerificationFailed("it shows a private value, and the export says that it is public")
         if unseen and not self.public:
             raise VerificationFailed("it hides a value, and the export does not say that it is public")
         self.hidden += unseen
 
-    def _check_neighbours(self, entry: Entry) -> None:
-        """Check that the neighbouring relation never changes: every price and statement depends on it."""
-        stated = None
-        if entry.kind is EntryKind.RESERVE:
-            stated = entry.body["terms"]["neighbours"]
-        elif entry.kind is EntryKind.ALLOW and "secret" in entry.body:
-            stated = entry.body["secret"]["neighbours"]
-        elif entry.kind is EntryKind.REGISTER:
-            stated = entry.body["terms"]["neighbours"]
-        if stated is not None and stated != (self._neighbours or stated):
-            raise VerificationFailed(f"its neighbours are {stated!r}, those before it {self._neighbours!r}")
-        self._neighbours = self._neighbours or stated
-
-    def _check_quotations(self, entry: Entry) -> None:
-        """Check that a REVERSAL quotes two entries of this chain, the second its job's newest."""
-        try:
-            reserved, corrected = quoted(entry.body)
-        except UNREADABLE as error:
-            raise VerificationFailed(f"what it quotes can't be read: {error}") from None
-        for seq, hashed in (reserved, corrected):
-            if type(seq) is not int or not 0 < seq < entry.seq:
-                raise VerificationFailed(f"it quotes an entry {seq!r:.40} that this ledger does not hold")
-            if self._hashes[32 * seq - 32 : 32 * seq] != bytes.fromhex(hashed):
-                raise VerificationFailed(f"it quotes an entry {seq} that this ledger does not hold")
-        newest = self._corrections.get(str(entry.job))
-        if newest not in (None, corrected[0]):
-            raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
-        if not by_two(entry):
-            raise VerificationFailed("it names no two people")
-        self._corrections[str(entry.job)] = entry.seq
+    def _hash_of(self, seq: int) -> str | None:
+        return self._hashes[32 * seq - 32 : 32 * seq].hex() if seq <= self.count else None
 
     def _meet(self) -> None:
         """Compare with the checkpoints made at this entry."""
@@ -279,6 +293,17 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
             f"a checkpoint of {checkpoint.at:%Y-%m-%d %H:%M:%S} covers entry {checkpoint.seq}, which was "
             f"written at {found.at:%Y-%m-%d %H:%M:%S}"
         )
+
+
+def check_hidden(document: Mapping[str, Any], published: str) -> tuple[int, int]:
+    """Return the number of private values, and of those not shown.
+
+    Raises VerificationFailed where something else looks like a value that is hidden.
+    """
+    private, unseen = private_counts(document)
+    if commitment_count(published) != private:
+        raise VerificationFailed("it hides a value that is not private")
+    return private, unseen
 
 
 def check_not_negative(books: Books) -> None:

@@ -31,7 +31,7 @@ from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
 from tests import tallies
-from tests.support import Bench, person
+from tests.support import Bench, kinds, person
 
 
 @pytest.fixture(autouse=True)
@@ -125,8 +125,8 @@ def test_an_exhausted_dataset_admits_it(made):
     assert integrity.check(bench.engine, bench.dataset) == []
 
 
-def test_a_dataset_without_any_allowance_admits_it(engine):
-    """Vectors that were released elsewhere before: here the allowance is taken out of the way by hand."""
+def test_what_only_rows_say_was_released_is_not_read(engine):
+    """The rows of a job are another dataset's now: no entry of this ledger says that it released anything."""
     bench = Bench(engine)
     bench.allow("1000", "0.000001")
     source = ask(bench, epsilon=1.0)
@@ -141,11 +141,9 @@ def test_a_dataset_without_any_allowance_admits_it(engine):
             ),
             {"name": other.dataset, "job": source},
         )
-    free = ask(other, other.steward, from_job=str(source))
-    assert job(other, free)["state"] == "queued"
-    run(other, free, reads=False)
-    assert job(other, free)["state"] == "succeeded"
-    assert balances(other) is None
+    with pytest.raises(VerificationFailed, match="it reads artifacts that no job before it released"):
+        ask(other, other.steward, from_job=str(source))
+    assert kinds(other) == []
 
 
 @pytest.mark.parametrize("how", ["nothing", "not an id", "unknown", "without artifacts", "still running"])
@@ -277,7 +275,7 @@ def test_an_ex_post_output_leaves_no_artifact(engine):
     leases.begin_reading(engine, claim)
     from accountant.core.privacy.events import FREE
 
-    with pytest.raises(NotPermitted, match="published whole"):
+    with pytest.raises(VerificationFailed, match="it releases artifacts of a job that may leave none"):
         settlement.publish(engine, claim, FREE, Output("x", "0" * 64, (stored(),)), "a worker")
     assert job(bench, job_id)["state"] == "running"
     settlement.publish(engine, claim, FREE, Output("x", "0" * 64), "a worker")

@@ -211,7 +211,7 @@ def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):
     """Its charge could be lowered again, for the ledger would say that nothing private was read."""
     job_id = open_bench.submit(10)
     claim = claimed(open_bench, job_id)
-    with pytest.raises(Conflict, match="not recorded"):
+    with pytest.raises(VerificationFailed, match="it says that nothing was read"):
         settlement.publish(
             open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "worker"
         )

@@ -256,13 +256,12 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
 
 
 def test_nor_does_a_correction_make_the_unit_a_column_after_that(engine):
-    bench = with_pin(engine)
-    with engine.begin() as connection:
-        wrong = text(
-            "UPDATE dataset_versions SET state = 'invalid' WHERE dataset_id = "
-            "(SELECT id FROM datasets WHERE name = :name)"
-        )
-        connection.execute(wrong, {"name": bench.dataset})
+    bench = Bench(engine)
+    raw = {"name": f"refused-{bench.dataset}", "uri": "/nowhere.csv", "public_size": 1000}
+    version = datasets.add_dataset(engine, datasets.read_dataset(raw), bench.steward)
+    datasets.dataset_refused(engine, version, "no such file")
+    bench.dataset = raw["name"]
+    allow(bench, Allowance("10", DELTA, "test", secret=SecretDeclaration(PIN, SecretKind.MANY, 16)))
     with pytest.raises(InvalidRequest, match="patient_id"):
         datasets.correct_dataset(engine, bench.dataset, {"unit_column": "patient_id"}, bench.steward)
     assert datasets.correct_dataset(engine, bench.dataset, {"uri": "/elsewhere.csv"}, bench.steward)

@@ -147,7 +147,8 @@ def test_a_job_that_did_not_succeed_is_charged_whole(outcome):
     part = from_releases(_one(event))
     with pytest.raises(VerificationFailed, match="charged less than was reserved"):
         forger.commit("lost", part, outcome)
-    forger.commit("lost", event, outcome)
+    honest = Forger()
+    honest.commit("lost", honest.reserve("lost"), outcome)
 
 
 def _one(event: Any) -> Any:
@@ -178,7 +179,7 @@ def test_the_neighbours_of_a_dataset_never_change():
     """A price under the wrong relation may be half of the true one."""
     forger = Forger()
     forger.reserve("first")
-    with pytest.raises(VerificationFailed, match="its neighbours are 'replace-one'"):
+    with pytest.raises(VerificationFailed, match="its neighbours in terms is 'replace-one'"):
         forger.reserve("second", replace(TERMS, neighbours=Neighbours.REPLACE_ONE))
 
 
@@ -194,7 +195,7 @@ def test_nor_those_that_its_secrets_are_stated_under():
     )
     account = new_secret_account(terms, SecretKind.MANY, "add-remove")
     forger = Forger(allowance(secret=account))
-    with pytest.raises(VerificationFailed, match="its neighbours are 'replace-one'"):
+    with pytest.raises(VerificationFailed, match="its neighbours in terms is 'replace-one'"):
         forger.reserve("first", replace(TERMS, neighbours=Neighbours.REPLACE_ONE, secret=terms))
 
 
