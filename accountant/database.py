@@ -31,6 +31,7 @@ from accountant.connections import (
 )
 from accountant.core.ledger import commitments
 from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.readiness import server_problem
 from accountant.rights import Process, rights_of
 
@@ -215,15 +216,23 @@ def _still_there(connection: Any, record: Any, _: Any) -> None:
 
 
 @lru_cache(maxsize=4)
-def engine_for(url: str, ledger_log: Path | None = None, answer_seconds: float | None = None) -> Engine:
-    """The engine of this process for `url`; entries also go to the log in the folder `ledger_log`."""
-    return logging_to(connect(url, answer_seconds=answer_seconds), ledger_log)
+def engine_for(
+    url: str,
+    ledger_log: Path | None = None,
+    answer_seconds: float | None = None,
+    signed: SignedPlaces | None = None,
+) -> Engine:
+    """Return the engine of this process for `url`, with its log as in `logging_to`."""
+    return logging_to(connect(url, answer_seconds=answer_seconds), ledger_log, signed)
 
 
-def logging_to(engine: Engine, folder: Path | None) -> Engine:
-    """The engine, whose entries also go to the log in `folder` (transactions.ledger_log); None: to none."""
+def logging_to(engine: Engine, folder: Path | None, signed: SignedPlaces | None = None) -> Engine:
+    """Return the engine; its entries also go to the log in `folder`, if there is one.
+
+    `signed`: the places where heads of that log were signed; it must hold what they say.
+    """
     if folder is not None:
-        engine.update_execution_options(ledger_log=LedgerLog(folder))
+        engine.update_execution_options(ledger_log=LedgerLog(folder, signed=signed))
     return engine
 
 

@@ -63,6 +63,11 @@ class Settings(BaseSettings):
         ge=0,
         description="the signer publishes the log so often; 0: only `ledger publish-log` does",
     )
+    signed_logs_folder: Path | None = Field(
+        None,
+        description="where the signer keeps the heads that it signed, on storage that shares no backup with "
+        "database or log; nothing: home/signed-logs",
+    )
     public_log_name: str = Field(
         "exchequer", description="what the published log calls itself: an address without its scheme"
     )
@@ -283,6 +288,11 @@ class Settings(BaseSettings):
     def data_root_list(self) -> list[str]:
         """The configured data roots and the folder of uploads; nothing else may be opened."""
         return [*(root for root in self.data_roots.split("|") if root), str(self.uploads)]
+
+    @property
+    def signed_logs(self) -> Path:
+        """The folder of the heads that the signer signed."""
+        return (self.signed_logs_folder or self.home / "signed-logs").absolute()
 
     @property
     def uploads(self) -> Path:

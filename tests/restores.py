@@ -1,5 +1,6 @@
 """A service with a log outside its database, and backups of that database which can be restored."""
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +8,11 @@ from pathlib import Path
 
 from sqlalchemy import make_url, text
 
+from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import connect, logging_to
+from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.publication import publish_log
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import recovery
 from tests.conftest import as_application, as_superuser, fresh_database
 from tests.support import Bench
@@ -18,6 +23,8 @@ class Ground:
 
     def __init__(self, servers, owner_url: str, folder: Path) -> None:
         self._servers, self.owner_url, self.folder = servers, owner_url, folder
+        #: What is published of the log, and what its signer remembers.
+        self.public, self.memory = folder.with_name("public-log"), folder.with_name("signed-logs")
         self.name = make_url(owner_url).database
         self._copies: list[str] = []
         self.restart()
@@ -42,13 +49,30 @@ class Ground:
         """A new process: another engine, and the log read anew; `folder`: another one."""
         self.stop()
         url = as_application(self._servers, self.owner_url)
-        self.engine = logging_to(connect(url), self.folder if folder is None else folder)
+        signed = SignedPlaces(self.public, self.memory)
+        self.engine = logging_to(connect(url), self.folder if folder is None else folder, signed)
         if hasattr(self, "bench"):
             self.bench.engine = self.engine
 
     def stop(self) -> None:
         if hasattr(self, "engine"):
             self.engine.dispose()
+
+    def publish(self) -> None:
+        """As the signer does it."""
+        signer = LogSigner(self.memory, "exchequer.example/log", b"p" * 32)
+        publish_log(LedgerLog(self.folder), self.public, signer, {})
+
+    def copy_folder(self, folder: Path) -> Path:
+        """A copy of a folder as it is now."""
+        copy = self.folder.with_name(f"copy-{uuid.uuid4().hex[:12]}")
+        shutil.copytree(folder, copy)
+        return copy
+
+    def restore_folder(self, folder: Path, copy: Path) -> None:
+        """A folder as it was."""
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder)
 
     def backup(self) -> str:
         """A copy of the database as it is now; its log is not part of it."""

@@ -13,6 +13,7 @@ from flask_talisman import Talisman
 from flask_wtf import CSRFProtect
 
 from accountant import database
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.queries import log_comparison
 from accountant.schema.base import Answer
 from accountant.settings import Settings, load
@@ -91,7 +92,8 @@ def create_app(settings: Settings | None = None) -> Flask:
         WTF_CSRF_TIME_LIMIT=None,  # a token lives as long as its session
     )
     app.session_interface = _Sessions()
-    made = database.engine_for(settings.database_url, settings.ledger_log, ANSWER_SECONDS)
+    signed = SignedPlaces.of(settings)
+    made = database.engine_for(settings.database_url, settings.ledger_log, ANSWER_SECONDS, signed)
     app.extensions["exchequer"] = {"settings": settings, "engine": made}
     app.json = _Json(app)
     app.wsgi_app = Mount(app.wsgi_app, settings.public_path)  # type: ignore[method-assign]

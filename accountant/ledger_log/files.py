@@ -18,9 +18,12 @@ from threading import Lock
 
 from accountant.core.errors import LedgerBehind, LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS
+from accountant.core.transparency.proofs import leaf
+from accountant.core.transparency.witnesses import leaf_digest
 from accountant.faults import reached
 from accountant.ledger_log import lines
 from accountant.ledger_log.lines import Head, Logged, Position
+from accountant.ledger_log.signed import SignedHead, SignedPlaces
 
 #: A file is closed when it has reached this size in bytes. A process that starts reads the last one.
 SEGMENT_BYTES = 16 * 2**20
@@ -38,12 +41,17 @@ class Gap(Exception):
 class LedgerLog:
     """The log in one folder, as one process sees it. Threads may share it.
 
-    Every method raises LogUnusable where the files can't be read or written, do not follow one another, or
-    have become shorter than they were.
+    Every method raises LogUnusable where the files can't be read or written, do not follow one another,
+    have become shorter than they were, or are not what was `signed`.
     """
 
-    def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, folder: Path, segment_bytes: int = SEGMENT_BYTES, signed: SignedPlaces | None = None
+    ) -> None:
         self.folder = folder
+        self._signed = SignedPlaces() if signed is None else signed
+        #: The state of those places when the log was last found to hold what they say.
+        self._compared: tuple[object, ...] = ()
         #: The database that this process found to be the log's.
         self.attached_to: object = None
         self._segment_bytes = segment_bytes
@@ -94,9 +102,21 @@ class LedgerLog:
             yield
 
     def _read_on(self) -> None:
-        """Take in what was appended since the last look, by whomever."""
+        """Take in what was appended since the last look, by whomever, and compare it with what was signed."""
         if self._failed is not None:
             raise LogUnusable(self._failed)
+        state = self._signed.state()
+        heads = [] if state == self._compared else self._signed.heads()  # before the log, which moves on
+        self._read_lines()
+        for head in heads:
+            if (problem := signed_problem(self, self._position.n, head)) is not None:
+                raise LogUnusable(
+                    f"{problem}. Nothing is admitted, run or handed out: stop all services, then `exchequer "
+                    "ledger recover`"
+                )
+        self._compared = state
+
+    def _read_lines(self) -> None:
         if not self._segment:
             self._open_last()
         while self._segment:
@@ -315,8 +335,18 @@ def entries(log: LedgerLog) -> Iterator[tuple[int, str, Logged]]:
                 yield position.n, dataset, entry
 
 
-def line_at(log: LedgerLog, n: int) -> str | None:
-    """The hash of the line of the `n`-th entry; None: there is none. One file is read."""
+def signed_problem(log: LedgerLog, n: int, head: SignedHead) -> str | None:
+    """Return how a log of `n` entries is not the one of which a head was signed, or None."""
+    if n < head.size:
+        return f"it holds {n:,} entries, and {head.size:,} were signed: an older copy was put back"
+    entry = entry_at(log, head.size)
+    if entry is None or head.leaf not in (None, leaf_digest(leaf(*entry[1:]))):
+        return f"its entry {head.size:,} is another one than was signed: an older copy went on"
+    return None
+
+
+def entry_at(log: LedgerLog, n: int) -> tuple[str, str, int, str] | None:
+    """Return the `n`-th entry, or None: (hash of its line, dataset, number, hash). One file is read."""
     for path in reversed(log.segments()):
         with _unusable("read"), path.open("rb") as file:
             _, _, position = lines.read_header(file.readline().removesuffix(b"\n"))
@@ -325,8 +355,8 @@ def line_at(log: LedgerLog, n: int) -> str | None:
             for line in file:
                 if not line.endswith(b"\n"):
                     return None
-                lines.follow(position, line[:-1])
+                dataset, entry = lines.follow(position, line[:-1])
                 if position.n == n:
-                    return position.line
+                    return position.line, dataset, entry.seq, entry.hash
             return None
     return None

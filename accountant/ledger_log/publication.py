@@ -24,12 +24,12 @@ _SECONDS = 30
 def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]:
     """`publish_log` with the folder, name, key and witnesses of the settings; also returns the log's key.
 
-    What was signed is remembered in `home/signed-logs`. Raises InvalidRequest where no folder is set.
+    What was signed is remembered in `signed_logs`. Raises InvalidRequest where no folder is set.
     """
     if configured.public_log is None:
         raise invalid("public_log", "not set", "a folder: EXCHEQUER_PUBLIC_LOG")
     name, seed = configured.public_log_name, configured.secret("public_log")
-    signer = LogSigner(configured.home / "signed-logs", name, seed)
+    signer = LogSigner(configured.signed_logs, name, seed)
     head = publish_log(log, configured.public_log, signer, configured.public_log_witnesses)
     return head, key_of(name, seed)
 

@@ -397,8 +397,8 @@ def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
         last = connection.execute(select(func.max(marks.c.n))).scalar_one()
         if last is None or position.n - last < max(1, least):
             return False
-        line = files.line_at(log, position.n)
-        row = {"n": position.n, "log": log.identity, "line": line, **cluster(engine)}
+        entry = files.entry_at(log, position.n)
+        row = {"n": position.n, "log": log.identity, "line": entry and entry[0], **cluster(engine)}
         connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
     return True
 
@@ -416,5 +416,6 @@ def check_marks(engine: Engine, log: LedgerLog) -> None:
         return
     if log.position().n < row.n:
         raise LogUnusable(f"it was cut short: it held {row.n:,} entries and holds {log.position().n:,}")
-    if files.line_at(log, row.n) != row.line:
+    entry = files.entry_at(log, row.n)
+    if entry is None or entry[0] != row.line:
         raise LogUnusable(f"the line of entry {row.n:,} of all is another one than it was")

@@ -1,6 +1,6 @@
 """A new log in place of one that was lost: every entry, written anew from the database.
 
-    plan  ── every ledger verified ── public log, marks, signed checkpoints compared ──▶ what is known
+    plan  ── every ledger verified ── public log, marks, what was signed: compared ──▶ what is known
     begin ── entries, in the order of the public log ── what is known of data ──▶ the marks name the new log
 
 The database decides here, and it may be the one that lost something: a restored backup is in itself
@@ -27,6 +27,7 @@ from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.lines import Head, Logged
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import ledger_log, unit_fingerprints
 
 __all__ = ["Plan", "begin", "plan"]
@@ -70,12 +71,20 @@ class Plan:
         return sum(head.seq for head in self.heads.values())
 
 
-def plan(engine: Engine, published: Path | None) -> Plan:
-    """Verify all ledgers of the database, and compare what others remember; `published`: the public log.
+def plan(engine: Engine, signed: SignedPlaces) -> Plan:
+    """Return what a new log would hold, as `compare` finds it.
 
-    Memory: 32 bytes an entry. Raises LogUnusable where the folder of the log is not empty.
+    Raises LogUnusable where the folder of the log is not empty.
     """
     _require_empty(engine)
+    return compare(engine, signed)
+
+
+def compare(engine: Engine, signed: SignedPlaces) -> Plan:
+    """Verify all ledgers of the database, and compare them with what others remember.
+
+    Memory: 32 bytes an entry. Raises LogUnusable where a place of `signed` can't be read.
+    """
     made, hashes = Plan(), dict[str, bytearray]()
     with reading(engine, snapshot=True) as connection:
         made.connected = connection.execute(_OTHERS).scalar_one()
@@ -88,8 +97,13 @@ def plan(engine: Engine, published: Path | None) -> Plan:
             made.heads[name] = head
         _compare_marks(connection, engine, made)
         _compare_checkpoints(connection, made, hashes)
-    if published is not None:
-        _compare_published(published, made, hashes)
+    if signed.published is not None:
+        _compare_published(signed.published, made, hashes)
+    signed_entries = max((head.size for head in SignedPlaces(kept=signed.kept).heads()), default=0)
+    if signed_entries > made.entries:
+        made.problems.append(
+            f"{signed_entries:,} entries were signed, and the database holds {made.entries:,}"
+        )
     return made
 
 

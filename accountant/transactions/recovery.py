@@ -23,6 +23,7 @@ from accountant.database import reading
 from accountant.ledger_log import files, sources
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.lines import Head, Logged
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import cap_usage, ledger_log, recovered_rows
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -81,6 +82,16 @@ def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> 
             if (live := _live(engine, name))
         ]
     return plans
+
+
+def signed_problems(engine: Engine, signed: SignedPlaces) -> list[str]:
+    """Return how the log is not the one of which heads were signed. Raises LogUnusable."""
+    log = ledger_log.log_of(engine)
+    if log is None:
+        return []
+    entries = log.position().n
+    found = (files.signed_problem(log, entries, head) for head in signed.heads())
+    return sorted({problem for problem in found if problem is not None})
 
 
 def _is_behind(engine: Engine, name: str, database: Head, logged: Head) -> bool:

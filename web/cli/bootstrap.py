@@ -72,23 +72,31 @@ def fingerprints() -> Any:
     return importlib.import_module("workers.data.fingerprints")
 
 
-def public_log(configured: Settings) -> Path | None:
-    """The folder of the published log: the local stack has one without a setting."""
+def signed_places(configured: Settings) -> Any:
+    """Return where heads of the log were signed: the local stack publishes it without a setting."""
+    from accountant.ledger_log.signed import SignedPlaces
     from web.local import environment
 
-    found = environment(configured).get("EXCHEQUER_PUBLIC_LOG")
-    return None if found is None else Path(found)
+    public = environment(configured).get("EXCHEQUER_PUBLIC_LOG")
+    return SignedPlaces(None if public is None else Path(public), configured.signed_logs)
 
 
-def engine(configured: Settings, *, owner: bool = False) -> Any:
-    """The database of the local stack, or the one that DATABASE_URL names; `owner`: as DATABASE_OWNER_URL."""
+def engine(configured: Settings, *, owner: bool = False, mending: bool = False) -> Any:
+    """Return the database of the local stack, or the one that DATABASE_URL names.
+
+    Args:
+        configured: The settings.
+        owner: Connect as DATABASE_OWNER_URL.
+        mending: Open a log that is not what was signed, too.
+    """
     from accountant.database import engine_for
     from web.local import environment
 
     variables = environment(configured)
     log = variables.get("EXCHEQUER_LEDGER_LOG")
     url = variables.get("DATABASE_OWNER_URL") if owner else None
-    return engine_for(url or variables["DATABASE_URL"], None if log is None else Path(log))
+    signed = None if mending else signed_places(configured)
+    return engine_for(url or variables["DATABASE_URL"], None if log is None else Path(log), signed=signed)
 
 
 def excess_rights(configured: Settings) -> list[str] | None:

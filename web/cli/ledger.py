@@ -12,7 +12,7 @@ from accountant.core.errors import invalid
 from web.cli import bootstrap, completion
 from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName, DatasetOption, Json, Output
-from web.cli.output import REFUSED, facts, note, print_json, save, save_json, stop, table
+from web.cli.output import REFUSED, Failed, facts, note, print_json, save, save_json, stop, table
 from web.cli.profile import connect
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -260,7 +260,8 @@ def recover(
     data: it is charged in full, and runs no more. Stop web, workers and relay before.
     """
     configured = bootstrap.settings()
-    engine = bootstrap.engine(configured)
+    engine = bootstrap.engine(configured, mending=True)
+    _require_signed_log(configured, engine)
     from accountant.transactions import recovery
     from web.api.outputs import found_by_hash
 
@@ -283,6 +284,30 @@ def recover(
     yield f"nothing is behind the log{unseen}" if not plans else f"recovered: {len(done)}, left: {len(left)}"
     if left:
         stop(REFUSED)
+
+
+def _require_signed_log(configured: Any, engine: Any) -> None:
+    """Say what comes next, and stop, where the log is not the one of which heads were signed."""
+    from accountant.transactions import new_log, recovery
+
+    signed = bootstrap.signed_places(configured)
+    problems = recovery.signed_problems(engine, signed)
+    if not problems:
+        return
+    for problem in problems:
+        note(f"the log: {problem}")
+    lacking = new_log.compare(engine, signed).problems
+    for problem in lacking:
+        note(f"the database: {problem}")
+    if lacking:
+        raise Failed(
+            "Entries that were signed are in neither. Put back the newest copy of the log's folder, then "
+            "`exchequer ledger recover` again. If there is none, put back the newest copy of the database."
+        )
+    raise Failed(
+        "The database holds all that was signed. Move what is in the log's folder to another place, then "
+        "`exchequer ledger new-log`."
+    )
 
 
 def _plan_told(plan: Any) -> str:
@@ -308,11 +333,11 @@ def new_log(
     It needs the owner of the tables.
     """
     configured = bootstrap.settings()
-    engine = bootstrap.engine(configured, owner=True)
+    engine = bootstrap.engine(configured, owner=True, mending=True)
     from accountant.transactions import new_log as lost_logs
 
-    public = bootstrap.public_log(configured)
-    planned = lost_logs.plan(engine, public)
+    signed = bootstrap.signed_places(configured)
+    planned = lost_logs.plan(engine, signed)
     for each in _new_log_told(planned):
         note(each)
     name = None
@@ -321,7 +346,7 @@ def new_log(
             typer.confirm("Begin a new log, and give up what only the lost one held?", abort=True)
         identity = configured.secret("identity")
         proof = bootstrap.fingerprints().proof(identity)
-        name = lost_logs.begin(engine, planned, public, identity, proof)
+        name = lost_logs.begin(engine, planned, signed.published, identity, proof)
     yield {
         "log": name,
         "entries": planned.entries,

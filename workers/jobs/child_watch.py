@@ -27,6 +27,7 @@ from celery.worker import state
 from accountant import settings
 from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
 from accountant.database import UNAVAILABLE, logging_to, unpooled
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import leases, messages, settlement
 from workers.jobs import staging
 from workers.jobs.broker import QUEUES
@@ -73,7 +74,8 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
     """End the job of an attempt whose process died. If the database is unreachable, its lease runs out."""
     configured = settings.load()
     assert configured.database_url is not None  # the child had one
-    engine = logging_to(unpooled(configured.database_url), configured.ledger_log)
+    engine = unpooled(configured.database_url)
+    logging_to(engine, configured.ledger_log, SignedPlaces.of(configured))
     for _ in range(TRIES):
         try:
             secret = lease_secret(job_id, attempt, part)

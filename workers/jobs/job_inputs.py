@@ -16,6 +16,7 @@ from accountant.core.mechanisms.base import Mechanism
 from accountant.core.secret_patterns import Secrets
 from accountant.core.webhook_rules import networks
 from accountant.database import Engine, engine_for
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import leases, public_resources, sources
 from workers import models
 from workers.data import corpora, public_text, records
@@ -32,7 +33,7 @@ def engine() -> Engine:
     configured = settings.load()
     if configured.database_url is None:
         raise RuntimeError("DATABASE_URL is not set")
-    return engine_for(configured.database_url, configured.ledger_log)
+    return engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
 
 
 def layout_of(dataset: Any, version: Any) -> records.Layout:

@@ -20,6 +20,7 @@ from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.identities import retention
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import expiry, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
 from workers.jobs.app import app
@@ -122,7 +123,7 @@ def run(stop: threading.Event) -> None:
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
-    engine = engine_for(configured.database_url, configured.ledger_log)
+    engine = engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
     notice_sender.start(stop, engine, configured)
     reconciled, ahead = False, max(messages.AHEAD, configured.fan_out)  # enough for every worker
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)

@@ -12,6 +12,7 @@ import structlog
 from accountant import settings
 from accountant.core.errors import Conflict, ExchequerError
 from accountant.database import UNAVAILABLE, Engine, engine_for
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.queries import exports
 from accountant.transactions import signing
 from workers.jobs import log_publisher
@@ -39,7 +40,8 @@ def run(stop: threading.Event) -> None:
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
-    engine, introduced = engine_for(configured.database_url, configured.ledger_log), False
+    engine = engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
+    introduced = False
     log_publisher.start(stop, engine, configured)
     while not stop.is_set():
         try:

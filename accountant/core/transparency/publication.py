@@ -35,8 +35,9 @@ def publish(folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequen
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
+        if (folder / "checkpoint").exists():
+            signer.take_up(*checkpoint(folder))
         before = signer.newest
-        _check_memory(folder, before)
         size = before.size if (folder / "tile").exists() else 0  # a lost folder is made anew from the ledgers
         if size:  # what stands there is what comes from the ledger, and not the log of another
             last = next(Tiles(folder, size).leaves(size - 1))
@@ -51,18 +52,6 @@ def publish(folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequen
         write_synced(folder / "checkpoint", made.encode())
         drop_partial(folder)
     return read_head(parse(made)[0])
-
-
-def _check_memory(folder: Path, newest: Head) -> None:
-    """Raise VerificationFailed where more was published than the signer remembers to have signed.
-
-    What it remembers was lost or restored: it could sign a second head in a place where it signed before.
-    """
-    if (folder / "checkpoint").exists() and (shown := checkpoint(folder)[1].size) > newest.size:
-        raise VerificationFailed(
-            f"the checkpoint that is published has {shown:,} entries, and {newest.size:,} are remembered as "
-            "signed: put back what was signed, or publish to another folder under another name"
-        )
 
 
 def checkpoint(folder: Path) -> tuple[str, Tiles]:

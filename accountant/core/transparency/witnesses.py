@@ -22,6 +22,7 @@ from accountant.core.transparency.notes import (
     Key,
     cosign,
     from_base64,
+    key_of,
     note,
     parse,
     read_head,
@@ -41,7 +42,6 @@ class KeptHeads:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
 
     def _file(self, origin: str) -> Path:
         return self.folder / f"{sha256(origin.encode()).hexdigest()}.json"
@@ -54,16 +54,24 @@ class KeptHeads:
             return Head(origin, 0, EMPTY)
         return Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"]))
 
+    def all(self) -> Iterator[tuple[Head, str | None]]:
+        """Yield the newest head of each log, and the digest of its last leaf where that was kept."""
+        for path in sorted(self.folder.glob("*.json")):
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            yield Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"])), kept.get("leaf")
+
     @contextmanager
     def locked(self, origin: str) -> Iterator[Head]:
         """The newest head, which nobody else moves on meanwhile."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         with self._file(origin).with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self.newest(origin)
 
-    def advance(self, kept: Head, head: Head, proof: Sequence[bytes]) -> None:
+    def advance(self, kept: Head, head: Head, proof: Sequence[bytes], leaf: str | None = None) -> None:
         """Keep a head that continues the one that is kept; call it under the lock.
 
+        `leaf`: the digest of its last leaf, by which others find out whether they hold what was signed.
         Raises VerificationFailed, and keeps what is kept, if that is not proved.
         """
         if kept.origin != head.origin:
@@ -71,7 +79,13 @@ class KeptHeads:
         check_consistency(kept.size, head.size, kept.root, head.root, proof)
         if head != kept:
             stated = {"origin": head.origin, "size": head.size, "root": head.root.hex()}
+            stated |= {} if leaf is None else {"leaf": leaf}
             write_synced(self._file(head.origin), json.dumps(stated).encode())
+
+
+def leaf_digest(leaf: bytes) -> str:
+    """SHA-256, in hex, of a leaf."""
+    return sha256(leaf).hexdigest()
 
 
 class LogSigner:
@@ -85,6 +99,22 @@ class LogSigner:
         """The newest head that it signed."""
         return self._kept.newest(self._origin)
 
+    def take_up(self, published: str, tiles: Tiles) -> None:
+        """Keep the head of a published checkpoint where it is newer: an older copy of what is kept came back.
+
+        Raises VerificationFailed if this key did not sign it, or it does not continue what is kept.
+        """
+        verified(published, [key_of(self._origin, self._seed)])
+        with self._kept.locked(self._origin) as kept:
+            if tiles.size > kept.size:
+                self._keep(kept, tiles)
+
+    def _keep(self, kept: Head, tiles: Tiles) -> Head:
+        head = Head(self._origin, tiles.size, tiles.root())
+        leaf = leaf_digest(next(tiles.leaves(tiles.size - 1))) if tiles.size else None
+        self._kept.advance(kept, head, tiles.consistency(kept.size), leaf)
+        return head
+
     def sign(self, tiles: Tiles) -> str:
         """The checkpoint of these tiles, as a note; VerificationFailed if they do not continue the last."""
         with self._kept.locked(self._origin) as kept:
@@ -92,8 +122,7 @@ class LogSigner:
                 raise VerificationFailed(
                     f"the log has {tiles.size:,} entries, and {kept.size:,} were signed: some are missing"
                 )
-            head = Head(self._origin, tiles.size, tiles.root())
-            self._kept.advance(kept, head, tiles.consistency(kept.size))
+            head = self._keep(kept, tiles)
         return note(str(head), [sign(str(head), self._origin, self._seed)])
 
 

@@ -15,6 +15,7 @@ from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import connect, logging_to
 from accountant.ledger_log import files
 from accountant.ledger_log.publication import publish_log
+from accountant.ledger_log.signed import SignedPlaces
 from accountant.queries import exports, log_comparison
 from accountant.transactions import ledger_log, new_log, recovery
 from accountant.transactions.ledger_log import log_of
@@ -49,14 +50,14 @@ def lose(site) -> None:
 
 def begun(site, published=None) -> new_log.Plan:
     with owner(site) as engine:
-        planned = new_log.plan(engine, published)
+        planned = new_log.plan(engine, SignedPlaces(published))
         new_log.begin(engine, planned, published, IDENTITY, PROOF)
     return planned
 
 
 def problems(site, published=None) -> list[str]:
     with owner(site) as engine:
-        return new_log.plan(engine, published).problems
+        return new_log.plan(engine, SignedPlaces(published)).problems
 
 
 def test_all_entries_stand_in_the_new_log_and_the_service_goes_on(alone):
@@ -130,7 +131,7 @@ def test_what_is_known_of_data_is_kept_beside_the_new_log(alone):
 def test_nothing_is_begun_beside_another_log(alone):
     alone.bench.submit(10)
     with owner(alone) as engine, pytest.raises(LogUnusable, match="is not empty"):
-        new_log.plan(engine, None)
+        new_log.plan(engine, SignedPlaces())
 
 
 def test_a_database_that_is_behind_what_others_remember_is_refused(alone, tmp_path):
@@ -155,7 +156,7 @@ def test_services_that_were_not_stopped_are_seen(alone):
         another = connect(url.render_as_string(hide_password=False))
         with another.connect() as service:
             service.execute(text("SELECT 1"))
-            assert new_log.plan(engine, None).connected >= 1
+            assert new_log.plan(engine, SignedPlaces()).connected >= 1
         another.dispose()
 
 
@@ -165,7 +166,7 @@ def test_marks_and_signed_checkpoints_are_compared(alone):
     lose(alone)
     alone.execute("UPDATE ledger_log_marks SET n = 1000000, line = 'x', timeline = 77")
     with owner(alone) as engine:
-        planned = new_log.plan(engine, None)
+        planned = new_log.plan(engine, SignedPlaces())
     assert planned.moved
     assert "the lost log held 1,000,000 entries" in planned.problems[0]
     alone.execute("UPDATE ledger_log_marks SET n = 0")
@@ -194,7 +195,7 @@ def test_a_writer_meanwhile_or_another_key_or_role_stops_it(alone):
     version = _with_people(alone)
     lose(alone)
     with owner(alone) as engine:
-        planned = new_log.plan(engine, None)
+        planned = new_log.plan(engine, SignedPlaces())
         assert version in planned.versions
         with pytest.raises(Conflict, match="not the one that fingerprints were made with"):
             new_log.begin(engine, planned, None, IDENTITY, b"another")
@@ -203,7 +204,7 @@ def test_a_writer_meanwhile_or_another_key_or_role_stops_it(alone):
             new_log.begin(engine, stale, None, IDENTITY, PROOF)
     assert not alone.folder.exists()
     with pytest.raises(ProgrammingError):  # marks go with the rights of their owner alone
-        new_log.begin(alone.engine, new_log.plan(alone.engine, None), None, IDENTITY, PROOF)
+        new_log.begin(alone.engine, new_log.plan(alone.engine, SignedPlaces()), None, IDENTITY, PROOF)
     with pytest.raises(LogUnusable, match="this database's log is"):
         alone.bench.submit(10)
 

@@ -152,15 +152,22 @@ def log(tmp_path):
     return made
 
 
-def test_a_signer_that_forgot_what_it_signed_signs_nothing_where_more_is_published(log, tmp_path):
+def test_a_signer_that_forgot_what_it_signed_goes_on_from_what_is_published(log, tmp_path):
     public = tmp_path / "public"
     publish_log(log, public, LogSigner(tmp_path / "memory", NAME, SEED), {})
     kept = (public / "checkpoint").read_bytes()
+    stranger = LogSigner(tmp_path / "stranger", NAME, b"x" * 32)
+    with pytest.raises(VerificationFailed, match="signed by none of the keys"):
+        publish_log(log, public, stranger, {})
+    assert stranger.newest.size == 0
+    shorter = LedgerLog(tmp_path / "shorter")
+    shorter.begin()
+    write(shorter, "a", chain(200))
     forgetful = LogSigner(tmp_path / "restored", NAME, SEED)
-    with pytest.raises(VerificationFailed, match="300 entries, and 0 are remembered"):
-        publish_log(log, public, forgetful, {})
+    with pytest.raises(VerificationFailed):
+        publish_log(shorter, public, forgetful, {})
     assert (public / "checkpoint").read_bytes() == kept
-    assert forgetful.newest.size == 0
+    assert publish_log(log, public, forgetful, {}).size == forgetful.newest.size == 300
 
 
 def test_a_folder_that_was_lost_is_made_anew_and_continues_what_was_signed(log, tmp_path):
