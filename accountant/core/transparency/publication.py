@@ -35,12 +35,14 @@ def publish(folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequen
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
+        size = 0  # a lost folder is made anew from the ledgers, and an older copy goes on from where it ends
         if (folder / "checkpoint").exists():
-            signer.take_up(*checkpoint(folder))
+            published, tiles = checkpoint(folder)
+            signer.take_up(published, tiles)
+            size = tiles.size
         before = signer.newest
-        size = before.size if (folder / "tile").exists() else 0  # a lost folder is made anew from the ledgers
         if size:  # what stands there is what comes from the ledger, and not the log of another
-            last = next(Tiles(folder, size).leaves(size - 1))
+            last = next(tiles.leaves(size - 1))
             named = next(entries(size - 1), None)
             if named is None or leaf(*named) != last:
                 raise VerificationFailed(f"entry {size - 1} of the log is not that of the ledgers")
