@@ -339,6 +339,10 @@ def test_a_free_job_states_its_costs(reserved):
     line(ledger, "COMMIT", "reuse").body["costs"] = reserved
     with pytest.raises(VerificationFailed, match="costs"):
         verify_lines(export(ledger.lines))
+    ledger = vocabulary()  # which has no allowance
+    line(ledger, "COMMIT", "public").body["costs"] = {"renyi": {"main": "5", "delta": "0"}}
+    with pytest.raises(VerificationFailed, match="costs"):
+        verify_lines(export(ledger.lines, dataset="novels"))
 
 
 CLAIMS: list[tuple[str, Any]] = [
@@ -394,6 +398,10 @@ def test_balances_have_one_form():
         balances = {**json.loads(lines[0])["balances"], name: value}
         with pytest.raises(VerificationFailed, match="states balances"):
             verify_lines(restated(lines, balances=balances))
+    balances = json.loads(lines[0])["balances"]
+    balances["filters"][0]["closed"] = False
+    with pytest.raises(VerificationFailed, match="states balances"):
+        verify_lines(restated(lines, balances=balances))
 
 
 # --- the text -----------------------------------------------------------------------------------
@@ -532,7 +540,11 @@ def test_that_it_is_public_takes_the_ledger_of_the_other_dataset():
 
 
 def vocabularies(terms: str = TERMS["terms"]) -> list[str]:
-    """The ledger of the other dataset, in which a public job released these terms."""
+    """An export of the other dataset's ledger, in which a public job released these terms."""
+    return export(vocabulary(terms).lines, dataset="novels")
+
+
+def vocabulary(terms: str = TERMS["terms"]) -> Ledger:
     ledger = Ledger()
     ledger.register()
     ledger.policy()
@@ -540,7 +552,7 @@ def vocabularies(terms: str = TERMS["terms"]) -> list[str]:
     ledger.reserve("public", "vocabulary", source=public, corpus="novels")
     released = [{"name": "terms", "kind": "term-list", "sha256": terms}]
     ledger.commit("public", FREE, read=False, artifacts=released)
-    return export(ledger.lines, dataset="novels")
+    return ledger
 
 
 # --- rules that were taken out ------------------------------------------------------------------
