@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 #: Every point and what stands in the database when it is reached.
 POINTS: dict[str, str] = {
-    # API: submit, approve, cancel
+    # API: submit, answer, cancel
     "submit.decided": "the requests of a batch are decided, nothing is written",
     "submit.written": "requests, RESERVE, balances, parts and messages are written, not committed",
     "submit.committed": "the requests and what was decided are committed, the client has no answer",
     "approve.decided": "the approval is written, nothing is reserved, not committed",
     "approve.written": "RESERVE, balances, parts and messages are written, not committed",
-    "approve.committed": "the approval is committed, the client has no answer",
+    "answer.committed": "the answer is committed, the client has no answer",
     "cancel.committed": "the cancellation is committed, the client has no answer",
     # the log outside the database, after every transaction that may post entries
     "writing.committed": "entries are committed, the log does not hold them",

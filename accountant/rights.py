@@ -56,9 +56,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         # Jobs, and what is decided on them.
         "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, failure)",
         "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
-        **dict.fromkeys(("proposals", "offers"), _CHANGE),
+        "decisions": "SELECT, INSERT, UPDATE (state, answered_by, answered_at, answer, entry_seq, made_job, "
+        "made_decision)",
         "comments": _ADD,
-        "access_requests": "SELECT, INSERT, UPDATE (state, answer, decided_by, decided_at)",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         **dict.fromkeys(("artifacts", "realized_ex_post"), _READ),
         "outbox": _ADD,
@@ -75,7 +75,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "parts": f"SELECT, UPDATE ({_PARTS_END})",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         "artifacts": _READ,
-        **dict.fromkeys(("proposals", "offers"), "SELECT, UPDATE (state, decided_at)"),
+        "decisions": "SELECT, UPDATE (state, answered_at)",
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, UPDATE (spent, reserved)",

@@ -32,7 +32,7 @@ from accountant.identities import credentials, people
 from accountant.identities.actor import Actor
 from accountant.queries import exports, quotes
 from accountant.settings import Settings
-from accountant.transactions import allowances, approval, offers, proposals, spending_sums, submission
+from accountant.transactions import allowances, answers, approval, offers, policies, spending_sums, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -294,8 +294,8 @@ def one(connection: Any, statement: str, **values: Any) -> Any:
 
 
 def write_lists(ground: Ground, size: Size) -> None:
-    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, offers,
-    proposals, checkpoints, messages of notices, artifacts, uploads."""
+    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, decisions,
+    checkpoints, messages of notices, artifacts, uploads."""
     engine, steward, many = ground.engine, ground.steward, size.listed
     second = person_named(engine, "second-steward", "steward")
     seed = Settings(home=ground.home / "web").secret("checkpoint")
@@ -310,7 +310,7 @@ def write_lists(ground: Ground, size: Size) -> None:
         person_named(engine, f"person-{number:03}")
         people.make_token(engine, ground.analyst, f"token {number}", ["read"], 30)
         exports.checkpoint(engine, dataset_id(ground, name), seed)
-        proposals.set_policy(engine, name, Policy(two_people=True), second)
+        policies.set_policy(engine, name, Policy(two_people=True), second)
         allowances.allow(engine, name, Allowance("9", "0.000001", "benchmark"), second)
     write_waiting(ground, many)
     hook_id = uuid4()
@@ -358,7 +358,7 @@ def write_waiting(ground: Ground, many: int) -> None:
     spec = datasets.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
     found_right(ground.engine, datasets.add_dataset(ground.engine, spec, ground.steward))
     allowances.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
-    proposals.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
+    policies.set_policy(ground.engine, ground.datasets[2], Policy(), ground.steward)
 
     def ask(dataset: str, tokens: int) -> UUID:
         parameters = {"tokens_per_batch": tokens, **DEAR}
@@ -374,7 +374,8 @@ def write_waiting(ground: Ground, many: int) -> None:
     offered = [ask(ground.datasets[2], 10 + number) for number in range(many)]
     for job in offered:
         offers.offer(ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do")
-    approval.approve(ground.engine, ask(TIGHT, max(1, most * 8 // 10)), ground.steward, "first of these")
+    first = ask(TIGHT, max(1, most * 8 // 10))
+    answers.answer(ground.engine, first, ground.steward, True, "first of these")
 
 
 def write_logs(ground: Ground, size: Size) -> None:
@@ -414,8 +415,7 @@ _ONE = {
     "sha256": "SELECT a.sha256 FROM artifacts a JOIN jobs j ON j.id = a.job_id "
     "WHERE j.analyst_id = :analyst LIMIT 1",
     "upload": "SELECT sha256 FROM uploads LIMIT 1",
-    "proposal": "SELECT id FROM proposals LIMIT 1",
-    "offer": "SELECT id FROM offers LIMIT 1",
+    "decision": "SELECT id FROM decisions WHERE kind = 'offer' LIMIT 1",
     "hook": "SELECT id FROM hooks LIMIT 1",
     "reference": "SELECT d.name || ':' || c.seq || ':' || c.key_id FROM checkpoints c JOIN datasets d "
     "ON d.id = c.dataset_id LIMIT 1",

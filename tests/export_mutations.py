@@ -5,7 +5,7 @@ FIELDS, CHECKPOINTS = "accountant/core/ledger/entry_fields.py", "accountant/core
 BOOKS, LINEAGE = "accountant/core/ledger/books.py", "accountant/core/ledger/lineage.py"
 CHAIN, NAMES = "accountant/core/ledger/hash_chain.py", "accountant/core/names.py"
 JSON, PEOPLE = "accountant/core/ledger/canonical_json.py", "accountant/identities/credentials.py"
-DECISION, PROPOSALS = "accountant/transactions/decision.py", "accountant/transactions/proposals.py"
+DECISION, ASKING = "accountant/transactions/decision.py", "accountant/transactions/asking.py"
 CLAIMS = "tests/accountant/core/ledger/test_forged_claims.py"
 COMMAND = "tests/web/cli/test_verify.py"
 TWO = "tests/accountant/transactions/test_two_people.py"
@@ -189,8 +189,8 @@ EXPORTS = (
     ),
     (
         "names: both people look alike",
-        PROPOSALS,
-        "        if is_alike(people.proposer, people.confirmer):\n",
+        ASKING,
+        "        if is_alike(asker.name, self.actor.name):\n",
         "        if False:\n",
         TWO,
     ),

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -19,9 +19,11 @@ from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.rules import Rules
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
-from accountant.queries import entries
+from accountant.queries import decisions, entries
+from accountant.schema.jobs import JobInList
 from accountant.transactions import (
     allowances,
+    answers,
     approval,
     job_requests,
     registrations,
@@ -92,6 +94,30 @@ def kinds(bench: "Bench") -> list[str]:
     """The kinds of a ledger's entries, newest first, without the rules."""
     found = entries.entries(bench.engine, bench.dataset, bench.auditor, limit=500)
     return [each["kind"] for each in found if each["kind"] not in ("REGISTER", "POLICY")]
+
+
+def yes(
+    engine: Engine,
+    decision_id: uuid.UUID,
+    actor: Actor,
+    reason: str = "",
+    signature: Mapping[str, object] | None = None,
+) -> int | uuid.UUID | None:
+    """Accept a decision, and return the entry, the job or the further decision that it made."""
+    made = answers.answer(engine, decision_id, actor, True, reason, signature)
+    return made.entry or made.job or made.decision
+
+
+def no(engine: Engine, decision_id: uuid.UUID, actor: Actor, reason: str = "") -> None:
+    """Refuse or withdraw a decision."""
+    answers.answer(engine, decision_id, actor, False, reason)
+
+
+def awaiting(engine: Engine, viewer: Actor, dataset: str) -> list[JobInList]:
+    """Return the jobs on a dataset that await approval, as the list of decisions has them."""
+    wanted = decisions.Wanted(kind="approval", dataset=dataset)
+    found = decisions.listing(engine, viewer, wanted, limit=500)
+    return [decision.request for decision in found if decision.request is not None]
 
 
 class Bench:

@@ -9,7 +9,7 @@ from accountant.identities.credentials import SCOPES
 MEANINGS = {
     "read": "see what you may see, price requests, download results and exports",
     "jobs:submit": "ask for jobs, cancel them, and comment on them",
-    "budget:approve": "approve and refuse requests, set allowances, decide on proposals",
+    "budget:approve": "answer decisions (approve, refuse, accept an offer), make offers, set allowances",
     "data:manage": "send files, register datasets, versions, corpora and models, set policies",
     "admin": "accounts: add, close, roles, passwords",
 }
@@ -18,11 +18,8 @@ MEANINGS = {
 _OPEN = frozenset({"api.me", "api.sign_out"})
 _READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})  # they change nothing
 _WRITING = {
-    "jobs:submit": ("submit", "cancel", "comment", "accept_offer", "decline_offer"),
-    "budget:approve": (
-        *("approve", "refuse", "offer", "withdraw_offer"),
-        *("allow", "correct", "confirm", "withdraw", "make_checkpoint"),
-    ),
+    "jobs:submit": ("submit", "cancel", "comment"),
+    "budget:approve": ("answer", "offer", "allow", "correct", "make_checkpoint"),
     "data:manage": (
         *("add_dataset", "correct_dataset", "add_version", "set_policy", "upload", "discard_upload"),
         *("add_corpus", "add_model"),

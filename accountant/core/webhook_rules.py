@@ -22,10 +22,11 @@ OVERSEERS_EVENTS = (
     "dataset.overdrawn",
     "version.ready",
     "version.invalid",
-    "proposal.open",
-    "proposal.confirmed",
-    "proposal.withdrawn",
-    "proposal.expired",
+    "decision.open",
+    "decision.accepted",
+    "decision.refused",
+    "decision.withdrawn",
+    "decision.expired",
     "checkpoint.made",
 )
 EVENTS = JOB_EVENTS + OVERSEERS_EVENTS
@@ -39,7 +40,7 @@ MEANINGS = {
     "dataset.overdrawn": "a correction raised the charges beyond the allowance",
     "version.ready": "a worker found a dataset's data right",
     "version.invalid": "a worker found a dataset's data wrong",
-    "proposal.open": "something that takes two people was proposed",
+    "decision.open": "something waits for the answer of a second person",
     "checkpoint.made": "a checkpoint was signed",
 }
 
@@ -47,8 +48,7 @@ MEANINGS = {
 def meaning(event: str) -> str:
     """The meaning of an event, in words."""
     subject, _, what = event.partition(".")
-    known = "proposed" if subject == "proposal" else "is now"
-    return MEANINGS.get(event, f"a {subject} {known} {what.replace('_', ' ')}")
+    return MEANINGS.get(event, f"a {subject} is now {what.replace('_', ' ')}")
 
 
 MOST_URL = 2000

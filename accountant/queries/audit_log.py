@@ -1,7 +1,7 @@
 """The audit log: one list of acts over every table that holds actor and time. Reads only.
 
     jobs ─ submitted, approved or refused      entries ─ allowances, corrections, voids
-    proposals ─ made, confirmed, withdrawn     offers ─ made, accepted, declined, withdrawn
+    decisions ─ asked for, accepted, refused, withdrawn
     activity ─ everything that no other table tells             sign_ins ─ tries to sign in
 
 Nothing is written twice for this list. Each source is read from its own index, newest first, up to one
@@ -203,51 +203,34 @@ def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[A
     return source
 
 
-def _proposals(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
+def _second_people(answered: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
+    """What second people were asked, or answered; nobody is who lets a decision expire."""
+
     def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
-        table = tables.proposals
-        person = table.c.decided_by if settled else table.c.proposed_by
+        table = tables.decisions
+        person = table.c.answered_by if answered else table.c.asked_by
+        # Reasons to want access are for the dataset's stewards.
+        reason = case(
+            (table.c.kind == "access", null()), else_=table.c.answer if answered else table.c.reason
+        )
         columns = _columns(
-            table.c.decided_at if settled else table.c.created_at,
+            table.c.answered_at if answered else table.c.created_at,
             table.c.id,
             _users.c.name,
-            func.concat("proposal ", table.c.state) if settled else func.concat(table.c.kind, " proposed"),
-            "proposal",
+            func.concat(table.c.kind, " ", table.c.state)
+            if answered
+            else func.concat(table.c.kind, " asked for"),
+            "decision",
             table.c.id,
             _datasets.c.name,
-            table.c.decision_reason if settled else table.c.reason,
+            reason,
+            detail=func.jsonb_strip_nulls(
+                func.jsonb_build_object("job", table.c.job_id, "made_job", table.c.made_job)
+            ),
         )
         query = select(*columns).join(_users, _users.c.id == person)
         query = query.join(_datasets, _datasets.c.id == table.c.dataset_id).where(owners.overseen(viewer))
         query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
-        return _by(query, person, wanted, ids)
-
-    return source
-
-
-def _offers(settled: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
-    """Offers made by stewards, and what became of them; nobody is who lets one expire."""
-
-    def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
-        table = tables.offers
-        person = table.c.decided_by if settled else table.c.offered_by
-        columns = _columns(
-            table.c.decided_at if settled else table.c.created_at,
-            table.c.id,
-            _users.c.name,
-            func.concat("offer ", table.c.state) if settled else "offer made",
-            "offer",
-            table.c.id,
-            _datasets.c.name,
-            table.c.decision_reason if settled else table.c.reason,
-            detail=func.jsonb_build_object("job", table.c.job_id, "accepted_job", table.c.accepted_job_id)
-            if settled
-            else func.jsonb_build_object("job", table.c.job_id),
-        )
-        query = select(*columns).join(_jobs, _jobs.c.id == table.c.job_id)
-        query = query.join(_users, _users.c.id == person)
-        query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id).where(owners.overseen(viewer))
-        query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
         return _by(query, person, wanted, ids)
 
     return source
@@ -306,10 +289,8 @@ SOURCES = (
     _Source("ledger", LEDGER_READERS, _entries("ALLOW", "allowance set")),
     _Source("ledger", LEDGER_READERS, _entries("REVERSAL", "charge corrected")),
     _Source("ledger", LEDGER_READERS, _entries("VOID", "reservation voided")),
-    _Source("proposals", LEDGER_READERS, _proposals(False)),
-    _Source("proposals", LEDGER_READERS, _proposals(True)),
-    _Source("offers", LEDGER_READERS, _offers(False)),
-    _Source("offers", LEDGER_READERS, _offers(True)),
+    _Source("decisions", LEDGER_READERS, _second_people(False)),
+    _Source("decisions", LEDGER_READERS, _second_people(True)),
     _Source("other acts", LEDGER_READERS | ACCOUNT_READERS, _activity),
     _Source("sign-ins", ACCOUNT_READERS, _sign_ins),
 )

@@ -3,7 +3,7 @@
     entries, checkpoints                ── their own document
     jobs, artifacts, realized_ex_post   ── the RESERVE, and the COMMIT or VOID
     datasets, dataset_versions          ── REGISTER, POLICY
-    proposals                           ── ALLOW, REVERSAL
+    decisions                           ── ALLOW, REVERSAL
     standings                           ── the books after that entry
 
 Columns that no entry states (a purpose, an address of a file) have nothing to be compared with.
@@ -221,7 +221,7 @@ def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
             yield sentence.format(*found)
 
 
-# --- rules, standings, checkpoints, proposals ---------------------------------------------------
+# --- rules, standings, checkpoints, decisions ---------------------------------------------------
 
 
 def rules(
@@ -275,13 +275,13 @@ def checkpoints(connection: Connection, dataset_id: UUID) -> Iterator[str]:
         yield from _named(f"checkpoint at entry {row.seq}", "checkpoints", pairs)
 
 
-def proposals(connection: Connection, dataset_id: UUID) -> Iterator[str]:
-    """Confirmed proposals beside the entries that they became."""
+def decisions(connection: Connection, dataset_id: UUID) -> Iterator[str]:
+    """Compare accepted decisions with the entries that they became."""
     query = text(
         "SELECT p.id, p.kind, p.job_id, p.entry_seq, e.kind AS became, e.job_id AS of_job, "
-        "p.reason, p.decision_reason, a.name AS proposer, b.name AS confirmer, "
+        "p.reason, p.answer, a.name AS proposer, b.name AS confirmer, "
         "e.document::jsonb -> 'body' AS body "
-        "FROM proposals p JOIN users a ON a.id = p.proposed_by LEFT JOIN users b ON b.id = p.decided_by "
+        "FROM decisions p JOIN users a ON a.id = p.asked_by LEFT JOIN users b ON b.id = p.answered_by "
         "LEFT JOIN entries e ON e.dataset_id = p.dataset_id AND e.seq = p.entry_seq "
         "WHERE p.dataset_id = :id AND p.entry_seq IS NOT NULL"
     )
@@ -291,12 +291,12 @@ def proposals(connection: Connection, dataset_id: UUID) -> Iterator[str]:
         pairs = {
             "kind": (became.get(row.kind), row.became),
             "job_id": (row.job_id, row.of_job),
-            "proposed_by": (row.proposer, _plain(body.get("proposed_by"))),
+            "asked_by": (row.proposer, _plain(body.get("proposed_by"))),
             "reason": (row.reason, _plain(body.get("reason"))),
-            "decided_by": (row.confirmer, _plain(body.get("confirmed_by"))),
-            "decision_reason": (row.decision_reason, _plain(body.get("confirmation"))),
+            "answered_by": (row.confirmer, _plain(body.get("confirmed_by"))),
+            "answer": (row.answer, _plain(body.get("confirmation"))),
         }
-        yield from _named(f"proposal {row.id}, entry {row.entry_seq}", "proposals", pairs)
+        yield from _named(f"decision {row.id}, entry {row.entry_seq}", "decisions", pairs)
 
 
 def _plain(value: Any) -> Any:

@@ -47,7 +47,7 @@ def check(engine: Engine, name: str) -> list[str]:
         differing.add(entry_rows.unstated(connection, row.id))
         differing.add(entry_rows.rules(connection, row, ruled.terms, ruled.policy, ruled.versions))
         differing.add(entry_rows.checkpoints(connection, row.id))
-        differing.add(entry_rows.proposals(connection, row.id))
+        differing.add(entry_rows.decisions(connection, row.id))
         return [
             *differing.told(),
             *_cache_problems(row, found),

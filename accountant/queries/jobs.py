@@ -48,7 +48,7 @@ class Wanted:
     analyst: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-    decided_by: Actor | None = None  # a steward of their datasets
+    asker: Actor | None = None  # the analyst, as an account
     reads: UUID | None = None  # the job whose release or texts they read
 
 
@@ -166,8 +166,8 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
         found.append(table.c.mechanism == wanted.mechanism)
     if wanted.state is not None:
         found.append(table.c.state == wanted.state)
-    if wanted.decided_by is not None:
-        found.append(owners.overseen(wanted.decided_by, owners.STEWARD))
+    if wanted.asker is not None:
+        found.append(table.c.analyst_id == wanted.asker.id)
     if wanted.reads is not None:
         found.append(table.c.parameters["from_job"].astext == str(wanted.reads))
     if wanted.since is not None:

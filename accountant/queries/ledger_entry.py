@@ -45,7 +45,7 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
             raise NotFound("entry", f"{name}:{seq}")
         others = _entries_of_job(connection, row)
         replayed = _replayed(connection, account, seq)
-        proposal = _proposal(connection, account.dataset_id, seq)
+        decided = _decision(connection, account.dataset_id, seq)
     document = read_document(row.document)
     return EntryPage(
         **opened(document),
@@ -55,7 +55,7 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
         chain=_chain(document, row, previous),
         price=_price(document, others, read_books(account)),
         job_entries=[NumberedEntry(seq=each.seq, kind=each.kind) for each in others],
-        proposal=None if proposal is None else str(proposal),
+        decision=None if decided is None else str(decided),
         after=replayed,
     )
 
@@ -86,9 +86,9 @@ def _entries_of_job(connection: Connection, row: Row[Any]) -> list[Row[Any]]:
     return list(connection.execute(query.order_by(table.c.seq)))
 
 
-def _proposal(connection: Connection, dataset_id: UUID, seq: int) -> UUID | None:
-    """The proposal whose confirmation wrote this entry."""
-    table = tables.proposals
+def _decision(connection: Connection, dataset_id: UUID, seq: int) -> UUID | None:
+    """Return the decision that wrote this entry, or None."""
+    table = tables.decisions
     query = select(table.c.id).where(table.c.dataset_id == dataset_id, table.c.entry_seq == seq)
     found: UUID | None = connection.execute(query).scalar_one_or_none()
     return found

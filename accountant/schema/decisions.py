@@ -1,18 +1,16 @@
-"""The fields of what people decide: requests that wait, offers, proposals."""
+"""The fields of what a second person decides."""
 
 from typing import Literal
 
 from pydantic import Field
 
 from accountant.schema.base import Answer, Id, Json, Time
+from accountant.schema.datasets import Preview
 from accountant.schema.jobs import JobInList
 from accountant.schema.quotes import Effect
 
-
-class Waiting(JobInList):
-    """A request that awaits approval."""
-
-    effect: Effect | None = Field(description="null: it can't be priced any more")
+KINDS = ("approval", "offer", "allowance", "correction", "policy", "access")
+STATES = ("open", "accepted", "refused", "withdrawn", "expired")
 
 
 class OfferQuote(Answer):
@@ -35,12 +33,9 @@ class Change(Answer):
     offered: object | None
 
 
-class Offer(Answer):
-    """A smaller request that a steward offers in place of one that was refused for it."""
+class OfferedJob(Answer):
+    """A smaller job that a steward offers in place of one that was refused for it."""
 
-    id: Id
-    job: Id
-    dataset: str
     mechanism: str
     analyst: str
     project: str | None
@@ -52,56 +47,52 @@ class Offer(Answer):
     asked_epsilon_alone: float | None
     delta: float
     breakdown: list[str]
-    reason: str
-    state: Literal["open", "accepted", "declined", "withdrawn", "expired"]
-    offered_by: str
-    left: str | None = Field(
-        description="while it is open: why it can't be accepted, as its analyst or its steward left"
-    )
-    decision_reason: str | None
-    accepted_job: Id | None
-    created_at: Time
-    expires_at: Time
-    decided_at: Time | None
 
 
-class OfferWithEffect(Offer):
-    """An offer, and what accepting it would do now."""
+class Decision(Answer):
+    """Something that a second person answers."""
 
-    effect: Effect | None
-
-
-class Proposal(Answer):
-    """A change that one steward asks for and another confirms."""
-
-    id: Id
-    kind: Literal["allowance", "correction", "policy"]
+    id: Id = Field(description="of an approval, that of the job")
+    kind: Literal["approval", "offer", "allowance", "correction", "policy", "access"]
     dataset: str
-    job: Id | None
-    asked: Json
+    asks: str = Field(description="what a yes does, in a few words")
     reason: str
-    state: Literal["open", "confirmed", "withdrawn", "expired"]
-    proposed_by: str
-    proposer_left: str | None = Field(
-        description="while it is open: why it can't be confirmed, as who proposed it left"
-    )
-    decided_by: str | None
-    decision_reason: str | None
-    entry: int | None
+    state: Literal["open", "accepted", "refused", "withdrawn", "expired"]
+    asked_by: str
     created_at: Time
-    expires_at: Time
-    decided_at: Time | None
+    expires_at: Time | None
+    may_say: list[Literal["yes", "no"]] = Field(description="what you may answer while it is open")
+    left: str | None = Field(
+        None, description="while it is open: why it can't be accepted, as somebody whom it takes left"
+    )
+    answered_by: str | None = None
+    answered_at: Time | None = None
+    answer: str | None = None
+    job: Id | None = Field(None, description="the job that it is about")
+    entry: int | None = Field(None, description="the entry that a yes wrote")
+    made_job: Id | None = Field(None, description="the job that a yes made")
+    made_decision: Id | None = Field(None, description="what a yes asks of a further person")
+    asked: Json = Field(default_factory=dict, description="of an allowance, a correction and a policy")
     weakens: list[str] = Field(
         [], description="of a policy: the fields by which it admits more or asks for less"
     )
     acts_on_stewards: list[Json] = Field(
         [],
-        description="while it is open: acts of the last 30 days after which a steward's account may be in "
-        "other hands, as {at, actor, action, account}: who seem to be two people may be one",
+        description="of an open one that takes two stewards: acts of the last 30 days after which a "
+        "steward's account may be in other hands, as {at, actor, action, account}: who seem to be two people "
+        "may be one",
+    )
+    request: JobInList | None = Field(None, description="of an approval: the job that awaits it")
+    offer: OfferedJob | None = Field(None, description="of an offer: the job that is offered")
+    effect: Effect | None = Field(
+        None, description="of an open approval or offer; null: it can't be priced any more"
+    )
+    change: Preview | None = Field(
+        None, description="of an open allowance: its effect; null: the account can't bear it any more"
     )
 
 
-class Proposed(Answer):
-    """A proposal that waits for a second steward."""
+class Asked(Answer):
+    """A change that waits for a second person."""
 
-    proposal: Proposal
+    decision: Decision

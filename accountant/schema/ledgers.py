@@ -113,7 +113,7 @@ class EntryPage(Entry):
     chain: Chain
     price: Repriced
     job_entries: list[NumberedEntry]
-    proposal: Id | None
+    decision: Id | None
     after: Standing
 
 

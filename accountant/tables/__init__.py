@@ -4,7 +4,6 @@ Every statement that changes a balance is visible where it is made. Amounts are 
 arrive as Python integers, never as floats.
 """
 
-from accountant.tables.asking import access_requests
 from accountant.tables.books import (
     RARE_KINDS,
     RULE_KINDS,
@@ -50,13 +49,12 @@ from accountant.tables.sources import (
 from accountant.tables.work import (
     artifacts,
     comments,
+    decisions,
     job_keys,
     jobs,
     kept_draws,
-    offers,
     outbox,
     parts,
-    proposals,
     realized_ex_post,
 )
 
@@ -65,7 +63,6 @@ __all__ = [
     "RARE_KINDS",
     "RULE_KINDS",
     "Units",
-    "access_requests",
     "accounts",
     "activity",
     "api_tokens",
@@ -77,6 +74,7 @@ __all__ = [
     "corpus_fingerprints",
     "dataset_versions",
     "datasets",
+    "decisions",
     "entries",
     "external_accounts",
     "fingerprint_key",
@@ -91,7 +89,6 @@ __all__ = [
     "logout_tokens",
     "metadata",
     "models",
-    "offers",
     "outbox",
     "parts",
     "passkey_challenges",
@@ -99,7 +96,6 @@ __all__ = [
     "private_places",
     "probes",
     "process_roles",
-    "proposals",
     "realized_ex_post",
     "sessions",
     "sign_in_limits",

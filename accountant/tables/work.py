@@ -1,4 +1,4 @@
-"""The tables of jobs, their outputs, offers and proposals, and messages to workers."""
+"""The tables of jobs, their outputs, decisions of a second person, and messages to workers."""
 
 from sqlalchemy import (
     BigInteger,
@@ -184,57 +184,48 @@ artifacts = Table(
     ),
 )
 
-# What one steward proposes and another confirms; `basis_seq` is the entry that it would replace.
-proposals = Table(
-    "proposals",
+# What a second person is asked, and what they answered. `basis_seq` is the entry that a yes would replace. An
+# offer names the job that was refused for it: under the `terms` in `asked` it had the price that was seen.
+decisions = Table(
+    "decisions",
     metadata,
     key(),
-    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
     Column("kind", Text, nullable=False),
+    Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
     Column("job_id", ForeignKey("jobs.id")),
     Column("asked", JSONB, nullable=False),
-    Column("basis_seq", BigInteger),  # the entry that it would replace; a policy stands in `asked`
+    Column("basis_seq", BigInteger),  # 0: there is no allowance yet
     Column("reason", Text, nullable=False),
     Column("state", Text, nullable=False, server_default="open"),
-    Column("proposed_by", ForeignKey("users.id"), nullable=False),
+    Column("asked_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
-    moment("expires_at", required=True),
-    Column("decided_by", ForeignKey("users.id")),
-    moment("decided_at"),
-    Column("decision_reason", Text),
+    moment("expires_at"),  # NULL: never
+    Column("answered_by", ForeignKey("users.id")),
+    moment("answered_at"),
+    Column("answer", Text),
     Column("entry_seq", BigInteger),
-    Index("ix_proposals_open", "expires_at", postgresql_where=text("state = 'open'")),
-    CheckConstraint("kind IN ('allowance','correction','policy')", name="kind"),
-    CheckConstraint("(kind = 'correction') = (job_id IS NOT NULL)", name="job"),
-    CheckConstraint("state IN ('open','confirmed','withdrawn','expired')", name="state"),
-    CheckConstraint("(kind = 'policy') = (basis_seq IS NULL)", name="basis"),
-    CheckConstraint("(state = 'confirmed' AND kind <> 'policy') = (entry_seq IS NOT NULL)", name="entry"),
-    CheckConstraint("state <> 'confirmed' OR decided_by <> proposed_by", name="two_people"),
-)
-
-# A smaller job that a steward offers in place of one that awaited approval: that one is refused, and the
-# analyst's consent makes another. Under `terms` the parameters had the price that the steward saw.
-offers = Table(
-    "offers",
-    metadata,
-    key(),
-    Column("job_id", ForeignKey("jobs.id"), nullable=False, unique=True),
-    Column("parameters", JSONB, nullable=False),
-    Column("terms", JSONB, nullable=False),
-    Column("epsilon_alone", Double),
-    Column("breakdown", JSONB, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("state", Text, nullable=False, server_default="open"),
-    Column("offered_by", ForeignKey("users.id"), nullable=False),
-    moment("created_at", default=True),
-    moment("expires_at", required=True),
-    Column("decided_by", ForeignKey("users.id")),
-    moment("decided_at"),
-    Column("decision_reason", Text),
-    Column("accepted_job_id", ForeignKey("jobs.id")),
-    Index("ix_offers_open", "expires_at", postgresql_where=text("state = 'open'")),
-    CheckConstraint("state IN ('open','accepted','declined','withdrawn','expired')", name="state"),
-    CheckConstraint("(state = 'accepted') = (accepted_job_id IS NOT NULL)", name="job"),
+    Column("made_job", ForeignKey("jobs.id")),
+    Column("made_decision", ForeignKey("decisions.id")),
+    Index("ix_decisions_open", "created_at", "id", postgresql_where=text("state = 'open'")),
+    Index("ix_decisions_asked_by", "asked_by", "created_at"),
+    Index(
+        "uq_decisions_access",
+        "dataset_id",
+        "asked_by",
+        unique=True,
+        postgresql_where=text("kind = 'access' AND state = 'open'"),
+    ),
+    Index("uq_decisions_offer", "job_id", unique=True, postgresql_where=text("kind = 'offer'")),
+    CheckConstraint("kind IN ('offer','allowance','correction','policy','access')", name="kind"),
+    CheckConstraint("state IN ('open','accepted','refused','withdrawn','expired')", name="state"),
+    CheckConstraint("(kind IN ('offer','correction')) = (job_id IS NOT NULL)", name="job"),
+    CheckConstraint("(kind IN ('allowance','correction')) = (basis_seq IS NOT NULL)", name="basis"),
+    CheckConstraint("(state IN ('open','expired')) = (answered_by IS NULL)", name="answered"),
+    CheckConstraint("state <> 'accepted' OR kind = 'offer' OR answered_by <> asked_by", name="two_people"),
+    CheckConstraint(
+        "(state = 'accepted' AND kind IN ('allowance','correction')) = (entry_seq IS NOT NULL)", name="entry"
+    ),
+    CheckConstraint("(state = 'accepted' AND kind = 'offer') = (made_job IS NOT NULL)", name="made_job"),
 )
 
 # What an analyst and stewards say to one another about a job; never changed. The last question without an

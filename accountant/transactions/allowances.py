@@ -1,9 +1,8 @@
 """A dataset's allowance: it is set, or proposed where a raise needs two people."""
 
-from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Engine, func, select
 
 from accountant import tables
 from accountant.core.errors import Conflict, VerificationFailed
@@ -12,11 +11,13 @@ from accountant.core.ledger.hash_chain import EntryKind
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
 from accountant.transactions import owners, signed_acts
+from accountant.transactions.asking import ByTwo, Ground, Request, Result, ask
 from accountant.transactions.idempotency import Once, claim
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.proposals import newest_allowance, propose
 from accountant.transactions.rows import policy_of
+
+datasets, decisions, entries = tables.datasets, tables.decisions, tables.entries
 
 
 def allow(
@@ -27,36 +28,53 @@ def allow(
     once: Once | None = None,
     signature: signed_acts.Signature | None = None,
 ) -> UUID | None:
-    """Set an allowance, or propose it where it is a raise that needs two people: then the proposal's id.
+    """Set an allowance, or propose it where it is a raise that needs two people.
 
+    Returns the id of the decision that another steward answers, if it is proposed.
     Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward, and Conflict where
     less would be allowed than is spent and reserved; SignatureNeeded where the policy asks for one.
     """
     actor.require("steward")
     made = uuid4()
     with writing(engine) as connection:
-        locked = LockedAccount(connection, _dataset(connection, dataset).id)
-        found = _dataset(connection, dataset)  # again: its policy may have changed while the row was awaited
-        owners.require(actor, policy_of(found), "steward")
+        locked = LockedAccount(connection, dataset)
+        found = one(connection, select(datasets).where(datasets.c.name == dataset), "dataset", dataset)
+        policy = policy_of(found)
+        owners.require(actor, policy, "steward")
         earlier = claim(connection, once, made)
-        if earlier != made:  # what it made then: a proposal, or an entry
-            return connection.execute(
-                select(tables.proposals.c.id).where(tables.proposals.c.id == earlier)
-            ).scalar()
+        if earlier != made:  # what it made then: a decision, or an entry
+            return connection.execute(select(decisions.c.id).where(decisions.c.id == earlier)).scalar()
         body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
-        named = connection, found.id, policy_of(found), EntryKind.ALLOW, None, actor.name
+        named = connection, found.id, policy, EntryKind.ALLOW, None, actor.name
         signed = signed_acts.by_one(*named, body, signature)
-        made_by = {} if signed is None else {"signature": signed}
-        if policy_of(found).two_people and raises(locked.books, body):
-            basis, asked = newest_allowance(connection, found.id), {"body": body, **made_by}
-            reason = allowance.reason
-            return propose(connection, made, "allowance", found.id, asked, reason, actor, basis=basis)
+        signatures = {} if signed is None else {"signature": signed}
+        if policy.two_people and raises(locked.books, body):
+            basis, asked = _newest(connection, found.id), {"body": body, **signatures}
+            request = Request("allowance", asked, allowance.reason, basis=basis)
+            return ask(connection, made, found.id, actor, request)
         try:
-            locked.append(EntryKind.ALLOW, actor.name, None, {**body, **made_by})
+            locked.append(EntryKind.ALLOW, actor.name, None, {**body, **signatures})
         except VerificationFailed as error:
             raise Conflict(f"it can't stand: {error}; nothing was changed") from None
         return None
 
 
-def _dataset(connection: Connection, name: str) -> Row[Any]:
-    return one(connection, select(tables.datasets).where(tables.datasets.c.name == name), "dataset", name)
+class Raise(ByTwo):
+    """A larger allowance."""
+
+    name = "allowance"
+
+    def write(self, ground: Ground) -> Result:
+        """Write the ALLOW."""
+        ground.require_entry(_newest(ground.connection, ground.dataset.id))
+        body = {**ground.row.asked["body"], **ground.people().to_json()}
+        signed = ground.signed(EntryKind.ALLOW, body)
+        return Result(entry=ground.account.append(EntryKind.ALLOW, ground.actor.name, None, signed).seq)
+
+
+def _newest(connection: Connection, dataset_id: UUID) -> int:
+    """Return the number of the dataset's newest ALLOW, or 0 if there is none."""
+    query = select(func.max(entries.c.seq)).where(
+        entries.c.dataset_id == dataset_id, entries.c.kind == "ALLOW"
+    )
+    return connection.execute(query).scalar_one() or 0

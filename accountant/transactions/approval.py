@@ -13,18 +13,16 @@ from accountant.core.errors import (
     Conflict,
     ExchequerError,
     InvalidRequest,
-    NotFound,
     NotPermitted,
-    invalid,
 )
 from accountant.core.ledger import lineage
 from accountant.core.ledger.admission import Refused, delta_of
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
-from accountant.identities.actor import Actor
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, owners, public_resources, sources, two_people
+from accountant.transactions.asking import APPROVAL, NOTHING, Ground, Kind, Result
 from accountant.transactions.decision import (
     Asker,
     LookedAt,
@@ -34,7 +32,6 @@ from accountant.transactions.decision import (
     refused,
     tell_largest,
 )
-from accountant.transactions.expiry import expire_approvals
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -168,37 +165,7 @@ def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any
     connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
 
 
-@admitting
-def approve(
-    engine: Engine, job_id: UUID, actor: Actor, reason: str, signature: Signature | None = None
-) -> None:
-    """A steward says yes: reserve and queue, or refuse where it no longer fits.
-
-    Raises NotPermitted for one's own job unless the dataset's policy is `solo`, Conflict where the job
-    is not awaiting approval any more, the policy by now excludes it or its analyst left, InvalidRequest
-    without a reason;
-    SignatureNeeded where the policy asks for one, which then comes with the second call (signed_acts).
-    """
-    _price_beforehand(engine, job_id)
-    with writing(engine) as connection:
-        locked, job, policy = judged(connection, job_id, actor, reason)
-        if job.analyst_id == actor.id and not policy.solo:
-            raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
-        two_people.require_approver(connection, actor, policy)
-        expired, untold = expire_approvals(connection, job_id), None
-        if not expired:
-            set_job(connection, job, decided_by=actor.id, decided_at=locked.now)
-            reached("approve.decided")
-            untold = _consider(locked, job, policy, {"by": actor.name, "reason": reason}, signature)
-            reached("approve.written")
-    reached("approve.committed")
-    if expired:  # that it expired is kept, so it is told after the transaction
-        raise Conflict("nobody approved the job in time: it is expired")
-    if untold is not None:
-        tell_largest(engine, job_id, untold)
-
-
-def _price_beforehand(engine: Engine, job_id: UUID) -> None:
+def price_beforehand(engine: Engine, job_id: UUID) -> None:
     """Fill the caches of a job's price before the account's row is locked; nothing is decided here."""
     jobs, accounts = tables.jobs, tables.accounts
     with engine.connect() as connection:
@@ -214,31 +181,48 @@ def _price_beforehand(engine: Engine, job_id: UUID) -> None:
         return  # told when the job is looked at under its lock
 
 
-def refuse(engine: Engine, job_id: UUID, actor: Actor, reason: str) -> None:
-    """A steward says no. Raises as `approve` does."""
-    with writing(engine) as connection:
-        locked, job, _ = judged(connection, job_id, actor, reason)
-        close_refused(locked, job, actor, reason)
+class Approval(Kind):
+    """A job that awaits approval: a yes reserves and queues it, or refuses it if it no longer fits."""
+
+    name = APPROVAL
+
+    def require_answerer(self, ground: Ground) -> None:
+        """Raise NotPermitted for one's own job unless the policy is `solo`, and unless a steward answers."""
+        ground.require_steward()
+        require_other(ground)
+        two_people.require_approver(ground.connection, ground.actor, ground.policy)
+
+    def state_after_no(self, ground: Ground) -> str:
+        """Return "refused": whoever asked ends their request with `settlement.cancel`."""
+        ground.require_steward()
+        return "refused"
+
+    def apply(self, ground: Ground) -> Result:
+        """Price the job again and decide on it.
+
+        Raises Conflict if the policy excludes it or its analyst left.
+        """
+        job, approval = ground.job(), {"by": ground.actor.name, "reason": ground.reason}
+        set_job(ground.connection, job, decided_by=ground.actor.id, decided_at=ground.account.now)
+        reached("approve.decided")
+        untold = _consider(ground.account, job, ground.policy, approval, ground.signature)
+        reached("approve.written")
+        return Result(job=job.id, untold=untold)
+
+    def close(self, ground: Ground, state: str, result: Result = NOTHING) -> None:  # noqa: ARG002
+        """Refuse the job; what was accepted is in its row already."""
+        if state == "refused":
+            refuse(ground, ground.job())
 
 
-def close_refused(locked: LockedAccount, job: Row[Any], actor: Actor, reason: str) -> None:
-    """Refuse a job that `judged` found, in the name of its steward."""
-    set_job(locked.connection, job, decided_by=actor.id, decided_at=locked.now)
-    verdict = refused(locked, Refused("steward", "-", "-", reason), actor.name, {"reason": reason})
-    _record(locked, job, verdict)
+def require_other(ground: Ground) -> None:
+    """Raise NotPermitted for somebody who would approve a job of their own, unless the policy is `solo`."""
+    if ground.is_asker and not ground.policy.solo:
+        raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
 
 
-def judged(
-    connection: Connection, job_id: UUID, actor: Actor, reason: str
-) -> tuple[LockedAccount, Row[Any], Policy]:
-    """The account's row and the job's, held, for a steward who decides on it; raises where they may not."""
-    actor.require("steward")
-    if not reason.strip():
-        raise invalid("reason", "empty", "a sentence that says why")
-    locked, job = locked_job(connection, job_id)
-    if not owners.oversees(connection, actor, job.dataset_id):
-        raise NotFound("job", str(job_id))
-    if job.state != "awaiting_approval":
-        raise Conflict(f"the job is {job.state.replace('_', ' ')}, not awaiting approval")
-    dataset = connection.execute(select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)).one()
-    return locked, job, policy_of(dataset)
+def refuse(ground: Ground, job: Row[Any]) -> None:
+    """Refuse a job that awaits approval, in the name of the steward who answers."""
+    set_job(ground.connection, job, decided_by=ground.actor.id, decided_at=ground.account.now)
+    refusal, reason = Refused("steward", "-", "-", ground.reason), {"reason": ground.reason}
+    _record(ground.account, job, refused(ground.account, refusal, ground.actor.name, reason))

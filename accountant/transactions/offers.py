@@ -1,51 +1,41 @@
 """A smaller job in place of one that awaits approval: a steward offers it, its analyst consents or declines.
 
     awaiting approval ── offer ──▶ refused for good, and an offer that is open
-                                     ├── accept ──▶ another job, decided at once as approved by that steward
-                                     ├── decline, or withdraw by a steward ──▶ nothing happened
-                                     └── nobody answers in time ──▶ expired
+                                     ├── yes ──▶ another job, decided at once as approved by that steward
+                                     └── no, or nobody answers in time ──▶ nothing happened
 
 The old request is refused in the transaction that records the offer, so no consent can admit it. Nothing is
 reserved before the consent; then policy, price and account are looked at anew, as for every request. Where
 the price would by then be larger than the one offered, that is not what the steward approved: it is not
-admitted. The account's row is locked first, then the offer's.
+admitted.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, func, insert, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
-from accountant.core.errors import Conflict, NotFound, NotPermitted, invalid
+from accountant.core.errors import Conflict, NotPermitted, invalid
 from accountant.core.ledger.accounts import Accounts, Demand, decide_job
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.template import templates
-from accountant.identities import credentials
 from accountant.identities.actor import Actor
-from accountant.tables.lookup import one
 from accountant.transactions import cap_usage, job_requests, owners, two_people
-from accountant.transactions.approval import close_refused, judged, require_present
-from accountant.transactions.decision import Untold, tell_largest
-from accountant.transactions.expiry import expire_approvals
+from accountant.transactions.approval import Approval, refuse, require_other, require_present
+from accountant.transactions.asking import OPEN_DAYS, Ground, Kind, Request, Result, ask, row_of, words
+from accountant.transactions.decision import Untold
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.rows import decide
-from accountant.transactions.second_calculation import admitting
 from accountant.transactions.submission import admit_approved
 
-offers, jobs = tables.offers, tables.jobs
-
 Figure = float | Fraction
-
-OPEN_DAYS = 14  # where the dataset's policy lets requests wait for good
 
 # --- offering -----------------------------------------------------------------------------------
 
@@ -53,8 +43,8 @@ OPEN_DAYS = 14  # where the dataset's policy lets requests wait for good
 def offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
     """Refuse a request and offer another in its place; returns the offer's id.
 
-    `changes`: the parameters that differ; None takes one away. Raises as `ledger.approve` does, and
-    InvalidRequest where the offer would be refused now, or is not smaller in every currency and filter.
+    `changes`: the parameters that differ; None takes one away. Raises as an approval does, and InvalidRequest
+    where the offer would be refused now, or is not smaller in every currency and filter.
     """
     try:
         return _offer(engine, job_id, changes, actor, reason)
@@ -75,31 +65,30 @@ class _NoRoom(Exception):
 
 def _offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
     with writing(engine) as connection:
-        locked, job, policy = judged(connection, job_id, actor, reason)
-        if job.analyst_id == actor.id and not policy.solo:
-            raise NotPermitted("nobody offers a job to themselves, unless the dataset's policy is solo")
+        ground = Ground.locked(connection, job_id, actor, words(reason), None)
+        job, account, policy = ground.job(), ground.account, ground.policy
+        Approval().require_seen(ground)
+        ground.require_steward()
+        ground.require_open()
+        require_other(ground)
         if "approve" in policy.signed:  # it is approved when it is accepted, and nobody is there to sign
             raise NotPermitted("the policy asks that approvals are signed: refuse, and say what would fit")
         two_people.require_approver(connection, actor, policy)
         require_present(connection, job)
-        if expire_approvals(connection, job_id):
+        if ground.expire():
             raise Conflict("nobody approved the job in time: it is expired")  # the sweep keeps it
-        priced = _smaller(locked.accounts, job, changes, _terms(connection, job.dataset_id, locked))
-        _require_room(connection, locked, job, priced.candidate, policy)
-        close_refused(locked, job, actor, reason)
-        offer_id, days = uuid4(), policy.approval_days or OPEN_DAYS
-        kept = ("parameters", "terms", "epsilon_alone", "breakdown")
-        connection.execute(
-            insert(offers).values(
-                id=offer_id,
-                job_id=job_id,
-                reason=reason,
-                offered_by=actor.id,
-                expires_at=func.clock_timestamp() + timedelta(days=days),
-                **{name: priced.columns[name] for name in kept},
-            )
-        )
-        return offer_id
+        terms = job_requests.terms_of(ground.dataset, account.accounts)
+        priced = _smaller(account.accounts, job, changes, terms)
+        _require_room(connection, account, job, priced.candidate, policy)
+        refuse(ground, job)
+        asked = {name: priced.columns[name] for name in _PRICE}
+        days = policy.approval_days or OPEN_DAYS
+        request = Request("offer", asked, ground.reason, job_id=job_id, days=days, by_two=False)
+        return ask(connection, uuid4(), account.dataset_id, actor, request)
+
+
+#: What an offer says of the job, and what it costs under these terms.
+_PRICE = ("parameters", "terms", "epsilon_alone", "breakdown")
 
 
 def changed(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,122 +159,80 @@ def _costs(accounts: Accounts, job: Candidate) -> dict[str, Figure | None]:
 # --- answering ----------------------------------------------------------------------------------
 
 
-@admitting
-def accept(engine: Engine, offer_id: UUID, actor: Actor) -> UUID:
-    """Consent: the offered job is made and decided on now; returns its id. Accepting again answers the same.
+class Offer(Kind):
+    """A smaller job, which the analyst of the refused one answers; stewards may take it back."""
 
-    Raises NotFound for anybody but its analyst, NotPermitted where they may ask for no job any more, and
-    Conflict where it is not open any more, costs more now than was offered, or its steward is none any more.
-    A job that does not fit any more is made, and refused.
-    """
-    with writing(engine) as connection:
-        locked, found = _locked(connection, offer_id)
-        asked = _asked(connection, found)
-        if asked.analyst_id != actor.id:
-            raise NotFound("offer", str(offer_id))
-        if found.state == "accepted":
-            return UUID(str(found.accepted_job_id))
-        actor.require(*owners.ASKERS)
-        _require_open(connection, found)
-        steward = _steward(connection, found, asked, actor)
-        _require_price(connection, locked, asked, found)
-        approval = {"by": steward, "reason": found.reason, "instead_of": str(found.job_id)}
+    name = "offer"
+    needs_reason = False
+
+    def addressee(self, ground: Ground) -> UUID | None:
+        """Return the analyst to whom it is offered."""
+        return UUID(str(ground.job().analyst_id))
+
+    def require_answerer(self, ground: Ground) -> None:
+        """Raise NotPermitted unless its analyst answers, who may still ask for jobs."""
+        if ground.actor.id != self.addressee(ground):
+            raise NotPermitted("whoever asked for the job accepts the offer in its place")
+        ground.actor.require(*owners.ASKERS)
+
+    def state_after_no(self, ground: Ground) -> str:
+        """Return "refused" for a no of its analyst, and "withdrawn" for one of a steward."""
+        if ground.actor.id == self.addressee(ground):
+            return "refused"
+        ground.require_steward()
+        return "withdrawn"
+
+    def apply(self, ground: Ground) -> Result:
+        """Make the job and decide on it; one that does not fit any more is made, and refused."""
+        asked, row = _asked(ground), ground.row
+        steward = _steward(ground)
+        _require_price(ground, asked)
+        approval = {"by": steward, "reason": row.reason, "instead_of": str(row.job_id)}
         request = JobRequest(
-            asked.dataset, asked.mechanism, asked.model, found.parameters, asked.purpose, asked.project
+            ground.dataset.name,
+            asked.mechanism,
+            asked.model,
+            row.asked["parameters"],
+            asked.purpose,
+            asked.project,
         )
-        job_id, untold = admit_approved(locked, request, actor, approval, found.offered_by)
-        decide(connection, offers, found, "accepted", actor, None, accepted_job_id=job_id)
-    if untold is not None:
-        tell_largest(engine, job_id, untold)
-    return job_id
+        job_id, untold = admit_approved(ground.account, request, ground.actor, approval, row.asked_by)
+        return Result(job=job_id, untold=untold)
 
 
-def decline(engine: Engine, offer_id: UUID, actor: Actor, reason: str = "") -> None:
-    """Decline an offer, as the analyst who received it. Raises NotFound and Conflict as `accept` does."""
-    with writing(engine) as connection:
-        _, found = _locked(connection, offer_id)
-        if _asked(connection, found).analyst_id != actor.id:
-            raise NotFound("offer", str(offer_id))
-        _require_open(connection, found)
-        decide(connection, offers, found, "declined", actor, reason)
-
-
-def withdraw(engine: Engine, offer_id: UUID, actor: Actor, reason: str) -> None:
-    """Take an offer back; any steward may. The request that it answered stays refused."""
-    actor.require("steward")
-    if not reason.strip():
-        raise invalid("reason", "empty", "a sentence that says why")
-    with writing(engine) as connection:
-        locked, found = _locked(connection, offer_id)
-        if not owners.oversees(connection, actor, locked.dataset_id):
-            raise NotFound("offer", str(offer_id))
-        _require_open(connection, found)
-        decide(connection, offers, found, "withdrawn", actor, reason)
-
-
-def _require_open(connection: Connection, found: Row[Any]) -> None:
-    if found.state != "open":
-        raise Conflict(f"the offer is {found.state} already")
-    if connection.execute(select(func.clock_timestamp() > found.expires_at)).scalar_one():
-        raise Conflict("nobody answered the offer in time: it is expired")  # the sweep keeps it
-
-
-def _steward(connection: Connection, found: Row[Any], asked: Row[Any], analyst: Actor) -> str:
-    """The name of who approves by the offer: still a steward, and nobody approves a job of their own."""
-    users = tables.users
-    steward = connection.execute(select(users).where(users.c.id == found.offered_by)).one()
-    policy, offering = Policy.model_validate(asked.policy), credentials.actor_of(steward)
-    left = owners.steward_departure(steward, policy)
+def _steward(ground: Ground) -> str:
+    """Return the name of who approves by the offer: still a steward, and of no job of their own."""
+    steward = row_of(ground.connection, tables.users, ground.row.asked_by)
+    left = owners.steward_departure(steward, ground.policy)
     if left is not None:
         raise Conflict(f"{left}, who offered it: ask again")
-    if policy.two_people and "administrator" in offering.roles:
+    if ground.policy.two_people and "administrator" in steward.roles:
         raise Conflict("who offered it is administrator by now: ask again")
-    if found.offered_by == analyst.id and not policy.solo:
+    if ground.is_asker and not ground.policy.solo:
         raise Conflict("nobody approves a job of their own, and the dataset's policy is not solo any more")
     return str(steward.name)
 
 
-def _require_price(connection: Connection, locked: LockedAccount, asked: Row[Any], found: Row[Any]) -> None:
-    offered = job_requests.candidate_of(_as_job(asked.mechanism, found))
-    terms = _terms(connection, locked.dataset_id, locked)
-    request = JobRequest(asked.dataset, asked.mechanism, None, found.parameters)
-    larger = beyond(locked.accounts, job_requests.priced(request, terms).candidate, offered)
+def _require_price(ground: Ground, asked: Row[Any]) -> None:
+    """Raise Conflict if the job costs more now than was offered."""
+    accounts = ground.account.accounts
+    request = JobRequest(ground.dataset.name, asked.mechanism, None, ground.row.asked["parameters"])
+    priced = job_requests.priced(request, job_requests.terms_of(ground.dataset, accounts))
+    larger = beyond(
+        accounts, priced.candidate, job_requests.candidate_of(_as_job(asked.mechanism, ground.row))
+    )
     if larger:
         raise Conflict(f"it costs more now than was offered ({', '.join(larger)}): ask again")
 
 
-# --- rows ---------------------------------------------------------------------------------------
+def _asked(ground: Ground) -> Row[Any]:
+    """Return the job that was refused for the offer, with the name of its model."""
+    jobs, models = tables.jobs, tables.models
+    query = select(jobs, models.c.name.label("model")).outerjoin(models, models.c.id == jobs.c.model_id)
+    return ground.connection.execute(query.where(jobs.c.id == ground.row.job_id)).one()
 
 
-def _locked(connection: Connection, offer_id: UUID) -> tuple[LockedAccount, Row[Any]]:
-    """The account's row, then the offer's."""
-    query = select(jobs.c.dataset_id).join(offers, offers.c.job_id == jobs.c.id)
-    job = one(connection, query.where(offers.c.id == offer_id), "offer", offer_id)
-    locked = LockedAccount(connection, job.dataset_id)
-    held = select(offers).where(offers.c.id == offer_id).with_for_update()
-    return locked, connection.execute(held).one()
-
-
-def _asked(connection: Connection, found: Row[Any]) -> Row[Any]:
-    """The request that was refused for the offer, with the names that it goes by and its dataset's policy."""
-    query = (
-        select(
-            jobs,
-            tables.datasets.c.name.label("dataset"),
-            tables.datasets.c.policy,
-            tables.models.c.name.label("model"),
-        )
-        .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
-        .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
-    )
-    return connection.execute(query.where(jobs.c.id == found.job_id)).one()
-
-
-def _terms(connection: Connection, dataset_id: UUID, locked: LockedAccount) -> Any:
-    row = connection.execute(select(tables.datasets).where(tables.datasets.c.id == dataset_id)).one()
-    return job_requests.terms_of(row, locked.accounts)
-
-
-def _as_job(mechanism: str, found: Row[Any]) -> Any:
-    facts = {name: getattr(found, name) for name in ("parameters", "terms", "epsilon_alone")}
+def _as_job(mechanism: str, row: Any) -> Any:
+    """Return what was offered as a job's row, with its price of then."""
+    facts = {name: row.asked[name] for name in ("parameters", "terms", "epsilon_alone")}
     return SimpleNamespace(mechanism=mechanism, **facts)

@@ -228,8 +228,8 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
     return columns
 
 
-def close_proposals(connection: Connection, dataset_id: UUID) -> None:
-    """Proposals of the backup may stand in entries already, confirmed: none is open any more."""
-    proposals = tables.proposals
-    opened = update(proposals).where(proposals.c.dataset_id == dataset_id, proposals.c.state == "open")
-    connection.execute(opened.values(state="expired", decided_at=now()))
+def close_decisions(connection: Connection, dataset_id: UUID) -> None:
+    """Expire the backup's open decisions: they may stand in entries already, accepted."""
+    decisions = tables.decisions
+    opened = update(decisions).where(decisions.c.dataset_id == dataset_id, decisions.c.state == "open")
+    connection.execute(opened.values(state="expired", answered_at=now()))

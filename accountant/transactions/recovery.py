@@ -197,7 +197,7 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
         for entry in planned.missing:
             _restore(locked, entry, find, kept)
         if planned.missing:
-            recovered_rows.close_proposals(connection, locked.dataset_id)
+            recovered_rows.close_decisions(connection, locked.dataset_id)
         cap_usage.recount(connection, locked.dataset_id)
         for job in _unended(connection, locked.dataset_id):
             give_up(locked, _begun(locked, job), "failed", LOST_ATTEMPT)

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, Table, func, select, text, update
+from sqlalchemy import Connection, Row, func, select, text, update
 
 from accountant import tables
 from accountant.core.errors import LeaseLost
 from accountant.core.ledger.policy import Policy
-from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
 from accountant.transactions.locked_account import LockedAccount
 
@@ -73,20 +72,6 @@ def locked_job(connection: Connection, job_id: UUID) -> tuple[LockedAccount, Row
     query = select(tables.jobs).where(tables.jobs.c.id == job_id)
     locked = LockedAccount(connection, one(connection, query, "job", job_id).dataset_id)
     return locked, connection.execute(query.with_for_update()).one()
-
-
-def decide(
-    connection: Connection,
-    table: Table,
-    row: Row[Any],
-    state: str,
-    actor: Actor,
-    reason: str | None,
-    **columns: Any,
-) -> None:
-    """Close an open proposal or offer: what became of it, who decided, when and why."""
-    columns |= {"state": state, "decided_by": actor.id, "decided_at": now(), "decision_reason": reason}
-    connection.execute(update(table).where(table.c.id == row.id).values(**columns))
 
 
 _SHOW = text("SELECT set_config('exchequer.lease', :secret, true)")

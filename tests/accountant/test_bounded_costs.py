@@ -28,13 +28,13 @@ from accountant.database import connect
 from accountant.queries import integrity
 from accountant.rights import Process
 from accountant.tables.accounts_row import book_columns
-from accountant.transactions import allowances, approval, leases, locked_account, settlement
+from accountant.transactions import allowances, leases, locked_account, settlement
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, fenced, show
 from accountant.transactions.settlement import Output
 from tests.conftest import as_process
-from tests.support import Bench
+from tests.support import Bench, yes
 
 Body = dict[str, Any]
 #: The value of a balance instead of the honest one, from the balance before the entry.
@@ -164,7 +164,7 @@ def _median(bench: Bench, worker: Engine) -> Claim:
     with bench.engine.connect() as connection:
         if connection.execute(select(tables.jobs.c.state).filter_by(id=job)).scalar_one() == "submitted":
             bench.probe(job)
-    approval.approve(bench.engine, job, bench.steward, "it fits the study")
+    yes(bench.engine, job, bench.steward, "it fits the study")
     claim = leases.claim(worker, job, 1, "w", 600)
     assert claim is not None
     leases.begin_reading(worker, claim)

@@ -12,7 +12,7 @@ from accountant.connections import RELIED_ON
 from accountant.core.privacy.events import from_json
 from accountant.database import TIME_LIMITS, connect, problem, unpooled
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import expiry, leases, messages, settlement, spending_sums
+from accountant.transactions import asking, leases, messages, settlement, spending_sums
 from accountant.transactions.settlement import Output
 from tests.support import Bench
 
@@ -43,7 +43,7 @@ def test_no_transaction_relies_on_the_session_of_another(database_url):
     settlement.publish(engine, claim, event_paid, Output("x", "0" * 64), "worker")
     messages.deliver(engine, lambda *_: None)
     messages.resend(engine, 0)
-    expiry.sweep(engine)
+    asking.sweep(engine)
     spending_sums.roll(engine)
     assert list(entries.export(engine, bench.dataset, bench.auditor, "jsonl"))
     assert integrity.check(engine, bench.dataset) == []

@@ -111,10 +111,10 @@ PEOPLE = {
     "VALUES (gen_random_uuid(), :steward, 'x', sha256('x'), '{admin}')",
     "open a session": "INSERT INTO sessions (id, token_sha256, user_id, method, address, user_agent) "
     "VALUES (gen_random_uuid(), sha256('x'), :steward, 'page', 'x', 'x')",
-    "forge a proposal": "INSERT INTO proposals (id, dataset_id, kind, asked, reason, proposed_by, "
+    "forge a decision": "INSERT INTO decisions (id, dataset_id, kind, asked, reason, asked_by, "
     "expires_at) SELECT gen_random_uuid(), id, 'policy', '{}', 'x', :steward, now() FROM datasets "
     "WHERE name = :dataset",
-    "forge a confirmation": "UPDATE proposals SET state = 'confirmed', decided_by = :steward",
+    "forge an answer": "UPDATE decisions SET state = 'accepted', answered_by = :steward",
     "change a policy": """UPDATE datasets SET policy = policy || '{"solo": true}'""",
     "state an act of somebody's": "INSERT INTO activity (actor_id, actor_name, action, object_kind, "
     "object_id, detail) VALUES (:steward, 'x', 'x', 'x', 'x', '{}')",

@@ -19,4 +19,4 @@ ATTACKS = ("TRUNCATE entries", "DELETE FROM entries", "UPDATE entries SET actor 
 #: Where an OSError may come out of: steps that write files, send messages or answer.
 FAILING = ("worker.writes", "worker.staged", "worker.step", "worker.opens data", "worker.published")
 FAILING += ("relay.sent", "relay.taken", "reaper.expired", "submit.decided", "submit.written")
-FAILING += ("submit.committed", "approve.written", "approve.committed", "publish.charged", "publish.written")
+FAILING += ("submit.committed", "approve.written", "answer.committed", "publish.charged", "publish.written")

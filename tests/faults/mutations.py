@@ -65,10 +65,10 @@ def no_outbox_transaction() -> None:
     """
     from accountant import settings, tables
     from accountant.database import engine_for
-    from accountant.transactions import approval, decision, messages, submission
+    from accountant.transactions import answers, decision, messages, submission
 
     waiting: list[dict[str, Any]] = []
-    everything, settle, approve = decision.Verdict.rows, submission._settle, approval.approve
+    everything, settle, approve = decision.Verdict.rows, submission._settle, answers.answer
 
     def without_messages(self: Any, job_id: Any) -> Any:
         found = everything(self, job_id)
@@ -86,7 +86,7 @@ def no_outbox_transaction() -> None:
         return acted
 
     decision.Verdict.rows = without_messages  # type: ignore[method-assign]
-    submission._settle, approval.approve = afterwards(settle), afterwards(approve)
+    submission._settle, answers.answer = afterwards(settle), afterwards(approve)
     messages.resend = lambda engine, seconds: 0
 
 

@@ -12,12 +12,12 @@ import pytest
 from accountant import faults, settings
 from accountant.database import connect, logging_to
 from accountant.queries import jobs
-from accountant.transactions import approval, leases, messages, settlement, submission
+from accountant.transactions import leases, messages, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.faults import checker, costs
 from tests.faults.__main__ import upper_bound
 from tests.faults.traffic import Answer
-from tests.support import Bench
+from tests.support import Bench, yes
 from tests.test_architecture import ROOT
 from workers.jobs import relay, tasks
 
@@ -61,7 +61,7 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
     bench = dataset(engine, tmp_path)
     monkeypatch.setattr(faults, "hook", hook)
     first, second, third = (ask(bench, epsilon) for epsilon in (0.1, 0.1, 0.5))
-    approval.approve(engine, third, bench.steward, "test")
+    yes(engine, third, bench.steward, "test")
     settlement.cancel(engine, third, bench.analyst)
     messages.deliver(engine, lambda *message: None)
     tasks.generate(str(first), 1)

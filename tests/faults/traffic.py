@@ -116,10 +116,10 @@ class Analyst(Person):
 
     def answer_offers(self) -> None:
         """Accept most of what is offered; asked again after a lost answer, it is the same job."""
-        offered = self.ask("GET", "/offers")
-        for offer in [] if offered is None else offered.json().get("offers", []):
-            verb, body = ("accept", None) if self.chance.random() < 0.8 else ("decline", {"reason": "no"})
-            self.ask("POST", f"/offers/{offer['id']}/{verb}", json=body)
+        offered = self.ask("GET", "/decisions", params={"kind": "offer"})
+        for offer in [] if offered is None else offered.json().get("decisions", []):
+            body = {"yes": self.chance.random() < 0.8, "reason": "as it is"}
+            self.ask("POST", f"/decisions/{offer['id']}/answer", json=body)
 
     def submit(self) -> None:
         dataset, key = (
@@ -197,11 +197,12 @@ class Steward(Person):
         for job in [] if waiting is None else waiting.json().get("jobs", []):
             drawn = self.chance.random()
             body: dict[str, Any] = {"reason": "a fault run"}
-            verb = "approve" if drawn < 0.7 else "refuse" if drawn < 0.85 else "offer"
-            verb = "approve" if verb == "offer" and job["mechanism"] != MECHANISM else verb
-            if verb == "offer":
+            if drawn >= 0.85 and job["mechanism"] == MECHANISM:
                 body |= {"parameters": {"epsilon": 0.05, "noise_multiplier": None}}
-            self.ask("POST", f"/jobs/{job['id']}/{verb}", json=body)
+                self.ask("POST", f"/jobs/{job['id']}/offer", json=body)
+            else:
+                body |= {"yes": not 0.7 <= drawn < 0.85}
+                self.ask("POST", f"/decisions/{job['id']}/answer", json=body)
 
     def correct(self) -> None:
         """Charge a void job for all that was reserved: one steward proposes, the other confirms."""
@@ -211,8 +212,8 @@ class Steward(Person):
             path = f"/jobs/{self.chance.choice(jobs)['id']}/correct"
             proposed = self.ask("POST", path, json={"reason": "it was read after all"})
             if proposed is not None and proposed.status_code == 202:
-                proposal = proposed.json()["proposal"]["id"]
-                self.colleague.ask("POST", f"/proposals/{proposal}/confirm", json={"reason": "so it was"})
+                path = f"/decisions/{proposed.json()['decision']['id']}/answer"
+                self.colleague.ask("POST", path, json={"yes": True, "reason": "so it was"})
 
     def allow(self, dataset: str) -> None:
         found = self.ask("GET", f"/datasets/{dataset}")

@@ -120,8 +120,10 @@ def approve(engine, address: str, steward, job_id: str) -> None:
     """Another person says yes, through the API."""
     token = credentials.add_token(engine, steward.id, "journey", None)
     headers = {"Authorization": f"Bearer {token}"}
-    path = f"{address}/api/v1/jobs/{job_id}/approve"
-    httpx.post(path, json={"reason": "it fits"}, headers=headers, trust_env=False).raise_for_status()
+    path = f"{address}/api/v1/decisions/{job_id}/answer"
+    httpx.post(
+        path, json={"yes": True, "reason": "it fits"}, headers=headers, trust_env=False
+    ).raise_for_status()
 
 
 def downloaded(page, link: str) -> bytes:
@@ -273,8 +275,8 @@ def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(browser, addre
     job_id, before = analyst.url.rsplit("/", 1)[1], clicks(steward)
 
     steward.goto("/inbox")
-    steward.fill(f"#job-{job_id} [name=reason]", "a pilot")
-    press(steward.locator(f"#job-{job_id} button[value=approve]"))
+    steward.fill(f"#decision-{job_id} [name=reason]", "a pilot")
+    press(steward.locator(f"#decision-{job_id} button[value=yes]"))
     steward.locator("#confirm").wait_for()
     press(steward.locator("#confirm-yes"))
     steward.get_by_text("is now queued").wait_for()

@@ -16,8 +16,8 @@ from werkzeug.serving import make_server
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials
 from accountant.settings import Settings
-from accountant.transactions import approval, proposals, settlement
-from tests.support import Bench
+from accountant.transactions import policies, settlement
+from tests.support import Bench, no, yes
 from tests.web.browsers import PASSWORD
 from web.app import create_app
 from web.auth import hash_password
@@ -45,11 +45,11 @@ def desk(engine) -> Bench:
     bench.warm()
     for tokens in (3, 4, 5):
         job = bench.submit(tokens)
-        approval.approve(engine, job, bench.steward, "it fits the pilot")
+        yes(engine, job, bench.steward, "it fits the pilot")
     settlement.cancel(engine, job, bench.analyst)
     refused = bench.submit(6)
-    approval.refuse(engine, refused, bench.steward, "not a part of this study")
-    proposals.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
+    no(engine, refused, bench.steward, "not a part of this study")
+    policies.set_policy(engine, bench.dataset, Policy(auto_approve_epsilon="0.1"), bench.steward)
     credentials.set_password(engine, bench.auditor.id, hash_password(PASSWORD))
     return bench
 

@@ -19,7 +19,7 @@ from accountant.catalogue import corpora
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, passkeys, people
-from accountant.transactions import allowances, offers, proposals
+from accountant.transactions import allowances, offers, policies
 from tests.passkeys import Passkey
 from tests.support import person
 from tests.web.browsers import Site
@@ -85,7 +85,7 @@ class World:
     def proposal(self) -> str:
         """An open proposal of another steward: a raise, which needs two people here."""
         bench, colleague = self.site.bench, self.site.actor("steward-colleague")
-        proposals.set_policy(
+        policies.set_policy(
             bench.engine, bench.dataset, Policy(two_people=True, **self.owners), bench.steward
         )
         self.raised += 1
@@ -114,10 +114,11 @@ class World:
     def access(self) -> str:
         """Somebody's open request for access, who need not ask for it here."""
         bench, asker = self.site.bench, person(self.site.engine, "analyst")
-        table, named, made = tables.access_requests, tables.datasets, uuid4()
+        table, named, made = tables.decisions, tables.datasets, uuid4()
         own = select(named.c.id).where(named.c.name == bench.dataset).scalar_subquery()
         with bench.engine.begin() as connection:
-            row = {"id": made, "dataset_id": own, "person_id": asker.id, "reason": "for a study"}
+            row = {"id": made, "kind": "access", "dataset_id": own, "asked": {}, "asked_by": asker.id}
+            row |= {"reason": "for a study"}
             connection.execute(insert(table).values(**row))
         return self.noted(made)
 
@@ -260,7 +261,7 @@ PERSON: Final = "/people/{person}"
 TOKEN: Final = {"name": "a test", "scopes": ["read"], "days": 1}
 DATASET: Final = "/datasets/{dataset}"
 SMALLER: Final = {"parameters": {"tokens_per_batch": 2}}
-SMALLER_FORM: Final = {"decision": "offer", "parameters.tokens_per_batch": "2", **REASON}
+SMALLER_FORM: Final = {"answer": "offer", "parameters.tokens_per_batch": "2", **REASON}
 ALLOWANCE: Final = {"epsilon": "9", "delta": "0.000001", "reason": "a test"}
 
 API: Final[dict[str, Route]] = {
@@ -310,14 +311,11 @@ API: Final[dict[str, Route]] = {
     "api.spending_of": Route(PEOPLE, get(f"{DATASET}/spending")),
     "api.preview_allowance": Route(STEWARD, post(f"{DATASET}/allowance/preview", ALLOWANCE)),
     "api.means": Route(PEOPLE, get("/meaning?epsilon=1&delta=0.000001")),
-    "api.waiting": Route(STEWARD, get("/inbox")),
+    "api.list_decisions": Route(PEOPLE, get("/decisions")),
+    "api.show_decision": Route(SEERS, get("/decisions/{offer}")),
+    "api.answer": Route(STEWARD, post("/decisions/{job}/answer", {"yes": False, **REASON})),
     "api.offer": Route(STEWARD, post("/jobs/{job}/offer", SMALLER | REASON)),
     "api.quote_offer": Route(STEWARD, post("/jobs/{job}/offer/quote", SMALLER)),
-    "api.list_offers": Route(PEOPLE, get("/offers")),
-    "api.show_offer": Route(SEERS, get("/offers/{offer}")),
-    "api.accept_offer": Route(ANALYST, post("/offers/{offer}/accept")),
-    "api.decline_offer": Route(ANALYST, post("/offers/{offer}/decline")),
-    "api.withdraw_offer": Route(STEWARD, post("/offers/{offer}/withdraw", REASON)),
     "api.ledger_entries": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
     "api.ledger_entry": Route(OVERSEERS, get(f"{DATASET}/ledger/2")),
     "api.list_refusals": Route(OVERSEERS, get("/refusals")),
@@ -330,17 +328,11 @@ API: Final[dict[str, Route]] = {
     "api.result": Route(SEERS, get("/jobs/{published}/result")),
     "api.output": Route(SEERS, get("/jobs/{published}/output?format=csv")),
     "api.card": Route(SEERS, get("/jobs/{published}/card")),
-    "api.approve": Route(STEWARD, post("/jobs/{job}/approve", REASON)),
-    "api.refuse": Route(STEWARD, post("/jobs/{job}/refuse", REASON)),
     "api.cancel": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/cancel")),
     "api.comment": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/comments", {"text": "a test"})),
     "api.correct": Route(STEWARD, post("/jobs/{published}/correct", REASON), status=422),
     "api.list_artifacts": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "api.artifact": Route(SEERS, get("/artifacts/{artifact}")),
-    "api.list_proposals": Route(OVERSEERS, get("/proposals")),
-    "api.proposal": Route(OVERSEERS, get("/proposals/{proposal}")),
-    "api.confirm": Route(STEWARD, post("/proposals/{proposal}/confirm", REASON)),
-    "api.withdraw": Route(STEWARD, post("/proposals/{proposal}/withdraw", REASON)),
     "api.upload": Route(STEWARD, post("/uploads", lambda world: {"text": world.fresh("text")})),
     "api.list_uploads": Route(STEWARD, get("/uploads")),
     "api.show_upload": Route(STEWARD, get("/uploads/{upload}")),
@@ -385,7 +377,6 @@ PAGES: Final[dict[str, Route]] = {
     "datasets.spent": Route(PEOPLE, get(f"{DATASET}/spending")),
     "datasets.show": Route(PEOPLE, get(DATASET)),
     "access.ask": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
-    "access.decide": Route(STEWARD, send("/inbox/access/{access}", {"decision": "refuse", **REASON})),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
@@ -413,28 +404,22 @@ PAGES: Final[dict[str, Route]] = {
         frozenset({"analyst", "steward"}), send("/jobs/{job}/comments", {"text": "a test"})
     ),
     "jobs.cancel": Route(frozenset({"analyst", "steward"}), send("/jobs/{job}/cancel")),
-    "inbox.listing": Route(STEWARD, get("/inbox")),
-    "inbox.confirm_selected": Route(
+    "decisions.listing": Route(STEWARD, get("/inbox")),
+    "decisions.confirm_selected": Route(
         STEWARD,
-        send("/inbox/selected/confirm", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON}),
+        send("/inbox/selected/confirm", lambda world: {"ids": world.access(), "answer": "no", **REASON}),
     ),
-    "inbox.decide_selected": Route(
-        STEWARD, send("/inbox/selected", lambda world: {"jobs": world.job(), "decision": "refuse", **REASON})
+    "decisions.answer_selected": Route(
+        STEWARD, send("/inbox/selected", lambda world: {"ids": world.access(), "answer": "no", **REASON})
     ),
-    "inbox.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
-    "inbox.decide": Route(STEWARD, send("/inbox/{job}", {"decision": "refuse", **REASON})),
-    "inbox.confirm": Route(STEWARD, send("/inbox/{job}/confirm", {"decision": "approve", **REASON})),
-    "inbox.price": Route(STEWARD, send("/inbox/{job}/price", SMALLER_FORM)),
-    "inbox.withdraw": Route(STEWARD, send("/inbox/offers/{offer}", REASON)),
-    "inbox.confirm_proposal": Route(
-        STEWARD, send("/inbox/proposals/{proposal}/confirm", {"decision": "confirm", **REASON})
-    ),
-    "offers.accept": Route(ANALYST, send("/offers/{offer}/accept")),
-    "offers.decline": Route(ANALYST, send("/offers/{offer}/decline")),
+    "decisions.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
+    "decisions.show": Route(OVERSEERS, get("/decisions/{proposal}")),
+    "decisions.answer": Route(STEWARD, send("/decisions/{access}", {"answer": "no", **REASON})),
+    "decisions.confirm": Route(SEERS, send("/decisions/{offer}/confirm", {"answer": "yes", **REASON})),
+    "decisions.price": Route(STEWARD, send("/decisions/{job}/price", SMALLER_FORM)),
     "corrections.propose": Route(
         STEWARD, send("/jobs/{published}/correction", {"released": "reserved", **REASON}), status=422
     ),
-    "inbox.settle": Route(STEWARD, send("/inbox/proposals/{proposal}", {"decision": "withdraw", **REASON})),
     "auditing.listing": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
     "auditing.entry": Route(OVERSEERS, get("/ledger/{dataset}/2")),
     "auditing.hashed": Route(OVERSEERS, get("/ledger/{dataset}/2.json"), file=True),

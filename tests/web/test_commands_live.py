@@ -1,6 +1,7 @@
 """Commands against the real web service: what people, tokens, offers, hooks and auditors' lists print."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from sqlalchemy import Engine
 from typer.testing import CliRunner
 
+from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
+from accountant.transactions import policies
 from tests.support import Bench, person
 from tests.web.client.test_client import address  # noqa: F401  (a fixture)
 from web.cli.commands import app
@@ -61,18 +64,38 @@ def test_people_and_tokens(bench: Bench, engine: Engine, run: Run) -> None:
 def test_offers(bench: Bench, run: Run) -> None:
     bench.warm()
     job = str(bench.submit(100))
-    assert job in [each["id"] for each in both(run, bench.steward, "inbox")["jobs"]]
-    priced = both(run, bench.steward, "offer", "price", job, "--set", "tokens_per_batch=20")
-    assert priced["epsilon_alone"] > 0
-    reason = ("--reason", "smaller will do")
-    offered = json.loads(
-        run(bench.steward, "offer", "make", job, "--set", "tokens_per_batch=20", *reason, "--json")
-    )
-    assert [each["id"] for each in both(run, bench.analyst, "offers")] == [offered["id"]]
-    assert both(run, bench.analyst, "offer", "show", offered["id"])["state"] == "open"
-    made = json.loads(run(bench.analyst, "offer", "accept", offered["id"], "--json"))
+    assert job in [each["id"] for each in both(run, bench.steward, "decisions")]
+    assert both(run, bench.steward, "decisions", job)["kind"] == "approval"
+    smaller = ("offer", job, "--set", "tokens_per_batch=20")
+    assert both(run, bench.steward, *smaller)["epsilon_alone"] > 0
+    offered = json.loads(run(bench.steward, *smaller, "--reason", "smaller will do", "--json"))
+    listed = both(run, bench.analyst, "decisions", "--kind", "offer")
+    assert [each["id"] for each in listed] == [offered["id"]]
+    assert both(run, bench.analyst, "decisions", offered["id"])["state"] == "open"
+    made = json.loads(run(bench.analyst, "answer", offered["id"], "--yes", "--json"))
     assert made["parameters"]["tokens_per_batch"] == 20
     assert made["state"] == "queued"
+
+
+def test_one_answers_for_all_kinds_of_decisions(bench: Bench, run: Run) -> None:
+    """Approve and refuse are short forms of one command."""
+    bench.allow()
+    bench.warm()
+    second = person(bench.engine, "steward")
+    first, other = str(bench.submit(10)), str(bench.submit(10))
+    assert (
+        json.loads(run(bench.steward, "approve", first[:8], "--reason", "it fits", "--json"))["state"]
+        == "queued"
+    )
+    refused = json.loads(run(bench.steward, "refuse", other, "--reason", "not this", "--json"))
+    assert (refused["state"], refused["answer"]) == ("refused", "not this")
+    policies.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
+    asked = run(
+        bench.steward, "allow", bench.dataset, "--epsilon", "20", "--delta", "1e-6", "--reason", "more"
+    )
+    decision = re.search(r"exchequer answer (\S+) --yes", asked)[1]
+    said = run(second, "answer", decision, "--yes", "--reason", "seen")
+    assert f"of {bench.dataset} is written" in said
 
 
 def test_uploads(bench: Bench, run: Run, tmp_path: Path) -> None:

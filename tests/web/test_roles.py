@@ -126,12 +126,12 @@ def test_every_role_reaches_what_it_should_and_nothing_else(world, api):
 ANYWHERE = frozenset(
     {
         *("api.add_model", "api.add_corpus", "api.add_dataset", "api.upload", "api.list_uploads"),
-        *("api.show_upload", "api.discard_upload", "api.waiting", "api.list_refusals", "api.all_checkpoints"),
-        *("api.list_activity", "api.list_proposals", "wizard.start", "wizard.step", "wizard.panel"),
+        *("api.show_upload", "api.discard_upload", "api.list_refusals", "api.all_checkpoints"),
+        *("api.list_activity", "wizard.start", "wizard.step", "wizard.panel"),
         *(
             "people.log",
-            "inbox.listing",
-            "inbox.changes",
+            "decisions.listing",
+            "decisions.changes",
             "auditing.listing",
             "auditing.refusals",
         ),

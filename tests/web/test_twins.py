@@ -83,7 +83,7 @@ def settled(site: Site, figure: int, cap: str = "10") -> str:
     allowed = Allowance(None, None, "a study", ex_post=cap)
     allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"})
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
@@ -162,7 +162,7 @@ MORE = (
     *("/jobs/{settled}", "/jobs/{settled}/card", "/jobs/{settled}/card?format=md"),
     *("/datasets?q=good", "/datasets?open=true", "/datasets?mechanism=private-prediction"),
     *("/jobs?mechanism=private-prediction", "/jobs?since=2020-01-01&until=2100-01-01"),
-    *("/offers?state=open", "/offers?job={job}", "/artifacts?job={settled}"),
+    *("/decisions?state=open", "/decisions?job={job}", "/artifacts?job={settled}"),
 )
 MORE_PAGES = (
     *("/?q=good", "/?open=1", "/?mechanism=private-prediction", "/jobs?state=succeeded"),

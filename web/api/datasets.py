@@ -13,15 +13,15 @@ from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.policy import Policy
+from accountant.queries import allowances as allowance_queries
 from accountant.queries import datasets as dataset_queries
+from accountant.queries import decisions, jobs, quotes, spending
 from accountant.queries import entries as entry_queries
-from accountant.queries import jobs, quotes, spending
-from accountant.queries import proposals as proposal_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
-from accountant.schema.decisions import Proposed
+from accountant.schema.decisions import Asked
 from accountant.schema.ledgers import Entry, ExPostCost
 from accountant.schema.quotes import Quote
-from accountant.transactions import allowances, proposals
+from accountant.transactions import allowances, policies
 from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
@@ -200,22 +200,22 @@ def dataset(name: str) -> Response:
         keyed=True,
         answer=Dataset,
         or_status=202,
-        or_answer=Proposed,
+        or_answer=Asked,
         roles=("steward",),
     )
 )
 def allow(name: str) -> tuple[Response, int]:
     """Set the allowance, or propose it.
 
-    Answers with the dataset, or 202 with a proposal where the policy asks for two people to raise it.
+    Answers with the dataset, or 202 with a decision where the policy asks for two people to raise it.
     """
     actor = current_actor()
     actor.require("steward")
     dataset_queries.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
     body = read(NewAllowance)
-    proposal = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
-    if proposal is not None:
-        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
+    asked = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
+    if asked is not None:
+        return jsonify(decision=decisions.show(engine(), asked, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
@@ -245,7 +245,7 @@ def preview_allowance(name: str) -> Response:
     actor = current_actor()
     actor.require("steward")
     dataset_queries.dataset(engine(), name, actor)
-    return jsonify(proposal_queries.preview(engine(), name, read(NewAllowance).allowance(), actor))
+    return jsonify(allowance_queries.preview(engine(), name, read(NewAllowance).allowance(), actor))
 
 
 @api.post("/datasets/<name>/data")
@@ -289,14 +289,14 @@ def policy(name: str) -> Response:
         if_match=True,
         answer=Dataset,
         or_status=202,
-        or_answer=Proposed,
+        or_answer=Asked,
         roles=("steward",),
     )
 )
 def set_policy(name: str) -> tuple[Response, int]:
     """Replace the policy, or propose it.
 
-    Answers with the dataset, or 202 with a proposal where `two_people` stands and the new policy is weaker in
+    Answers with the dataset, or 202 with a decision where `two_people` stands and the new policy is weaker in
     any field: another steward confirms the whole change, and nothing of it stands before.
     With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen: 412 where it
     is another by now. Jobs decided before keep their decision.
@@ -305,13 +305,13 @@ def set_policy(name: str) -> tuple[Response, int]:
     actor.require("steward")
     check = matcher()
     if check is None:
-        proposal = proposals.set_policy(engine(), name, read(Policy), actor)
+        asked = policies.set_policy(engine(), name, read(Policy), actor)
     else:
-        proposal = proposals.set_policy(
+        asked = policies.set_policy(
             engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data())
         )
-    if proposal is not None:
-        return jsonify(proposal=proposal_queries.show(engine(), proposal, actor)), 202
+    if asked is not None:
+        return jsonify(decision=decisions.show(engine(), asked, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 

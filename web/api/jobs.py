@@ -13,7 +13,7 @@ from accountant.core.states import JOB_STATES
 from accountant.queries import data_cards
 from accountant.queries import jobs as job_queries
 from accountant.schema.jobs import Card, Job, JobInList
-from accountant.transactions import approval, comments, job_requests, settlement, submission
+from accountant.transactions import comments, job_requests, settlement, submission
 from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
@@ -43,12 +43,6 @@ class NewJob(Body):
     project: str | None = Field(
         None, max_length=200, description="a public name. A policy may cap what one project uses"
     )
-
-
-class Reason(Body):
-    """The reason for a decision."""
-
-    reason: str = Field(max_length=2000)
 
 
 @api.post("/jobs")
@@ -125,27 +119,6 @@ def job(job: str) -> Response:
 
 def _answer(job_id: UUID) -> Response:
     return jsonify(job_queries.job(engine(), job_id, current_actor()))
-
-
-@api.post("/jobs/<job>/approve")
-@describe(Operation(body=Reason, answer=Job, roles=("steward",)))
-def approve(job: str) -> Response:
-    """Say yes, as a steward.
-
-    The price is looked at again: what does not fit any more by now is refused.
-    """
-    job_id = read_id(job)
-    approval.approve(engine(), job_id, current_actor(), read(Reason).reason)
-    return _answer(job_id)
-
-
-@api.post("/jobs/<job>/refuse")
-@describe(Operation(body=Reason, answer=Job, roles=("steward",)))
-def refuse(job: str) -> Response:
-    """Say no, as a steward."""
-    job_id = read_id(job)
-    approval.refuse(engine(), job_id, current_actor(), read(Reason).reason)
-    return _answer(job_id)
 
 
 class Said(Body):

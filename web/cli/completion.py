@@ -54,9 +54,9 @@ awaiting = _jobs("awaiting_approval")
 succeeded = _jobs("succeeded")
 
 
-def proposals(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Open proposals."""
-    return _asked(ctx, incomplete, lambda api: ((p["id"], p["dataset"]) for p in api.proposals()))
+def decisions(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Open decisions."""
+    return _asked(ctx, incomplete, lambda api: ((one["id"], one["asks"]) for one in api.decisions()))
 
 
 def mechanisms(incomplete: str) -> list[str]:

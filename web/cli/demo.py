@@ -398,7 +398,7 @@ def _say_where(story: Story, configured: Settings, address: str, job: dict[str, 
         story.address(f"{address}{path}")
     command = _command()
     story.tell(
-        f"The command line is the steward's: `{command} inbox`. Stop with `{command} down`; "
+        f"The command line is the steward's: `{command} decisions`. Stop with `{command} down`; "
         f"`{command} up` goes on where it was.",
         "dim",
     )

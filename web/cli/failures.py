@@ -51,7 +51,7 @@ _LISTS = {
     "job": "`exchequer jobs`",
     "model": "`exchequer model list`",
     "corpus": "`exchequer corpus list`",
-    "proposal": "`exchequer proposals`",
+    "decision": "`exchequer decisions`",
     "artifact": "`exchequer artifacts`",
     "mechanism": "`exchequer mechanisms`",
 }

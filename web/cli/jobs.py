@@ -1,4 +1,4 @@
-"""`submit`, `jobs`, `job`."""
+"""`submit`, `jobs`, `job`, `comment`, `cancel`."""
 
 import json
 import shlex
@@ -285,3 +285,27 @@ def price_text(job: Job) -> str:
 def _decision(job: Job) -> str | None:
     by = f"{job['decided_by']}: " if job.get("decided_by") else ""
     return f"{by}{job['decision_reason']}" if job["decision_reason"] else None
+
+
+def comment(
+    job_id: JobId,
+    text: Annotated[str, typer.Argument(help="What you say; of a question to you, the answer.")],
+    ask: Annotated[bool, typer.Option("--ask", help="A steward's question: the job waits for it.")] = False,
+) -> Answer:
+    """Say something about a job, ask its analyst back, or answer. Nothing is decided by it."""
+    with connect() as client:
+        job = client.comment(job_id, text, asks=ask)
+    yield job
+    said = job["comments"][-1]["kind"]
+    waits = ": it waits for its analyst's answer" if job["asked_back"] else ""
+    yield f"{said} added{waits}"
+
+
+def cancel(job_id: JobId) -> Answer:
+    """Cancel a job. Once a worker reads the data, the whole reservation is charged."""
+    with connect() as client:
+        client.cancel(job_id)
+        job = client.job(job_id)
+    yield job
+    asked = "" if job["state"] in progress.ENDED else ", asked to stop"
+    yield f"{state_text(job)}{asked}"

@@ -11,7 +11,7 @@ from web.cli.output import facts
 from web.cli.price import parameters, read_json, split
 from web.cli.profile import connect
 
-PROPOSED = "proposed; another steward runs: exchequer confirm {id} --reason TEXT"
+PROPOSED = "proposed; another steward runs: exchequer answer {id} --yes --reason TEXT"
 
 
 def allow(
@@ -44,11 +44,11 @@ def allow(
     }
     with connect() as client:
         given = {name: value for name, value in others.items() if value is not None}
-        proposal = client.allow(dataset, epsilon, delta, reason, **given).get("proposal")
+        asked = client.allow(dataset, epsilon, delta, reason, **given).get("decision")
         found = client.dataset(dataset)
-    yield found if proposal is None else proposal
-    if proposal is not None:
-        yield PROPOSED.format(id=proposal["id"])
+    yield found if asked is None else asked
+    if asked is not None:
+        yield PROPOSED.format(id=asked["id"])
     elif found["account"] is None:
         yield f"{dataset}: allowance changed; no (ε, δ) is allowed yet"
     else:
@@ -147,13 +147,13 @@ def policy(
         if name in changes and changes[name] in (0, ""):
             changes[name] = None
     with connect() as client:
-        (current, seen), proposal = client.tagged_policy(dataset), None
+        (current, seen), asked = client.tagged_policy(dataset), None
         if changes:
             answer = client.set_policy(dataset, current | changes, seen=seen)
-            proposal, current = answer.get("proposal"), answer.get("policy", current)
-    yield current if proposal is None else proposal
-    if proposal is not None:
-        yield PROPOSED.format(id=proposal["id"])
+            asked, current = answer.get("decision"), answer.get("policy", current)
+    yield current if asked is None else asked
+    if asked is not None:
+        yield PROPOSED.format(id=asked["id"])
     else:
         yield facts((name.replace("_", " "), stated(name, value)) for name, value in current.items())
 

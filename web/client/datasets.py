@@ -118,10 +118,13 @@ class Dataset:
     # --- the steward's and the auditor's --------------------------------------------------------------
 
     def allow(self, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json | None:
-        """Set the allowance, in all, as decimal texts. Returns the proposal where two people are needed."""
-        proposal: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get("proposal")
+        """Set the allowance, in all, as decimal texts.
+
+        Returns the decision that a second steward answers, if two people are needed.
+        """
+        asked: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get("decision")
         self.refresh()
-        return proposal
+        return asked
 
     def set_policy(self, **changes: Any) -> dict[str, Any]:
         """Change what is named of the policy; the rest stays. Returns the policy that stands then.

@@ -90,5 +90,5 @@ def _steward_steps(
     waiting = jobs.jobs(engine(), actor, jobs.Wanted(state="awaiting_approval"), limit=1)
     if waiting:
         why = "The inbox shows the price, what is left before and after, and asks for your reason."
-        steps.append({"title": "Decide on requests", "why": why, "link": url_for("inbox.listing")})
+        steps.append({"title": "Decide on requests", "why": why, "link": url_for("decisions.listing")})
     return steps

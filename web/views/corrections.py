@@ -8,10 +8,10 @@ from flask import Blueprint, Response, flash, redirect, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest, SignatureNeeded, invalid
-from accountant.transactions import proposals
+from accountant.transactions import corrections
 from web import passkeys
+from web.api.decisions import ChargeCorrection
 from web.api.parsing import read, read_id
-from web.api.proposals import ChargeCorrection
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of
@@ -31,7 +31,7 @@ def propose(job: str) -> BaseResponse:
     try:
         body = read(ChargeCorrection, _body(values))
         event: object = "reserved" if body.event is None else body.event
-        proposals.correct(
+        corrections.correct(
             engine(),
             job_id,
             current_actor(),

@@ -6,8 +6,8 @@ from werkzeug.wrappers import Response as BaseResponse
 from accountant.catalogue import datasets
 from accountant.core.errors import Conflict, InvalidRequest
 from accountant.database import one_moment
-from accountant.queries import access, jobs, log_comparison, spending
 from accountant.queries import datasets as dataset_queries
+from accountant.queries import decisions, jobs, log_comparison, spending
 from accountant.queries import entries as entry_queries
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
@@ -78,7 +78,7 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         version_form=forms.get("version", empty),
         access_form=forms.get("access", empty),
         may_want=may_want,
-        asked_for_access=access.latest(engine(), actor, name) if may_want else None,
+        asked_for_access=decisions.latest_access(engine(), actor, name) if may_want else None,
     )
 
 

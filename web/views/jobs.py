@@ -21,8 +21,8 @@ from web.api.parsing import read_choice, read_id
 from web.auth import current_actor
 from web.context import engine
 from web.views import rehearsals, results
+from web.views.decisions import about_job, open_offers
 from web.views.forms import Form, rejected, sent
-from web.views.offers import of_job, open_offers
 
 pages = Blueprint("jobs", __name__)
 
@@ -54,7 +54,7 @@ def listing() -> str:
         "jobs.html",
         jobs=found,
         following=following,
-        **open_offers(mine=True),
+        **open_offers(),
         filters=filters,
         kept={name: value for name, value in filters.items() if value},
         states=JOB_STATES,
@@ -105,7 +105,7 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
         rehearsal=report,
         rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(found)),
         formats=tuple(outputs.FORMATS),
-        offer=of_job(job_id) if found["state"] == "refused" else None,
+        **about_job(job_id) if found["state"] == "refused" else {},
         may_correct="steward" in _roles_on(found) and len(found["entries"]) > 1,
         correction_form=correction_form or Form(),
         said=said or Form(),

@@ -10,9 +10,9 @@ from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, Signa
 from accountant.core.ledger.policy import Policy, read_signer, weakened
 from accountant.core.ledger.signatures import fingerprint
 from accountant.core.privacy.units import exact
-from accountant.queries import datasets
-from accountant.queries import proposals as proposal_queries
-from accountant.transactions import allowances, owners, proposals
+from accountant.queries import allowances as allowance_queries
+from accountant.queries import datasets, decisions
+from accountant.transactions import allowances, owners, policies
 from web import passkeys
 from web.api.datasets import NewAllowance
 from web.api.etags import etag
@@ -83,12 +83,12 @@ def allow(name: str) -> BaseResponse:
         body = read(NewAllowance, _allowance_fields(values))
         actor = current_actor()
         signature = passkeys.given(actor)
-        proposal = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
+        asked = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
     except SignatureNeeded as needed:
         return passkeys.sign(needed, url_for("policies.show", name=name))
     except (InvalidRequest, Conflict, NotPermitted) as error:
         return Response(_page(name, allowance=rejected(error)), status_of(error))
-    if proposal is not None:
+    if asked is not None:
         flash("A raise needs two people here: another steward confirms it in the inbox.")
         return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}.")
@@ -114,7 +114,7 @@ def set_policy(name: str) -> BaseResponse:
         kept = datasets.dataset(engine(), name, current_actor())["policy"]
         wanted = read(Policy, kept | policy_of(form))
         actor = current_actor()
-        proposal = proposals.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
+        asked = policies.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
     except SignatureNeeded as needed:
         return passkeys.sign(needed, url_for("policies.show", name=name))
     except InvalidRequest as error:
@@ -122,8 +122,8 @@ def set_policy(name: str) -> BaseResponse:
         return Response(_page(name, policy=rejected(shown)), 422)
     except (Conflict, NotPermitted) as error:
         return Response(_page(name, policy=Form(form, general=str(error))), status_of(error))
-    if proposal is not None:
-        weaker = proposal_queries.show(engine(), proposal, actor).weakens
+    if asked is not None:
+        weaker = decisions.show(engine(), asked, actor).weakens
         named = ", ".join(name.replace("_", " ") for name in weaker)
         flash(f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}.")
         return redirect(url_for("datasets.show", name=name), 303)
@@ -178,7 +178,7 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
         return empty
     try:
         body = read(NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"})
-        change = proposal_queries.preview(engine(), name, body.allowance(), current_actor()).document()
+        change = allowance_queries.preview(engine(), name, body.allowance(), current_actor()).document()
         means = None
         if body.epsilon is not None:
             means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])

@@ -18,7 +18,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
 from accountant.identities import passkeys, people
-from accountant.queries import access, comments, inbox
+from accountant.queries import comments, decisions
 from accountant.queries.remaining import percent as plain_percent
 from web.context import engine
 from web.judgement import judgement
@@ -201,11 +201,10 @@ def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def waiting() -> int:
-    """Return the number of jobs and requests for access that wait for a steward; shown beside the inbox."""
+    """Return the number of decisions that wait for a steward; shown beside the inbox."""
     if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
         return 0
-    actor = current_user.actor
-    return inbox.count_waiting(engine(), actor) + access.count_waiting(engine(), actor)
+    return decisions.count_waiting(engine(), current_user.actor)
 
 
 def choices(role: str | None = None) -> list[str]:

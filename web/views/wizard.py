@@ -311,10 +311,8 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
     allowance = _allowance(values)
     if allowance is not None:
         try:
-            proposal = allowances.allow(engine(), spec.name, allowance, actor)
-            told += (
-                " Its allowance is set." if proposal is None else " Another steward confirms its allowance."
-            )
+            asked = allowances.allow(engine(), spec.name, allowance, actor)
+            told += " Its allowance is set." if asked is None else " Another steward confirms its allowance."
         except ExchequerError as error:
             flash(f"The allowance is not set: {error}.", "problem")
     flash(told)

@@ -21,7 +21,7 @@ from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.identities import retention
 from accountant.ledger_log.signed import SignedPlaces
-from accountant.transactions import expiry, leases, ledger_log, messages, spending_sums
+from accountant.transactions import asking, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
 from workers.jobs.app import app
 from workers.jobs.broker import QUEUES
@@ -54,7 +54,7 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         with _duty("destroy what a lost attempt staged"):
             staging.destroy_leftovers(engine, configured.results, job_id)
     with _duty("expire what nobody decided on"):
-        expiry.sweep(engine)
+        asking.sweep(engine)
     with _duty("sum up what was spent"):
         spending_sums.roll(engine)
     with _duty("compare ledgers with their log"):

@@ -24,9 +24,9 @@ from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import FREE, Exponential, SelfComposed, to_json
 from accountant.core.privacy.price import Terms
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import allowances, approval, leases, proposals, settlement, signing
+from accountant.transactions import allowances, corrections, leases, settlement, signing
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import Bench, person
+from tests.support import Bench, person, yes
 
 SEED = b"s" * 32
 FORMATS = ("jsonl", "csv", "parquet")
@@ -43,7 +43,7 @@ def audited(engine) -> Bench:
     bench.warm()
     finish(bench, bench.submit(12), None)
     job_id = bench.submit(5, aggregation="median", ex_post_cap=1.0)
-    approval.approve(engine, job_id, bench.steward, REASON)
+    yes(engine, job_id, bench.steward, REASON)
     finish(bench, job_id, 123_456_789)
     bench.submit(9)
     return bench
@@ -238,10 +238,10 @@ def test_a_correction_is_published_without_its_people_and_figures(audited):
     ):
         # The median with what it really cost; the other job has no such cost.
         cap = "0.987654321" if job["parameters"]["aggregation"] == "median" else None
-        proposed = proposals.correct(
+        proposed = corrections.correct(
             audited.engine, uuid.UUID(job["id"]), audited.steward, REASON, event=raised, ex_post=cap
         )
-        proposals.confirm(audited.engine, proposed, second, REASON)
+        yes(audited.engine, proposed, second, REASON)
     assert integrity.check(audited.engine, audited.dataset) == []
     full = check(exported(audited, "jsonl"))
     public = check(exported(audited, "jsonl", True))

@@ -16,16 +16,15 @@ from accountant.core.privacy.events import from_json
 from accountant.queries import entries, integrity, jobs
 from accountant.transactions import (
     allowances,
-    approval,
+    corrections,
     leases,
-    proposals,
     settlement,
     submission,
 )
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person
+from tests.support import Bench, person, yes
 
 #: Columns that no entry states. `id`s are kept by foreign keys.
 UNSTATED = {
@@ -37,7 +36,7 @@ UNSTATED = {
     "artifacts": {"job_id", "media_type", "size", "uri", "created_at"},
     "realized_ex_post": {"job_id", "curve"},
     "checkpoints": {"dataset_id", "key_id"},  # there is no other key
-    "proposals": {
+    "decisions": {
         "id",
         "dataset_id",
         "asked",
@@ -45,7 +44,9 @@ UNSTATED = {
         "state",
         "created_at",
         "expires_at",
-        "decided_at",
+        "answered_at",
+        "made_job",
+        "made_decision",
     },
     "datasets": {"id", "name", "description", "secret_patterns", "secret_terms", "created_by", "created_at"},
     "accounts": {"dataset_id"},
@@ -78,7 +79,7 @@ SPECIAL = {
     ("accounts", "secret"): '\'{{"kind": "many"}}\'::jsonb',
     ("accounts", "ex_post_settlement"): "'planned'",
     ("jobs", "project"): "'another'",
-    ("proposals", "kind"): "'allowance'",
+    ("decisions", "kind"): "'allowance'",
 }
 
 
@@ -95,7 +96,7 @@ def book(engine) -> Bench:
         bench.steward,
     )
     assert proposed is not None
-    proposals.confirm(engine, proposed, bench.second, "seen")
+    yes(engine, proposed, bench.second, "seen")
     bench.counted = count(bench, "count")
     ask(bench, "private-prediction", bench.model, aggregation="median", ex_post_cap=2, tokens_per_batch=8)
     bench.median = ask(
@@ -104,8 +105,8 @@ def book(engine) -> Bench:
     publish(bench, bench.median, ex_post=1_000_000_000)
     bench.void = ask(bench, "noisy-count", epsilon=0.2)
     settlement.cancel(engine, bench.void, bench.analyst)
-    found = proposals.correct(engine, bench.void, bench.steward, "it did read")
-    proposals.confirm(engine, found, bench.second, "agreed")
+    found = corrections.correct(engine, bench.void, bench.steward, "it did read")
+    yes(engine, found, bench.second, "agreed")
     bench.live = ask(bench, "noisy-count", epsilon=0.2)
     entries.checkpoint(engine, bench.dataset, bench.auditor, b"k" * 32)
     assert integrity.check(engine, bench.dataset) == []
@@ -118,7 +119,7 @@ def ask(bench: Bench, mechanism: str, model: str | None = None, **parameters: An
     if jobs.job(bench.engine, job_id, bench.steward)["state"] == "submitted":
         bench.probe(job_id)
     if jobs.job(bench.engine, job_id, bench.steward)["state"] == "awaiting_approval":
-        approval.approve(bench.engine, job_id, bench.steward, "within it")
+        yes(bench.engine, job_id, bench.steward, "within it")
     return job_id
 
 
@@ -147,7 +148,7 @@ def row_of(bench: Bench, table: str) -> str:
         "artifacts": f"job_id = '{bench.counted}'",
         "realized_ex_post": f"job_id = '{bench.median}'",
         "checkpoints": own,
-        "proposals": f"{own} AND kind = 'correction'",
+        "decisions": f"{own} AND kind = 'correction'",
         "datasets": f"name = '{bench.dataset}'",
         "accounts": own,
     }[table]

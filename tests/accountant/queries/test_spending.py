@@ -9,9 +9,9 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import datasets, integrity, jobs, spending
-from accountant.transactions import allowances, leases, proposals, spending_sums, submission
+from accountant.transactions import allowances, corrections, leases, policies, spending_sums, submission
 from accountant.transactions import settlement as ledger
-from tests.support import Bench, person
+from tests.support import Bench, person, yes
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def busy(engine) -> Bench:
     asked = from_json(job(bench, bench.submit(6))["event"])
     from accountant.core.privacy.events import to_json
 
-    found = proposals.correct(engine, corrected, bench.steward, "it released more", event=to_json(asked))
-    proposals.confirm(engine, found, person(engine, "steward"), "seen")
+    found = corrections.correct(engine, corrected, bench.steward, "it released more", event=to_json(asked))
+    yes(engine, found, person(engine, "steward"), "seen")
     bench.allow("12")
     bench.other = other
     return bench
@@ -127,7 +127,7 @@ def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
         }
         assert "ex_post" in names(bench.auditor)
         assert "ex_post" not in names(bench.analyst)
-    proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
+    policies.set_policy(engine, bench.dataset, Policy(), bench.steward)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6, 7, 8])

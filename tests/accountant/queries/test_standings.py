@@ -7,10 +7,10 @@ from sqlalchemy.exc import ProgrammingError
 from accountant.core.ledger.allowances import Allowance, allowance_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.queries import datasets, ledger_entry
-from accountant.transactions import approval, settlement
+from accountant.transactions import settlement
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import Bench
+from tests.support import Bench, yes
 
 
 def lengthened(bench: Bench, count: int) -> None:
@@ -38,7 +38,7 @@ def after(bench: Bench, seq: int) -> dict:
 def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     bench.warm()
     job = bench.submit(3)  # reserved before balances are kept, voided after
-    approval.approve(bench.engine, job, bench.steward, "it fits")
+    yes(bench.engine, job, bench.steward, "it fits")
     reserved = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["entries"]
     lengthened(bench, 200)
     assert standings(bench) == []

@@ -22,7 +22,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.database import connect
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
-from accountant.transactions import batches, job_requests, proposals, submission
+from accountant.transactions import batches, job_requests, policies, submission
 from accountant.transactions.group_commit import Combiner
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
@@ -332,7 +332,7 @@ def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench, mo
     gathered, policy = Gathering(open_bench, engine), Policy(analysts=(open_bench.steward.name,))
     with engine.begin() as connection:
         LockedAccount(connection, dataset)
-        setting = gathered.pool.submit(proposals.set_policy, engine, dataset, policy, open_bench.steward)
+        setting = gathered.pool.submit(policies.set_policy, engine, dataset, policy, open_bench.steward)
         wait_until(lambda: waiting_for_a_lock(open_bench) == 1)
         early = gathered.send(10)
         wait_until(lambda: waiting_for_a_lock(open_bench) == 2)

@@ -19,10 +19,9 @@ from accountant.queries import datasets, integrity, jobs
 from accountant.queries import entries as entry_queries
 from accountant.transactions import (
     allowances,
-    approval,
     artifacts,
     leases,
-    proposals,
+    policies,
     rows,
     settlement,
     submission,
@@ -31,7 +30,7 @@ from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
 from tests import tallies
-from tests.support import Bench, kinds, person
+from tests.support import Bench, kinds, person, yes
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +129,7 @@ def test_what_only_rows_say_was_released_is_not_read(engine):
     bench = Bench(engine)
     bench.allow("1000", "0.000001")
     source = ask(bench, epsilon=1.0)
-    approval.approve(engine, source, bench.steward, "fine")
+    yes(engine, source, bench.steward, "fine")
     run(bench, source, stored())
     other = Bench(engine)
     with engine.begin() as connection:
@@ -216,13 +215,13 @@ def test_others_see_artifacts_only_where_the_policy_shares_them(made):
     assert len(listed(bench.steward)) == len(listed(bench.auditor)) == 1
 
     shared = Policy(auto_approve_epsilon="10", share_artifacts=True, analysts=(other.name,))
-    proposals.set_policy(bench.engine, bench.dataset, shared, bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, shared, bench.steward)
     assert len(listed(other)) == 1
     assert job(bench, ask(bench, other, from_job=str(source)))["state"] == "queued"
     with pytest.raises(NotFound):
         jobs.job(bench.engine, source, other)  # the job itself stays its owner's
     assert listed(stranger) == []  # who may not ask may not look either
-    proposals.set_policy(bench.engine, bench.dataset, replace_analysts(shared, ()), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, replace_analysts(shared, ()), bench.steward)
     assert len(listed(stranger)) == 1
 
 
@@ -232,7 +231,7 @@ def replace_analysts(policy: Policy, analysts: tuple[str, ...]) -> Policy:
 
 def test_the_policy_still_says_who_may_ask(made):
     bench, source, _ = made
-    proposals.set_policy(bench.engine, bench.dataset, Policy(mechanisms=("epsvec",)), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(mechanisms=("epsvec",)), bench.steward)
     with pytest.raises(NotPermitted, match="mechanism"):
         ask(bench, from_job=str(source))
 
@@ -270,7 +269,7 @@ def test_an_ex_post_output_leaves_no_artifact(engine):
     allowances.allow(engine, bench.dataset, Allowance("1", "0.000001", "x", ex_post="5"), bench.steward)
     bench.probe(bench.submit(1))
     job_id = bench.submit(1, aggregation="median", ex_post_cap=1.0)
-    approval.approve(engine, job_id, bench.steward, "fine")
+    yes(engine, job_id, bench.steward, "fine")
     claim = claimed(bench, job_id)
     leases.begin_reading(engine, claim)
     from accountant.core.privacy.events import FREE

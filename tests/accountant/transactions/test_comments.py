@@ -10,9 +10,9 @@ from sqlalchemy.exc import ProgrammingError
 from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted
 from accountant.identities import activity_log
 from accountant.queries import comments as comment_queries
-from accountant.queries import datasets, inbox, jobs
-from accountant.transactions import approval, comments
-from tests.support import Bench, kinds, person
+from accountant.queries import datasets, decisions, jobs
+from accountant.transactions import comments
+from tests.support import Bench, kinds, no, person, yes
 
 
 def shown(bench: Bench, job_id: uuid.UUID):
@@ -44,16 +44,16 @@ def test_a_question_waits_for_the_analyst_and_its_answer_for_a_steward(waiting):
     assert kinds(bench) == ["ALLOW"]
     assert datasets.dataset(engine, bench.dataset, bench.steward)["account"] == before
     comments.say(engine, job_id, bench.steward, "sure?", asks=True)
-    approval.approve(engine, job_id, bench.steward, "yes")
+    yes(engine, job_id, bench.steward, "yes")
     job = shown(bench, job_id)
     assert (job.state, job.asked_back) == ("queued", False)
 
 
 def test_what_waits_for_an_answer_is_not_counted_as_waiting_for_a_steward(waiting):
     bench, job_id = waiting
-    before = inbox.count_waiting(bench.engine, bench.steward)
+    before = decisions.count_waiting(bench.engine, bench.steward)
     comments.say(bench.engine, job_id, bench.steward, "why?", asks=True)
-    assert inbox.count_waiting(bench.engine, bench.steward) == before - 1
+    assert decisions.count_waiting(bench.engine, bench.steward) == before - 1
 
 
 def test_each_question_and_answer_gives_the_days_anew_and_a_comment_does_not(engine):
@@ -105,7 +105,7 @@ def test_only_its_analyst_and_stewards_speak_and_only_stewards_ask(waiting):
         comments.say(bench.engine, job_id, bench.analyst, "why?", asks=True)
     with pytest.raises(NotFound):
         comments.say(bench.engine, uuid.uuid4(), bench.steward, "hello")
-    approval.refuse(bench.engine, job_id, bench.steward, "no")
+    no(bench.engine, job_id, bench.steward, "no")
     with pytest.raises(Conflict, match="refused, not awaiting"):
         comments.say(bench.engine, job_id, bench.steward, "why?", asks=True)
     assert comments.say(bench.engine, job_id, bench.analyst, "a pity") == "comment"

@@ -1,6 +1,7 @@
 """REVERSAL and other acts of two people, on a real PostgreSQL."""
 
 import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -15,10 +16,10 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import activity_log
 from accountant.queries import datasets, entries, integrity, jobs
-from accountant.queries import proposals as proposal_queries
-from accountant.transactions import allowances, expiry, leases, proposals, settlement
+from accountant.queries import decisions as decision_queries
+from accountant.transactions import allowances, asking, corrections, leases, policies, settlement
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person
+from tests.support import Bench, no, person, yes
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def settled(desk: Bench, tokens: int = 10, realized: int | None = None):
 
 def corrected(desk: Bench, job_id, true) -> int:
     asked = true if true is None or isinstance(true, str) else to_json(true)
-    found = proposals.correct(desk.engine, job_id, desk.steward, "it was mispriced", event=asked)
-    return proposals.confirm(desk.engine, found, desk.second, "seen")
+    found = corrections.correct(desk.engine, job_id, desk.steward, "it was mispriced", event=asked)
+    return yes(desk.engine, found, desk.second, "seen")
 
 
 def dataset(desk: Bench) -> dict:
@@ -81,16 +82,14 @@ def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
 
 
 def test_nobody_corrects_alone_not_even_under_the_solo_policy(desk):
-    proposals.set_policy(
-        desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward
-    )
-    found = proposals.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
+    policies.set_policy(desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward)
+    found = corrections.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
     with pytest.raises(NotPermitted, match="two people"):
-        proposals.confirm(desk.engine, found, desk.steward, "me again")
-    for other in (desk.analyst, desk.auditor):
-        with pytest.raises(NotPermitted):
-            proposals.confirm(desk.engine, found, other, "not mine to say")
-    change = "UPDATE proposals SET state = 'confirmed', entry_seq = 1, decided_by = proposed_by"
+        yes(desk.engine, found, desk.steward, "me again")
+    for other, error in ((desk.analyst, NotFound), (desk.auditor, NotPermitted)):
+        with pytest.raises(error):
+            yes(desk.engine, found, other, "not mine to say")
+    change = "UPDATE decisions SET state = 'accepted', entry_seq = 1, answered_by = asked_by"
     with pytest.raises(DBAPIError, match="two_people"), desk.engine.begin() as connection:
         connection.execute(text(change))
     sound(desk)
@@ -145,9 +144,9 @@ def test_without_a_correction_the_database_still_refuses_an_overdraft(desk):
 
 def test_a_live_job_and_an_unknown_one_have_no_charge_to_correct(desk):
     with pytest.raises(Conflict, match="no charge yet"):
-        proposals.correct(desk.engine, desk.submit(10), desk.steward, "why")
+        corrections.correct(desk.engine, desk.submit(10), desk.steward, "why")
     with pytest.raises(NotFound):
-        proposals.correct(desk.engine, desk.steward.id, desk.steward, "why")
+        corrections.correct(desk.engine, desk.steward.id, desk.steward, "why")
 
 
 # --- proposals ----------------------------------------------------------------------------------
@@ -155,11 +154,11 @@ def test_a_live_job_and_an_unknown_one_have_no_charge_to_correct(desk):
 
 def test_two_who_confirm_at_once_write_one_entry(desk):
     third = person(desk.engine, "steward")
-    found = proposals.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
+    found = corrections.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
 
     def confirm(actor):
         try:
-            return proposals.confirm(desk.engine, found, actor, "seen")
+            return yes(desk.engine, found, actor, "seen")
         except Conflict as error:
             return str(error)
 
@@ -168,46 +167,59 @@ def test_two_who_confirm_at_once_write_one_entry(desk):
     kinds = [e["kind"] for e in entries.entries(desk.engine, desk.dataset, desk.auditor)]
     assert kinds.count("REVERSAL") == 1
     # Whoever won is told the entry's number however often they ask; the other that it is done.
-    assert sorted(map(str, answers)).count("the proposal is confirmed already") == 4
+    assert sorted(map(str, answers)).count("the decision is accepted already") == 4
     assert len({each for each in answers if isinstance(each, int)}) == 1
     sound(desk)
 
 
 def test_a_proposal_whose_entry_was_corrected_meanwhile_is_refused_with_the_reason(desk):
     job_id = settled(desk, 10, realized=4)
-    stale = proposals.correct(desk.engine, job_id, desk.steward, "one")
+    stale = corrections.correct(desk.engine, job_id, desk.steward, "one")
     corrected(desk, job_id, event(desk, job_id, 20))
     with pytest.raises(Conflict, match="propose it anew"):
-        proposals.confirm(desk.engine, stale, desk.second, "late")
-    proposals.withdraw(desk.engine, stale, desk.second, "stale")
-    with pytest.raises(Conflict, match="withdrawn already"):
-        proposals.confirm(desk.engine, stale, desk.second, "later")
+        yes(desk.engine, stale, desk.second, "late")
+    no(desk.engine, stale, desk.second, "stale")
+    with pytest.raises(Conflict, match="refused already"):
+        yes(desk.engine, stale, desk.second, "later")
     sound(desk)
 
 
-def test_an_overdue_proposal_is_not_confirmed(desk):
-    found = proposals.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
+def overdue(desk) -> uuid.UUID:
+    """A proposal whose time is over."""
+    found = corrections.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
     with desk.engine.begin() as connection:
-        change = "UPDATE proposals SET expires_at = clock_timestamp() - interval '1 s' WHERE id = :id"
+        change = "UPDATE decisions SET expires_at = clock_timestamp() - interval '1 s' WHERE id = :id"
         connection.execute(text(change), {"id": found})
+    return found
+
+
+@pytest.mark.parametrize("act", [yes, no])
+def test_an_overdue_proposal_is_answered_no_more(desk, act):
+    found = overdue(desk)
     with pytest.raises(Conflict, match="expired"):
-        proposals.confirm(desk.engine, found, desk.second, "late")
-    assert expiry.sweep(desk.engine) == 1
-    assert expiry.sweep(desk.engine) == 0
-    assert proposal_queries.show(desk.engine, found, desk.auditor)["state"] == "expired"
+        act(desk.engine, found, desk.second, "late")
+    assert decision_queries.show(desk.engine, found, desk.auditor)["state"] == "expired"
+    sound(desk)
+
+
+def test_a_sweep_expires_what_is_overdue_once(desk):
+    found = overdue(desk)
+    assert asking.sweep(desk.engine) == 1
+    assert asking.sweep(desk.engine) == 0
+    assert decision_queries.show(desk.engine, found, desk.auditor)["state"] == "expired"
 
 
 def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(desk):
-    proposals.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     allowance = Allowance("12", "0.0000029053", "more")
     found = allowances.allow(desk.engine, desk.dataset, allowance, desk.steward)
     other = allowances.allow(desk.engine, desk.dataset, Allowance(None, None, "x", ex_post="5"), desk.steward)
     assert dataset(desk)["account"]["epsilon"] == "10"
     assert allowances.allow(desk.engine, desk.dataset, Allowance("9", "1e-6", "less"), desk.steward) is None
     with pytest.raises(Conflict, match="propose it anew"):  # 12 was a raise of 10; it is 9 now
-        proposals.confirm(desk.engine, found, desk.second, "seen")
+        yes(desk.engine, found, desk.second, "seen")
     again = allowances.allow(desk.engine, desk.dataset, allowance, desk.steward)
-    proposals.confirm(desk.engine, again, desk.second, "seen")
+    yes(desk.engine, again, desk.second, "seen")
     assert dataset(desk)["account"]["epsilon"] == "12"
     body = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]["body"]
     assert (body["proposed_by"], body["confirmed_by"]) == (desk.steward.name, desk.second.name)
@@ -219,16 +231,16 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
     ("change", "why"), [("roles = ARRAY['auditor']", "no steward"), ("active = false", "is closed")]
 )
 def test_a_proposal_of_somebody_who_is_no_steward_any_more_is_not_confirmed(desk, owner, change, why):
-    proposals.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     raised = Allowance("12", "0.0000029053", "more")
     found = allowances.allow(desk.engine, desk.dataset, raised, desk.steward)
     with owner.begin() as connection:
         connection.execute(text(f"UPDATE users SET {change} WHERE id = :id"), {"id": desk.steward.id})
     with pytest.raises(Conflict, match=why):
-        proposals.confirm(desk.engine, found, desk.second, "seen")
+        yes(desk.engine, found, desk.second, "seen")
     assert dataset(desk)["account"]["epsilon"] == "10"
-    assert proposal_queries.show(desk.engine, found, desk.auditor)["state"] == "open"
-    proposals.withdraw(desk.engine, found, desk.second, "its proposer has left")
+    assert decision_queries.show(desk.engine, found, desk.auditor)["state"] == "open"
+    no(desk.engine, found, desk.second, "its proposer has left")
 
 
 def _policy(desk) -> Policy:
@@ -238,20 +250,20 @@ def _policy(desk) -> Policy:
 def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     """Other changes in the same policy wait as well, and both names are told."""
     both, alone = Policy(two_people=True, approval_days=3), Policy(approval_days=5)
-    assert proposals.set_policy(desk.engine, desk.dataset, both, desk.steward) is None
-    found = proposals.set_policy(desk.engine, desk.dataset, alone, desk.steward)
+    assert policies.set_policy(desk.engine, desk.dataset, both, desk.steward) is None
+    found = policies.set_policy(desk.engine, desk.dataset, alone, desk.steward)
     assert found is not None
-    assert found == proposals.set_policy(desk.engine, desk.dataset, alone, desk.steward)  # sent twice
+    assert found == policies.set_policy(desk.engine, desk.dataset, alone, desk.steward)  # sent twice
     assert _policy(desk) == both
     raised = Allowance("12", "0.0000029053", "more")
     assert allowances.allow(desk.engine, desk.dataset, raised, desk.steward) is not None
     with pytest.raises(NotPermitted, match="two people"):
-        proposals.confirm(desk.engine, found, desk.steward, "me again")
-    assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None
-    assert proposals.confirm(desk.engine, found, desk.second, "the board wants it") is None
+        yes(desk.engine, found, desk.steward, "me again")
+    assert yes(desk.engine, found, desk.second, "the board wants it") is None
+    assert yes(desk.engine, found, desk.second, "the board wants it") is None
     assert _policy(desk) == alone
-    shown = proposal_queries.show(desk.engine, found, desk.auditor)
-    assert (shown["state"], shown["entry"]) == ("confirmed", None)
+    shown = decision_queries.show(desk.engine, found, desk.auditor)
+    assert (shown["state"], shown["entry"]) == ("accepted", None)
     (done, *_) = activity_log.listing(desk.engine, desk.auditor, action="policy set")
     assert (done["actor"], done["detail"]["proposed_by"]) == (desk.second.name, desk.steward.name)
     assert allowances.allow(desk.engine, desk.dataset, raised, desk.steward) is None
@@ -265,13 +277,13 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
 def test_one_steward_weakens_no_field_and_two_do(desk, weaker):
     """They could switch solo on, approve a job of their own, and switch it off again."""
     stands = Policy(two_people=True, mechanisms=("noisy-count",), analyst_epsilon="5")
-    proposals.set_policy(desk.engine, desk.dataset, stands, desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, stands, desk.steward)
     wanted = stands.model_copy(update=weaker)
-    found = proposals.set_policy(desk.engine, desk.dataset, wanted, desk.steward)
+    found = policies.set_policy(desk.engine, desk.dataset, wanted, desk.steward)
     assert found is not None
     assert _policy(desk) == stands
-    assert next(iter(weaker)) in proposal_queries.show(desk.engine, found, desk.auditor)["reason"]
-    proposals.confirm(desk.engine, found, desk.second, "seen")
+    assert next(iter(weaker)) in decision_queries.show(desk.engine, found, desk.auditor)["reason"]
+    yes(desk.engine, found, desk.second, "seen")
     assert _policy(desk) == wanted
     newest = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]
     assert (newest["kind"], newest["actor"]) == ("POLICY", desk.second.name)
@@ -281,15 +293,15 @@ def test_one_steward_weakens_no_field_and_two_do(desk, weaker):
 
 def test_a_policy_that_was_changed_after_another_was_proposed_is_not_undone(desk):
     both = Policy(two_people=True)
-    proposals.set_policy(desk.engine, desk.dataset, both, desk.steward)
-    found = proposals.set_policy(desk.engine, desk.dataset, Policy(), desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, both, desk.steward)
+    found = policies.set_policy(desk.engine, desk.dataset, Policy(), desk.steward)
     narrower = Policy(two_people=True, mechanisms=("noisy-count",))
-    assert proposals.set_policy(desk.engine, desk.dataset, narrower, desk.second) is None
+    assert policies.set_policy(desk.engine, desk.dataset, narrower, desk.second) is None
     with pytest.raises(Conflict, match="propose it anew"):
-        proposals.confirm(desk.engine, found, desk.second, "seen")
+        yes(desk.engine, found, desk.second, "seen")
     assert _policy(desk) == narrower
-    assert proposal_queries.show(desk.engine, found, desk.auditor)["state"] == "open"
-    proposals.withdraw(desk.engine, found, desk.second, "stale")
+    assert decision_queries.show(desk.engine, found, desk.auditor)["state"] == "open"
+    no(desk.engine, found, desk.second, "stale")
 
 
 # --- what an auditor finds ----------------------------------------------------------------------

@@ -7,13 +7,11 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.policy import Policy
 from accountant.identities import people
 from accountant.identities.credentials import actor_of, find_user
-from accountant.queries import access as access_queries
-from accountant.queries import entries, inbox, jobs
-from accountant.queries import offers as offer_queries
-from accountant.queries import proposals as proposal_queries
-from accountant.transactions import access, approval, offers, proposals
+from accountant.queries import decisions as decision_queries
+from accountant.queries import entries, jobs
+from accountant.transactions import access, offers, policies
 from accountant.transactions.allowances import Allowance, allow
-from tests.support import Bench, person
+from tests.support import Bench, awaiting, no, person, yes
 
 
 def close(bench, who):
@@ -32,7 +30,7 @@ def strike(bench, who):
     other = person(bench.engine, "analyst")
     stewards = (bench.steward.name, *bench.others)
     policy = Policy(analysts=(other.name,), stewards=tuple(each for each in stewards if each != who.name))
-    proposals.set_policy(bench.engine, bench.dataset, policy, bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, policy, bench.steward)
 
 
 def administrator(bench):
@@ -54,27 +52,27 @@ def desk(engine) -> Bench:
 @pytest.mark.parametrize("why", WAYS)
 def test_a_steward_is_told_and_approval_is_refused(desk, why):
     job = desk.submit(10)
-    (waits,) = inbox.waiting(desk.engine, desk.steward)
+    (waits,) = awaiting(desk.engine, desk.steward, desk.dataset)
     assert waits.analyst_left is None
     WAYS[why](desk, desk.analyst)  # after the page was read
-    (waits,) = inbox.waiting(desk.engine, desk.steward)
+    (waits,) = awaiting(desk.engine, desk.steward, desk.dataset)
     assert why in waits.analyst_left
     assert jobs.job(desk.engine, job, desk.steward).analyst_left == waits.analyst_left
     before = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]["seq"]
     with pytest.raises(Conflict, match=r"closed|role|policy"):
-        approval.approve(desk.engine, job, desk.steward, "fine")
+        yes(desk.engine, job, desk.steward, "fine")
     assert entries.entries(desk.engine, desk.dataset, desk.auditor)[0]["seq"] == before
     assert jobs.job(desk.engine, job, desk.steward).state == "awaiting_approval"
-    approval.refuse(desk.engine, job, desk.steward, "left")
+    no(desk.engine, job, desk.steward, "left")
     assert jobs.job(desk.engine, job, desk.steward).analyst_left is None  # nothing is to be decided
 
 
 @pytest.mark.parametrize("why", ["closed", "no role any more", "no role"])
 def test_the_policy_may_admit_them_and_the_entry_says_so(desk, why):
-    proposals.set_policy(desk.engine, desk.dataset, Policy(departed_analysts=True), desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, Policy(departed_analysts=True), desk.steward)
     job = desk.submit(10)
     WAYS[why](desk, desk.analyst)
-    approval.approve(desk.engine, job, desk.steward, "she agreed before")
+    yes(desk.engine, job, desk.steward, "she agreed before")
     assert jobs.job(desk.engine, job, desk.steward).state == "queued"
     body = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]["body"]
     assert why in body["approval"]["departed"]
@@ -85,7 +83,7 @@ def test_whoever_came_back_is_approved(desk):
     job = desk.submit(10)
     close(desk, desk.analyst)
     people.activate(desk.engine, administrator(desk), desk.analyst.name)
-    approval.approve(desk.engine, job, desk.steward, "fine")
+    yes(desk.engine, job, desk.steward, "fine")
     assert jobs.job(desk.engine, job, desk.steward).state == "queued"
 
 
@@ -107,7 +105,7 @@ def test_nothing_is_offered_to_who_left_and_an_open_offer_says_so(desk, why):
     first, second = desk.submit(10), desk.submit(11)
     offer = offers.offer(desk.engine, first, {"tokens_per_batch": 4}, desk.steward, "enough")
     WAYS[why](desk, desk.analyst)
-    assert why in offer_queries.show(desk.engine, offer, desk.steward).left
+    assert why in decision_queries.show(desk.engine, offer, desk.steward).left
     with pytest.raises(Conflict, match="nobody could accept"):
         offers.offer(desk.engine, second, {"tokens_per_batch": 4}, desk.steward, "enough")
 
@@ -116,25 +114,25 @@ def test_nothing_is_offered_to_who_left_and_an_open_offer_says_so(desk, why):
 def test_the_offer_of_a_steward_who_left_is_not_accepted(desk, why):
     leaver = actor_of(find_user(desk.engine, name=desk.others[0]))
     policy = Policy(stewards=(desk.steward.name, leaver.name))
-    proposals.set_policy(desk.engine, desk.dataset, policy, desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, policy, desk.steward)
     offer = offers.offer(desk.engine, desk.submit(10), {"tokens_per_batch": 4}, leaver, "enough")
     _leave(desk, leaver, why)
-    assert why in offer_queries.show(desk.engine, offer, desk.analyst).left
+    assert why in decision_queries.show(desk.engine, offer, desk.analyst).left
     with pytest.raises(Conflict, match=why):
-        offers.accept(desk.engine, offer, desk.analyst)
+        yes(desk.engine, offer, desk.analyst)
 
 
 @pytest.mark.parametrize("why", ["closed", "no steward", "no longer names"])
 def test_a_proposal_of_who_left_is_told_and_not_confirmed(desk, why):
     leaver = actor_of(find_user(desk.engine, name=desk.others[0]))
     policy = Policy(two_people=True, stewards=(desk.steward.name, leaver.name))
-    proposals.set_policy(desk.engine, desk.dataset, policy, desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, policy, desk.steward)
     proposal = allow(desk.engine, desk.dataset, Allowance("20", "0.00001", "more"), leaver)
-    assert proposal_queries.show(desk.engine, proposal, desk.steward).proposer_left is None
+    assert decision_queries.show(desk.engine, proposal, desk.steward).left is None
     _leave(desk, leaver, why, two_people=True)
-    assert why in proposal_queries.show(desk.engine, proposal, desk.steward).proposer_left
+    assert why in decision_queries.show(desk.engine, proposal, desk.steward).left
     with pytest.raises(Conflict, match=why):
-        proposals.confirm(desk.engine, proposal, desk.steward, "fine")
+        yes(desk.engine, proposal, desk.steward, "fine")
 
 
 def _leave(desk, leaver, why, **policy):
@@ -163,11 +161,10 @@ def proposals_without(desk, stewards):
 
 @pytest.mark.parametrize("why", ["closed", "no role any more"])
 def test_access_is_not_granted_to_who_left(desk, why):
-    proposals.set_policy(desk.engine, desk.dataset, Policy(analysts=(desk.analyst.name,)), desk.steward)
+    policies.set_policy(desk.engine, desk.dataset, Policy(analysts=(desk.analyst.name,)), desk.steward)
     asker = person(desk.engine, "analyst")
-    wanted = access.ask(desk.engine, desk.dataset, asker, "a study")
+    wanted = access.ask_for(desk.engine, desk.dataset, asker, "a study")
     WAYS[why](desk, asker)
-    (waits,) = [each for each in access_queries.waiting(desk.engine, desk.steward) if each.id == str(wanted)]
-    assert why in waits.person_left
+    assert why in decision_queries.show(desk.engine, wanted, desk.steward).left
     with pytest.raises(Conflict, match=why):
-        access.grant(desk.engine, wanted, desk.steward, "welcome")
+        yes(desk.engine, wanted, desk.steward, "welcome")

@@ -19,7 +19,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.database import connect, logging_to
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
-from accountant.transactions import proposals, settlement, submission, swaps
+from accountant.transactions import policies, settlement, submission, swaps
 from accountant.transactions.expected_account import Clock, ExpectedAccount
 
 
@@ -169,10 +169,10 @@ def test_a_policy_a_model_and_a_cancelled_job_count_at_once(open_bench, owner):
     assert state(bench, bench.submit(300)) == "queued"
     bench.submit(1)
     others = Policy(auto_approve_epsilon="10", analysts=(bench.steward.name,))
-    proposals.set_policy(bench.engine, bench.dataset, others, bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, others, bench.steward)
     with pytest.raises(NotPermitted):
         bench.submit(1)
-    proposals.set_policy(bench.engine, bench.dataset, Policy(auto_approve_epsilon="10"), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(auto_approve_epsilon="10"), bench.steward)
     bench.submit(1)
     with owner.begin() as connection:
         withdrawn = text("UPDATE models SET state = 'invalid', facts = NULL WHERE name = :name")

@@ -18,7 +18,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.queries import audit_log, integrity
 from accountant.queries import datasets as dataset_queries
 from accountant.schema.base import documents
-from accountant.transactions import job_requests, leases, proposals, submission, unit_fingerprints
+from accountant.transactions import job_requests, leases, policies, submission, unit_fingerprints
 from accountant.transactions.unit_fingerprints import Fingerprint
 from tests.support import Bench, found_right, person
 
@@ -375,7 +375,7 @@ def test_which_data_it_is_is_for_its_stewards_and_auditors(registrar, tag):
     engine, steward, auditor = registrar.engine, registrar.bench.steward, registrar.bench.auditor
     private = registrar.checked(units(f"{tag} secret"))
     policy = Policy(stewards=(steward.name,), auditors=(auditor.name,))
-    proposals.set_policy(engine, private, policy, steward)
+    policies.set_policy(engine, private, policy, steward)
     curious = person(engine, "steward")
     name, found = compared(registrar, tag, units(f"{tag} secret"), curious)
     assert found["error"] == "it can't be registered here"

@@ -18,11 +18,10 @@ from accountant.core.privacy.events import from_json
 from accountant.queries import entries, integrity, jobs
 from accountant.transactions import (
     allowances,
-    approval,
     job_requests,
     judgement,
     leases,
-    proposals,
+    policies,
     settlement,
 )
 from accountant.transactions.artifacts import Stored
@@ -32,7 +31,7 @@ from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output
 from accountant.transactions.submission import submit
 from tests import tallies
-from tests.support import Bench, found_right, kinds, person, unjudged
+from tests.support import Bench, found_right, kinds, person, unjudged, yes
 
 OPEN = {"auto_approve_epsilon": "10"}
 
@@ -105,9 +104,9 @@ def test_rules_that_are_loaded_are_those_of_a_replay_after_every_act(engine):
         found_right(engine, row["id"])
 
     def propose() -> None:
-        made = proposals.set_policy(engine, bench.dataset, Policy(**OPEN), bench.steward)
+        made = policies.set_policy(engine, bench.dataset, Policy(**OPEN), bench.steward)
         assert made is not None
-        proposals.confirm(engine, made, second, "fine")
+        yes(engine, made, second, "fine")
 
     strict = Policy(**OPEN, two_people=True)
     judgement._known.clear()
@@ -116,7 +115,7 @@ def test_rules_that_are_loaded_are_those_of_a_replay_after_every_act(engine):
         bench.submit,
         lambda: bench.allow("12"),
         version,
-        lambda: proposals.set_policy(engine, bench.dataset, strict, bench.steward),
+        lambda: policies.set_policy(engine, bench.dataset, strict, bench.steward),
         propose,
         bench.submit,
         lambda: settlement.cancel(engine, bench.submit(), bench.analyst),
@@ -179,7 +178,7 @@ def test_a_job_is_not_reserved_by_a_row_that_no_entry_states(bench, owner, rule)
     table, change, problem = ROWS[rule]
     bench.warm()
     if rule != "approval":
-        proposals.set_policy(bench.engine, bench.dataset, Policy(**OPEN), bench.steward)
+        policies.set_policy(bench.engine, bench.dataset, Policy(**OPEN), bench.steward)
     before = len(exported(bench))
     change_row(owner, table, change, bench)
     with pytest.raises(VerificationFailed, match=problem):
@@ -209,18 +208,18 @@ def test_an_approval_is_held_against_the_entries_not_the_row(waiting, owner):
     mine = submit(waiting.engine, waiting.request(), waiting.steward)
     change_row(owner, "datasets", "policy = policy || '{\"solo\":true}'", waiting)
     with pytest.raises(VerificationFailed, match="approved a job of their own, and the policy is not solo"):
-        approval.approve(waiting.engine, mine, waiting.steward, "mine")
+        yes(waiting.engine, mine, waiting.steward, "mine")
     owned = Policy(stewards=(waiting.steward.name,))
     other = person(waiting.engine, "steward")
     change_row(owner, "datasets", "policy = policy || '{\"solo\":false}'", waiting)
-    proposals.set_policy(waiting.engine, waiting.dataset, owned, waiting.steward)
+    policies.set_policy(waiting.engine, waiting.dataset, owned, waiting.steward)
     change_row(owner, "datasets", "policy = policy || '{\"stewards\":[]}'", waiting)
     with pytest.raises(VerificationFailed, match="approved it, who is not among the stewards"):
-        approval.approve(waiting.engine, waiting.job, other, "fine")
+        yes(waiting.engine, waiting.job, other, "fine")
     with pytest.raises(Conflict, match="is not among the stewards"):
         allowances.allow(waiting.engine, waiting.dataset, Allowance("9", "1e-6", "less"), other)
     with pytest.raises(VerificationFailed, match="is not among the stewards"):
-        proposals.set_policy(waiting.engine, waiting.dataset, Policy(), other)
+        policies.set_policy(waiting.engine, waiting.dataset, Policy(), other)
     assert kinds(waiting) == ["ALLOW"]
 
 
@@ -230,7 +229,7 @@ def test_a_raise_and_a_weaker_policy_take_two_whatever_the_row_says(engine, owne
     with pytest.raises(Conflict, match="the policy asks for two people"):
         bench.allow()
     with pytest.raises(VerificationFailed, match="it weakens two_people, and one person made it"):
-        proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
+        policies.set_policy(engine, bench.dataset, Policy(), bench.steward)
     assert kinds(bench) == []
 
 
@@ -244,7 +243,7 @@ def test_data_in_use_is_not_registered_under_other_terms(engine, owner):
 
 def test_a_charge_says_what_its_reservation_read(waiting, owner):
     """The row says that nothing was read: a COMMIT would say so, and a VOID would give all back."""
-    approval.approve(waiting.engine, waiting.job, waiting.steward, "fine")
+    yes(waiting.engine, waiting.job, waiting.steward, "fine")
     claim = leases.claim(waiting.engine, waiting.job, 1, "worker", 60)
     change_row(owner, "jobs", "reads_records = false", waiting)
     event = from_json(jobs.job(waiting.engine, waiting.job, waiting.steward)["event"])
@@ -266,7 +265,7 @@ def test_a_policy_approves_by_the_epsilon_that_every_verifier_computes(bench, mo
     monkeypatch.setattr(job_requests, "quoted", half)
     stated = jobs.job(bench.engine, bench.submit(37), bench.steward)["epsilon_alone"]
     policy = Policy(auto_approve_epsilon=str(round(1.5 * stated, 9)))
-    proposals.set_policy(bench.engine, bench.dataset, policy, bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, policy, bench.steward)
     assert jobs.job(bench.engine, bench.submit(37), bench.steward)["state"] == "awaiting_approval"
     verify_lines(exported(bench))
 
@@ -279,14 +278,14 @@ def test_where_every_job_needs_approval_one_that_costs_next_to_nothing_does_too(
     job_id = submit(engine, request, bench.analyst)
     job = jobs.job(engine, job_id, bench.steward)
     assert (job["epsilon_alone"], job["state"]) == (0.0, "awaiting_approval")
-    approval.approve(engine, job_id, bench.steward, "fine")
+    yes(engine, job_id, bench.steward, "fine")
     sound(bench)
 
 
 def test_a_job_that_is_read_is_named_in_one_spelling(bench):
     """The entry has to name what its parameters name, letter for letter."""
     bench.warm()
-    proposals.set_policy(bench.engine, bench.dataset, Policy(**OPEN), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(**OPEN), bench.steward)
     tallies.register()
     try:
         source = submit(

@@ -22,11 +22,11 @@ from accountant.core.ledger.export_formats import json_header, json_row, verify_
 from accountant.core.privacy.events import SelfComposed, from_json
 from accountant.queries import datasets, entries, integrity, quotes
 from accountant.queries import jobs as job_queries
-from accountant.transactions import approval, leases, settlement, submission
+from accountant.transactions import leases, settlement, submission
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
-from tests.support import Bench, kinds, person
+from tests.support import Bench, kinds, person, yes
 
 
 def state(bench: Bench, job_id) -> str:
@@ -60,7 +60,7 @@ def test_a_job_is_priced_approved_reserved_charged_and_verified(bench):
     bench.probe(job_id)
     assert state(bench, job_id) == "awaiting_approval"
     assert renyi(bench)["reserved"] == "0"
-    approval.approve(bench.engine, job_id, bench.steward, "it fits the study")
+    yes(bench.engine, job_id, bench.steward, "it fits the study")
     assert state(bench, job_id) == "queued"
     assert float(renyi(bench)["reserved"]) > 0
     claim = claimed(bench, job_id)
@@ -275,12 +275,12 @@ def test_nobody_approves_their_own_job_unless_solo(engine):
     job_id = submission.submit(engine, strict.request(), strict.steward)
     strict.probe(job_id)
     with pytest.raises(NotPermitted):
-        approval.approve(engine, job_id, strict.steward, "mine")
+        yes(engine, job_id, strict.steward, "mine")
     solo = Bench(engine, policy={"solo": True})
     solo.allow()
     job_id = submission.submit(engine, solo.request(), solo.steward)
     solo.probe(job_id)
-    approval.approve(engine, job_id, solo.steward, "mine")
+    yes(engine, job_id, solo.steward, "mine")
     assert state(solo, job_id) == "queued"
 
 
@@ -289,14 +289,14 @@ def test_approval_needs_a_reason_a_steward_and_room(bench):
     bench.probe(first)
     bench.probe(second)
     with pytest.raises(InvalidRequest):
-        approval.approve(bench.engine, first, bench.steward, " ")
+        yes(bench.engine, first, bench.steward, " ")
     with pytest.raises(NotPermitted):
-        approval.approve(bench.engine, first, bench.analyst, "please")
-    approval.approve(bench.engine, first, bench.steward, "yes")
-    approval.approve(bench.engine, second, bench.steward, "yes")  # too late: the room is taken
+        yes(bench.engine, first, bench.analyst, "please")
+    yes(bench.engine, first, bench.steward, "yes")
+    yes(bench.engine, second, bench.steward, "yes")  # too late: the room is taken
     assert state(bench, second) == "refused"
     with pytest.raises(Conflict):
-        approval.approve(bench.engine, first, bench.steward, "again")
+        yes(bench.engine, first, bench.steward, "again")
 
 
 def test_a_context_that_does_not_fit_is_refused_before_anything_is_reserved(bench):

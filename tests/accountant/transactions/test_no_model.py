@@ -9,9 +9,10 @@ from accountant.core.privacy.composition import gaussian_mu
 from accountant.core.privacy.events import FREE, Gaussian, Laplace, from_json
 from accountant.core.privacy.units import to_decimal
 from accountant.queries import datasets, entries, integrity, jobs
-from accountant.transactions import approval, leases, proposals, settlement, submission
+from accountant.transactions import leases, policies, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
+from tests.support import yes
 
 
 def ask(bench, model=None, mechanism="noisy-count", **parameters):
@@ -39,10 +40,10 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
 def test_a_count_that_needs_approval_is_approved_and_one_in_a_list_of_models_is_not_refused(bench):
     from accountant.core.ledger.policy import Policy
 
-    proposals.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(models=("some-model",)), bench.steward)
     job_id = ask(bench)
     assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "awaiting_approval"
-    approval.approve(bench.engine, job_id, bench.steward, "fine")
+    yes(bench.engine, job_id, bench.steward, "fine")
     assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
 
 

@@ -13,10 +13,10 @@ from accountant.core.errors import Conflict, ExchequerError, InvalidRequest, Not
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.queries import datasets, integrity, jobs
+from accountant.queries import decisions as decision_queries
 from accountant.queries import entries as entry_queries
-from accountant.queries import offers as offer_queries
-from accountant.transactions import allowances, approval, expiry, offers, proposals, settlement, submission
-from tests.support import Bench, person
+from accountant.transactions import allowances, asking, offers, policies, settlement, submission
+from tests.support import Bench, no, person, yes
 
 SMALLER = {"tokens_per_batch": 4}
 
@@ -48,7 +48,7 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
     assert job(desk, asked)["state"] == "refused"
     assert job(desk, asked)["refusal"]["why"] == "that is enough"
     assert entries(desk) == before  # nothing is reserved before the analyst consents
-    made = offers.accept(desk.engine, found, desk.analyst)
+    made = yes(desk.engine, found, desk.analyst)
     now = job(desk, made)
     assert (now["state"], now["parameters"]["tokens_per_batch"]) == ("queued", 4)
     assert (now["analyst"], now["decided_by"]) == (desk.analyst.name, desk.steward.name)
@@ -60,9 +60,9 @@ def test_consent_admits_the_offer_and_never_what_was_asked(desk):
         "reason": "that is enough",
         "instead_of": str(asked),
     }
-    assert offers.accept(desk.engine, found, desk.analyst) == made  # two clicks, one job
+    assert yes(desk.engine, found, desk.analyst) == made  # two clicks, one job
     assert entries(desk) == before + 1
-    for act in (approval.approve, approval.refuse):
+    for act in (yes, no):
         with pytest.raises(Conflict):
             act(desk.engine, asked, desk.steward, "again")
     assert integrity.check(desk.engine, desk.dataset) == []
@@ -94,22 +94,25 @@ def test_an_offer_is_smaller_everywhere_and_fits(desk):
 def test_only_whom_it_is_offered_to_answers(desk):
     _, found = offered(desk)
     other = person(desk.engine, "analyst")
-    for act in (offers.accept, offers.decline):
-        for somebody in (other, desk.steward):
-            with pytest.raises(NotFound):
-                act(desk.engine, found, somebody)
-    with pytest.raises(NotFound):
-        offer_queries.show(desk.engine, found, other)
+    for act in (yes, no):
+        with pytest.raises(NotFound):
+            act(desk.engine, found, other)
+        with pytest.raises(NotPermitted):
+            act(desk.engine, found, desk.auditor)
     with pytest.raises(NotPermitted):
-        offers.withdraw(desk.engine, found, desk.analyst, "why")
-    assert [each["id"] for each in offer_queries.listing(desk.engine, desk.analyst)] == [str(found)]
-    assert offer_queries.listing(desk.engine, other) == []
-    changes = offer_queries.show(desk.engine, found, desk.analyst)["changes"]
+        yes(desk.engine, found, desk.steward)
+    with pytest.raises(NotFound):
+        decision_queries.show(desk.engine, found, other)
+    wanted = decision_queries.Wanted(kind="offer")
+    listed = decision_queries.listing(desk.engine, desk.analyst, wanted)
+    assert [decision.id for decision in listed] == [str(found)]
+    assert decision_queries.listing(desk.engine, other, wanted) == []
+    changes = decision_queries.show(desk.engine, found, desk.analyst)["offer"]["changes"]
     assert {"field": "tokens_per_batch", "asked": 10, "offered": 4} in changes
     assert {each["field"] for each in changes} == {"max_text_tokens", "tokens_per_batch"}  # it fell with it
-    offers.decline(desk.engine, found, desk.analyst)
-    for act in (offers.accept, offers.decline):
-        with pytest.raises(Conflict, match="declined"):
+    no(desk.engine, found, desk.analyst)
+    for act in (yes, no):
+        with pytest.raises(Conflict, match="refused already"):
             act(desk.engine, found, desk.analyst)
 
 
@@ -117,8 +120,8 @@ def test_who_may_ask_no_more_may_not_consent(desk):
     _, found = offered(desk)
     auditor = replace(desk.analyst, roles=frozenset({"auditor"}))
     with pytest.raises(NotPermitted):
-        offers.accept(desk.engine, found, auditor)
-    assert offers.accept(desk.engine, found, desk.analyst)
+        yes(desk.engine, found, auditor)
+    assert yes(desk.engine, found, desk.analyst)
 
 
 def test_nobody_approves_their_own_by_an_offer(engine):
@@ -127,9 +130,9 @@ def test_nobody_approves_their_own_by_an_offer(engine):
     bench.warm()
     own = submission.submit(engine, bench.request(10), bench.steward)
     found = offers.offer(engine, own, SMALLER, bench.steward, "alone")
-    proposals.set_policy(engine, bench.dataset, Policy(), bench.steward)
+    policies.set_policy(engine, bench.dataset, Policy(), bench.steward)
     with pytest.raises(Conflict, match="solo"):
-        offers.accept(engine, found, bench.steward)
+        yes(engine, found, bench.steward)
     again = submission.submit(engine, bench.request(10), bench.steward)
     with pytest.raises(NotPermitted):
         offers.offer(engine, again, SMALLER, bench.steward, "alone")
@@ -141,16 +144,16 @@ def test_what_changed_since_the_offer_is_looked_at_anew(desk, owner):
         gone = text("UPDATE users SET roles = ARRAY['auditor'] WHERE id = :id")
         connection.execute(gone, {"id": desk.steward.id})
     with pytest.raises(Conflict, match="no steward any more"):
-        offers.accept(desk.engine, found, desk.analyst)
+        yes(desk.engine, found, desk.analyst)
     second = person(desk.engine, "steward")
     asked = desk.submit(10)
     found = offers.offer(desk.engine, asked, SMALLER, second, "enough")
-    proposals.set_policy(desk.engine, desk.dataset, Policy(mechanisms=("noisy-count",)), second)
+    policies.set_policy(desk.engine, desk.dataset, Policy(mechanisms=("noisy-count",)), second)
     with pytest.raises(NotPermitted, match="private-prediction"):
-        offers.accept(desk.engine, found, desk.analyst)
-    proposals.set_policy(desk.engine, desk.dataset, Policy(), second)
+        yes(desk.engine, found, desk.analyst)
+    policies.set_policy(desk.engine, desk.dataset, Policy(), second)
     allowances.allow(desk.engine, desk.dataset, Allowance("0.0001", "0.0000029053", "stop"), second)
-    made = offers.accept(desk.engine, found, desk.analyst)
+    made = yes(desk.engine, found, desk.analyst)
     assert job(desk, made)["state"] == "refused"
     assert job(desk, made)["refusal"]["cap"] in ("renyi", "gaussian", "renyi2", "basic")
     assert integrity.check(desk.engine, desk.dataset) == []
@@ -159,15 +162,17 @@ def test_what_changed_since_the_offer_is_looked_at_anew(desk, owner):
 def test_a_price_above_the_offered_one_is_not_what_was_approved(desk, owner):
     _, found = offered(desk)
     with owner.begin() as connection:  # as if its terms had been kinder then
-        cheaper = text("UPDATE offers SET parameters = jsonb_set(parameters, '{tokens_per_batch}', '400')")
-        connection.execute(cheaper)
-        connection.execute(text("UPDATE offers SET parameters = parameters WHERE id = :id"), {"id": found})
+        cheaper = text(
+            "UPDATE decisions SET asked = jsonb_set(asked, '{parameters,tokens_per_batch}', '400') "
+            "WHERE id = :id"
+        )
+        connection.execute(cheaper, {"id": found})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             offers, "_as_job", lambda mechanism, row, real=offers._as_job: _cheap(real(mechanism, row))
         )
         with pytest.raises(Conflict, match="costs more now than was offered"):
-            offers.accept(desk.engine, found, desk.analyst)
+            yes(desk.engine, found, desk.analyst)
 
 
 def _cheap(job):
@@ -178,13 +183,15 @@ def _cheap(job):
 def test_an_offer_expires(desk):
     _, found = offered(desk)
     with desk.engine.begin() as connection:
-        connection.execute(text("UPDATE offers SET expires_at = now() - interval '1 second'"))
+        connection.execute(
+            text("UPDATE decisions SET expires_at = now() - interval '1 second' WHERE kind = 'offer'")
+        )
     with pytest.raises(Conflict, match="expired"):
-        offers.accept(desk.engine, found, desk.analyst)
-    assert expiry.sweep(desk.engine) >= 1
-    assert offer_queries.show(desk.engine, found, desk.analyst)["state"] == "expired"
+        yes(desk.engine, found, desk.analyst)
+    assert asking.sweep(desk.engine) >= 1
+    assert decision_queries.show(desk.engine, found, desk.analyst)["state"] == "expired"
     with pytest.raises(Conflict, match="expired"):
-        offers.withdraw(desk.engine, found, desk.steward, "late")
+        no(desk.engine, found, desk.steward, "late")
 
 
 def race(*acts) -> list[str]:
@@ -210,13 +217,13 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     offering = lambda who: lambda: offers.offer(engine, asked, SMALLER, who, "less")  # noqa: E731
     others = [
         offering(second),
-        lambda: approval.approve(engine, asked, second, "yes"),
+        lambda: yes(engine, asked, second, "yes"),
         lambda: settlement.cancel(engine, asked, desk.analyst),
     ]
     answers = race(offering(desk.steward), others[turn % 3])
     assert Counter(answers)["done"] == 1, answers
     assert "Conflict" in answers or turn % 3 == 2
-    open_offers = offer_queries.listing(engine, desk.analyst)
+    open_offers = decision_queries.listing(engine, desk.analyst, decision_queries.Wanted(kind="offer"))
     state = job(desk, asked)["state"]
     assert (state == "refused") == (len(open_offers) == 1)
     assert state in ("refused", "queued", "cancelled")
@@ -228,18 +235,18 @@ def test_consent_races_with_another_answer(desk, turn):
     engine = desk.engine
     _, found = offered(desk)
     if turn % 2:
-        other = lambda: offers.withdraw(engine, found, desk.steward, "no")  # noqa: E731
+        other = lambda: no(engine, found, desk.steward, "no")  # noqa: E731
     else:
 
         def other() -> None:
             with engine.begin() as connection:
-                late = text("UPDATE offers SET expires_at = now() - interval '1 hour' WHERE id = :id")
+                late = text("UPDATE decisions SET expires_at = now() - interval '1 hour' WHERE id = :id")
                 connection.execute(late, {"id": found})
-            if not expiry.sweep(engine):
+            if not asking.sweep(engine):
                 raise Conflict("somebody was faster")
 
-    answers = race(lambda: offers.accept(engine, found, desk.analyst), other)
-    state = offer_queries.show(engine, found, desk.analyst)["state"]
+    answers = race(lambda: yes(engine, found, desk.analyst), other)
+    state = decision_queries.show(engine, found, desk.analyst)["state"]
     made = [each for each in jobs.jobs(engine, desk.analyst) if each["state"] == "queued"]
     assert len(made) == (state == "accepted") == (answers[0] == "done")
     assert integrity.check(engine, desk.dataset) == []
@@ -248,7 +255,7 @@ def test_consent_races_with_another_answer(desk, turn):
 def test_sixteen_clicks_are_one_job(desk):
     _, found = offered(desk)
     made: list[uuid.UUID] = []
-    answers = race(*[lambda: made.append(offers.accept(desk.engine, found, desk.analyst))] * 16)
+    answers = race(*[lambda: made.append(yes(desk.engine, found, desk.analyst))] * 16)
     assert answers == ["done"] * 16
     assert len(set(made)) == 1
     assert len([each for each in jobs.jobs(desk.engine, desk.analyst) if each["state"] == "queued"]) == 1

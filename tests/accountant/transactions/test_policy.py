@@ -13,9 +13,9 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import integrity, quotes
 from accountant.queries import jobs as job_queries
-from accountant.transactions import approval, cap_usage, expiry, leases, proposals, settlement, submission
+from accountant.transactions import asking, cap_usage, leases, policies, settlement, submission
 from accountant.transactions.settlement import Output
-from tests.support import Bench, kinds, person
+from tests.support import Bench, kinds, person, yes
 
 
 def state(bench: Bench, job_id) -> str:
@@ -23,7 +23,7 @@ def state(bench: Bench, job_id) -> str:
 
 
 def policy(bench: Bench, **values: object) -> None:
-    proposals.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
 
 
 def run(bench: Bench, sql: str, **values: object):
@@ -64,11 +64,11 @@ def overdue(bench, job_id) -> None:
 
 
 def test_a_sweep_expires_what_is_overdue_and_nothing_else_and_may_run_twice(bench, waiting):
-    assert expiry.sweep(bench.engine) == 0
+    assert asking.sweep(bench.engine) == 0
     assert state(bench, waiting) == "awaiting_approval"
     overdue(bench, waiting)
-    assert expiry.sweep(bench.engine) == 1
-    assert expiry.sweep(bench.engine) == 0
+    assert asking.sweep(bench.engine) == 1
+    assert asking.sweep(bench.engine) == 0
     assert state(bench, waiting) == "expired"
     assert used(bench).analyst == 0
     assert integrity.check(bench.engine, bench.dataset) == []
@@ -77,18 +77,18 @@ def test_a_sweep_expires_what_is_overdue_and_nothing_else_and_may_run_twice(benc
 def test_an_overdue_request_can_not_be_approved_and_is_expired_by_the_attempt(bench, waiting):
     overdue(bench, waiting)
     with pytest.raises(Conflict, match="expired"):
-        approval.approve(bench.engine, waiting, bench.steward, "late")
+        yes(bench.engine, waiting, bench.steward, "late")
     assert state(bench, waiting) == "expired"
     with pytest.raises(Conflict, match="expired"):
-        approval.approve(bench.engine, waiting, bench.steward, "later still")
+        yes(bench.engine, waiting, bench.steward, "later still")
     assert kinds(bench) == ["ALLOW"]
 
 
 def test_a_request_in_time_is_approved(bench, waiting):
-    approval.approve(bench.engine, waiting, bench.steward, "in time")
+    yes(bench.engine, waiting, bench.steward, "in time")
     assert state(bench, waiting) == "queued"
     overdue(bench, waiting)
-    assert expiry.sweep(bench.engine) == 0
+    assert asking.sweep(bench.engine) == 0
 
 
 # --- caps ---------------------------------------------------------------------------------------

@@ -16,19 +16,11 @@ from accountant.core.ledger.caps import counted
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
-from accountant.queries import entries, inbox, integrity, jobs
-from accountant.transactions import (
-    allowances,
-    approval,
-    job_requests,
-    proposals,
-    registrations,
-    settlement,
-    submission,
-)
+from accountant.queries import entries, integrity, jobs
+from accountant.transactions import allowances, job_requests, policies, registrations, settlement, submission
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import Bench, found_right, kinds, somebody
+from tests.support import Bench, awaiting, found_right, kinds, somebody, yes
 
 EXCLUDES = [
     ({"mechanisms": ("noisy-count",)}, "private-prediction"),
@@ -41,7 +33,7 @@ EXCLUDES = [
 def policy(bench: Bench, **values: object) -> None:
     for name in values.get("analysts", ()):
         somebody(bench.engine, name)
-    proposals.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(**values), bench.steward)
 
 
 def job(bench: Bench, job_id) -> dict:
@@ -67,11 +59,11 @@ def test_nobody_approves_what_the_policy_excludes_by_now(bench, values, named):
     waiting = bench.submit(10)
     policy(bench, **values)
     with pytest.raises(Conflict, match=named):
-        approval.approve(bench.engine, waiting, bench.steward, "fine")
+        yes(bench.engine, waiting, bench.steward, "fine")
     assert job(bench, waiting)["state"] == "awaiting_approval"
     assert kinds(bench) == ["ALLOW"]
     policy(bench)
-    approval.approve(bench.engine, waiting, bench.steward, "allowed again")
+    yes(bench.engine, waiting, bench.steward, "allowed again")
     assert job(bench, waiting)["state"] == "queued"
 
 
@@ -81,8 +73,8 @@ def test_a_job_of_no_project_does_not_slip_under_a_cap_on_projects(bench):
     waiting = [bench.submit(10), submission.submit(bench.engine, _named(bench), bench.analyst)]
     policy(bench, project_epsilon="100")
     with pytest.raises(Conflict, match="project"):
-        approval.approve(bench.engine, waiting[0], bench.steward, "fine")
-    approval.approve(bench.engine, waiting[1], bench.steward, "fine")
+        yes(bench.engine, waiting[0], bench.steward, "fine")
+    yes(bench.engine, waiting[1], bench.steward, "fine")
     assert job(bench, waiting[1])["state"] == "queued"
 
 
@@ -119,11 +111,10 @@ def test_what_a_steward_approves_is_stated_and_counted_at_the_delta_of_then(benc
     waiting, cost = bench.submit(10), at(bench, 10)
     bench.allow("10", "1e-9")
     assert job(bench, waiting)["epsilon_alone"] == pytest.approx(cost["1e-9"])
-    (shown,) = (
-        each for each in inbox.waiting(bench.engine, bench.steward, limit=500) if each["id"] == str(waiting)
-    )
+    listed = awaiting(bench.engine, bench.steward, bench.dataset)
+    (shown,) = (request for request in listed if request.id == str(waiting))
     assert (shown["delta"], shown["epsilon_alone"]) == (1e-9, pytest.approx(cost["1e-9"]))
-    approval.approve(bench.engine, waiting, bench.steward, "fine")
+    yes(bench.engine, waiting, bench.steward, "fine")
     reserve = entries.entries(bench.engine, bench.dataset, bench.auditor)[0]["body"]
     assert reserve["terms"]["delta"] == 1e-9
     with bench.engine.connect() as connection:

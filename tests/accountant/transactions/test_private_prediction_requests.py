@@ -5,8 +5,8 @@ import pytest
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.allowances import Allowance
 from accountant.queries import entries, jobs
-from accountant.transactions import allowances, approval
-from tests.support import Bench, public_things
+from accountant.transactions import allowances
+from tests.support import Bench, public_things, yes
 
 CLUSTERS = {"batching": "clusters", "clusters": 4, "public_centres": 50}
 PUBLIC = {"examples_per_context": 2, "context_partner": "public"}
@@ -52,7 +52,7 @@ def test_what_fits_is_reserved_with_the_hashes_of_what_it_names(bench, labels):
     things = public_things(bench.engine, bench.steward, 100, labels)
     bench.probe(bench.submit(1, **PUBLIC, public_corpus=things["public_corpus"]))
     job_id = bench.submit(5, **CLUSTERS, **PUBLIC, **things)
-    approval.approve(bench.engine, job_id, bench.steward, "fine")
+    yes(bench.engine, job_id, bench.steward, "fine")
     assert jobs.job(bench.engine, job_id, bench.analyst)["state"] == "queued"
     reserve = entries.entries(bench.engine, bench.dataset, bench.auditor)[0]
     assert set(reserve["body"]["source"]["public"]) == {"public_corpus", "embedding"}

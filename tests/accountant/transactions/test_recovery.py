@@ -20,7 +20,7 @@ from accountant.queries import jobs as job_queries
 from accountant.transactions import (
     allowances,
     leases,
-    proposals,
+    policies,
     recovery,
     settlement,
     submission,
@@ -233,7 +233,7 @@ def test_a_dataset_that_the_backup_does_not_know_is_made_again_with_whoever_is_i
     corrected = datasets.correct_dataset(alone.engine, later, {"labels": ["a", "b"]}, bench.steward)
     found_right(alone, corrected, f"{tag}1", f"{tag}2")
     policy = Policy(auto_approve_epsilon="10", analysts=(bench.analyst.name, somebody.name))
-    proposals.set_policy(alone.engine, later, policy, bench.steward)
+    policies.set_policy(alone.engine, later, policy, bench.steward)
     allowances.allow(alone.engine, later, Allowance("10", "0.000001", "a pilot"), bench.steward)
     job_id = submission.submit(alone.engine, replace(bench.request(), dataset=later), bench.analyst, None)
     bench.probe(job_id)

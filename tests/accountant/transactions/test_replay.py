@@ -13,10 +13,10 @@ from accountant.core.privacy.filters import ZERO, Amount
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.privacy.whole_jobs import whole_cost
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import leases, proposals, settlement
+from accountant.transactions import corrections, leases, settlement
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person
+from tests.support import Bench, person, yes
 
 pytestmark = pytest.mark.slow
 
@@ -140,8 +140,8 @@ class Oracle:
             after = before.with_larger(after)
         true = to_json(SelfComposed(token, tokens)) if tokens else None
         try:
-            found = proposals.correct(self.engine, job_id, self.bench.steward, "why", event=true)
-            proposals.confirm(self.engine, found, self.second, "seen")
+            found = corrections.correct(self.engine, job_id, self.bench.steward, "why", event=true)
+            yes(self.engine, found, self.second, "seen")
         except ExchequerError:
             assert after == before
             return

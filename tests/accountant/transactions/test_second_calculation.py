@@ -23,7 +23,7 @@ from accountant.core.privacy.price import Terms
 from accountant.queries import datasets, entry_rows, integrity, jobs
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import approval, job_requests, offers, second_calculation, submission
-from tests.support import Bench
+from tests.support import Bench, yes
 
 
 def forget() -> None:
@@ -118,7 +118,7 @@ def by_a_steward(bench: Bench, begin) -> uuid.UUID:
     job_id = bench.submit(7)
     assert job(bench, job_id)["state"] == "awaiting_approval"
     begin()
-    approval.approve(bench.engine, job_id, bench.steward, "fine")
+    yes(bench.engine, job_id, bench.steward, "fine")
     return job_id
 
 
@@ -126,7 +126,7 @@ def by_an_offer(bench: Bench, begin) -> uuid.UUID:
     asked = bench.submit(10)
     found = offers.offer(bench.engine, asked, {"tokens_per_batch": 4}, bench.steward, "enough")
     begin()
-    return offers.accept(bench.engine, found, bench.analyst)
+    return yes(bench.engine, found, bench.analyst)
 
 
 PATHS = [

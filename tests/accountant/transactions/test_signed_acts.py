@@ -21,20 +21,20 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.policy import ACTS, Policy
 from accountant.core.privacy.events import SelfComposed, from_json, to_json
 from accountant.identities import credentials, passkeys, people
+from accountant.queries import decisions as decision_queries
 from accountant.queries import entries, jobs
-from accountant.queries import proposals as proposal_queries
 from accountant.transactions import (
     allowances,
-    approval,
+    corrections,
     leases,
     offers,
-    proposals,
+    policies,
     settlement,
     signed_acts,
 )
 from accountant.transactions.settlement import Output
 from tests.passkeys import Passkey
-from tests.support import Bench, person, unjudged
+from tests.support import Bench, person, unjudged, yes
 
 DELTA = "0.0000029053"
 
@@ -52,7 +52,7 @@ def desk(bench: Bench) -> Any:
     made.policy = Policy(
         two_people=True, signed=ACTS, signers=tuple(str(key.signer) for key in made.keys.values())
     )
-    proposals.set_policy(bench.engine, bench.dataset, made.policy, bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, made.policy, bench.steward)
     return made
 
 
@@ -76,16 +76,16 @@ def allow(desk: Any, epsilon: str, by: Any = None) -> Callable[..., Any]:
 
 def confirm(desk: Any, proposal: Any, by: Any = None) -> Callable[..., Any]:
     who = by or desk.second
-    return lambda signature: proposals.confirm(desk.engine, proposal, who, "seen", signature)
+    return lambda signature: yes(desk.engine, proposal, who, "seen", signature)
 
 
 def set_policy(desk: Any, policy: Policy, by: Any = None) -> Callable[..., Any]:
     who = by or desk.steward
-    return lambda signature: proposals.set_policy(desk.engine, desk.dataset, policy, who, signature=signature)
+    return lambda signature: policies.set_policy(desk.engine, desk.dataset, policy, who, signature=signature)
 
 
 def approve(desk: Any, job: Any, reason: str = "fine") -> Callable[..., Any]:
-    return lambda signature: approval.approve(desk.engine, job, desk.steward, reason, signature)
+    return lambda signature: yes(desk.engine, job, desk.steward, reason, signature)
 
 
 def newest(desk: Any) -> int:
@@ -100,7 +100,7 @@ def exported(desk: Any) -> list[str]:
 
 def test_every_act_is_signed_by_all_who_make_it_and_the_export_verifies(desk):
     proposal = signed(desk, allow(desk, "20"))
-    assert "signature" not in proposal_queries.show(desk.engine, proposal, desk.second).asked
+    assert "signature" not in decision_queries.show(desk.engine, proposal, desk.second).asked
     signed(desk, confirm(desk, proposal))
     job = desk.submit(10)
     signed(desk, approve(desk, job))
@@ -111,7 +111,7 @@ def test_every_act_is_signed_by_all_who_make_it_and_the_export_verifies(desk):
     settlement.publish(desk.engine, claim, less, Output("x", "0" * 64), "worker")
     correction = signed(
         desk,
-        lambda signature: proposals.correct(
+        lambda signature: corrections.correct(
             desk.engine, job, desk.steward, "mispriced", event=to_json(whole), signature=signature
         ),
     )

@@ -26,10 +26,11 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import from_json
 from accountant.core.privacy.whole_jobs import whole_cost
 from accountant.queries import entries, integrity
-from accountant.transactions import allowances, approval, leases, settlement, submission
+from accountant.transactions import allowances, leases, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
+from tests import support
 from tests.faults.checker import Tally
 from tests.support import Bench, person
 
@@ -186,7 +187,7 @@ class Ledger(RuleBasedStateMachine):
     def decide(self, data: st.DataObject, job_id: uuid.UUID) -> None:
         """A steward says yes or no; yes may come too late to fit."""
         job, yes = self.known[job_id], data.draw(st.booleans())
-        act = approval.approve if yes else approval.refuse
+        act = support.yes if yes else support.no
         if job.state != "awaiting_approval":
             with pytest.raises(Conflict):
                 act(self.bench.engine, job_id, self.bench.steward, "test")

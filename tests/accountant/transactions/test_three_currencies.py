@@ -16,14 +16,14 @@ from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
+from accountant.queries import allowances as allowance_queries
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries, integrity, jobs, quotes
-from accountant.queries import proposals as proposal_queries
-from accountant.transactions import allowances, approval, leases, proposals, settlement, submission
+from accountant.transactions import allowances, corrections, leases, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person, public_things
+from tests.support import Bench, person, public_things, yes
 
 DELTA = "0.0000029053"
 #: A four-digit PIN, in one record; a guesser may be right with probability 0.02 afterwards.
@@ -64,7 +64,7 @@ def ask(bench: Bench, mechanism: str, **parameters):
     if job(bench, job_id)["state"] == "submitted":
         bench.probe(job_id)
     if job(bench, job_id)["state"] == "awaiting_approval":
-        approval.approve(bench.engine, job_id, bench.steward, "it fits the study")
+        yes(bench.engine, job_id, bench.steward, "it fits the study")
     return job_id
 
 
@@ -246,7 +246,7 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     removed = SecretDeclaration(PIN, SecretKind.MANY, 16)
     redacted = replace(removed, terms=replace(PIN, without=Without.REDACTED))
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
-    for declare in (allowances.allow, proposal_queries.preview):
+    for declare in (allowances.allow, allowance_queries.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
             declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))
@@ -485,8 +485,8 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine, owner):
 def correct(bench: Bench, job_id, event) -> None:
     """Two stewards correct the charge of a settled job."""
     asked = event if event is None or isinstance(event, str) else to_json(event)
-    found = proposals.correct(bench.engine, job_id, bench.steward, "it was mispriced", event=asked)
-    proposals.confirm(bench.engine, found, person(bench.engine, "steward"), "seen")
+    found = corrections.correct(bench.engine, job_id, bench.steward, "it was mispriced", event=asked)
+    yes(bench.engine, found, person(bench.engine, "steward"), "seen")
 
 
 def test_a_corrected_dp_job_pays_the_secret_account_what_it_really_released(engine):

@@ -8,10 +8,9 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, people
 from accountant.identities.actor import Actor
-from accountant.queries import integrity
-from accountant.queries import proposals as queries
-from accountant.transactions import allowances, approval, owners, proposals
-from tests.support import Bench, person, somebody
+from accountant.queries import decisions, integrity
+from accountant.transactions import allowances, owners, policies
+from tests.support import Bench, person, somebody, yes
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def served_wait(monkeypatch):
 
 @pytest.fixture
 def two(bench) -> Bench:
-    proposals.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
     return bench
 
 
@@ -72,15 +71,15 @@ def test_the_first_account_confirms_no_raise_as_a_second_person_that_it_made(two
     with pytest.raises(NotPermitted, match="steward and administrator"):
         raised(two, first)
     with pytest.raises(NotPermitted, match="steward and administrator"):
-        proposals.confirm(two.engine, raised(two, two.steward), first, "fine")
+        yes(two.engine, raised(two, two.steward), first, "fine")
     # It hands over the role of administrator, and proposes: whom it made confirms nothing for a day.
     credentials.add_user(two.engine, f"second-{two.dataset}", None, ["steward"], actor=first)
     second = credentials.find_user(two.engine, name=f"second-{two.dataset}")
     proposal = raised(two, two.steward, "400")
     with pytest.raises(NotPermitted, match="confirms nothing before"):
-        proposals.confirm(two.engine, proposal, credentials.actor_of(second), "fine")
+        yes(two.engine, proposal, credentials.actor_of(second), "fine")
     aged(owner, credentials.actor_of(second))
-    assert proposals.confirm(two.engine, proposal, credentials.actor_of(second), "fine")
+    assert yes(two.engine, proposal, credentials.actor_of(second), "fine")
 
 
 @pytest.mark.parametrize("how", ["reset", "role", "opened"])
@@ -97,12 +96,12 @@ def test_an_account_that_was_put_into_other_hands_confirms_nothing_for_a_day(two
         people.deactivate(two.engine, root, second.name)
         people.activate(two.engine, root, second.name)
     with pytest.raises(NotPermitted, match="confirms nothing before"):
-        proposals.confirm(two.engine, proposal, second, "fine")
-    beside = queries.show(two.engine, proposal, second).acts_on_stewards
+        yes(two.engine, proposal, second, "fine")
+    beside = decisions.show(two.engine, proposal, second).acts_on_stewards
     shown = {(each["actor"], each["account"]) for each in beside}
     assert (root.name, second.name) in shown
     aged(owner, second)
-    assert proposals.confirm(two.engine, proposal, second, "fine")
+    assert yes(two.engine, proposal, second, "fine")
 
 
 def test_own_passwords_and_other_roles_put_an_account_into_nobodys_hands(two, owner, served_wait):
@@ -111,7 +110,7 @@ def test_own_passwords_and_other_roles_put_an_account_into_nobodys_hands(two, ow
     aged(owner, second)
     credentials.set_password(two.engine, second.id, "hash", actor=second)
     people.set_roles(two.engine, root, second.name, ["analyst", "steward"])
-    assert proposals.confirm(two.engine, proposal, again(two, second), "fine")
+    assert yes(two.engine, proposal, again(two, second), "fine")
 
 
 def test_no_new_account_and_no_administrator_approves_a_job_where_two_are_asked_for(two, owner, served_wait):
@@ -120,11 +119,11 @@ def test_no_new_account_and_no_administrator_approves_a_job_where_two_are_asked_
     first = both(two)
     aged(owner, first)
     with pytest.raises(NotPermitted, match="steward and administrator"):
-        approval.approve(two.engine, job_id, first, "fine")
+        yes(two.engine, job_id, first, "fine")
     with pytest.raises(NotPermitted, match="confirms nothing before"):
-        approval.approve(two.engine, job_id, two.steward, "fine")
+        yes(two.engine, job_id, two.steward, "fine")
     aged(owner, two.steward)
-    approval.approve(two.engine, job_id, two.steward, "fine")
+    yes(two.engine, job_id, two.steward, "fine")
 
 
 def test_who_proposed_may_not_have_become_administrator(two):
@@ -132,7 +131,7 @@ def test_who_proposed_may_not_have_become_administrator(two):
     proposal = raised(two, two.steward)
     people.set_roles(two.engine, root, two.steward.name, ["steward", "administrator"])
     with pytest.raises(Conflict, match="administrator by now"):
-        proposals.confirm(two.engine, proposal, second, "fine")
+        yes(two.engine, proposal, second, "fine")
 
 
 @pytest.mark.parametrize("given", ["steward", "administrator"])
@@ -150,7 +149,7 @@ def test_the_first_account_stops_being_both_once_there_are_two(engine, given):
 @pytest.mark.parametrize("field", ["analysts", "stewards", "auditors"])
 def test_a_name_that_nobody_has_is_in_no_policy(bench, field):
     with pytest.raises(InvalidRequest, match="nobody has the name 'nobody-yet'"):
-        proposals.set_policy(bench.engine, bench.dataset, Policy(**{field: ("nobody-yet",)}), bench.steward)
+        policies.set_policy(bench.engine, bench.dataset, Policy(**{field: ("nobody-yet",)}), bench.steward)
     with pytest.raises(InvalidRequest, match=r"policy\.analysts: nobody"):
         Bench(bench.engine, policy={"analysts": ["nobody-yet"]})
 
@@ -158,7 +157,7 @@ def test_a_name_that_nobody_has_is_in_no_policy(bench, field):
 def test_owners_have_the_role_that_they_own_with(bench):
     for field, wrong in (("stewards", bench.auditor), ("auditors", bench.analyst)):
         with pytest.raises(InvalidRequest, match="with an open account"):
-            proposals.set_policy(bench.engine, bench.dataset, Policy(**{field: (wrong.name,)}), bench.steward)
+            policies.set_policy(bench.engine, bench.dataset, Policy(**{field: (wrong.name,)}), bench.steward)
 
 
 def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
@@ -166,12 +165,12 @@ def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
     name = f"ghost-{bench.dataset}"
     with monkeypatch.context() as before:
         before.setattr(owners, "check_people", lambda *_, **__: None)
-        proposals.set_policy(bench.engine, bench.dataset, Policy(analysts=(name,)), bench.steward)
+        policies.set_policy(bench.engine, bench.dataset, Policy(analysts=(name,)), bench.steward)
     with pytest.raises(Conflict, match="would inherit it"):
         credentials.add_user(bench.engine, name, None, ["analyst"])
     found = people.add_external(bench.engine, "https://idp", f"of {name}", [name, "other-name"], ["analyst"])
     assert found.name == "other-name"
-    proposals.set_policy(bench.engine, bench.dataset, Policy(analysts=("other-name",)), bench.steward)
+    policies.set_policy(bench.engine, bench.dataset, Policy(analysts=("other-name",)), bench.steward)
     assert somebody(bench.engine, name) == name
     assert integrity.check(bench.engine, bench.dataset) == []
 
@@ -207,9 +206,9 @@ def test_two_people_whose_names_look_alike_are_one(two, monkeypatch):
         two.analyst = person(two.engine, "analyst", name.replace("o", "0", 1))
     proposed = raised(two, first)
     with pytest.raises(NotPermitted, match="look alike: not two people"):
-        proposals.confirm(two.engine, proposed, second, "seen")
+        yes(two.engine, proposed, second, "seen")
     job_id = two.submit(10)
     two.probe(job_id)
     with pytest.raises(NotPermitted, match="look alike: nobody approves a job of their own"):
-        approval.approve(two.engine, job_id, second, "within the plan")
+        yes(two.engine, job_id, second, "within the plan")
     assert integrity.check(two.engine, two.dataset) == []

@@ -4,7 +4,6 @@ import html
 import json
 import re
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -129,7 +128,6 @@ def test_a_sensitive_act_long_after_the_sign_in_asks_who_is_there(site, here):
     allowance = {"epsilon": "11", "delta": "1e-6", "reason": "more"}
     assert browser.post(f"{site.dataset}/allowance", page, **allowance).status_code == 403
     junk = {"passkey": "{}", "passkey_id": "x"}
-    assert browser.post(f"/inbox/proposals/{uuid4()}", page, decision="confirm", **junk).status_code == 403
     assert browser.post("/account/passkeys", "/account", passkey_name="mine", **junk).status_code == 403
     assert site.api("steward").get(f"{site.dataset}/policy").json["auto_approve_epsilon"] == "0"
 
@@ -146,6 +144,16 @@ def test_a_sensitive_act_long_after_the_sign_in_asks_who_is_there(site, here):
     here(15)  # it was just shown
     form["policy_version"] = browser.token(page, "policy_version")
     assert send().status_code == 303
+
+    here(1e-9)
+    wanted = site.pages("analyst-2")
+    closed = site.api("steward").get(page).json | {"analysts": [site.actor("analyst").name]}
+    assert site.api("steward").put(page, closed).status_code == 200
+    wanted.post(f"{site.dataset}/access", site.dataset, reason="a study")
+    (access,) = site.api("analyst-2").get("/decisions").json["decisions"]
+    granting = {"answer": "yes", "reason": "welcome", **junk}
+    assert browser.post(f"/decisions/{access['id']}", page, **granting).status_code == 403
+    assert site.api("analyst-2").get("/decisions").json["decisions"][0]["state"] == "open"
 
 
 def test_who_finds_an_administrators_session_open_makes_nobody_and_changes_no_roles(site, here):

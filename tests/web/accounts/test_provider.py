@@ -579,8 +579,8 @@ def asking(provider, database_url, tmp_path):
 
 
 def act(browser, **more):
-    """A sensitive act on what is not there: 422 says that it was let through."""
-    return browser.post(f"/inbox/proposals/{uuid4()}", "/account", decision="confirm", **more)
+    """A sensitive act on what is not there: 404 says that it was let through."""
+    return browser.post(f"/datasets/none-{uuid4()}/policy", "/account", **more)
 
 
 def again(browser, provider, name):
@@ -605,13 +605,13 @@ def test_a_sensitive_act_waits_for_a_new_sign_in_at_the_provider(asking, provide
     provider.put("/faults", json={})
     _, told = again(browser, provider, "hedy")
     assert (told.status_code, "It is you" in told.text) == (200, True)
-    assert act(browser, confirming="1").status_code == 422  # there is no such proposal
+    assert act(browser, confirming="1").status_code == 404  # there is no such dataset
 
 
 def test_a_sign_in_of_now_at_the_provider_counts(asking, provider):
     knows(provider, "hedy", ["privacy-team"])
     browser, _ = sign_in(asking(), provider, "hedy")
-    assert act(browser).status_code == 422
+    assert act(browser).status_code == 404
 
 
 UNPROVEN = {
@@ -641,7 +641,7 @@ def test_a_provider_has_to_say_how_somebody_signed_in_where_that_is_asked_for(as
     for stated, status in ((None, 403), ("silver", 403), ("gold", 200), ("platinum", 200)):
         provider.put("/faults", json={"claims": {"acr": stated}})
         browser, _ = sign_in(app, provider, "radia")
-        assert act(browser).status_code == (403 if status == 403 else 422)
+        assert act(browser).status_code == (403 if status == 403 else 404)
         query, told = again(browser, provider, "radia")
         assert query["acr_values"] == ["gold platinum"]
         assert told.status_code == status

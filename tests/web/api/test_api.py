@@ -69,8 +69,7 @@ ROUTES = [
     ("POST", "/models", {"steward"}),
     ("POST", "/users", {"administrator"}),
     ("GET", "/users", {"administrator"}),
-    ("POST", "/jobs/00000000-0000-0000-0000-000000000000/approve", {"steward"}),
-    ("POST", "/jobs/00000000-0000-0000-0000-000000000000/refuse", {"steward"}),
+    ("POST", "/jobs/00000000-0000-0000-0000-000000000000/offer", {"steward"}),
 ]
 
 
@@ -117,9 +116,15 @@ def test_one_key_is_one_job(site):
 def test_from_request_to_result(site, publish):
     job_id = site.submitted()
     steward, analyst = site.api("steward"), site.api("analyst")
-    assert steward.post(f"/jobs/{job_id}/approve", {"reason": " "}).json["problems"][0]["field"] == "reason"
-    assert steward.post(f"/jobs/{job_id}/approve", {"reason": "fine"}).json["state"] == "queued"
-    assert steward.post(f"/jobs/{job_id}/refuse", {"reason": "late"}).status_code == 409
+    assert (
+        steward.post(f"/decisions/{job_id}/answer", {"yes": True, "reason": " "}).json["problems"][0]["field"]
+        == "reason"
+    )
+    assert (
+        steward.post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "fine"}).json["state"]
+        == "accepted"
+    )
+    assert steward.post(f"/decisions/{job_id}/answer", {"yes": False, "reason": "late"}).status_code == 409
     assert analyst.get(f"/jobs/{job_id}/result").status_code == 404
     content = b'{"text": "hello", "label": null, "complete": true}\n'
     publish(job_id, content)

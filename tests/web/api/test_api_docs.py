@@ -25,7 +25,7 @@ def test_anchors_are_told_apart_and_lead_somewhere(app):
 
 def test_every_problem_s_type_is_an_anchor_of_the_page(app, site):
     text = app.test_client().get("/api/docs").text
-    for path in ("/api/v1/nothing", "/api/v1/me", "/api/v1/jobs/x/approve"):
+    for path in ("/api/v1/nothing", "/api/v1/me", "/api/v1/decisions/x/answer"):
         address = app.test_client().get(path).json["type"]
         page, _, anchor = address.partition("#")
         assert page == "/api/docs"

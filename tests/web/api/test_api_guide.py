@@ -79,7 +79,7 @@ ENDS_THE_TOKEN = ("/session", "/me/sign-out-everywhere", "/me/password")
 def test_every_command_of_the_description_s_page_is_answered_as_described(site, address, app, tmp_path):
     """Quoting and all: each is run as it stands, with names of things that exist in place of the braces."""
     job = site.submitted()
-    things = {"job": job, "proposal": job, "sha256": "0" * 64, "name": site.bench.dataset}
+    things = {"job": job, "decision": job, "sha256": "0" * 64, "name": site.bench.dataset}
     token = site.api("steward").headers["Authorization"].removeprefix("Bearer ")
     script, operations = [f"URL={address} TOKEN={token} KEY=k"], []
     everything = [each for group in operations_by_tag(app).values() for each in group]

@@ -213,7 +213,7 @@ def counts(site) -> dict[str, int]:
         "models": len(steward.get("/models").json["models"]),
         "corpora": len(steward.get("/corpora").json["corpora"]),
         "datasets": len(steward.get("/datasets").json["datasets"]),
-        "proposals": len(steward.get("/proposals").json["proposals"]),
+        "decisions": len(steward.get("/decisions").json["decisions"]),
     }
 
 
@@ -266,7 +266,7 @@ def test_one_key_is_one_proposal(site):
         api.post(f"{site.dataset}/allowance", allowance("20"), Idempotency_Key="raise") for _ in range(2)
     ]
     assert [each.status_code for each in asked] == [202, 202]
-    assert len({each.json["proposal"]["id"] for each in asked}) == 1
+    assert len({each.json["decision"]["id"] for each in asked}) == 1
 
 
 def test_eight_at_once_with_one_key_make_one_version(site):
@@ -301,9 +301,6 @@ UNKEYED = {
     "POST /api/v1/me/tokens/{token}/revoke",
     "POST /api/v1/notices",
     "POST /api/v1/notices/{id}/test",
-    "POST /api/v1/offers/{offer}/accept",
-    "POST /api/v1/offers/{offer}/decline",
-    "POST /api/v1/offers/{offer}/withdraw",
     "POST /api/v1/uploads",
     "POST /api/v1/users/{name}/activate",
     "POST /api/v1/users/{name}/deactivate",
@@ -323,11 +320,8 @@ def test_every_post_that_makes_something_takes_a_key_or_says_why_not(app):
         "POST /api/v1/datasets/{name}/checkpoints",  # at one entry a key signs once
         "POST /api/v1/datasets/{name}/quote",  # changes nothing
         # Decisions on one thing: the second finds it decided.
-        "POST /api/v1/jobs/{job}/approve",
-        "POST /api/v1/jobs/{job}/refuse",
+        "POST /api/v1/decisions/{decision}/answer",
         "POST /api/v1/jobs/{job}/cancel",
-        "POST /api/v1/proposals/{proposal}/confirm",
-        "POST /api/v1/proposals/{proposal}/withdraw",
         "POST /api/v1/jobs/{job}/comments",  # what is said twice stands twice, and decides nothing
     }
 
@@ -355,7 +349,7 @@ def test_a_refused_request_names_what_binds_what_was_asked_what_is_left_and_what
 def test_times_are_rfc_3339_in_utc_and_amounts_are_decimals(site, publish):
     job = site.submitted()
     steward = site.api("steward")
-    steward.post(f"/jobs/{job}/approve", {"reason": "fine"})
+    steward.post(f"/decisions/{job}/answer", {"yes": True, "reason": "fine"})
     publish(job, b"{}\n")
     form = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
     found = 0

@@ -45,7 +45,7 @@ def test_it_is_served_to_everybody_and_refers_to_what_is_in_it(app):
 def test_the_roles_that_are_described_are_those_that_may(site, role):
     """Each operation, with a body that is right, on things that exist: 403 without one of its roles."""
     api, job = site.api(role), site.submitted()
-    names = {"name": site.bench.dataset, "job": job, "proposal": job, "offer": job, "seq": "2"}
+    names = {"name": site.bench.dataset, "job": job, "decision": job, "seq": "2"}
     for route in routes(site.app):
         if route.endpoint == "api.sign_out":  # it would end the token that asks
             continue

@@ -43,12 +43,22 @@ def posted(world: World, kind: str, **body: str) -> None:
 
 def approved(world: World) -> None:
     job = world.job()
-    assert world.site.api("steward").post(f"/jobs/{job}/approve", {"reason": "a test"}).status_code == 200
+    assert (
+        world.site.api("steward")
+        .post(f"/decisions/{job}/answer", {"yes": True, "reason": "a test"})
+        .status_code
+        == 200
+    )
 
 
 def refused(world: World) -> None:
     job = world.job()
-    assert world.site.api("steward").post(f"/jobs/{job}/refuse", {"reason": "a test"}).status_code == 200
+    assert (
+        world.site.api("steward")
+        .post(f"/decisions/{job}/answer", {"yes": False, "reason": "a test"})
+        .status_code
+        == 200
+    )
 
 
 def signed(world: World) -> None:
@@ -72,14 +82,12 @@ ROWS = {
     "/datasets/{name}/checkpoints": Rows(lambda world, _: signed(world)),
     "/datasets/{name}/ex-post": Rows(lambda world, _: settled(world.site, 10**9, "100")),
     "/datasets/{name}/ledger": Rows(lambda world, _: world.site.bench.allow()),
-    "/inbox": Rows(lambda world, _: world.job()),
+    "/decisions": Rows(lambda world, n: world.job() if len(world.made) % 2 else world.offer()),
     "/jobs": Rows(lambda world, _: world.job(), reader="analyst"),
     "/ledger": Rows(lambda world, _: world.site.bench.allow(), "dataset={dataset}"),
     "/models": Rows(
         lambda world, _: posted(world, "models", path="/m", trained_on="public"), reader="analyst"
     ),
-    "/offers": Rows(lambda world, _: world.offer(), reader="analyst"),
-    "/proposals": Rows(lambda world, _: world.proposal()),
     "/refusals": Rows(lambda world, _: refused(world), "dataset={dataset}"),
     "/sign-ins": Rows(lambda world, _: signed_in(world), reader="analyst"),
     "/uploads": Rows(lambda world, _: world.upload()),
@@ -177,10 +185,7 @@ UUIDS = "([0-9a-f-]{36})"
 @pytest.mark.parametrize(
     ("page", "reader", "link", "shown", "path", "member"),
     [
-        ("/inbox", "steward", "Later requests", f'id="job-{UUIDS}"', "/inbox", "id"),
-        ("/inbox", "steward", "Older proposals", f'id="proposal-{UUIDS}"', "/proposals", "id"),
-        ("/inbox", "steward", "Older offers", f'id="offer-{UUIDS}"', "/offers", "id"),
-        ("/jobs", "analyst", "Older offers", f'href="/jobs/{UUIDS}#offer"', "/offers", "job"),
+        ("/inbox", "steward", "Later decisions", f'id="decision-{UUIDS}"', "/decisions", "id"),
         ("/artifacts", "analyst", "Older artifacts", 'title="([0-9a-f]{64})"', "/artifacts", "sha256"),
         ("/uploads", "steward", "Older files", r"([0-9a-f]{64})\.\w+</code>", "/uploads", "sha256"),
     ],
@@ -188,7 +193,7 @@ UUIDS = "([0-9a-f-]{36})"
 def test_a_page_that_is_cut_links_to_what_follows(
     world, tmp_path, monkeypatch, page, reader, link, shown, path, member
 ):
-    for module in ("artifacts", "inbox", "offers", "uploads"):
+    for module in ("artifacts", "decisions", "uploads"):
         monkeypatch.setattr(f"web.views.{module}.PAGE", 5)
     for _ in range(7):
         ROWS[path].add(world, tmp_path)

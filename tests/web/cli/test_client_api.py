@@ -202,7 +202,7 @@ def test_a_long_wait_is_left_to_the_person(server: StandIn, pauses: list[float])
 def test_an_act_is_not_repeated_however_politely_it_was_put_off(
     server: StandIn, pauses: list[float], status: int
 ) -> None:
-    for act in ("approve", "confirm"):
+    for act in ("approve", "refuse"):
         server.answers = [(status, {}, {"Retry-After": "1"}), (200, {})]
         with Api(server.url) as client, pytest.raises(ApiProblem):
             getattr(client, act)("7", "fits")

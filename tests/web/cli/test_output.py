@@ -232,26 +232,24 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
         "awaiting_approval", id=an_id, dataset="a-dataset-of-notes-2027", analyst="somebody@example.org"
     )
     long |= {"approval_expires": "2027-01-01T00:00:00+00:00"}
-    proposal = {
+    decision = {
         "id": an_id,
-        "dataset": "reviews",
-        "proposed_by": "ada",
-        "reason": "more",
-        "kind": "allowance",
+        "kind": "approval",
+        "dataset": "a-dataset-of-notes-2027",
+        "asks": "run private-prediction",
+        "asked_by": "somebody@example.org",
+        "expires_at": "2027-01-01T00:00:00+00:00",
+        "left": None,
+        "request": long,
+        "offer": None,
     }
-    proposal |= {"asked": {"epsilon": "12", "delta": "0.000001"}, "job": None}
-    replaced = {"two_people": True, "models": []}
-    changed = {"replaces": replaced, "policy": {"two_people": False, "models": ["a", "b"]}}
-    policy = proposal | {"kind": "policy", "asked": changed}
-    policy["weakens"] = ["two_people"]
-    wanted = {"dataset": "a-dataset-of-notes-2027", "person": "somebody", "reason": "a study of notes " * 9}
+    raised = decision | {"kind": "allowance", "asks": "allow epsilon 12, delta 0.000001", "request": None}
     artifact = {"sha256": "ab" * 32, "name": "counts", "kind": "noisy-counts", "size": 10, "job": an_id}
     artifact |= {"dataset": "a-dataset-of-notes-2027", "mechanism": "noisy-count"}
     mechanism = {"id": "private-prediction", "runnable": True, "summary": "texts, token by token " * 5}
     answers: list[tuple[tuple[str, ...], list[Any]]] = [
         (("jobs",), [{"jobs": [long]}]),
-        (("inbox",), [{"jobs": [long], "proposals": [proposal, policy], "access": [wanted]}]),
-        (("proposals",), [{"proposals": [proposal, policy]}]),
+        (("decisions",), [{"decisions": [decision, raised]}]),
         (("artifacts",), [{"artifacts": [artifact]}]),
         (("mechanisms",), [{"mechanisms": [mechanism]}]),
         (("profiles",), []),

@@ -222,18 +222,18 @@ def jobs(r: Recorder, _: Publish) -> None:
     why = {"text": "which wards will read the texts?", "asks": True}
     ask(steward, "POST", "/jobs/{job}/comments", 201, why, job=job)
     ask(analyst, "POST", "/jobs/{job}/comments", 201, {"text": "the two on the third floor"}, job=job)
-    ask(analyst, "POST", "/jobs/{job}/approve", 403, {"reason": "please"}, job=job)
-    ask(steward, "POST", "/jobs/{job}/approve", 200, {"reason": "agreed with the board"}, job=job)
-    ask(steward, "POST", "/jobs/{job}/approve", 422, {"reason": " "}, job=job)
+    ask(analyst, "POST", ANSWER, 403, {"yes": True, "reason": "please"}, decision=job)
+    ask(steward, "POST", ANSWER, 200, {"yes": True, "reason": "agreed with the board"}, decision=job)
+    ask(steward, "POST", ANSWER, 422, {"yes": True, "reason": " "}, decision=job)
     other = ask(analyst, "POST", "/jobs", 201, r.site.job(5)).json["id"]
-    ask(steward, "POST", "/jobs/{job}/refuse", 200, {"reason": "for another purpose"}, job=other)
-    ask(steward, "POST", "/jobs/{job}/refuse", 409, {"reason": "late"}, job=job)
+    ask(steward, "POST", ANSWER, 200, {"yes": False, "reason": "for another purpose"}, decision=other)
+    ask(steward, "POST", ANSWER, 409, {"yes": False, "reason": "late"}, decision=job)
     third = ask(analyst, "POST", "/jobs", 201, r.site.job(6)).json["id"]
     ask(analyst, "POST", "/jobs/{job}/cancel", 200, job=third)
     ask(analyst, "POST", "/jobs/{job}/cancel", 409, job=other)
     ask(analyst, "POST", "/jobs", 422, r.site.job(mechanism="nonsense"))
     r.job, r.void = job, ask(analyst, "POST", "/jobs", 201, r.site.job(7)).json["id"]
-    ask(steward, "POST", "/jobs/{job}/approve", 200, {"reason": "fine"}, job=r.void)
+    ask(steward, "POST", ANSWER, 200, {"yes": True, "reason": "fine"}, decision=r.void)
     ask(analyst, "POST", "/jobs/{job}/cancel", 200, job=r.void)
 
 
@@ -251,19 +251,21 @@ def offers(r: Recorder, _: Publish) -> None:
     ask, analyst, steward = r.ask, r.api("analyst"), r.api("steward")
     smaller = {"parameters": {"tokens_per_batch": 4}}
     first, second, third = (r.site.submitted(tokens=tokens) for tokens in (11, 12, 13))
-    ask(steward, "GET", "/inbox", 200, query="?limit=1")
+    ask(steward, "GET", "/decisions", 200, query="?limit=1")
     ask(steward, "POST", "/jobs/{job}/offer/quote", 200, smaller, job=first)
     reasoned = smaller | {"reason": "this much fits the pilot"}
     made = [
         ask(steward, "POST", "/jobs/{job}/offer", 201, reasoned, job=job).json["id"]
         for job in (first, second, third)
     ]
-    ask(analyst, "GET", "/offers", 200, query="?limit=1")
-    ask(analyst, "GET", "/offers/{offer}", 200, offer=made[0])
-    ask(analyst, "POST", "/offers/{offer}/accept", 201, offer=made[0])
-    ask(analyst, "POST", "/offers/{offer}/decline", 409, {"reason": "late"}, offer=made[0])
-    ask(analyst, "POST", "/offers/{offer}/decline", 200, {"reason": "too few"}, offer=made[1])
-    ask(steward, "POST", "/offers/{offer}/withdraw", 200, {"reason": "a slip"}, offer=made[2])
+    ask(analyst, "GET", "/decisions/{decision}", 200, decision=made[0])
+    ask(analyst, "POST", ANSWER, 200, {"yes": True}, decision=made[0])
+    ask(analyst, "POST", ANSWER, 409, {"yes": False, "reason": "late"}, decision=made[0])
+    ask(analyst, "POST", ANSWER, 200, {"yes": False, "reason": "too few"}, decision=made[1])
+    ask(steward, "POST", ANSWER, 200, {"yes": False, "reason": "a slip"}, decision=made[2])
+
+
+ANSWER = "/decisions/{decision}/answer"
 
 
 def ledgers(r: Recorder, _: Publish) -> None:
@@ -284,21 +286,18 @@ def two_people(r: Recorder, _: Publish) -> None:
     ask(steward, "PUT", "/datasets/{name}/policy", 200, policy, name=name)
     raised = {"epsilon": "14", "delta": "0.0000029053", "ex_post": "5", "reason": "the board raised it"}
     asked = ask(steward, "POST", "/datasets/{name}/allowance", 202, raised, name=name)
-    proposal = asked.json["proposal"]["id"]
-    ask(steward, "GET", "/proposals", 200)
-    ask(steward, "GET", "/proposals/{proposal}", 200, proposal=proposal)
-    ask(steward, "POST", "/proposals/{proposal}/confirm", 403, {"reason": "mine"}, proposal=proposal)
-    ask(second, "POST", "/proposals/{proposal}/confirm", 200, {"reason": "I was there"}, proposal=proposal)
+    proposed = asked.json["decision"]["id"]
+    ask(steward, "POST", ANSWER, 403, {"yes": True, "reason": "mine"}, decision=proposed)
+    ask(second, "POST", ANSWER, 200, {"yes": True, "reason": "I was there"}, decision=proposed)
     correction = {"reason": "it was cancelled, and its output had been copied"}
     ask(second, "POST", "/jobs/{job}/correct", 422, correction, job=r.job)
     ask(second, "POST", "/jobs/{job}/correct", 202, correction, job=r.void)
     wide = {"epsilon": "15", "delta": "0.0000029053", "ex_post": "5", "reason": "once more"}
-    other = ask(steward, "POST", "/datasets/{name}/allowance", 202, wide, name=name).json["proposal"]["id"]
-    withdrawn = {"reason": "not needed"}
-    ask(second, "POST", "/proposals/{proposal}/withdraw", 200, withdrawn, proposal=other)
+    other = ask(steward, "POST", "/datasets/{name}/allowance", 202, wide, name=name).json["decision"]["id"]
+    ask(second, "POST", ANSWER, 200, {"yes": False, "reason": "not needed"}, decision=other)
     alone = policy | {"two_people": False}
-    other = ask(steward, "PUT", "/datasets/{name}/policy", 202, alone, name=name).json["proposal"]["id"]
-    ask(steward, "POST", "/proposals/{proposal}/withdraw", 200, {"reason": "a slip"}, proposal=other)
+    other = ask(steward, "PUT", "/datasets/{name}/policy", 202, alone, name=name).json["decision"]["id"]
+    ask(steward, "POST", ANSWER, 200, {"yes": False, "reason": "a slip"}, decision=other)
 
 
 def audit(r: Recorder, _: Publish) -> None:

@@ -29,17 +29,17 @@ def test_a_request_for_access_from_page_to_answer(site):
     inbox = steward.get("/inbox").text
     assert f"{name} to <a" in inbox
     wanted = next(each for each in re.findall(r"<article.*?</article>", inbox, re.S) if f"{name} to" in each)
-    where = re.search(r'action="(/inbox/access/[^"]+)"', wanted)[1]
-    unread = steward.post(where, "/inbox", decision="grant", reason="")
-    assert unread.status_code == 303
-    assert "reason: 0 characters" in steward.get("/inbox").text
-    assert steward.post(where, "/inbox", decision="refuse", reason="not this one").status_code == 303
+    where = re.search(r'action="(/decisions/[^"]+)"', wanted)[1]
+    unread = steward.post(where, "/inbox", answer="yes", reason="")
+    assert unread.status_code == 422
+    assert 'id="problem-reason"' in unread.text
+    assert steward.post(where, "/inbox", answer="no", reason="not this one").status_code == 303
     assert "not this one" in asker.get(site.dataset).text
     asker.post(f"{site.dataset}/access", site.dataset, reason="a better reason")
     inbox = steward.get("/inbox").text
     wanted = next(each for each in re.findall(r"<article.*?</article>", inbox, re.S) if f"{name} to" in each)
-    where = re.search(r'action="(/inbox/access/[^"]+)"', wanted)[1]
-    steward.post(where, "/inbox", decision="grant", reason="welcome")
+    where = re.search(r'action="(/decisions/[^"]+)"', wanted)[1]
+    steward.post(where, "/inbox", answer="yes", reason="welcome")
     assert f'href="{site.dataset}/submit"' in asker.get(site.dataset).text
     assert asker.get(f"{site.dataset}/submit").status_code == 200
 
@@ -54,8 +54,8 @@ def test_the_steward_of_another_dataset_sees_no_request(site):
     name = site.actor("analyst-new").name
     inbox = site.pages("steward").get("/inbox").text
     assert f"{name} to <a" in inbox
-    where = re.search(r'action="(/inbox/access/[^"]+)"', inbox[inbox.index(f"{name} to <a") :])[1]
+    where = re.search(r'action="(/decisions/[^"]+)"', inbox[inbox.index(f"{name} to <a") :])[1]
     stranger = site.pages("steward-other")
     assert other != site.bench.steward.name
     assert name not in stranger.get("/inbox").text
-    assert stranger.post(where, "/account/tokens", decision="grant", reason="mine").status_code == 404
+    assert stranger.post(where, "/account/tokens", answer="yes", reason="mine").status_code == 404

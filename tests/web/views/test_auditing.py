@@ -15,11 +15,11 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import FREE
 from accountant.queries import datasets
 from accountant.queries import jobs as job_queries
-from accountant.transactions import allowances, approval, leases, proposals
+from accountant.transactions import allowances, corrections, leases, policies
 from accountant.transactions import settlement as ledger
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from tests.support import person
+from tests.support import person, yes
 from tests.web.browsers import Site
 from tests.web.views.looks import noting
 
@@ -41,7 +41,7 @@ LISTS = ("/ledger", "/refusals", "/checkpoints", "/activity")
 def done(site: Site, publish) -> str:
     """A job that was approved and succeeded; the newest entries of the ledger are its and the warm-up's."""
     job_id = site.submitted(tokens=10)
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the pilot"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the pilot"})
     publish(job_id, b'{"text": "a"}\n')
     return job_id
 
@@ -52,15 +52,15 @@ def corrected(site: Site, done: str) -> str:
     other = person(site.engine, "steward")
     event_json = job_queries.job(site.engine, UUID(done), site.bench.auditor)["event"]
     costly = {**event_json, "count": event_json["count"] + 3}
-    found = proposals.correct(site.engine, UUID(done), site.bench.steward, "more was drawn", event=costly)
-    proposals.confirm(site.engine, found, other, "the log says so")
+    found = corrections.correct(site.engine, UUID(done), site.bench.steward, "more was drawn", event=costly)
+    yes(site.engine, found, other, "the log says so")
     return done
 
 
 def cancelled(site: Site) -> str:
     """A job that was approved and cancelled before a worker took it: a VOID."""
     job_id = site.submitted(tokens=4)
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     assert site.api("analyst").post(f"/jobs/{job_id}/cancel").status_code == 200
     return job_id
 
@@ -194,7 +194,7 @@ def test_no_list_asks_the_database_once_a_row(site, done):
     """However many rows a page has, it makes the same number of statements."""
     for _ in range(3):
         refused = site.submitted(tokens=4)
-        site.api("steward").post(f"/jobs/{refused}/refuse", {"reason": "no"})
+        site.api("steward").post(f"/decisions/{refused}/answer", {"yes": False, "reason": "no"})
         site.bench.allow("12")
         site.api("auditor").post(f"{site.dataset}/checkpoints")
     api = site.api("auditor")
@@ -244,7 +244,7 @@ def test_an_entry_says_who_and_links_its_job_and_proposal(site, corrected):
     found = api.get(f"/datasets/{name}/ledger/{reversal}").json
     assert [each["kind"] for each in found["job_entries"]] == ["RESERVE", "COMMIT", "REVERSAL"]
     assert found["body"]["proposed_by"] == site.bench.steward.name
-    assert found["proposal"]
+    assert found["decision"]
     page = site.pages("auditor").get(f"/ledger/{name}/{reversal}").text
     assert f"/jobs/{corrected}" in page
     assert "more was drawn" in page
@@ -338,7 +338,9 @@ def test_an_entry_that_there_is_not(site, seq):
 def test_refusals_say_what_was_binding_asked_and_left(site):
     site.submitted()  # it waits, and is none
     by_steward = site.submitted(tokens=5)
-    site.api("steward").post(f"/jobs/{by_steward}/refuse", {"reason": "not a part of this study"})
+    site.api("steward").post(
+        f"/decisions/{by_steward}/answer", {"yes": False, "reason": "not a part of this study"}
+    )
     too_much = site.api("analyst").post("/jobs", site.job(5_000)).json
     api, name = site.api("auditor"), site.bench.dataset
     found = everything(api, f"/refusals?dataset={name}", "refusals", limit=1)
@@ -407,13 +409,15 @@ def test_who_did_what_holds_every_act(site, corrected):
     name, bench = site.bench.dataset, site.bench
     void = cancelled(site)
     refused = site.submitted(tokens=5)
-    site.api("steward").post(f"/jobs/{refused}/refuse", {"reason": "not a part of this study"})
+    site.api("steward").post(
+        f"/decisions/{refused}/answer", {"yes": False, "reason": "not a part of this study"}
+    )
     too_much = site.api("analyst").post("/jobs", site.job(5_000)).json["id"]
     offered = site.submitted(tokens=6)
     smaller = {"parameters": {"tokens_per_batch": 2}, "reason": "so much"}
     offer = site.api("steward").post(f"/jobs/{offered}/offer", smaller).json["id"]
-    accepted = site.api("analyst").post(f"/offers/{offer}/accept").json["id"]
-    proposals.set_policy(site.engine, name, Policy(solo=True), bench.steward)
+    accepted = site.api("analyst").post(f"/decisions/{offer}/answer", {"yes": True}).json["made_job"]
+    policies.set_policy(site.engine, name, Policy(solo=True), bench.steward)
     site.pages("auditor").get(f"/datasets/{name}/ledger.jsonl?public=true")
     site.api("auditor").post(f"{site.dataset}/checkpoints")
     site.pages("analyst").get(f"/jobs/{corrected}/result")
@@ -429,8 +433,8 @@ def test_who_did_what_holds_every_act(site, corrected):
         (steward, "job refused", refused),
         ("the account", "job refused", too_much),
         (steward, "allowance set", None),
-        (steward, "correction proposed", None),
-        (steward, "offer made", None),
+        (steward, "correction asked for", None),
+        (steward, "offer asked for", None),
         (analyst, "offer accepted", None),
         (steward, "policy set", None),
         (steward, "dataset registered", None),
@@ -442,7 +446,7 @@ def test_who_did_what_holds_every_act(site, corrected):
     assert [each["at"] for each in found] == sorted((each["at"] for each in found), reverse=True)
     assert len({(each["at"], each["source"], each["key"]) for each in found}) == len(found)
     answered = next(each for each in found if each["action"] == "offer accepted")
-    assert answered["detail"] == {"job": offered, "accepted_job": accepted}
+    assert answered["detail"] == {"job": offered, "made_job": accepted}
     reasons = {each["job"]: each["reason"] for each in found if each["action"] == "job refused"}
     assert reasons[refused] == "not a part of this study"
     exported = next(each for each in found if each["action"] == "ledger exported")
@@ -458,9 +462,10 @@ def test_who_did_what_is_filtered_and_paged_by_key(site, corrected):
     middle, steward = whole[len(whole) // 2], site.bench.steward.name
     for query, keeps in {
         f"actor={steward}": lambda each: each["actor"] == steward,
-        "what=decisions": lambda each: each["action"] in ("job approved", "job refused"),
+        "what=decisions": lambda each: (
+            each["action"] in ("job approved", "job refused") or each["kind"] == "decision"
+        ),
         "what=ledger": lambda each: each["kind"] == "entry",
-        "what=proposals": lambda each: each["kind"] == "proposal",
         f"until={middle['at'].replace('+', '%2B')}": lambda each: each["at"] < middle["at"],
         f"since={middle['at'].replace('+', '%2B')}": lambda each: each["at"] >= middle["at"],
     }.items():
@@ -479,7 +484,7 @@ def test_of_peoples_accounts_stewards_see_nothing_and_administrators_all_of_that
     assert {each["kind"] for each in seen["auditor"]} > accounts - {"token"} | {"job", "entry", "dataset"}
     assert not accounts & {each["kind"] for each in seen["steward"]}
     assert "job" in {each["kind"] for each in seen["steward"]}
-    assert not {each["kind"] for each in seen["administrator-1"]} & {"job", "entry", "dataset", "proposal"}
+    assert not {each["kind"] for each in seen["administrator-1"]} & {"job", "entry", "dataset", "decision"}
     assert seen["administrator-1"]
     assert site.api("analyst").get("/activity").status_code == 403
 
@@ -541,8 +546,8 @@ def test_the_report_is_bounded(site, monkeypatch):
 
 def test_a_report_for_publication_names_nobody(site, corrected):
     refused = site.submitted(tokens=5)
-    site.api("steward").post(f"/jobs/{refused}/refuse", {"reason": "a secret reason"})
-    proposals.set_policy(
+    site.api("steward").post(f"/decisions/{refused}/answer", {"yes": False, "reason": "a secret reason"})
+    policies.set_policy(
         site.engine, site.bench.dataset, Policy(analysts=(site.bench.analyst.name,)), site.bench.steward
     )
     private = [
@@ -570,7 +575,7 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
     allowances.allow(site.engine, bench.dataset, allowed, bench.steward)
     median = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}
     job_id = UUID(site.api("analyst").post("/jobs", site.job(parameters=median)).json["id"])
-    approval.approve(site.engine, job_id, bench.steward, "it fits the study")
+    yes(site.engine, job_id, bench.steward, "it fits the study")
     claim = leases.claim(site.engine, job_id, 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(site.engine, claim)
@@ -578,7 +583,8 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
     ledger.publish(site.engine, claim, FREE, output, "worker", ex_post=units)
     refused = site.api("analyst").post("/jobs", site.job(parameters=median | {"ex_post_cap": 2.9})).json
     if settlement == "realized":  # what is left decides when a steward says yes
-        refused = site.api("steward").post(f"/jobs/{refused['id']}/approve", {"reason": "let us see"}).json
+        yes(site.engine, UUID(refused["id"]), bench.steward, "let us see")
+        refused = site.api("steward").get(f"/jobs/{refused['id']}").json
     assert refused["refusal"]["cap"] == "ex-post"
 
     full = site.api("auditor").get(f"{site.dataset}/report").json
@@ -609,7 +615,7 @@ def test_days_and_times_of_a_filter():
 def test_entries_of_one_moment_are_each_on_one_page(site):
     """Entries of one transaction have one time: what follows the last row is told by more than that."""
     job_id = UUID(site.submitted(tokens=4))
-    approval.approve(site.engine, job_id, site.bench.steward, "it fits")
+    yes(site.engine, job_id, site.bench.steward, "it fits")
     with writing(site.engine) as connection:
         locked = LockedAccount(connection, site.bench.dataset)
         void = {"outcome": "cancelled", "reason": "a test", "read": False}

@@ -140,7 +140,7 @@ def released(site, tmp_path):
     answer = site.api("analyst").post("/jobs", site.job(**asked)).json
     if answer["state"] == "submitted":
         site.bench.probe(uuid.UUID(answer["id"]))
-    site.api("steward").post(f"/jobs/{answer['id']}/approve", {"reason": "it fits"})
+    site.api("steward").post(f"/decisions/{answer['id']}/answer", {"yes": True, "reason": "it fits"})
     claim = leases.claim(site.engine, uuid.UUID(answer["id"]), 1, "a worker", 60)
     leases.begin_reading(site.engine, claim)
     file = tmp_path / "vectors"

@@ -9,7 +9,7 @@ EVIL = "<script>alert(1)</script> how many?"
 
 def article(site: Site, job_id: str) -> str:
     inbox = site.pages("steward").get("/inbox").text
-    found = re.search(rf'id="job-{job_id}".*?</article>', inbox, re.DOTALL)
+    found = re.search(rf'id="decision-{job_id}".*?</article>', inbox, re.DOTALL)
     assert found
     return found[0]
 
@@ -17,7 +17,7 @@ def article(site: Site, job_id: str) -> str:
 def test_a_steward_asks_back_and_the_analyst_answers(site):
     job_id = site.submitted()
     steward, analyst = site.pages("steward"), site.pages("analyst")
-    answer = steward.post(f"/inbox/{job_id}", "/inbox", decision="ask", reason=EVIL)
+    answer = steward.post(f"/decisions/{job_id}", "/inbox", answer="ask", reason=EVIL)
     assert answer.status_code == 303
     page = analyst.get(f"/jobs/{job_id}").text
     assert "A steward asks you something" in page
@@ -31,7 +31,7 @@ def test_a_steward_asks_back_and_the_analyst_answers(site):
     assert "with a question to you" not in page
     assert "forty" in article(site, job_id)
     # Still one click and a reason from a decision.
-    assert steward.post(f"/inbox/{job_id}", "/inbox", decision="approve", reason="fine").status_code == 303
+    assert steward.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="fine").status_code == 303
     assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "queued"
 
 
@@ -40,7 +40,7 @@ def test_words_that_are_none_are_told_beside_the_field(site):
     page = site.pages("analyst")
     answer = page.post(f"/jobs/{job_id}/comments", f"/jobs/{job_id}", text=" ")
     assert (answer.status_code, "problem-text" in answer.text) == (422, True)
-    answer = site.pages("steward").post(f"/inbox/{job_id}", "/inbox", decision="ask", reason=" ")
+    answer = site.pages("steward").post(f"/decisions/{job_id}", "/inbox", answer="ask", reason=" ")
     assert answer.status_code == 422
 
 

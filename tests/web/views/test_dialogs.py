@@ -110,10 +110,10 @@ def test_a_passkey_is_added_signs_an_approval_and_a_policy_and_signs_in(signing_
     assert "sign this with a passkey" in refused.json["detail"]
 
     job = site.submitted()
-    assert api.post(f"/jobs/{job}/approve", {"reason": "fine"}).status_code == 403
+    assert api.post(f"/decisions/{job}/answer", {"yes": True, "reason": "fine"}).status_code == 403
     page.goto("/inbox")
     page.fill(f"#reason-{job}", "as planned")
-    page.locator(f"#job-{job}").get_by_role("button", name="Approve").click()
+    page.locator(f"#decision-{job}").get_by_role("button", name="Approve").click()
     signed = page.expect_request(lambda sent: "authenticatorData" in (sent.post_data or ""))
     with page.expect_navigation(url="**/inbox"), signed:
         page.locator("#confirm-yes").click()

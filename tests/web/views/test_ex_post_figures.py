@@ -43,7 +43,7 @@ def ended(site: Site, figure: int, settlement: str | None = None) -> str:
         allowed = Allowance(None, None, "settle", ex_post="10", ex_post_settlement=settlement)
         allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=PARAMETERS)).json["id"]
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"})
     from uuid import UUID
 
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
@@ -100,7 +100,7 @@ def test_the_comparison_would_notice_a_figure(sites):
         ended(site, figure, "realized")
         more = site.job(parameters={**PARAMETERS, "ex_post_cap": 7.6})
         job_id = site.api("analyst").post("/jobs", more).json["id"]
-        site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits the study"})
+        site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"})
         seen_by.append(seen(site, job_id))
     assert seen_by[0] != seen_by[1]
 
@@ -118,7 +118,9 @@ def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_fol
     for site in sites:
         api, pages = site.api("analyst"), site.pages("analyst")
         job_id = api.post("/jobs", site.job(parameters=whole)).json["id"]
-        refused = site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "let us see"})
+        refused = site.api("steward").post(
+            f"/decisions/{job_id}/answer", {"yes": True, "reason": "let us see"}
+        )
         assert refused.json["refusal"]["cap"] == "ex-post"
         asked = [
             partial(api.get, f"/jobs/{job_id}"),

@@ -11,9 +11,10 @@ from sqlalchemy import event, text
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.queries import integrity
-from accountant.transactions import allowances, approval, proposals
+from accountant.transactions import allowances, policies
+from tests.support import yes
 
-OFFER = {"decision": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}
+OFFER = {"answer": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}
 
 
 def offer_of(site, job_id: str, **body: object) -> dict:
@@ -26,16 +27,16 @@ def offer_of(site, job_id: str, **body: object) -> dict:
 def test_an_offer_by_form_and_its_acceptance(site):
     job_id = site.submitted()
     steward, analyst = site.pages("steward"), site.pages("analyst")
-    priced = steward.post(f"/inbox/{job_id}/price", "/inbox", **OFFER)
+    priced = steward.post(f"/decisions/{job_id}/price", "/inbox", **OFFER)
     assert "<html" not in priced.text
     told = site.api("steward").post(f"/jobs/{job_id}/offer/quote", {"parameters": {"tokens_per_batch": 4}})
     assert told.json["larger"] == []
     assert f'Jobs of this shape left: <strong class="tab">{told.json["effect"]["jobs_of_this_shape"]}' in (
         priced.text
     )
-    assert steward.post(f"/inbox/{job_id}", "/inbox", **{**OFFER, "decision": "price"}).status_code == 200
+    assert steward.post(f"/decisions/{job_id}", "/inbox", **{**OFFER, "answer": "price"}).status_code == 200
     before = site.api("steward").get(f"{site.dataset}/ledger").json["entries"][0]["seq"]
-    assert steward.post(f"/inbox/{job_id}", "/inbox", **OFFER).status_code == 303
+    assert steward.post(f"/decisions/{job_id}", "/inbox", **OFFER).status_code == 303
     page = analyst.get(f"/jobs/{job_id}").text
     assert "A smaller job is offered" in page
     assert "Accept the offer" in page
@@ -43,31 +44,38 @@ def test_an_offer_by_form_and_its_acceptance(site):
     assert "offers a smaller job in place of" in analyst.get("/jobs").text
     assert "offers a smaller job in place of" not in steward.get("/jobs").text, "not one's own"
     assert site.api("steward").get(f"{site.dataset}/ledger").json["entries"][0]["seq"] == before
-    found = site.api("analyst").get(f"/offers?job={job_id}").json["offers"][0]
-    assert f'id="offer-{found["id"]}"' in steward.get("/inbox").text
-    accepted = analyst.post(f"/offers/{found['id']}/accept", f"/jobs/{job_id}")
+    found = site.api("analyst").get(f"/decisions?job={job_id}").json["decisions"][0]
+    assert f'id="decision-{found["id"]}"' in steward.get("/inbox").text
+    accepted = analyst.post(f"/decisions/{found['id']}", f"/jobs/{job_id}", answer="yes")
     made = accepted.headers["Location"].rsplit("/", 1)[1]
     now = site.api("analyst").get(f"/jobs/{made}").json
     assert (now["state"], now["parameters"]["tokens_per_batch"]) == ("queued", 4)
-    assert "It is accepted" in analyst.get(f"/jobs/{job_id}").text
+    assert "It is accepted by" in analyst.get(f"/jobs/{job_id}").text
     assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "refused"
 
 
 def test_offers_by_the_api(site):
     api, asker = site.api("steward"), site.api("analyst")
-    first, second, third = (offer_of(site, site.submitted()) for _ in range(3))
-    assert {each["id"] for each in api.get("/offers").json["offers"]} >= {first["id"], second["id"]}
-    assert site.api("analyst-2").get("/offers").json["offers"] == []
-    assert site.api("analyst-2").get(f"/offers/{first['id']}").status_code == 404
-    assert asker.get(f"/offers/{first['id']}").json["effect"]["jobs_of_this_shape"] > 1
-    made = asker.post(f"/offers/{first['id']}/accept")
-    assert (made.status_code, made.json["state"]) == (201, "queued")
-    assert asker.post(f"/offers/{first['id']}/accept").json["id"] == made.json["id"]
-    assert asker.post(f"/offers/{second['id']}/decline", {"reason": "too small"}).json["state"] == "declined"
-    assert asker.post(f"/offers/{second['id']}/accept").status_code == 409
-    assert api.post(f"/offers/{third['id']}/withdraw", {"reason": ""}).status_code == 422
-    assert api.post(f"/offers/{third['id']}/withdraw", {"reason": "no"}).json["state"] == "withdrawn"
-    assert asker.post(f"/offers/{third['id']}/withdraw", {"reason": "x"}).status_code == 403
+    first, second, third = (offer_of(site, site.submitted())["id"] for _ in range(3))
+
+    def answer(who, offer: str, yes: bool, reason: str = ""):
+        return who.post(f"/decisions/{offer}/answer", {"yes": yes, "reason": reason})
+
+    listed = api.get("/decisions?kind=offer").json["decisions"]
+    assert {decision["id"] for decision in listed} >= {first, second, third}
+    assert site.api("analyst-2").get("/decisions").json["decisions"] == []
+    assert site.api("analyst-2").get(f"/decisions/{first}").status_code == 404
+    assert answer(site.api("analyst-2"), first, True).status_code == 404
+    assert asker.get(f"/decisions/{first}").json["effect"]["jobs_of_this_shape"] > 1
+    made = answer(asker, first, True)
+    assert (made.status_code, made.json["state"]) == (200, "accepted")
+    assert asker.get(f"/jobs/{made.json['made_job']}").json["state"] == "queued"
+    assert answer(asker, first, True).json["made_job"] == made.json["made_job"]
+    assert answer(asker, second, False, "too small").json["state"] == "refused"
+    assert answer(asker, second, True).status_code == 409
+    assert answer(api, third, True, "for them").status_code == 403
+    assert answer(api, third, False).json["state"] == "withdrawn"
+    assert answer(asker, third, False).status_code == 409
     assert integrity.check(site.engine, site.bench.dataset) == []
 
 
@@ -77,7 +85,7 @@ def test_offers_by_the_api(site):
 def test_an_offer_that_is_none_is_told_beside_the_form(site, tokens, says):
     job_id = site.submitted()
     answer = site.pages("steward").post(
-        f"/inbox/{job_id}", "/inbox", **{**OFFER, "parameters.tokens_per_batch": tokens}
+        f"/decisions/{job_id}", "/inbox", **{**OFFER, "parameters.tokens_per_batch": tokens}
     )
     assert answer.status_code == 422
     assert says in html.unescape(answer.text)
@@ -85,37 +93,39 @@ def test_an_offer_that_is_none_is_told_beside_the_form(site, tokens, says):
     assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "awaiting_approval"
 
 
-@pytest.mark.parametrize("decision", ["approve", "refuse", "offer"])
+@pytest.mark.parametrize("decision", ["yes", "no", "offer"])
 def test_without_scripts_a_page_confirms_and_changes_nothing(site, decision):
     job_id = site.submitted()
     browser = site.pages("steward")
     page = browser.get("/inbox").text
-    assert f'value="{decision}" formaction="/inbox/{job_id}/confirm"' in page
-    typed = {**OFFER, "decision": decision}
-    confirm = browser.post(f"/inbox/{job_id}/confirm", "/inbox", **typed)
+    assert f'value="{decision}" formaction="/decisions/{job_id}/confirm"' in page
+    typed = {**OFFER, "answer": decision}
+    confirm = browser.post(f"/decisions/{job_id}/confirm", "/inbox", **typed)
     assert confirm.status_code == 200
     assert "that is enough" in confirm.text
     assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "awaiting_approval"
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
-    assert browser.client.post(f"/inbox/{job_id}", data=hidden).status_code == 303
+    assert browser.client.post(f"/decisions/{job_id}", data=hidden).status_code == 303
     state = site.api("analyst").get(f"/jobs/{job_id}").json["state"]
-    assert state == ("queued" if decision == "approve" else "refused")
-    assert browser.post(f"/inbox/{job_id}/confirm", "/inbox", decision=decision, reason="").status_code == 422
+    assert state == ("queued" if decision == "yes" else "refused")
+    assert (
+        browser.post(f"/decisions/{job_id}/confirm", "/inbox", answer=decision, reason="").status_code == 422
+    )
 
 
 def test_figures_before_and_after_are_what_the_ledger_moves(site):
     job_id = site.submitted(tokens=20)
-    told = next(each for each in site.api("steward").get("/inbox").json["jobs"] if each["id"] == job_id)
+    told = site.api("steward").get(f"/decisions/{job_id}").json
     stated = {row["kind"]: row for row in told["effect"]["filters"]}
     page = site.pages("steward").get("/inbox").text
-    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    yes(site.engine, UUID(job_id), site.bench.steward, "yes")
     for each in site.api("steward").get(site.dataset).json["account"]["filters"]:
         assert stated[each["kind"]]["left_after"] == each["left"]
         assert f'title="{each["left"]}"' in page
 
 
 def test_jobs_of_this_shape_are_as_many_as_fit(site):
-    proposals.set_policy(
+    policies.set_policy(
         site.engine, site.bench.dataset, Policy(auto_approve_epsilon="100"), site.bench.steward
     )
     quote = site.api("analyst").post(
@@ -132,7 +142,7 @@ def test_a_refusal_in_the_inbox_names_cap_asked_left_and_largest(site):
         site.engine, site.bench.dataset, Allowance("1", "0.0000029053", "less"), site.bench.steward
     )
     page = site.pages("steward").get("/inbox").text
-    article = page.partition(f'id="job-{job_id}"')[2].partition("</article>")[0]
+    article = page.partition(f'id="decision-{job_id}"')[2].partition("</article>")[0]
     for each in ("what binds", "asked", "left", "largest that fits", "not enough"):
         assert each in article
     assert 'Jobs of this shape left: <strong class="tab">0</strong>' in article
@@ -162,21 +172,22 @@ def test_pages_of_the_inbox_take_as_many_queries_however_many_wait(site, engine)
     for wanted in (1, 30):
         with engine.begin() as connection:
             connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE state = 'awaiting_approval'"))
+            connection.execute(text("UPDATE decisions SET state = 'expired' WHERE state = 'open'"))
         for _ in range(wanted):
             site.bench.submit(5)
         browser = site.pages("steward")
         page, statements = counted(site, lambda browser=browser: browser.get("/inbox").text)
         seen.append(statements)
     assert seen[0] == seen[1]
-    assert page.count('id="job-') == 20
-    later = re.search(r'href="(/inbox\?cursor=[^"]+)" rel="next">Later requests', page)
+    assert page.count('<article class="request" id="decision-') == 20
+    later = re.search(r'href="(/inbox\?cursor=[^"]+)" rel="next">Later decisions', page)
     assert later is not None
-    assert browser.get(html.unescape(later[1])).text.count('id="job-') == 10
+    assert browser.get(html.unescape(later[1])).text.count('<article class="request" id="decision-') == 10
 
 
 def test_a_correction_by_form(site, publish):
     job_id = site.submitted()
-    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    yes(site.engine, UUID(job_id), site.bench.steward, "yes")
     publish(job_id, b"")
     browser, second = site.pages("steward"), site.pages("steward-2")
     assert "Correct the charge" in browser.get(f"/jobs/{job_id}").text
@@ -193,12 +204,16 @@ def test_a_correction_by_form(site, publish):
         where, f"/jobs/{job_id}", released="event", event=json.dumps(larger), reason="it released more"
     )
     assert done.status_code == 303
-    found = site.api("steward").get("/proposals").json["proposals"][0]["id"]
-    confirm = second.post(f"/inbox/proposals/{found}/confirm", "/inbox", decision="confirm", reason="seen")
+    found = site.api("steward").get("/decisions?kind=correction").json["decisions"][0]["id"]
+    confirm = second.post(f"/decisions/{found}/confirm", "/inbox", answer="yes", reason="seen")
     assert "The ledger gets an entry with both names" in confirm.text
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
-    assert second.client.post(f"/inbox/proposals/{found}", data=hidden).status_code == 303
+    assert second.client.post(f"/decisions/{found}", data=hidden).status_code == 303
     assert "corrected by two people" in browser.get(f"/jobs/{job_id}").text
+
+
+def page_of(site, decision: str) -> str:
+    return site.pages("steward").get(f"/decisions/{decision}").text
 
 
 def test_the_inbox_is_one_list_for_pages_programs_and_the_command_line(site):
@@ -210,15 +225,16 @@ def test_the_inbox_is_one_list_for_pages_programs_and_the_command_line(site):
     assert site.pages("analyst-2").post(f"{name}/access", name, reason="for a study").status_code == 303
     weaker = two | {"auto_approve_epsilon": "3", "solo": True}
     assert api.put(f"{name}/policy", weaker).status_code == 202
-    found = api.get("/inbox?limit=200").json
-    assert [job["id"] for job in found["jobs"] if job["dataset"] == site.bench.dataset] == jobs
-    (proposal,) = (each for each in found["proposals"] if each["dataset"] == site.bench.dataset)
+    listed = api.get("/decisions?limit=200").json["decisions"]
+    *first, wanted, proposal = (each for each in listed if each["dataset"] == site.bench.dataset)
+    assert [each["id"] for each in first] == jobs
     assert sorted(proposal["weakens"]) == ["auto_approve_epsilon", "solo"]
-    (wanted,) = (each for each in found["access"] if each["dataset"] == site.bench.dataset)
-    assert (wanted["person"], wanted["reason"]) == (site.actor("analyst-2").name, "for a study")
-    page = site.pages("steward").get("/inbox").text
-    assert "It weakens solo, auto approve epsilon." in page
-    assert "for a study" in page
+    assert (wanted["asked_by"], wanted["reason"]) == (site.actor("analyst-2").name, "for a study")
+    assert wanted["id"] not in [
+        each["id"] for each in site.api("auditor").get("/decisions").json["decisions"]
+    ]
+    assert "It weakens solo, auto approve epsilon." in page_of(site, proposal["id"])
+    assert "for a study" in page_of(site, wanted["id"])
 
 
 def test_a_form_that_weakens_a_policy_says_what_waits(site):
@@ -230,3 +246,16 @@ def test_a_form_that_weakens_a_policy_says_what_waits(site):
     form = {"policy_version": html.unescape(version), "policy.solo": "true", "policy.two_people": "true"}
     assert steward.post(page, page, **form).headers["Location"] == site.dataset
     assert "Another steward confirms in the inbox what weakens solo" in steward.get(site.dataset).text
+
+
+def test_one_decision_has_a_page_with_what_was_answered(site):
+    job_id = site.submitted()
+    steward, analyst = site.pages("steward"), site.pages("analyst")
+    assert 'name="answer" value="yes"' in steward.get(f"/decisions/{job_id}").text
+    assert 'name="answer"' not in analyst.get(f"/decisions/{job_id}").text
+    assert site.pages("analyst-2").get(f"/decisions/{job_id}").status_code == 404
+    steward.post(f"/decisions/{job_id}", "/inbox", answer="no", reason="too large for a pilot")
+    page = analyst.get(f"/decisions/{job_id}").text
+    assert "It is refused by" in page
+    assert "too large for a pilot" in page
+    assert 'name="answer"' not in page

@@ -19,10 +19,10 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import jobs
-from accountant.transactions import allowances, leases, proposals
+from accountant.transactions import allowances, corrections, leases
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person
+from tests.support import Bench, person, yes
 from tests.web.views.looks import noting
 
 OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
@@ -32,7 +32,7 @@ OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlin
 def done(site, publish):
     """A job that published OUTPUT."""
     job_id = site.submitted()
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     publish(job_id, OUTPUT)
     return job_id
 
@@ -207,7 +207,7 @@ def test_a_file_that_is_not_the_published_one_is_not_handed_out(site, done, path
 
 def test_an_output_that_is_no_table_stays_json_lines(site, publish):
     job_id = site.submitted()
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     publish(job_id, b"[1, 2]\n")
     assert site.api("analyst").get(f"/jobs/{job_id}/output?format=csv").status_code == 422
     assert site.api("analyst").get(f"/jobs/{job_id}/output").data == b"[1, 2]\n"
@@ -289,7 +289,7 @@ def test_the_card_of_an_ex_post_output_states_its_cap_and_no_figure(site, settle
     for figure in (1_234_567_891, 2_345_678_912):
         parameters = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 5}
         job_id = site.api("analyst").post("/jobs", site.job(parameters=parameters)).json["id"]
-        site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+        site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
         claim = leases.claim(bench.engine, uuid.UUID(job_id), 1, "worker", 60)
         leases.begin_reading(bench.engine, claim)
         from accountant.core.privacy.events import FREE
@@ -315,8 +315,8 @@ def test_the_card_of_a_corrected_job_states_the_correction(site, done):
     event_ = {"type": "SelfComposed", "event": {"type": "ZCDp", "rho": 0.05}, "count": 10}
     entry = jobs.job(bench.engine, uuid.UUID(done), bench.auditor)["event"]
     event_ = {**entry, "count": entry["count"] * 2} if "count" in entry else event_
-    found = proposals.correct(bench.engine, uuid.UUID(done), bench.steward, "twice as many", event=event_)
-    proposals.confirm(bench.engine, found, other, "seen")
+    found = corrections.correct(bench.engine, uuid.UUID(done), bench.steward, "twice as many", event=event_)
+    yes(bench.engine, found, other, "seen")
     after = site.api("analyst").get(f"/jobs/{done}/card").json
     assert after["ledger"]["charge"]["kind"] == "REVERSAL"
     assert after["charged"]["epsilon"] > before["charged"]["epsilon"]
@@ -332,7 +332,7 @@ def test_units_by_column_and_replacement_are_named(site, engine, app, password_h
     bench.warm()
     other = Site(app, engine, bench, password_hash)
     job_id = other.submitted()
-    other.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    other.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     publish(job_id, OUTPUT)
     told = other.api("analyst").get(f"/jobs/{job_id}/card").json["guarantee"]
     assert "replacing one patient (of which at most 3 records are read)" in told
@@ -363,19 +363,20 @@ def test_digits_that_several_jobs_share_name_none(site):
     assert site.api("analyst").get(f"/jobs/{first}").status_code == 200
 
 
-@pytest.mark.parametrize("decision", ["approve", "refuse"])
-def test_a_timeline_runs_forward(site, decision):
+@pytest.mark.parametrize("approves", [True, False])
+def test_a_timeline_runs_forward(site, approves):
     job_id = site.submitted(tokens=10)
-    site.api("steward").post(f"/jobs/{job_id}/{decision}", {"reason": "for a reason"})
+    body = {"yes": approves, "reason": "for a reason"}
+    site.api("steward").post(f"/decisions/{job_id}/answer", body)
     job = site.api("analyst").get(f"/jobs/{job_id}").json
     assert job["created_at"] <= job["decided_at"]
-    after = job["finished_at"] if decision == "refuse" else job["queued_at"]
+    after = job["queued_at"] if approves else job["finished_at"]
     assert job["decided_at"] <= after
 
 
 def test_every_text_can_be_read(site, publish):
     job_id = site.submitted()
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     lines = [json.dumps({"text": f"text number {number}."}) for number in range(91)]
     publish(job_id, "\n".join(lines).encode())
     browser, address, seen = site.pages("analyst"), f"/jobs/{job_id}", []
@@ -394,7 +395,7 @@ def test_every_text_can_be_read(site, publish):
 
 def test_texts_are_found_by_words_and_label_and_none_is_left_out(site, publish):
     job_id = site.submitted()
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "it fits"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     rows = [{"text": f"{'Blue' if n % 3 else 'green'} text {n}", "label": "ab"[n % 2]} for n in range(130)]
     publish(job_id, "\n".join(map(json.dumps, rows)).encode())
     browser = site.pages("analyst")
@@ -414,7 +415,7 @@ def test_two_jobs_stand_side_by_side_for_who_may_see_both(site, publish):
     ids = []
     for tokens in (10, 7):
         ids.append(site.submitted(tokens=tokens))
-        site.api("steward").post(f"/jobs/{ids[-1]}/approve", {"reason": "it fits"})
+        site.api("steward").post(f"/decisions/{ids[-1]}/answer", {"yes": True, "reason": "it fits"})
         publish(ids[-1], json.dumps({"text": f"written with {tokens}"}).encode())
     browser = site.pages("analyst")
     shown = browser.get(f"/jobs/{ids[0]}").text

@@ -15,11 +15,11 @@ from werkzeug.serving import make_server
 from accountant.core import mechanisms
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.privacy.events import FREE
-from accountant.transactions import allowances, approval, leases, settlement, submission
+from accountant.transactions import allowances, leases, settlement, submission
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
-from tests.support import Bench, public_things
+from tests.support import Bench, public_things, yes
 from tests.web.browsers import PASSWORD, Site
 
 CHROMIUM = shutil.which("chromium")
@@ -57,7 +57,7 @@ def ready(app, engine, password_hash) -> tuple[Site, dict[str, dict[str, str]]]:
     terms = Stored("terms", "term-list", "application/json", uuid.uuid4().hex * 2, 12, "/nowhere/t")
     vocabulary = ran(bench, "vocabulary", terms, corpus=corpus)
     done = bench.submit(5)
-    approval.approve(engine, done, bench.steward, "it fits")
+    yes(engine, done, bench.steward, "it fits")
     claim = leases.claim(engine, done, 1, "a worker", 60)
     assert claim is not None
     leases.begin_reading(engine, claim)

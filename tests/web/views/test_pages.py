@@ -123,21 +123,21 @@ def test_the_inbox_decides_for_a_reason(site):
     job_id = site.submitted()
     browser = site.pages("steward")
     page = browser.get("/inbox").text
-    assert f'id="job-{job_id}"' in page
-    assert browser.post(f"/inbox/{job_id}", "/inbox", decision="approve", reason="").status_code == 422
-    assert browser.post(f"/inbox/{job_id}", "/inbox", decision="maybe", reason="x").status_code == 422
-    assert browser.post(f"/inbox/{job_id}", "/inbox", decision="approve", reason="yes").status_code == 303
-    assert f'id="job-{job_id}"' not in browser.get("/inbox").text
+    assert f'id="decision-{job_id}"' in page
+    assert browser.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="").status_code == 422
+    assert browser.post(f"/decisions/{job_id}", "/inbox", answer="maybe", reason="x").status_code == 422
+    assert browser.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="yes").status_code == 303
+    assert f'id="decision-{job_id}"' not in browser.get("/inbox").text
     gone = browser.get(f"/inbox/changes?shown={job_id},%3Cscript%3E").text
-    assert f'id="job-{job_id}" hx-swap-oob="delete"' in gone
+    assert f'id="decision-{job_id}" hx-swap-oob="delete"' in gone
     assert "script" not in gone
-    again = browser.post(f"/inbox/{job_id}", "/inbox", decision="refuse", reason="late")
+    again = browser.post(f"/decisions/{job_id}", "/inbox", answer="no", reason="late")
     assert "Nothing was decided" in browser.get(again.headers["Location"]).text
 
 
 def test_nobody_approves_their_own(site):
     job_id = site.submitted("steward")
-    answer = site.pages("steward").post(f"/inbox/{job_id}", "/inbox", decision="approve", reason="mine")
+    answer = site.pages("steward").post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="mine")
     assert answer.status_code == 403
     assert "solo" in answer.text
 
@@ -148,7 +148,7 @@ def test_a_jobs_page_follows_it_to_the_end(site, publish):
     page = analyst.get(f"/jobs/{job_id}").text
     assert "awaiting approval" in page
     assert 'hx-trigger="every 2s"' in page
-    steward.post(f"/inbox/{job_id}", "/inbox", decision="approve", reason="yes")
+    steward.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="yes")
     live = analyst.get(f"/jobs/{job_id}/live")
     assert "queued" in live.text
     assert "RESERVE" in live.text
@@ -200,7 +200,7 @@ def test_a_count_is_asked_for_by_form_without_a_model_and_its_result_is_shown(si
     job = page.rsplit("/", 1)[1]
     steward = site.pages("steward")
     assert "noisy-count ·" in steward.get("/inbox").text
-    steward.post(f"/inbox/{job}", "/inbox", decision="approve", reason="yes")
+    steward.post(f"/decisions/{job}", "/inbox", answer="yes", reason="yes")
     publish(job, b'{"label": null, "count": -3}\n')
     text = browser.get(page).text
     assert "<dt>model</dt><dd>none</dd>" in text

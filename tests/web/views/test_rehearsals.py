@@ -86,7 +86,7 @@ def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus, 
     mine, theirs = site.submitted(), site.submitted(tokens=11)
     inbox = site.pages("steward").get("/inbox").text
     articles = {
-        job: re.search(rf'id="job-{job}".*?</article>', inbox, re.DOTALL)[0] for job in (mine, theirs)
+        job: re.search(rf'id="decision-{job}".*?</article>', inbox, re.DOTALL)[0] for job in (mine, theirs)
     }
     assert told in articles[mine]
     assert "0.71" in articles[mine]

@@ -3,13 +3,13 @@
 import re
 from uuid import UUID
 
-from accountant.transactions import approval
+from tests.support import yes
 
 
 def test_the_chart_and_its_table_say_what_the_api_says(site):
     site.bench.submit(10)
     job_id = site.submitted(tokens=5)
-    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    yes(site.engine, UUID(job_id), site.bench.steward, "yes")
     told = site.api("steward").get(f"{site.dataset}/spending").json
     assert [each["name"] for each in told["measures"]] == ["renyi", "gaussian", "renyi2", "basic"]
     page = site.pages("steward").get(f"{site.dataset}/spending").text
@@ -26,7 +26,7 @@ def test_the_chart_and_its_table_say_what_the_api_says(site):
 
 def test_analysts_read_no_name_but_their_own(site):
     job_id = site.submitted("analyst-2", tokens=5)
-    approval.approve(site.engine, UUID(job_id), site.bench.steward, "yes")
+    yes(site.engine, UUID(job_id), site.bench.steward, "yes")
     told = site.api("analyst").get(f"{site.dataset}/spending")
     assert site.actor("analyst-2").name not in told.text
     page = site.pages("analyst").get(f"{site.dataset}/spending").text

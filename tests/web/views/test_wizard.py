@@ -7,7 +7,7 @@ import re
 import pytest
 
 from accountant.core.ledger.policy import Policy
-from accountant.transactions import proposals
+from accountant.transactions import policies
 from web.meaning import at_most, meaning
 
 STEPS = [
@@ -222,7 +222,7 @@ def test_an_allowance_is_previewed_as_it_is_then_set(site):
 
 def test_a_change_of_policy_is_told_in_sentences(site):
     browser, page = site.pages("steward"), f"{site.dataset}/policy"
-    proposals.set_policy(site.engine, site.bench.dataset, Policy(solo=True), site.bench.steward)
+    policies.set_policy(site.engine, site.bench.dataset, Policy(solo=True), site.bench.steward)
     typed = {"policy.auto_approve_epsilon": "0.5", "policy.analyst_epsilon": "2"}
     for where in ("effect", "review"):
         told = browser.post(f"{site.dataset}/policy/{where}", page, **typed).text

@@ -24,9 +24,9 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Exponential, SelfComposed
 from accountant.queries import datasets, entries, integrity, jobs
 from accountant.settings import Settings
-from accountant.transactions import allowances, approval, leases, settlement, submission
+from accountant.transactions import allowances, leases, settlement, submission
 from accountant.transactions.settlement import Output
-from tests.support import Bench
+from tests.support import Bench, yes
 from workers.interface import Text
 from workers.jobs import child_watch, job_inputs, staging, tasks
 from workers.noise.meter import Meter
@@ -90,7 +90,7 @@ def bench(engine, tmp_path, configured) -> Bench:
 def queued(bench: Bench) -> UUID:
     request = replace(bench.request(), parameters=PARAMETERS)
     job_id = submission.submit(bench.engine, request, bench.analyst)
-    approval.approve(bench.engine, job_id, bench.steward, "it fits the study")
+    yes(bench.engine, job_id, bench.steward, "it fits the study")
     return job_id
 
 

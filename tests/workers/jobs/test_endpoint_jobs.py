@@ -14,8 +14,9 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.queries import entries
-from accountant.transactions import allowances, approval, submission
+from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
+from tests.support import yes
 from tests.workers.conftest import SAMPLE, wait_for
 from tests.workers.generation.conftest import served  # noqa: F401
 from tests.workers.jobs.test_jobs import Desk
@@ -205,7 +206,7 @@ def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, 
         update = text("UPDATE jobs SET resources = CAST(:named AS jsonb) WHERE id = :id")
         connection.execute(update, {"named": json.dumps({"judge": named}), "id": job_id})
     before = len(served.asked("good"))
-    approval.approve(desk.engine, job_id, desk.steward, "test")
+    yes(desk.engine, job_id, desk.steward, "test")
     job = desk.ended(job_id)
     assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
     assert "asks no endpoint" in job["failure"]
@@ -255,7 +256,7 @@ def clusters(desk, source, folder) -> tuple[str, str]:
     job_id = submission.submit(desk.engine, request, desk.analyst)
     seen = wait_for(lambda: desk.job(job_id), lambda job: job["state"] != "submitted")
     if seen["state"] == "awaiting_approval":
-        approval.approve(desk.engine, job_id, desk.steward, "test")
+        yes(desk.engine, job_id, desk.steward, "test")
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job
     return dataset, str(job_id)

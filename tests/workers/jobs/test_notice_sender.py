@@ -30,8 +30,8 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.webhook_rules import EVENTS, JOB_EVENTS, networks
 from accountant.identities.actor import Actor
 from accountant.settings import Settings
-from accountant.transactions import allowances, approval, proposals, settlement, signing
-from tests.support import Bench, found_right, person
+from accountant.transactions import allowances, policies, settlement, signing
+from tests.support import Bench, found_right, no, person, yes
 from workers.jobs import notice_sender as sending
 from workers.jobs.notice_sender import Sender, post
 
@@ -145,7 +145,7 @@ def test_a_change_and_its_message_are_one_transaction(bench, sender, engine, tol
         connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE id = :id"), {"id": job})
         connection.rollback()
     assert len(waiting(engine, notice_id)) == 1
-    approval.approve(engine, job, bench.steward, "fine")
+    yes(engine, job, bench.steward, "fine")
     settlement.cancel(engine, job, bench.analyst)
     bench.submit(10**6)
     assert events_of(engine, notice_id)[1:] == ["job.queued", "job.cancelled", "job.refused"]
@@ -154,7 +154,7 @@ def test_a_change_and_its_message_are_one_transaction(bench, sender, engine, tol
 def test_where_there_is_no_address_nothing_is_written(bench, sender, engine, told_at):
     bench.warm()
     notices.remove(engine, told_at(bench.steward, "/ok"), bench.steward)
-    approval.approve(engine, bench.submit(3), bench.steward, "fine")
+    yes(engine, bench.submit(3), bench.steward, "fine")
     with engine.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM hook_deliveries")).scalar_one() == 0
 
@@ -166,9 +166,9 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
     bench.allow()
     bench.warm()
     job = bench.submit(1)
-    proposals.set_policy(engine, bench.dataset, Policy(two_people=True), bench.steward)
+    policies.set_policy(engine, bench.dataset, Policy(two_people=True), bench.steward)
     proposal = allowances.allow(engine, bench.dataset, Allowance("30", "0.0000029053", "more"), bench.steward)
-    proposals.withdraw(engine, proposal, bench.steward, "no")
+    no(engine, proposal, bench.steward, "no")
     spec = {"name": f"{bench.dataset}-2", "uri": "/nowhere-2.csv"}
     found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), bench.steward))
     with engine.connect() as connection:
@@ -177,7 +177,7 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
         ).scalar_one()
     signing.make(engine, dataset_id, bench.dataset, 1, "0" * 64, {}, bytes(32))
     found = Counter(events_of(engine, steward))
-    assert {"job.queued", "proposal.open", "proposal.withdrawn", "version.ready", "checkpoint.made"} <= set(
+    assert {"job.queued", "decision.open", "decision.withdrawn", "version.ready", "checkpoint.made"} <= set(
         found
     )
     assert Counter(events_of(engine, auditor)) == found

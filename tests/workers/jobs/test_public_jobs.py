@@ -13,9 +13,10 @@ from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import entries, integrity
-from accountant.transactions import allowances, approval, submission
+from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests import matches, peeks, tallies
+from tests.support import yes
 from tests.workers.conftest import wait_for
 from tests.workers.jobs.test_artifact_jobs import Desk, desk  # noqa: F401
 from workers.data.terms import TermList
@@ -184,7 +185,7 @@ def test_a_job_reads_records_and_what_two_others_released(desk, named, listed):
         nobody = 'UPDATE datasets SET policy = policy || \'{"auto_approve_epsilon": "0"}\' WHERE name = :name'
         connection.execute(text(nobody), {"name": name})
     job_id = ask(desk, name, "match", vocabulary=str(listed), tally=str(tally))
-    approval.approve(desk.engine, job_id, desk.steward, "yes")
+    yes(desk.engine, job_id, desk.steward, "yes")
     assert desk.ended(job_id)["state"] == "succeeded"
     assert reserved(desk, name, job_id)["source"] == sources
 

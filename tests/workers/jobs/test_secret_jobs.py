@@ -12,9 +12,10 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import allowances, approval, submission
+from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests import blurs, tallies
+from tests.support import yes
 from tests.workers.conftest import wait_for
 from tests.workers.jobs.test_artifact_jobs import Desk, desk, words  # noqa: F401
 
@@ -43,7 +44,7 @@ def run(desk: Desk, name: str, **parameters: object) -> tuple[uuid.UUID, dict]:
         lambda: jobs.job(desk.engine, job_id, desk.analyst), lambda job: job["state"] != "submitted"
     )
     if seen["state"] == "awaiting_approval":
-        approval.approve(desk.engine, job_id, desk.steward, "yes")
+        yes(desk.engine, job_id, desk.steward, "yes")
     return job_id, desk.ended(job_id)
 
 

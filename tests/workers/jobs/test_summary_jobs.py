@@ -16,9 +16,9 @@ from accountant.core.ledger import data_card
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import data_cards, entries, integrity, jobs
-from accountant.transactions import allowances, approval, artifacts, submission
+from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.support import other_people
+from tests.support import other_people, yes
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.jobs import artifacts as stored
@@ -72,7 +72,7 @@ def ask(desk: Desk, dataset: str, example: str, model: str | None = None, **chan
     job_id = submission.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
     if state == "awaiting_approval":
-        approval.approve(desk.engine, job_id, desk.steward, "fine")
+        yes(desk.engine, job_id, desk.steward, "fine")
     return job_id
 
 

@@ -12,9 +12,9 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import allowances, approval, submission
+from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.support import other_people
+from tests.support import other_people, yes
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
 
@@ -123,7 +123,7 @@ def protected(desk) -> tuple[str, Path]:
 def approved(desk, job_id: uuid.UUID) -> dict:
     wait_for(lambda: desk.job(job_id), lambda job: job["state"] != "submitted")
     if desk.job(job_id)["state"] == "awaiting_approval":
-        approval.approve(desk.engine, job_id, desk.steward, "test")
+        yes(desk.engine, job_id, desk.steward, "test")
     return desk.ended(job_id, SECONDS)
 
 

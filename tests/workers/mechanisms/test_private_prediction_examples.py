@@ -13,8 +13,9 @@ from accountant.catalogue import corpora, models
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import allowances, approval, artifacts, submission
+from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
+from tests.support import yes
 from tests.workers.conftest import ROOT, SAMPLE, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.jobs import artifacts as stored
@@ -80,7 +81,7 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     job_id = submission.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
     if state == "awaiting_approval":
-        approval.approve(desk.engine, job_id, desk.steward, "fine")
+        yes(desk.engine, job_id, desk.steward, "fine")
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]

@@ -50,7 +50,7 @@ class DataRoutes(Transport):
         return self._json("GET", f"/datasets/{part(name)}/policy")
 
     def set_policy(self, name: str, policy: Mapping[str, Any], *, seen: str | None = None) -> Json:
-        """Replace a dataset's policy: the dataset, or {"proposal": ...} where that takes two people.
+        """Replace a dataset's policy: the dataset, or {"decision": ...} where that takes two people.
 
         `seen`: the ETag of the policy that was read (`tagged_policy`); ApiProblem with the code
         `changed` where it is another by now. Without it the last one wins.

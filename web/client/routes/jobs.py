@@ -41,14 +41,6 @@ class JobRoutes(Transport):
         """One job."""
         return self._json("GET", f"/jobs/{part(job_id)}")
 
-    def approve(self, job_id: str, reason: str) -> Json:
-        """Say yes, as a steward."""
-        return self._json("POST", f"/jobs/{part(job_id)}/approve", json={"reason": reason})
-
-    def refuse(self, job_id: str, reason: str) -> Json:
-        """Say no, as a steward."""
-        return self._json("POST", f"/jobs/{part(job_id)}/refuse", json={"reason": reason})
-
     def comment(self, job_id: str, text: str, *, asks: bool = False) -> Json:
         """Say something about a job; with `asks`, as a steward, wait for its analyst's answer."""
         return self._json("POST", f"/jobs/{part(job_id)}/comments", json={"text": text, "asks": asks})

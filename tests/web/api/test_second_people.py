@@ -5,7 +5,7 @@ import re
 import pytest
 
 from accountant.core.ledger.policy import Policy
-from accountant.transactions import proposals
+from accountant.transactions import policies
 from tests.support import somebody
 
 
@@ -16,23 +16,25 @@ def test_a_raise_is_proposed_and_confirmed_over_rest(site):
     body = {"epsilon": "12", "delta": "0.0000029053", "reason": "more people"}
     answer = steward.post(f"{site.dataset}/allowance", body)
     assert answer.status_code == 202
-    found = answer.json["proposal"]
+    found = answer.json["decision"]
     assert (found["state"], found["asked"]["epsilon"]) == ("open", "12")
-    path = f"/proposals/{found['id']}"
-    assert found["id"] in {each["id"] for each in steward.get("/proposals").json["proposals"]}
+    path = f"/decisions/{found['id']}/answer"
+    assert found["id"] in {each["id"] for each in steward.get("/decisions").json["decisions"]}
     inbox = site.pages("steward-2").get("/inbox").text
-    article = inbox.partition(f"proposal-{found['id']}")[2].partition("</article>")[0]
+    article = inbox.partition(f'id="decision-{found["id"]}')[2].partition("</article>")[0]
     assert "Limits of each filter" in article, "whoever confirms sees what its proposer saw"
     assert "What this ε means" in article
-    assert steward.post(f"{path}/confirm", {"reason": "mine"}).status_code == 403
-    assert site.api("analyst").get("/proposals").status_code == 403
-    assert site.api("analyst").post(f"{path}/confirm", {"reason": "x"}).status_code == 403
-    assert second.post(f"{path}/confirm", {"reason": " "}).status_code == 422
-    first, again = (second.post(f"{path}/confirm", {"reason": "seen"}) for _ in range(2))
+    confirmed = {"yes": True, "reason": "seen"}
+    assert steward.post(path, confirmed).status_code == 403
+    assert found["id"] not in site.api("analyst").get("/decisions").text
+    assert site.api("analyst").post(path, confirmed).status_code == 404
+    assert site.api("auditor").post(path, confirmed).status_code == 403
+    assert second.post(path, {"yes": True, "reason": " "}).status_code == 422
+    first, again = (second.post(path, confirmed) for _ in range(2))
     assert first.status_code == again.status_code == 200
     assert first.json["entry"] == again.json["entry"]
     assert steward.get(site.dataset).json["account"]["epsilon"] == "12"
-    assert second.post(f"{path}/withdraw", {"reason": "late"}).status_code == 409
+    assert second.post(path, {"yes": False, "reason": "late"}).status_code == 409
     lower = steward.post(f"{site.dataset}/allowance", body | {"epsilon": "11"})
     assert lower.status_code == 200
 
@@ -44,12 +46,13 @@ def test_a_policy_without_two_people_is_proposed_and_confirmed_over_rest(site):
     wanted = policy | {"two_people": False, "approval_days": 4}
     answer = steward.put(f"{site.dataset}/policy", wanted)
     assert answer.status_code == 202
-    found = answer.json["proposal"]
+    found = answer.json["decision"]
     assert (found["kind"], found["asked"]["policy"], found["asked"]["replaces"]) == ("policy", wanted, policy)
     assert steward.get(f"{site.dataset}/policy").json == policy
-    assert steward.post(f"/proposals/{found['id']}/confirm", {"reason": "mine"}).status_code == 403
-    done = second.post(f"/proposals/{found['id']}/confirm", {"reason": "seen"})
-    assert (done.status_code, done.json["state"], done.json["entry"]) == (200, "confirmed", None)
+    path, confirmed = f"/decisions/{found['id']}/answer", {"yes": True, "reason": "seen"}
+    assert steward.post(path, confirmed).status_code == 403
+    done = second.post(path, confirmed)
+    assert (done.status_code, done.json["state"], done.json["entry"]) == (200, "accepted", None)
     assert steward.get(f"{site.dataset}/policy").json == wanted
 
 
@@ -69,22 +72,22 @@ def test_a_policy_without_two_people_by_page(site):
     assert (stands["two_people"], stands["solo"]) == (True, False)
     (found,) = (
         each
-        for each in site.api("steward").get("/proposals").json["proposals"]
+        for each in site.api("steward").get("/decisions").json["decisions"]
         if (each["kind"], each["dataset"]) == ("policy", site.bench.dataset)
     )
-    article = second.get("/inbox").text.partition(f"proposal-{found['id']}")[2].partition("</article>")[0]
+    article = second.get("/inbox").text.partition(f'id="decision-{found["id"]}')[2].partition("</article>")[0]
     assert "no longer needs a second steward" in article
     assert "may approve a job of their own" in article
-    page = second.post(f"/inbox/proposals/{found['id']}/confirm", "/inbox", decision="confirm", reason="yes")
+    page = second.post(f"/decisions/{found['id']}/confirm", "/inbox", answer="yes", reason="yes")
     assert "no longer needs a second steward" in page.text
-    second.post(f"/inbox/proposals/{found['id']}", "/inbox", decision="confirm", reason="yes")
+    second.post(f"/decisions/{found['id']}", "/inbox", answer="yes", reason="yes")
     stands = site.api("steward").get(f"{site.dataset}/policy").json
     assert (stands["two_people"], stands["solo"]) == (False, True)
 
 
 def test_a_correction_by_page(site, publish):
     job_id = site.submitted()
-    site.api("steward").post(f"/jobs/{job_id}/approve", {"reason": "yes"})
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "yes"})
     publish(job_id, b"{}\n")
     steward, second = site.api("steward"), site.pages("steward-2")
     assert steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "nothing": True}).status_code == 422
@@ -92,25 +95,25 @@ def test_a_correction_by_page(site, publish):
     twice = {**event, "count": 2 * event["count"]}
     answer = steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "event": twice})
     assert answer.status_code == 202, answer.text
-    found = answer.json["proposal"]["id"]
+    found = answer.json["decision"]["id"]
     own = site.pages("steward")
     assert (
-        'value="confirm"'
-        not in own.get("/inbox").text.partition(f"proposal-{found}")[2].partition("</article>")[0]
+        'value="yes"'
+        not in own.get("/inbox").text.partition(f'id="decision-{found}')[2].partition("</article>")[0]
     )
-    refused = own.post(f"/inbox/proposals/{found}", "/inbox", decision="confirm", reason="me")
+    refused = own.post(f"/decisions/{found}", "/inbox", answer="yes", reason="me")
     assert refused.status_code == 403
     assert "two people" in refused.text
-    assert f"proposal-{found}" in second.get("/inbox").text
-    done = second.post(f"/inbox/proposals/{found}", "/inbox", decision="confirm", reason="seen")
+    assert f"decision-{found}" in second.get("/inbox").text
+    done = second.post(f"/decisions/{found}", "/inbox", answer="yes", reason="seen")
     assert done.status_code == 303
-    assert f"proposal-{found}" not in second.get("/inbox").text
+    assert f"decision-{found}" not in second.get("/inbox").text
     assert "REVERSAL" in second.get(site.dataset).text
 
 
 def test_an_analyst_sees_their_own_caps_only(site):
     policy = Policy(analyst_epsilon="5", project_epsilon="6", auto_approve_epsilon="10")
-    proposals.set_policy(site.engine, site.bench.dataset, policy, site.bench.steward)
+    policies.set_policy(site.engine, site.bench.dataset, policy, site.bench.steward)
     missing = site.api("analyst").post("/jobs", site.job())
     assert missing.status_code == 422
     assert missing.json["problems"][0]["field"] == "project"
@@ -163,7 +166,7 @@ def test_a_policy_that_somebody_changed_meanwhile_is_not_undone_unseen(site, see
     if seen == "before":
         typed["policy_version"] = browser.token(path, "policy_version")
     other = Policy(solo=True, approval_days=9)
-    proposals.set_policy(site.engine, site.bench.dataset, other, site.actor("steward-2"))
+    policies.set_policy(site.engine, site.bench.dataset, other, site.actor("steward-2"))
     stale = browser.post(path, path, **typed)
     assert stale.status_code == 409
     assert "was changed after this page was made" in stale.text

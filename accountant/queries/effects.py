@@ -1,15 +1,14 @@
-"""Requests that wait for a steward, oldest first, with what approval of each would do now.
+"""The effect of admitting a job or an offer now, for whoever decides on it.
 
 A page of them takes a fixed number of statements, however many it shows.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, func, select
+from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
 from accountant.core.errors import ExchequerError
@@ -19,71 +18,14 @@ from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries import access, comments, jobs, proposals
 from accountant.queries.admission_preview import effect, refusal_shown
 from accountant.queries.rows import dataset_query, seen_by
-from accountant.schema.access import AccessRequest
-from accountant.schema.base import documents
-from accountant.schema.decisions import OfferQuote, Proposal, Waiting
+from accountant.schema.decisions import OfferQuote
 from accountant.schema.quotes import Effect
-from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import job_requests, offers, owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
-
-WAITING = "awaiting_approval"
-
-
-@dataclass(frozen=True)
-class Inbox:
-    """Everything that waits for a steward's decision: requests, proposals, and people who ask for access."""
-
-    jobs: list[Waiting]
-    proposals: list[Proposal]
-    access: list[AccessRequest]
-
-
-def listing(
-    engine: Engine,
-    viewer: Actor,
-    *,
-    after: paging.After = None,
-    limit: int = 50,
-    proposals_after: paging.After = None,
-    proposals_limit: int = 50,
-) -> Inbox:
-    """Return what waits: jobs and access requests oldest first, open proposals newest first."""
-    return Inbox(
-        waiting(engine, viewer, after=after, limit=limit),
-        proposals.listing(engine, viewer, after=proposals_after, limit=proposals_limit),
-        access.waiting(engine, viewer),
-    )
-
-
-def waiting(engine: Engine, viewer: Actor, *, after: paging.After = None, limit: int = 50) -> list[Waiting]:
-    """Jobs that await approval, oldest first, each with its `effect`.
-
-    An `effect` of None: the request can't be priced any more. It names what each filter, currency and cap has
-    before and after, the jobs of this shape left, and under `refusal` why approval would refuse it. `after`
-    (created_at, id) continues a listing.
-    """
-    viewer.require("steward")
-    wanted = jobs.Wanted(state=WAITING, decided_by=viewer)
-    found = jobs.jobs(engine, viewer, wanted, after=after, limit=limit, oldest_first=True)
-    told = effects(engine, viewer, documents(found))
-    return [Waiting(**dict(job), effect=each) for job, each in zip(found, told, strict=True)]
-
-
-def count_waiting(engine: Engine, viewer: Actor) -> int:
-    """Return the number of requests that await `viewer`: without those that wait for an answer."""
-    jobs, datasets = tables.jobs, tables.datasets
-    query = select(func.count()).join_from(jobs, datasets, datasets.c.id == jobs.c.dataset_id)
-    query = query.where(
-        jobs.c.state == WAITING, func.not_(comments.is_asked_back()), owners.overseen(viewer, owners.STEWARD)
-    )
-    with reading(engine) as connection:
-        return int(connection.execute(query).scalar_one())
 
 
 def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -> list[Effect | None]:
@@ -94,14 +36,9 @@ def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -
     if not items:
         return []
     with reading(engine) as connection:
-        rows = datasets_of(connection, {each["dataset"] for each in items})
-        used = usage_of(connection, rows)
+        rows = _datasets(connection, {each["dataset"] for each in items})
+        used = _usage(connection, rows)
     return [_effect(each, rows[each["dataset"]], used, viewer) for each in items]
-
-
-def effect_of(engine: Engine, viewer: Actor, item: Mapping[str, Any]) -> Effect | None:
-    """The same for one."""
-    return effects(engine, viewer, [item])[0]
 
 
 def price_offer(
@@ -113,9 +50,9 @@ def price_offer(
     """
     viewer.require("steward")
     with reading(engine) as connection:
-        row = datasets_of(connection, {job["dataset"]})[job["dataset"]]
+        row = _datasets(connection, {job["dataset"]})[job["dataset"]]
         owners.require(viewer, Policy.model_validate(row.policy), "steward")
-        used = usage_of(connection, {row.name: row})
+        used = _usage(connection, {row.name: row})
     accounts = read_books(row).accounts
     parameters = offers.changed(job["parameters"], changes)
     request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
@@ -133,13 +70,13 @@ def price_offer(
 _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
-def datasets_of(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
+def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
     """The rows of datasets with their accounts, by name."""
     query = dataset_query().where(tables.datasets.c.name.in_(names))
     return {row.name: row for row in connection.execute(query)}
 
 
-def usage_of(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
+def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
     """The use, by people's names and by projects, of the datasets that cap it."""
     capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
     if not capped:

@@ -1,0 +1,173 @@
+"""A database with rows of an earlier revision is upgraded, and loses none of them."""
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, make_url, text
+
+from accountant.core.ledger.policy import Policy
+from accountant.database import MIGRATIONS, connect
+from accountant.identities.actor import Actor
+from accountant.queries import decisions
+from tests.conftest import as_superuser, create
+
+DATASET, JOB, REFUSED, MADE = (uuid.uuid4() for _ in range(4))
+STEWARD, SECOND, ANALYST, ASKER = (uuid.uuid4() for _ in range(4))
+
+
+@pytest.fixture
+def old_url(servers) -> Iterator[str]:
+    """A database of the first revision, without a row, as the owner of its tables."""
+    name, owner = f"test_{uuid.uuid4().hex[:12]}", make_url(servers.owner_url)
+    with as_superuser(servers) as admin:
+        create(admin, name, owner.username)
+    url = owner.set(database=name).render_as_string(hide_password=False)
+    command.upgrade(config(url), "0100")
+    yield url
+    with as_superuser(servers) as admin:
+        admin.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+@pytest.fixture
+def old(old_url) -> Iterator[Engine]:
+    engine = connect(old_url)
+    yield engine
+    engine.dispose()
+
+
+def config(url: str) -> Config:
+    found = Config(str(MIGRATIONS / "alembic.ini"))
+    found.set_main_option("script_location", str(MIGRATIONS))
+    found.attributes["url"] = url
+    return found
+
+
+def insert(connection: Connection, table: str, **values: object) -> None:
+    names = ", ".join(values)
+    places = ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+
+
+def write_people_and_jobs(connection: Connection) -> None:
+    for number, (person, role) in enumerate(
+        ((STEWARD, "steward"), (SECOND, "steward"), (ANALYST, "analyst"), (ASKER, "analyst"))
+    ):
+        insert(connection, "users", id=person, name=f"person-{number}", roles=[role])
+    policy = Policy(two_people=True, analysts=("person-2",)).model_dump_json()
+    version = uuid.uuid4()
+    insert(
+        connection,
+        "datasets",
+        id=DATASET,
+        name="notes",
+        neighbours="add-remove",
+        max_records_per_unit=1,
+        labels="[]",
+        policy=policy,
+        created_by=STEWARD,
+    )
+    columns = "id, dataset_id, number, uri, text_template, state, created_by"
+    connection.execute(
+        text(
+            f"INSERT INTO dataset_versions ({columns}) "
+            "VALUES (:id, :dataset, 1, '/notes.csv', '{text}', 'checking', :by)"
+        ),
+        {"id": version, "dataset": DATASET, "by": STEWARD},
+    )
+    for job, state in ((JOB, "succeeded"), (REFUSED, "refused"), (MADE, "queued")):
+        insert(
+            connection,
+            "jobs",
+            id=job,
+            dataset_id=DATASET,
+            version_id=version,
+            analyst_id=ANALYST,
+            mechanism="private-prediction",
+            parameters='{"tokens_per_batch": 10}',
+            terms='{"delta": 1e-6}',
+            breakdown="[]",
+            purpose="a study",
+            request_sha256="0" * 64,
+            state=state,
+            refusal='{"cap": "steward"}' if state == "refused" else None,
+            output_uri="/x" if state == "succeeded" else None,
+        )
+
+
+def write_decisions(connection: Connection) -> dict[str, uuid.UUID]:
+    """Write what the first revision kept in three tables, of every kind and state."""
+    ids = {name: uuid.uuid4() for name in ("raise", "policy", "correction", "offer", "asks", "granted")}
+    late = {"created_at": "2026-11-01T00:00:00Z", "expires_at": "2027-11-15T00:00:00Z"}
+    answered = {"decided_at": "2026-11-02T00:00:00Z", "decision_reason": "seen"}
+    asked = '{"body": {"epsilon": "12", "delta": "0.000001"}}'
+    proposal = {"dataset_id": DATASET, "proposed_by": STEWARD, **late}
+    row = {**proposal, "kind": "allowance", "asked": asked, "basis_seq": 0}
+    insert(connection, "proposals", id=ids["raise"], reason="more people", **row)
+    named = {"policy": Policy().model_dump(mode="json"), "replaces": Policy().model_dump(mode="json")}
+    row = {**proposal, "kind": "policy", "asked": json.dumps(named), "state": "withdrawn"}
+    row |= {"decided_by": SECOND, **answered}
+    insert(connection, "proposals", id=ids["policy"], reason="weaker", **row)
+    row = {**proposal, "kind": "correction", "asked": '{"event": null, "cap": "0"}', "basis_seq": 7}
+    row |= {"job_id": JOB, "state": "confirmed", "decided_by": SECOND, "entry_seq": 9, **answered}
+    insert(connection, "proposals", id=ids["correction"], reason="it was mispriced", **row)
+    row = {"job_id": REFUSED, "parameters": '{"tokens_per_batch": 4}', "terms": '{"delta": 1e-6}', **late}
+    row |= {"epsilon_alone": 0.1234567890123456, "breakdown": '["one line"]', "offered_by": STEWARD}
+    row |= {"state": "accepted", "decided_by": ANALYST, "accepted_job_id": MADE, **answered}
+    insert(connection, "offers", id=ids["offer"], reason="that is enough", **row)
+    row = {"dataset_id": DATASET, "person_id": ASKER, "created_at": "2026-11-03T00:00:00Z"}
+    insert(connection, "access_requests", id=ids["asks"], reason="for a study", **row)
+    row |= {"person_id": ANALYST, "state": "granted", "answer": "welcome", "decided_by": STEWARD}
+    insert(connection, "access_requests", id=ids["granted"], reason="for another", **row)
+    return ids
+
+
+def test_what_second_people_were_asked_and_answered_moves_into_one_table(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        ids = write_decisions(connection)
+        hook, delivery = uuid.uuid4(), uuid.uuid4()
+        events = ["job.queued", "proposal.confirmed", "proposal.withdrawn"]
+        insert(connection, "hooks", id=hook, owner_id=STEWARD, url="x", kind="json", events=events)
+        facts = f'{{"proposal": "{ids["correction"]}", "state": "confirmed", "dataset": "notes"}}'
+        row = {"hook_id": hook, "event": "proposal.confirmed", "facts": facts}
+        insert(connection, "hook_deliveries", id=delivery, **row)
+    command.upgrade(config(old_url), "head")
+
+    viewer = Actor(SECOND, "person-1", frozenset({"steward"}))
+    shown = {name: decisions.show(old, found, viewer) for name, found in ids.items()}
+    stand = {name: (decision.kind, decision.state) for name, decision in shown.items()}
+    assert stand == {
+        "raise": ("allowance", "open"),
+        "policy": ("policy", "withdrawn"),
+        "correction": ("correction", "accepted"),
+        "offer": ("offer", "accepted"),
+        "asks": ("access", "open"),
+        "granted": ("access", "accepted"),
+    }
+    assert (shown["correction"].entry, shown["correction"].job) == (9, str(JOB))
+    assert (shown["correction"].answered_by, shown["correction"].answer) == ("person-1", "seen")
+    offer = shown["offer"]
+    assert (offer.job, offer.made_job, offer.answered_by) == (str(REFUSED), str(MADE), "person-2")
+    assert offer.offer is not None
+    assert (offer.offer.epsilon_alone, offer.offer.breakdown) == (0.1234567890123456, ["one line"])
+    assert offer.expires_at is not None
+    assert (shown["asks"].expires_at, shown["asks"].asked_by) == (None, "person-3")
+    assert (shown["granted"].answer, shown["granted"].answered_by) == ("welcome", "person-0")
+    assert shown["raise"].asked["epsilon"] == "12"
+    with old.connect() as connection:
+        counted = connection.execute(text("SELECT count(*) FROM decisions")).scalar_one()
+        events = connection.execute(text("SELECT events FROM hooks")).scalar_one()
+        told = connection.execute(text("SELECT event, facts FROM hook_deliveries")).all()
+    assert counted == len(ids)
+    assert events == ["job.queued", "decision.accepted", "decision.withdrawn", "decision.refused"]
+    ((event, kept),) = told  # and the upgrade itself announced nothing
+    assert (event, kept["decision"], kept["state"]) == (
+        "decision.accepted",
+        str(ids["correction"]),
+        "accepted",
+    )
+    assert "proposal" not in kept

@@ -1,0 +1,152 @@
+"""`decisions`, `answer`, `approve`, `refuse`, `offer`, `correct`: what takes a second person."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from accountant.core.errors import invalid
+from accountant.core.privacy.units import up
+from web.cli import completion
+from web.cli.answers import Answer
+from web.cli.jobs import alone_text, outcome
+from web.cli.options import JobId
+from web.cli.output import facts, table
+from web.cli.policy import stated
+from web.cli.price import parameters, read_json
+from web.cli.profile import connect
+
+DecisionId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.decisions)]
+Awaiting = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.awaiting)]
+Reason = Annotated[str, typer.Option(help="Why; it is kept with the decision.")]
+
+
+def decisions(
+    decision: Annotated[
+        str | None, typer.Argument(metavar="[ID]", autocompletion=completion.decisions)
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option(metavar="open|accepted|refused|withdrawn|expired", help="[open]")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(metavar="approval|offer|allowance|correction|policy|access")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="About this job.")] = None,
+) -> Answer:
+    """List what a second person has to answer, or show one decision."""
+    with connect() as client:
+        if decision is not None:
+            yield from _shown(client.decision(decision))
+            return
+        found = client.decisions(state=state, kind=kind, job=job)
+    yield found
+    if not found:
+        yield "nothing waits for a decision" if state in (None, "open") else f"no {state} decisions"
+        return
+    rows = [
+        (each["id"], each["kind"], f"{each['dataset']}: {each['asks']}", _price(each), _who(each))
+        for each in found
+    ]
+    yield table(["id", "kind", "would", "ε", "by, until"], rows, right="ε", whole="id")
+    yield "answer: exchequer answer ID --yes (or --no) --reason TEXT"
+
+
+def _price(decision: dict[str, Any]) -> str:
+    job = decision["request"] or decision["offer"]
+    return alone_text(job) if job else ""
+
+
+def _who(decision: dict[str, Any]) -> str:
+    ends, left = decision["expires_at"], decision["left"]
+    until = "" if ends is None else f", {datetime.fromisoformat(ends).astimezone(UTC):%d %b %H:%M} UTC"
+    asked_back = ", asked back" if (decision["request"] or {}).get("asked_back") else ""
+    return f"{decision['asked_by']}{until}{asked_back}{f' (left: {left})' if left else ''}"
+
+
+def _shown(decision: dict[str, Any]) -> Answer:
+    """Show one decision."""
+    yield decision
+    names = ("id", "kind", "dataset", "state", "asked_by", "reason", "job", "answered_by", "answer", "entry")
+    rows = [(name.replace("_", " "), decision[name]) for name in names if decision[name] is not None]
+    asked = decision["asked"]
+    changed = asked.get("policy", {}).items()
+    for name, value in changed:
+        if value != asked["replaces"].get(name):
+            rows.append((f"policy: {name.replace('_', ' ')}", stated(name, value)))
+    yield facts([*rows, ("would", decision["asks"])])
+
+
+def answer(
+    decision: DecisionId,
+    yes: Annotated[bool, typer.Option("--yes/--no", help="A yes makes it true at once.")],
+    reason: Annotated[str, typer.Option(help="Why; an offer needs none.")] = "",
+) -> Answer:
+    """Answer a decision: approve, confirm, grant or accept it, or say no."""
+    with connect() as client:
+        found = client.answer(decision, yes, reason)
+        made = found["made_job"] or (found["id"] if found["kind"] == "approval" else None)
+        job = None if made is None else client.job(made)
+    if job is not None and yes:
+        yield from outcome(job)
+        return
+    yield found
+    if found["made_decision"] is not None:
+        yield f"another steward answers the policy: exchequer answer {found['made_decision']} --yes"
+    elif found["entry"] is not None:
+        yield f"entry {found['entry']} of {found['dataset']} is written"
+    else:
+        yield f"the {found['kind']} is {found['state']}"
+
+
+def approve(job_id: Awaiting, reason: Reason) -> Answer:
+    """Approve a job: it is reserved and queued, or refused where it no longer fits."""
+    yield from answer(job_id, True, reason)
+
+
+def refuse(job_id: Awaiting, reason: Reason) -> Answer:
+    """Refuse a job that awaits approval."""
+    yield from answer(job_id, False, reason)
+
+
+def offer(
+    job_id: Awaiting,
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A parameter that differs; repeat it.")
+    ],
+    reason: Annotated[str, typer.Option(help="Why; without it the offer is only priced.")] = "",
+) -> Answer:
+    """Refuse a job and offer a smaller one, or only price that."""
+    changes = parameters(settings)
+    if not changes:
+        raise invalid("--set", "nothing differs", "KEY=VALUE, such as tokens_per_batch=64")
+    with connect() as client:
+        if reason:
+            found = client.offer(job_id, changes, reason)
+            yield found
+            yield f"offered; its analyst runs: exchequer answer {found['id']} --yes"
+            return
+        found = client.price_offer(job_id, changes)
+    yield found
+    if found["epsilon_alone"] is not None:
+        yield f"ε {up(found['epsilon_alone'], 6):.6g} at δ {up(found['delta'], 6):g}, alone"
+    for line in found.get("breakdown") or ():
+        yield f"  {line}"
+
+
+def correct(
+    job: JobId,
+    reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")],
+    event: Annotated[
+        str | None, typer.Option(help="What it really released, as JSON. [all that was reserved]")
+    ] = None,
+    nothing: Annotated[bool, typer.Option("--nothing", help="It released nothing.")] = False,
+    ex_post: Annotated[str | None, typer.Option(help="Another ex-post cap.")] = None,
+) -> Answer:
+    """Propose another charge for a settled job; a second steward answers."""
+    given: dict[str, Any] = {"ex_post": ex_post, "nothing": nothing or None}
+    given["event"] = None if event is None else read_json("--event", event)
+    with connect() as client:
+        others = {name: value for name, value in given.items() if value is not None}
+        found = client.correct(job, reason, **others)["decision"]
+    yield found
+    yield f"proposed; another steward runs: exchequer answer {found['id']} --yes --reason TEXT"

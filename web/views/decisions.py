@@ -1,0 +1,358 @@
+"""Decisions on pages: the inbox, one decision, and the answer to it.
+
+Each answer is confirmed; with scripts in a dialog, without on a page of its own (`confirm`), which changes
+nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from werkzeug.wrappers import Response as BaseResponse
+
+from accountant.core import mechanisms
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    InvalidRequest,
+    NotFound,
+    NotPermitted,
+    SignatureNeeded,
+    invalid,
+)
+from accountant.queries import comments as comment_queries
+from accountant.queries import decisions, effects
+from accountant.queries import jobs as job_queries
+from accountant.schema.base import documents
+from accountant.transactions import answers, comments, offers
+from accountant.transactions.asking import words
+from web import confirmation, passkeys
+from web.api.decisions import ORDER, priceable
+from web.api.paging import cut, read_window
+from web.api.parsing import read_id
+from web.auth import current_actor, needs_role
+from web.context import engine
+from web.errors import status_of, without_prefix
+from web.meaning import meaning
+from web.views import rehearsals
+from web.views.forms import Form, rejected, sent
+from web.views.policies import policy_changes
+from web.views.schema_forms import PREFIX, Input, inputs, parameters
+
+pages = Blueprint("decisions", __name__)
+
+PAGE = 20
+ANSWERS = ("yes", "no")
+#: Of a job that awaits approval: a smaller one, its price alone, and a question to its analyst.
+_OF_JOBS = ("offer", "price", "ask")
+#: Kinds whose yes changes what others may do: their person shows again who they are.
+_SENSITIVE = ("allowance", "correction", "policy", "access")
+#: An offer changes sizes; what a text says, or what is read, stays as it was asked for.
+_OFFERABLE = ("number",)
+
+# --- the inbox and one decision -----------------------------------------------------------------
+
+
+@pages.get("/inbox")
+@needs_role("steward")
+def listing() -> str:
+    """Show what waits for a second person, oldest first; the page stands in the address."""
+    return _inbox()
+
+
+def _inbox(form: Form | None = None, selected: Sequence[str] = ()) -> str:
+    window = read_window(ORDER, PAGE)
+    found, following = cut(decisions.listing(engine(), current_actor(), **window.reads), window)
+    shown = ",".join(decision["id"] for decision in found)
+    return _page(found, following=following, shown=shown, several=form or Form(), selected=selected)
+
+
+@pages.get("/inbox/changes")
+@needs_role("steward")
+def changes() -> str:
+    """Show what changed since the page was made: what was answered elsewhere goes, new ones are announced.
+
+    The page is not loaded again: somebody may be writing a reason.
+    """
+    shown = [text for text in request.args.get("shown", "").split(",") if text][:PAGE]
+    window = read_window(ORDER, PAGE)
+    found = decisions.listing(engine(), current_actor(), **window.reads, with_effects=False)
+    now = [decision.id for decision in found]
+    gone = [text for text in shown if _is_id(text) and text not in now]
+    new = set(now[:PAGE]) - set(shown)
+    return render_template("_inbox_changes.html", gone=gone, new=len(new))
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+@pages.get("/decisions/<decision>")
+def show(decision: str) -> str:
+    """Show one decision, with the form to answer it."""
+    return _page([_decision(read_id(decision, "decision"))])
+
+
+def _decision(decision_id: UUID) -> dict[str, Any]:
+    return decisions.show(engine(), decision_id, current_actor()).document()
+
+
+def _page(found: Sequence[Mapping[str, Any]], form: Form | None = None, **more: Any) -> str:
+    """Return the page of these decisions, with a form as it was sent for the only one of them."""
+    return render_template("decisions.html", items=_items(found), form=form, price=None, **more)
+
+
+def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what the templates show of each decision."""
+    waiting = [decision["request"] for decision in found if decision["request"] and decision["may_say"]]
+    said = comment_queries.of_jobs(engine(), [job["id"] for job in waiting])
+    rehearsed = dict(zip((job["id"] for job in waiting), rehearsals.latest(waiting), strict=True))
+    return [
+        {
+            "decision": decision,
+            "inputs": offer_inputs(decision["request"]) if decision["id"] in rehearsed else (),
+            "comments": documents(said.get(decision["id"], ())),
+            "rehearsal": rehearsed.get(decision["id"]),
+            "meaning": _meaning(decision),
+            "policy_changes": _policy_changes(decision),
+        }
+        for decision in found
+    ]
+
+
+def _meaning(decision: Mapping[str, Any]) -> Any:
+    """Return what the figures of a proposed allowance mean: all that its proposer was shown."""
+    change, asked = decision["change"], decision["asked"]
+    if not change or asked.get("epsilon") is None:
+        return None
+    return meaning(asked["epsilon"], asked["delta"], change["neighbours"], change["unit"])
+
+
+def _policy_changes(decision: Mapping[str, Any]) -> list[str]:
+    """Return what a proposed policy changes, a sentence for each field."""
+    asked = decision["asked"]
+    return list(policy_changes(asked["replaces"], asked["policy"])) if "replaces" in asked else []
+
+
+def open_offers() -> dict[str, Any]:
+    """Return the viewer's open offers, for a page that shows them beside another list."""
+    window = read_window(ORDER, PAGE, parameter="offers")
+    wanted = decisions.Wanted(kind="offer", mine=True)
+    found, following = cut(decisions.listing(engine(), current_actor(), wanted, **window.reads), window)
+    return {"offers": found, "more_offers": following}
+
+
+def about_job(job: UUID) -> dict[str, Any]:
+    """Return the offer that answered a job, for its page; nothing if there is none."""
+    wanted = decisions.Wanted(state=None, kind="offer", job=job)
+    found = documents(decisions.listing(engine(), current_actor(), wanted, limit=1))
+    return {"item": _items(found)[0]} if found else {}
+
+
+# --- offers -------------------------------------------------------------------------------------
+
+
+def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
+    """Return the inputs of an offer, the size first: of what was asked for alone."""
+    offerable = _offerable(job["mechanism"])
+    return tuple(field for field in offerable if field.name.removeprefix(PREFIX) in job["parameters"])
+
+
+@cache
+def _offerable(mechanism_id: str) -> tuple[Input, ...]:
+    mechanism = mechanisms.get(mechanism_id)
+    found = [field for field in inputs(mechanism.schema) if field.kind in _OFFERABLE]
+    return tuple(sorted(found, key=lambda field: field.name != PREFIX + mechanism.size_field))
+
+
+def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the parameters in a form of an offer that differ from those asked for."""
+    mechanism = mechanisms.get(job["mechanism"])
+    offerable = {field.name for field in offer_inputs(job)}
+    stated = parameters(mechanism, {name: text for name, text in values.items() if name in offerable})
+    emptied = [name.removeprefix(PREFIX) for name in offerable if name in values and not values[name].strip()]
+    found = {name: value for name, value in stated.items() if value != job["parameters"].get(name)}
+    return found | {name: None for name in emptied if job["parameters"].get(name) is not None}
+
+
+@pages.post("/decisions/<decision>/price")
+@needs_role("steward")
+def price(decision: str) -> str:
+    """Show the price of the offer that the form says now, as a part of its page."""
+    found = job_queries.job(engine(), read_id(decision), current_actor()).document()
+    return render_template("_offer_price.html", **_priced(found, sent()))
+
+
+def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
+    changed = _changes(job, values)
+    if not changed:
+        return {"quote": None, "errors": (), "job": job}
+    try:
+        with priceable():
+            quote = effects.price_offer(engine(), current_actor(), job, changed).document()
+    except InvalidRequest as error:
+        return {"quote": None, "errors": without_prefix(error, PREFIX).problems, "job": job}
+    return {"quote": quote, "errors": (), "job": job}
+
+
+# --- one answer ---------------------------------------------------------------------------------
+
+
+@pages.post("/decisions/<decision>/confirm")
+def confirm(decision: str) -> BaseResponse:
+    """Show the effect of the answer on a page of its own; nothing is done yet."""
+    decision_id, said = read_id(decision, "decision"), _said((*ANSWERS, "offer"))
+    found, values, quote = _decision(decision_id), sent(), None
+    try:
+        _reason(found, said)
+        if said == "offer":
+            quote = _priced(found["request"] or {}, values)["quote"]
+            if quote is None:
+                raise invalid("parameters", "nothing differs, or a field is wrong", "a smaller size")
+    except InvalidRequest as error:
+        return _again(found, error)
+    where = url_for("decisions.answer", decision=decision_id)
+    return _confirmed([found], said, where, values, quote=quote)
+
+
+def _confirmed(
+    found: Sequence[Mapping[str, Any]], said: str, action: str, values: Mapping[str, str], **more: Any
+) -> Response:
+    named = {"items": _items(found), "said": said, "action": action, "values": values}
+    return Response(render_template("confirm.html", **named, **more))
+
+
+@pages.post("/decisions/<decision>")
+def answer(decision: str) -> BaseResponse:
+    """Answer a decision; of a job that awaits approval, also offer a smaller one, price that, or ask back."""
+    decision_id, said = read_id(decision, "decision"), _said((*ANSWERS, *_OF_JOBS))
+    found, actor = _decision(decision_id), current_actor()
+    if said == "price":
+        priced = _priced(found["request"] or {}, sent())
+        return Response(
+            render_template("decisions.html", items=_items([found]), form=Form(sent()), price=priced)
+        )
+    asked = confirmation.first() if said == "yes" and found["kind"] in _SENSITIVE else None
+    if asked is not None:
+        return asked
+    try:
+        told, made = _act(found, decision_id, said)
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, _back(found))
+    except (InvalidRequest, NotPermitted) as error:
+        return _again(found, error)
+    except Conflict as error:
+        flash(f"Nothing was decided: {error}.", "problem")
+        return redirect(_back(found), 303)
+    flash(told)
+    is_own_job = made is not None and found["kind"] == "offer" and found["offer"]["analyst"] == actor.name
+    return redirect(url_for("jobs.show", job=made) if is_own_job else _back(found), 303)
+
+
+def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, UUID | None]:
+    """Do what was said, and return what happened and the job that it made."""
+    actor, reason = current_actor(), _reason(found, said)
+    asker, job = found["asked_by"], found["request"]
+    if said == "ask":
+        comments.say(engine(), decision_id, actor, reason, asks=True)
+        return f"Your question is sent: it waits for {asker}, and you can decide all the same.", None
+    if said == "offer":
+        with priceable():
+            offers.offer(engine(), decision_id, _changes(job or {}, sent()), actor, reason)
+        told = f"The job of {asker} is refused, and a smaller one is offered."
+        return f"{told} Nothing is charged unless it is accepted.", None
+    result = answers.answer(engine(), decision_id, actor, said == "yes", reason, passkeys.given(actor))
+    if said == "no":
+        return "Nothing is changed or charged by it: it is closed.", None
+    if result.decision is not None:
+        return "Accepted: another steward answers the change of the policy, which waits below.", None
+    if result.job is not None:
+        state = job_queries.job(engine(), result.job, actor).state.replace("_", " ")
+        return f"Job {str(result.job)[:8]} of {asker if job else actor.name} is now {state}.", result.job
+    return "Accepted: it stands now.", None
+
+
+def _back(found: Mapping[str, Any]) -> str:
+    """Return the address to go on from: stewards have an inbox, others a job or a dataset."""
+    if "steward" in current_actor().roles:
+        return url_for("decisions.listing")
+    if found["job"] is not None:
+        return url_for("jobs.show", job=found["job"])
+    return url_for("datasets.show", name=found["dataset"])
+
+
+def _reason(found: Mapping[str, Any], said: str) -> str:
+    """Return the reason in the form. Raises InvalidRequest if there has to be one and is none."""
+    reason = sent().get("reason", "")
+    return reason.strip() if found["kind"] == "offer" and said in ANSWERS else words(reason)
+
+
+def _said(allowed: tuple[str, ...]) -> str:
+    said = request.form.get("answer", "")
+    if said not in allowed:
+        raise invalid("answer", repr(said[:40]), ", ".join(allowed))
+    return said
+
+
+def _again(found: Mapping[str, Any], error: ExchequerError) -> Response:
+    return Response(_page([found], rejected(error)), status_of(error))
+
+
+# --- several answers ----------------------------------------------------------------------------
+
+
+@pages.post("/inbox/selected/confirm")
+@needs_role("steward")
+def confirm_selected() -> BaseResponse:
+    """Show the selected decisions and the answer on a page of its own; nothing is done yet."""
+    return _several(confirming=True)
+
+
+@pages.post("/inbox/selected")
+@needs_role("steward")
+def answer_selected() -> BaseResponse:
+    """Answer the selected decisions for one reason: each as if it were alone, the oldest first."""
+    return _several(confirming=False)
+
+
+def _several(confirming: bool) -> BaseResponse:
+    said, ids = _said(ANSWERS), list(dict.fromkeys(request.form.getlist("ids")))
+    try:
+        reason = words(sent().get("reason", ""))
+        if not 1 <= len(ids) <= PAGE:
+            raise invalid("ids", f"{len(ids)} selected", f"from 1 to {PAGE}")
+        found = [_decision(read_id(text, "decision")) for text in ids]
+    except InvalidRequest as error:
+        return Response(_inbox(rejected(error), ids), 422)
+    found.sort(key=lambda decision: (decision["created_at"], decision["id"]))
+    if confirming:
+        return _confirmed(found, said, url_for("decisions.answer_selected"), sent())
+    if said == "yes" and any(decision["kind"] in _SENSITIVE for decision in found):
+        asked = confirmation.first()
+        if asked is not None:
+            return asked
+    problems = {decision["id"]: _problem(decision["id"], said, reason) for decision in found}
+    flash(f"{sum(problem is None for problem in problems.values())} of {len(found)} answered.")
+    for decision_id, problem in problems.items():
+        if problem is not None:
+            flash(f"{decision_id[:8]}: {problem}.", "problem")
+    return redirect(url_for("decisions.listing"), 303)
+
+
+def _problem(decision_id: str, said: str, reason: str) -> str | None:
+    """Answer one decision, and return what prevents it. The others are answered all the same."""
+    try:
+        answers.answer(engine(), UUID(decision_id), current_actor(), said == "yes", reason)
+        refused = decisions.show(engine(), UUID(decision_id), current_actor()).request
+    except NotFound:
+        return None
+    except ExchequerError as error:
+        return str(error)
+    if said == "yes" and refused is not None and refused.state == "refused":
+        return "it is refused, as it does not fit"
+    return None
