@@ -37,7 +37,8 @@ POINTS: dict[str, str] = {
     "worker.staged": "the output is staged, nothing is charged",
     "worker.finishes": "the claim is checked and held, the job is not settling",
     "worker.finished": "the job is settling, committed, nothing is charged",
-    "worker.published": "COMMIT and publication are committed, the message is not acknowledged",
+    "worker.committed": "the COMMIT is committed, the output is a sealed draft",
+    "worker.published": "the output is published, the message is not acknowledged",
     "worker.ended": "a failed or cancelled job is charged or void, committed",
     # settlement, inside its transaction
     "publish.fenced": "the token is checked and both rows are held, nothing is written",

@@ -28,7 +28,7 @@ _FORGET = "SELECT (job_id), DELETE"  # a job's secrets end with it, whoever ends
 _ENDS = "state, attempt, failure, finished_at"
 _PARTS_SHOWN = "job_id, number, state, progress_done, progress_total"
 _PARTS_STOP = (
-    "state, lease_token, lease_expires, staged_uri, staged_sha256, realized, realized_ex_post, ex_post_curve"
+    "state, lease_token, lease_expires, draft, staged_sha256, realized, realized_ex_post, ex_post_curve"
 )
 _PARTS_END = f"{_PARTS_STOP}, attempt, handed_back, progress_done"
 #: What a decision on a waiting job states anew (transactions.job_requests.RESTATED and decision.Verdict).
@@ -90,7 +90,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("activity", "sign_ins"), "SELECT (id, at), DELETE"),
     },
     "worker": {
-        "jobs": f"SELECT, UPDATE ({_ENDS}, started_at, reading_began_at, output_uri, output_sha256)",
+        "jobs": f"SELECT, UPDATE ({_ENDS}, started_at, reading_began_at, output_sha256)",
         "parts": f"SELECT, UPDATE ({_PARTS_END}, worker, progress_total, lease_secret_sha256)",
         **dict.fromkeys(("job_keys", "kept_draws"), "SELECT, INSERT, DELETE"),
         "artifacts": _ADD,

@@ -1,6 +1,7 @@
 """Fixtures that tests share: people, a dataset ready for jobs, and the folders of real corpora."""
 
 import csv
+import hashlib
 import json
 import os
 import uuid
@@ -64,6 +65,15 @@ def other_people(source: Path, target: Path, labels: Collection[str] | None = No
         kept = (row for row in rows if labels is None or row["label"] in labels)
         writer.writerows({**row, "text": f"{row['text']} {word}"} for row in kept)
     return target
+
+
+def put(results: Path | str, content: bytes) -> tuple[Path, str]:
+    """Publish a file in a results folder, as a worker does after its COMMIT: its path and its SHA-256."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    path = Path(results) / sha256
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path, sha256
 
 
 def found_right(engine: Engine, version: uuid.UUID) -> None:

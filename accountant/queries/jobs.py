@@ -294,9 +294,8 @@ def _analyst_left(row: Row[Any]) -> str | None:
 
 
 class Output(NamedTuple):
-    """A published output: its address, its hash as the ledger holds it, and its dataset's name."""
+    """A published output: its hash as its COMMIT holds it, and its dataset's name."""
 
-    uri: str
     sha256: str
     dataset: str
 
@@ -306,9 +305,12 @@ def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
 
     LedgerBehind and LogUnusable where the log outside the database does not hold the job's COMMIT.
     """
+    entries = tables.entries
+    commit = select(entries.c.document).where(entries.c.job_id == job_id, entries.c.kind == "COMMIT")
     with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
-    if row is None or row.state != "succeeded":
-        raise NotFound("result of job", str(job_id))
+        if row is None or row.state != "succeeded":
+            raise NotFound("result of job", str(job_id))
+        document = connection.execute(commit).scalar_one()
     ensure(engine, row.dataset_id)
-    return Output(row.output_uri, row.output_sha256, row.dataset)
+    return Output(read_document(document)["body"]["output_sha256"], row.dataset)

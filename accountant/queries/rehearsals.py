@@ -23,8 +23,8 @@ def latest(
 ) -> list[Row[Any] | None]:
     """For each request (`FACTS`) the newest rehearsal with its parameters that the viewer may see, or None.
 
-    `of_job`: no other than this one. A row has the job's id, its corpus, when it was asked for, and where its
-    report lies with its SHA-256.
+    `of_job`: no other than this one. A row has the job's id, its corpus, when it was asked for, and the
+    SHA-256 of its report.
     """
     if not items:
         return []
@@ -48,7 +48,6 @@ def _of(item: Mapping[str, Any], viewer: Actor) -> Select[Any]:
             jobs.c.id,
             jobs.c.created_at,
             jobs.c.parameters[rehearsal.CORPUS].astext.label("corpus"),
-            found.c.uri,
             found.c.sha256,
             found.c.size,
         )

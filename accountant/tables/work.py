@@ -55,7 +55,6 @@ jobs = Table(
     Column("attempt", Integer, nullable=False, server_default="0"),  # the most that any part has had
     moment("reading_began_at"),
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
-    Column("output_uri", Text),
     Column("output_sha256", Text),
     Column("failure", Text),
     Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
@@ -97,7 +96,7 @@ jobs = Table(
     CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
     CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
-    CheckConstraint("(state = 'succeeded') = (output_uri IS NOT NULL)", name="output"),
+    CheckConstraint("(state = 'succeeded') = (output_sha256 IS NOT NULL)", name="output"),
     CheckConstraint("reads_records OR reading_began_at IS NULL", name="reads_no_records"),
     CheckConstraint("source_job_id IS NULL OR NOT reads_records", name="source"),
 )
@@ -119,7 +118,7 @@ parts = Table(
     Column("progress_total", BigInteger, nullable=False, server_default="0"),  # of the whole job
     # What a part that is done leaves for the settlement. The figures may depend on the data, so they are
     # shown to nobody and taken away when the job ends.
-    Column("staged_uri", Text),
+    Column("draft", Text),  # its name (accountant.results)
     Column("staged_sha256", Text),
     Column("realized", JSONB(none_as_null=True)),
     Column("realized_ex_post", Units),
@@ -174,7 +173,6 @@ artifacts = Table(
     Column("media_type", Text, nullable=False),
     Column("sha256", Text, nullable=False),
     Column("size", BigInteger, nullable=False),  # bytes
-    Column("uri", Text, nullable=False),
     moment("created_at", default=True),
     Index("ix_artifacts_sha256", "sha256"),
     CheckConstraint("size >= 0", name="size"),

@@ -14,8 +14,10 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, and_, func, inser
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.errors import InvalidRequest, invalid
+from accountant.core.errors import InvalidRequest, NotFound, invalid
 from accountant.core.ledger import lineage
+from accountant.core.ledger.entry_bodies import published_by
+from accountant.core.ledger.export_formats import read_document
 from accountant.tables import paging
 from accountant.tables.lookup import one
 from accountant.transactions import ledger_log, owners
@@ -37,14 +39,14 @@ class Viewer(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """A staged artifact: its name within the job, its kind, and the address of its bytes."""
+    """A staged artifact: its name within the job, its kind, and the name of its draft."""
 
     name: str
     kind: str
     media_type: str
     sha256: str
     size: int
-    uri: str
+    draft: str
 
     def to_json(self) -> dict[str, str]:
         """Return its description in a COMMIT."""
@@ -65,7 +67,6 @@ def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None
                 media_type=each.media_type,
                 sha256=each.sha256,
                 size=each.size,
-                uri=each.uri,
             )
         )
 
@@ -225,15 +226,17 @@ def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> S
 
 
 def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:
-    """One artifact by its hash, with its `uri`. Raises NotFound, for those that are not shared too.
+    """One artifact by its hash. Raises NotFound, for those that are not shared too.
 
     LedgerBehind and LogUnusable where the log outside the database does not hold its COMMIT.
     """
     query = _query(viewer).where(tables.artifacts.c.sha256 == sha256)
     with engine.connect() as connection:
-        oldest = query.order_by(tables.artifacts.c.created_at).limit(1)
+        oldest = query.add_columns(tables.entries.c.document).order_by(tables.artifacts.c.created_at).limit(1)
         found = one(connection, oldest, "artifact", sha256[:64])
     ledger_log.ensure_job(engine, found.job_id)
+    if sha256 not in published_by(read_document(found.document)["body"]):
+        raise NotFound("artifact", sha256[:64])
     return found
 
 

@@ -6,6 +6,7 @@ account's, the job's, the part's.
 """
 
 import secrets
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,9 @@ from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, up
 
 from accountant import tables
 from accountant.core.errors import Cancelled, LeaseLost
+from accountant.core.ledger.entry_bodies import published_by
+from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
@@ -141,7 +145,7 @@ def finish(
         ).all()
         if all(each.state == "done" for each in others):
             connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(state="settling"))
-            staged = {each.number: Output(each.staged_uri, each.staged_sha256) for each in others}
+            staged = {each.number: Output(each.draft, each.staged_sha256) for each in others}
             return [output for _, output in sorted({**staged, claim.part: output}.items())]
         connection.execute(
             update(parts)
@@ -150,7 +154,7 @@ def finish(
                 state="done",
                 lease_token=None,
                 lease_expires=None,
-                staged_uri=output.uri,
+                draft=output.draft,
                 staged_sha256=output.sha256,
                 realized=to_json(realized),
                 realized_ex_post=ex_post,
@@ -211,13 +215,11 @@ def work(engine: Engine, job_id: UUID) -> Work:
         )
 
 
-def published(engine: Engine, job_id: UUID) -> tuple[str, str]:
-    """(address, SHA-256) of the output that a job published."""
+def published(engine: Engine, job_id: UUID) -> str:
+    """The SHA-256 of the output that a job published."""
     with engine.connect() as connection:
-        row = connection.execute(
-            select(jobs.c.output_uri, jobs.c.output_sha256).where(jobs.c.id == job_id)
-        ).one()
-    return row.output_uri, row.output_sha256
+        found: str = connection.execute(select(jobs.c.output_sha256).where(jobs.c.id == job_id)).scalar_one()
+    return found
 
 
 # --- reaper -------------------------------------------------------------------------------------
@@ -334,24 +336,32 @@ def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str, sec
     return None if token is None else Claim(job_id, attempt, token, part, secret=secret)
 
 
-def kept(engine: Engine, job_ids: set[UUID]) -> tuple[set[UUID], set[UUID], set[str]]:
-    """Find the staged outputs of these jobs that must not be destroyed.
+@dataclass(frozen=True)
+class Kept:
+    """What must not be destroyed of the drafts of some jobs."""
 
-    Returns (the jobs that exist here, tokens of leases that are held, addresses that are published or
-    wait for a settlement). Jobs whose ledger is behind its log count as unknown: their output may be the one
-    that was published after the backup.
-    """
+    #: The jobs that exist here. One whose ledger is behind its log is unknown: it may have published more.
+    known: frozenset[UUID]
+    #: Tokens of leases that are held.
+    tokens: frozenset[UUID]
+    #: Drafts that wait for a settlement.
+    drafts: frozenset[str]
+    #: The SHA-256 of what each job published, as its COMMIT names them.
+    committed: Mapping[UUID, Collection[str]]
+
+
+def kept(engine: Engine, job_ids: set[UUID]) -> Kept:
+    """Return what must not be destroyed of the drafts of these jobs."""
+    entries = tables.entries
+    commits = select(entries.c.job_id, entries.c.document).where(entries.c.kind == str(EntryKind.COMMIT))
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        columns = (jobs.c.id, jobs.c.output_uri, jobs.c.dataset_id)
-        mine = connection.execute(select(*columns).where(jobs.c.id.in_(job_ids))).all()
+        mine = connection.execute(select(jobs.c.id, jobs.c.dataset_id).where(jobs.c.id.in_(job_ids))).all()
         rows = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
-        released = select(tables.artifacts.c.uri).where(tables.artifacts.c.job_id.in_(job_ids))
-        artifacts = set(connection.execute(released).scalars())
-    uris = {row.output_uri for row in mine} | {row.staged_uri for row in rows} | artifacts
-    tokens = {row.lease_token for row in rows if row.lease_token is not None}
+        ended = connection.execute(commits.where(entries.c.job_id.in_(job_ids))).all()
     whole = {each for each in {row.dataset_id for row in mine} if ledger_log.holds(engine, each)}
-    return (
-        {row.id for row in mine if row.dataset_id in whole},
-        tokens,
-        {uri for uri in uris if uri is not None},
+    return Kept(
+        frozenset(row.id for row in mine if row.dataset_id in whole),
+        frozenset(row.lease_token for row in rows if row.lease_token is not None),
+        frozenset(row.draft for row in rows if row.draft is not None),
+        {row.job_id: published_by(read_document(row.document)["body"]) for row in ended},
     )

@@ -31,10 +31,10 @@ jobs, datasets, versions, users, models = (
     tables.models,
 )
 
-#: (address, bytes) of what a job with this id published under this SHA-256; None: it is not there any more.
-Find = Callable[[UUID, str], tuple[str, int] | None]
+#: (bytes, media type) of what was published under a SHA-256, or None if it is not there any more.
+Find = Callable[[str], tuple[int, str] | None]
 
-#: The address of an output, or an artifact, that was lost with what the backup lacks.
+#: The address of data, or a model, that was lost with what the backup lacks.
 LOST = "lost:"
 #: What is said of a job that no entry ended when the database was recovered.
 LOST_ATTEMPT = "the database was restored from a backup while it was queued or ran: it is charged in full"
@@ -199,7 +199,7 @@ def _ended(connection: Connection, entry: Entry, **columns: Any) -> None:
     connection.execute(
         update(parts)
         .where(parts.c.job_id == job_id)
-        .values(state="stopped", lease_token=None, lease_expires=None, staged_uri=None, staged_sha256=None)
+        .values(state="stopped", lease_token=None, lease_expires=None, draft=None, staged_sha256=None)
         .values(realized=None, realized_ex_post=None, ex_post_curve=None)
     )
     ended = {"state": entry.body["outcome"], "finished_at": entry.at, **columns}
@@ -215,16 +215,10 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
         "reading_began_at": began if body["read"] else None,
         "failure": None if body["outcome"] == "succeeded" else _UNKNOWN,
     }
-    if body["outcome"] == "succeeded":
-        found = find(job_id, body["output_sha256"])
-        columns["output_uri"] = f"{LOST}{body['output_sha256']}" if found is None else found[0]
     for each in body.get("artifacts", ()):
-        kept = find(job_id, each["sha256"])
-        uri, size = (f"{LOST}{each['sha256']}", 0) if kept is None else kept
+        size, media = find(each["sha256"]) or (0, "application/json")
         row = {"job_id": job_id, "name": each["name"], "kind": each["kind"], "sha256": each["sha256"]}
-        media = "application/x-safetensors" if uri.endswith(".safetensors") else "application/json"
-        media = "text/html" if uri.endswith(".html") else media
-        connection.execute(insert(tables.artifacts).values(**row, media_type=media, size=size, uri=uri))
+        connection.execute(insert(tables.artifacts).values(**row, media_type=media, size=size))
     return columns
 
 

@@ -27,10 +27,10 @@ from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import cap_usage, ledger_log, recovered_rows
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
-from accountant.transactions.recovered_rows import LOST, LOST_ATTEMPT, Find, Sources
+from accountant.transactions.recovered_rows import LOST_ATTEMPT, Find, Sources
 from accountant.transactions.settlement import give_up
 
-__all__ = ["LOST", "Find", "Plan", "plan", "recover"]
+__all__ = ["Find", "Plan", "plan", "recover"]
 
 datasets, accounts, jobs = tables.datasets, tables.accounts, tables.jobs
 

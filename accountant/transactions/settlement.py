@@ -69,9 +69,9 @@ def _running(connection: Connection, job_id: UUID) -> bool:
 
 @dataclass(frozen=True)
 class Output:
-    """A staged output: where it lies, the SHA-256 of its bytes, and the artifacts beside it."""
+    """A staged output: the name of its draft, the SHA-256 of its bytes, and the artifacts beside it."""
 
-    uri: str
+    draft: str
     sha256: str
     artifacts: tuple[Stored, ...] = ()
 
@@ -111,7 +111,6 @@ def publish(
             connection,
             job,
             state="succeeded",
-            output_uri=output.uri,
             output_sha256=output.sha256,
             finished_at=now(),
         )
@@ -198,7 +197,7 @@ def _end_parts(connection: Connection, job_id: UUID) -> None:
             state="stopped",
             lease_token=None,
             lease_expires=None,
-            staged_uri=None,
+            draft=None,
             staged_sha256=None,
             realized=None,
             realized_ex_post=None,

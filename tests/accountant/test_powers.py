@@ -150,19 +150,19 @@ IDENTITY = {
 }
 KEPT = {"read keys of jobs": "SELECT sealed FROM job_keys", "read draws": "SELECT sealed FROM kept_draws"}
 RUNNING = {
-    "publish an output": "UPDATE jobs SET output_uri = 'x' WHERE id = :queued",
+    "publish an output": "UPDATE jobs SET output_sha256 = 'x' WHERE id = :queued",
     "take a lease": "UPDATE parts SET worker = 'me' WHERE job_id = :queued",
 }
 LEASED = {
-    "publish an output of another's": "UPDATE jobs SET output_uri = 'x' WHERE id = :read",
+    "publish an output of another's": "UPDATE jobs SET output_sha256 = 'x' WHERE id = :read",
     "take a lease without a secret": "UPDATE parts SET state = 'running', lease_token = gen_random_uuid(), "
     "lease_expires = now(), worker = 'me' WHERE job_id = :queued",
     "take a lease that another holds": "UPDATE parts SET lease_token = gen_random_uuid(), worker = 'me', "
     "lease_secret_sha256 = lease_shown() WHERE job_id = :read",
     "take two attempts at once": "UPDATE parts SET state = 'running', attempt = 2, lease_token = "
     "gen_random_uuid(), lease_expires = now(), lease_secret_sha256 = lease_shown() WHERE job_id = :queued",
-    "state what another released": "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, "
-    "uri) VALUES (:read, 'x', 'x', 'text/html', repeat('0', 64), 0, 'x')",
+    "state what another released": "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size) "
+    "VALUES (:read, 'x', 'x', 'text/html', repeat('0', 64), 0)",
     "state what another spent": "INSERT INTO realized_ex_post (job_id, amount) VALUES (:read, 0)",
     "say that another's job began to read": "UPDATE jobs SET reading_began_at = now() WHERE id = :queued",
     "keep a draw for another": "INSERT INTO kept_draws VALUES (:read, 0, 1, '')",

@@ -80,7 +80,7 @@ def test_a_database_with_data_is_upgraded_and_goes_on(at_first_revision):
     engine = connect(at_first_revision.attributes["application_url"])
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()
-    bench.warm()
+    bench.probe(bench.submit(1))
     before = bench.submit()
     command.upgrade(at_first_revision, "head")
     after = bench.submit()

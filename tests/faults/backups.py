@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Engine
 
+from accountant.results import Results
 from accountant.transactions import recovery
 from tests.faults.traffic import Answer
-from web.api.outputs import found_by_hash
 from web.stack.addresses import POSTGRES
 from web.stack.servers import Servers
 
@@ -66,7 +66,7 @@ class Backups:
             if each.problem is not None:
                 self.problems.append(f"{each.dataset} can't be recovered: {each.problem}")
                 continue
-            recovery.recover(self.engine, each, found_by_hash(str(self.servers.home / "results")))
+            recovery.recover(self.engine, each, Results(str(self.servers.home / "results")).facts)
             self.counts["entries"] += len(each.missing)
             self.counts["charged"] += len(each.charged)
         self.counts["restores"] += 1

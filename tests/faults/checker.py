@@ -70,8 +70,8 @@ def check(
     witness = read_lines(folder / "witness.jsonl")
     check_charged(found, jobs, by_job, witness)
     check_lost(found, jobs, by_job, list(answers), gone)
-    check_released(found, jobs, by_job, witness, results, {row["uri"] for row in artifacts})
-    check_artifacts(found, by_job, artifacts)
+    check_released(found, jobs, by_job, witness, results)
+    check_artifacts(found, by_job, artifacts, results)
     found.broken[GUARDS] += [str(line["error"]) for line in read_lines(folder / "guards.jsonl")]
     found.counts |= Counter(entry["kind"] for entry in entries)
     found.counts |= Counter(row["state"] for row in jobs.values())
@@ -282,40 +282,35 @@ def check_released(
     entries: dict[str, list[Row]],
     witness: list[Row],
     results: Path,
-    kept: set[str],
 ) -> None:
-    """A job publishes once, by the attempt that was charged, under the token that was the last to read.
+    """A job publishes once, and is charged for the newest attempt that read.
 
     Of several parts one publishes for all, and each has its place in the output once.
     """
-    reads = {line["token"]: ((line["job"], line["part"]), int(line["attempt"])) for line in witness}
-    last: dict[tuple[str, str], int] = defaultdict(int)
     newest: dict[str, int] = defaultdict(int)
-    for part, attempt in reads.values():
-        last[part] = max(last[part], attempt)
-        newest[part[0]] = max(newest[part[0]], attempt)
+    for line in witness:
+        newest[line["job"]] = max(newest[line["job"]], int(line["attempt"]))
     for job, row in jobs.items():
         bodies = [entry["body"] for entry in entries[job] if entry["kind"] == "COMMIT"]
         kinds = {entry["kind"] for entry in entries[job]}
         published = [body for body in bodies if body["output_sha256"] is not None]
-        files = {path.stem for path in (results / job).glob("*") if str(path) not in kept}
+        files = {path.name for path in (results / "drafts").glob(f"{job}.*")}
         if row["state"] != "succeeded":
-            if published or row["output_uri"] is not None:
+            if published or row["output_sha256"] is not None:
                 found.broken["double releases"].append(f"{job}: {row['state']}, and something is published")
             found.notes["staged files left behind"] += [f"{job}/{token}" for token in files]
             continue
-        published_as = Path(row["output_uri"]).stem
-        part, attempt = reads.get(published_as.removesuffix(".all"), (None, None))
         body = published[0] if len(published) == 1 else {"attempt": None, "output_sha256": None}
-        data = Path(row["output_uri"]).read_bytes() if Path(row["output_uri"]).exists() else b""
+        path = results / str(body["output_sha256"])
+        data = path.read_bytes() if path.exists() else b""
         free = all(
             map(is_free, bodies_of(entries[job], "RESERVE"))
         )  # it opens no data, so nothing witnesses it
         if free and job in newest:
             found.broken["uncharged jobs"].append(f"{job}: a free job read data")
-        if not free and (part is None or attempt != last[part] or newest[job] != body["attempt"]):
+        if not free and newest[job] != body["attempt"]:
             found.broken["double releases"].append(
-                f"{job}: published by attempt {attempt} of part {part}, charged for {body['attempt']}"
+                f"{job}: attempt {newest[job]} read last, charged for {body['attempt']}"
             )
         labels = [json.loads(line).get("label") for line in data.splitlines()]
         if row["mechanism"] == "noisy-count" and labels != ["a", "b", "c"]:
@@ -327,10 +322,10 @@ def check_released(
             found.broken["double releases"].append(f"{job}: the output is not the one that was charged")
         if "VOID" in kinds:
             found.broken["double releases"].append(f"{job}: published under a void reservation")
-        found.notes["staged files left behind"] += [f"{job}/{each}" for each in files - {published_as}]
+        found.notes["staged files left behind"] += [f"{job}/{each}" for each in files]
 
 
-def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[Row]) -> None:
+def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[Row], results: Path) -> None:
     """Artifacts are those that a COMMIT names, and a job reads only what an earlier COMMIT named."""
     charged = {
         job: {
@@ -342,7 +337,7 @@ def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[R
     }
     stored: dict[str, dict[str, str]] = defaultdict(dict)
     for row in rows:
-        job, path = str(row["job_id"]), Path(row["uri"])
+        job, path = str(row["job_id"]), results / row["sha256"]
         stored[job][row["name"]] = row["sha256"]
         if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != row["sha256"]:
             found.broken["double releases"].append(

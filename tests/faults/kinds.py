@@ -17,6 +17,13 @@ KINDS = {
 #: What somebody who owns the tables may try; the service's own role has no right to.
 ATTACKS = ("TRUNCATE entries", "DELETE FROM entries", "UPDATE entries SET actor = 'nobody'")
 #: Where an OSError may come out of: steps that write files, send messages or answer.
-FAILING = ("worker.writes", "worker.staged", "worker.step", "worker.opens data", "worker.published")
+FAILING = (
+    "worker.writes",
+    "worker.staged",
+    "worker.step",
+    "worker.opens data",
+    "worker.committed",
+    "worker.published",
+)
 FAILING += ("relay.sent", "relay.taken", "reaper.expired", "submit.decided", "submit.written")
 FAILING += ("submit.committed", "approve.written", "answer.committed", "publish.charged", "publish.written")

@@ -29,12 +29,13 @@ from accountant.ledger_log import files, lines
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import integrity, log_comparison
 from accountant.queries import jobs as job_queries
+from accountant.results import Results
 from accountant.transactions import leases, ledger_log, recovery, settlement, unit_fingerprints
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from accountant.transactions.unit_fingerprints import Fingerprint
 from tests.restores import Ground, ground
-from web.api.outputs import found_by_hash
+from tests.support import put
 from workers.jobs import staging
 
 Broken = list[str]
@@ -72,11 +73,8 @@ class Traffic:
     def publish(self, job_id: UUID) -> None:
         claim = self.claims[job_id]
         event = from_json(job_queries.job(self.at.engine, job_id, self.at.bench.steward)["event"])
-        path = self.results / str(job_id) / f"{claim.token}.jsonl"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{claim.token}")
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        settlement.publish(self.at.engine, claim, event, Output(str(path), sha256), "worker")
+        _, sha256 = put(self.results, str(claim.token).encode())
+        settlement.publish(self.at.engine, claim, event, Output("draft", sha256), "worker")
         self.fetch(job_id)
 
     def fetch(self, job_id: UUID) -> None:
@@ -135,7 +133,7 @@ def done_while_behind(traffic: Traffic, before: list[tuple[int, str]]) -> Broken
             broken.append("something was answered")
     if entries(at) != before:
         broken.append("entries were written")
-    staging.destroy_leftovers(at.engine, str(traffic.results))
+    staging.tidy(at.engine, Results(str(traffic.results)))
     return broken
 
 
@@ -144,7 +142,7 @@ def recovered(traffic: Traffic) -> Broken:
     at, broken = traffic.at, []
     wanted = logged(at)
     for each in recovery.plan(at.engine):
-        recovery.recover(at.engine, each, found_by_hash(str(traffic.results)))
+        recovery.recover(at.engine, each, Results(str(traffic.results)).facts)
     if entries(at)[: len(wanted)] != wanted:
         broken.append("entries of the log were not written again")
     for job_id, outputs in traffic.handed_out.items():
@@ -155,7 +153,7 @@ def recovered(traffic: Traffic) -> Broken:
             broken.append(f"job {job_id} released twice")
         elif traffic.state(job_id) != "succeeded":
             broken.append(f"job {job_id} was handed out and is {traffic.state(job_id)}")
-        elif not Path(job_queries.output(at.engine, job_id, at.bench.analyst).uri).exists():
+        elif not (traffic.results / job_queries.output(at.engine, job_id, at.bench.analyst).sha256).exists():
             broken.append(f"the output of {job_id} was destroyed")
     for job_id in traffic.begun - set(traffic.handed_out):
         with at.engine.connect() as connection:

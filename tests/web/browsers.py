@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from flask import Flask
@@ -66,6 +67,11 @@ class Site:
     bench: Bench
     password_hash: str
     people: dict[str, Actor] = field(default_factory=dict)
+
+    @property
+    def results(self) -> Path:
+        """The results folder of the service."""
+        return Path(self.app.extensions["exchequer"]["settings"].results)
 
     def actor(self, who: str) -> Actor:
         """`who` is a role of the bench, or a new person whose role is the word before '-'."""

@@ -16,7 +16,7 @@ from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from accountant.transactions import signing
 from tests.conftest import as_process
-from tests.support import Bench
+from tests.support import Bench, put
 from tests.web.api.conformance import watch
 from tests.web.browsers import PASSWORD, Site
 from web import passwords
@@ -100,9 +100,14 @@ def open_site(app: Flask, engine: Engine, password_hash: str) -> Site:
 
 
 @pytest.fixture
-def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
+def results(app: Flask) -> Path:
+    """The results folder of the service."""
+    return Path(app.extensions["exchequer"]["settings"].results)
+
+
+@pytest.fixture
+def publish(results: Path, engine: Engine) -> Callable[[str, bytes], None]:
     """Ends an approved job as a worker would, with these bytes as its output."""
-    from hashlib import sha256
     from uuid import UUID
 
     from accountant.core.privacy.events import from_json
@@ -115,10 +120,7 @@ def publish(tmp_path: Path, engine: Engine) -> Callable[[str, bytes], None]:
         leases.begin_reading(engine, claim)
         overseer = Actor(claim.token, "nobody", frozenset({"auditor"}))
         event = from_json(jobs.job(engine, UUID(job_id), overseer)["event"])
-        file = tmp_path / f"{job_id}.jsonl"
-        file.write_bytes(content)
-        settlement.publish(
-            engine, claim, event, settlement.Output(str(file), sha256(content).hexdigest()), "a worker"
-        )
+        _, sha256 = put(results, content)
+        settlement.publish(engine, claim, event, settlement.Output("draft", sha256), "a worker")
 
     return end

@@ -1,6 +1,5 @@
 """Every route × every role: who should get there does, and nobody else gets an answer or changes anything."""
 
-import hashlib
 from uuid import UUID
 
 import pytest
@@ -10,6 +9,7 @@ from accountant.core.privacy.events import from_json
 from accountant.transactions import leases, settlement
 from accountant.transactions.artifacts import Stored
 from tests import tallies
+from tests.support import put
 from tests.web.routes import API, ELSEWHERE, EVERYONE, PAGES, Request, Route, World
 
 #: What an answer to somebody who may not says: not signed in, not permitted, or that there is no such thing.
@@ -19,14 +19,14 @@ DOORS = ("sign_ins", "sessions", "api_tokens")
 
 
 @pytest.fixture
-def world(site, tmp_path):
+def world(site):
     """A site with one of everything, an output and an artifact included."""
     tallies.register()
-    yield make_world(site, tmp_path)
+    yield make_world(site)
     tallies.forget()
 
 
-def make_world(site, folder) -> World:
+def make_world(site) -> World:
     """A world whose analyst has a succeeded job with texts and an artifact."""
     site.api("steward").put(f"{site.dataset}/policy", {"auto_approve_epsilon": "10"})
     body = site.job(mechanism="tally", model=None, parameters={"epsilon": 1.0})
@@ -34,13 +34,9 @@ def make_world(site, folder) -> World:
     claim = leases.claim(site.engine, UUID(job_id), 1, "a worker", 60)
     leases.begin_reading(site.engine, claim)
     content, texts = f'{{"job": "{job_id}"}}'.encode(), b'{"text": "x"}\n'
-    (folder / "counts.json").write_bytes(content)
-    (folder / "texts.jsonl").write_bytes(texts)
-    sha256 = hashlib.sha256(content).hexdigest()
-    stored = Stored(
-        "counts", "noisy-counts", "application/json", sha256, len(content), str(folder / "counts.json")
-    )
-    output = settlement.Output(str(folder / "texts.jsonl"), hashlib.sha256(texts).hexdigest(), (stored,))
+    sha256 = put(site.results, content)[1]
+    stored = Stored("counts", "noisy-counts", "application/json", sha256, len(content), "draft")
+    output = settlement.Output("draft", put(site.results, texts)[1], (stored,))
     realized = from_json(site.api("steward").get(f"/jobs/{job_id}").json["event"])
     settlement.publish(site.engine, claim, realized, output, "a worker")
     site.api("steward").put(f"{site.dataset}/policy", {})

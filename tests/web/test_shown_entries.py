@@ -127,7 +127,7 @@ def unlogged(site: Site):
 @pytest.mark.slow
 def test_no_route_shows_what_the_log_can_not_take(site, tmp_path):
     """Every GET of the API and of the pages, as somebody who may: 503, and nothing of the answer."""
-    world = make_world(site, tmp_path)
+    world = make_world(site)
     wanted: list[tuple[str, str, Request, bool]] = []
     for routes, api in ((API, True), (PAGES, False)):
         for name, route in routes.items():

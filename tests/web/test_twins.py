@@ -111,7 +111,7 @@ def make_twin(engine: Engine, app, password_hash: str, folder: Path, facts) -> W
     told["person"] = site.actor("analyst").name
     assert site.api("administrator").post("/notices", told).status_code == 201
     ex_post_job = settled(site, figure)
-    world = make_world(site, folder / "out")
+    world = make_world(site)
     world.settled = ex_post_job
     return world
 

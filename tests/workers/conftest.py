@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, make_url
 
 from accountant.database import connect
+from accountant.identities.actor import Actor
+from accountant.queries import jobs
+from accountant.results import Results
 from accountant.rights import Process
 from tests.conftest import as_application, fresh_database
 from web.local import redis_url
@@ -109,6 +113,26 @@ def warm_engine(warm_service) -> Iterator[Engine]:
     engine.dispose()
 
 
+#: The results folders of the services that were started.
+FOLDERS: list[Path] = []
+
+
+def published(engine: Engine, job_id: object, viewer: Actor) -> Path:
+    """The output of a job of a running service; it is there right after the COMMIT."""
+    return result(jobs.output(engine, UUID(str(job_id)), viewer).sha256)
+
+
+def result(sha256: str) -> Path:
+    """A published file of a running service."""
+    found = wait_for(lambda: [each / sha256 for each in FOLDERS if (each / sha256).exists()], bool)
+    return found[0]
+
+
+def folder_of(row: Any) -> Results:
+    """The results folder that holds an artifact."""
+    return Results(str(result(row.sha256).parent))
+
+
 @contextmanager
 def serving(
     broker_url: str, database_url: str, variables, folders, vhost: int = 0, app: str = Service.app
@@ -131,6 +155,7 @@ def serving(
         **variables,
     }
     redis.Redis.from_url(redis_url(broker_url)).flushdb()
+    FOLDERS.append(home / "results")
     made = Service(environment, app)
     for name in STARTED:
         made.start(name)

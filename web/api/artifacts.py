@@ -1,19 +1,17 @@
 """Artifacts: what jobs released besides their texts, listed and handed out by their hash."""
 
-import hashlib
 import re
 from uuid import UUID
 
-import fsspec
 from flask import Response, request
 
-from accountant.core.errors import Conflict, NotFound
+from accountant.core.errors import NotFound
 from accountant.identities import activity_log
 from accountant.schema.jobs import Artifact
 from accountant.transactions import artifacts
 from web.api.blueprint import api
 from web.api.openapi import ID, TEXT, Operation, describe, listing
-from web.api.outputs import blocks
+from web.api.outputs import blocks, open_output
 from web.api.paging import Order, page, read_window
 from web.api.parsing import read_id
 from web.auth import current_actor
@@ -58,19 +56,9 @@ def download(sha256: str) -> Response:
         raise NotFound("artifact", sha256[:64])
     actor = current_actor()
     row = artifacts.find(engine(), sha256, actor)
-    try:
-        file = fsspec.open(row.uri, "rb").open()
-    except OSError:
-        raise NotFound("file of the artifact", sha256) from None
-    total = hashlib.sha256()
-    for block in iter(lambda: file.read(2**20), b""):
-        total.update(block)
-    if total.hexdigest() != sha256:
-        file.close()
-        raise Conflict("the file is not what was released: its bytes changed")
-    file.seek(0)
+    file = open_output(sha256, row.job_id)
     response = Response(blocks(file), mimetype=row.media_type)
-    response.content_length = row.size
+    response.content_length = file.size
     name = f"{row.name}-{sha256[:8]}.{_SUFFIXES[row.media_type]}"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.headers["Cache-Control"] = "private, no-cache"

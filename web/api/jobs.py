@@ -154,7 +154,7 @@ def cancel(job: str) -> Response:
 
 
 @api.get("/jobs/<job>/result")
-@describe(Operation(media_types=("application/octet-stream",)))
+@describe(Operation(media_types=("application/octet-stream",), refusals=(409,)))
 def result(job: str) -> Response:
     """The published texts, as JSON Lines.
 

@@ -1,19 +1,19 @@
-"""Published outputs: the only files that the web opens, at addresses that the ledger's rows name.
+"""Published outputs: with artifacts the only files that the web opens, named by the hash in their COMMIT.
 
     stored JSON Lines ── bytes compared with the ledger's hash ──▶ jsonl, csv, parquet [──▶ zip with its card]
 
-Files are read twice, once to check and find columns and once to send, and never held.
+Files are read twice, once to check and find columns and once to send, and never held. They are compared each
+time (accountant.results).
 """
 
-import hashlib
 import json
+import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import IO, Any
 from uuid import UUID
 
-import fsspec
 from flask import Response, request
 
 from accountant.core.errors import Conflict, NotFound, invalid
@@ -22,11 +22,14 @@ from accountant.core.files.pieces import Pieces
 from accountant.core.ledger.data_card import markdown
 from accountant.identities import activity_log
 from accountant.queries import data_cards, jobs
+from accountant.results import Changed, Published, Results
 from web.auth import current_actor
-from web.context import engine
+from web.context import engine, settings
 
 _BLOCK_BYTES = 2**16
 _LONGEST_LINE_BYTES = 2**20
+#: How often, and how long, a file is waited for that a worker is about to publish.
+_TRIES, _PAUSE_SECONDS = 30, 0.1
 FORMATS = {
     "jsonl": "application/x-ndjson",
     "csv": "text/csv",
@@ -43,7 +46,7 @@ def download(job_id: UUID) -> Response:
     actor = current_actor()
     found = jobs.output(engine(), job_id, actor)
     # The bytes that the ledger's hash is of: no reader may take them for text and decode them.
-    response = Response(blocks(_open(found.uri, job_id)), mimetype="application/octet-stream")
+    response = Response(blocks(open_output(found.sha256, job_id)), mimetype="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(found.sha256)
@@ -64,9 +67,8 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     if form == "parquet":
         parquet.available()
     actor = current_actor()
-    uri, sha256, dataset = jobs.output(engine(), job_id, actor)
-    _check(uri, job_id, sha256)
-    body = _body(uri, job_id, form, sha256)
+    sha256, dataset = jobs.output(engine(), job_id, actor)
+    body = _body(job_id, form, sha256)
     if with_card:
         body = _archive(f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor).document())
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
@@ -81,28 +83,21 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     return response
 
 
-def _check(uri: str, job_id: UUID, sha256: str) -> None:
-    total = hashlib.sha256()
-    for block in blocks(_open(uri, job_id)):
-        total.update(block)
-    if total.hexdigest() != sha256:
-        raise Conflict("the file is not what was published: its bytes changed")
-
-
-def _body(uri: str, job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
+def _body(job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
     """The output in one format; what can't be one is refused before the first byte."""
+    file = open_output(sha256, job_id)
     if form == "jsonl":
-        return blocks(_open(uri, job_id))
-    with _open(uri, job_id) as file:
-        table = rows.columns(file)
-    lines = _lines(uri, job_id)
+        return blocks(file)
+    table = rows.columns(file)
+    file.seek(0)
+    lines = _lines(file)
     if form == "csv":
         return _joined(rows.csv_lines(lines, table))
     return parquet.write_output(lines, table, {"exchequer.job": str(job_id), "exchequer.sha256": sha256})
 
 
-def _lines(uri: str, job_id: UUID) -> Iterator[bytes]:
-    with _open(uri, job_id) as file:
+def _lines(file: Published) -> Iterator[bytes]:
+    with file:
         yield from file
 
 
@@ -143,10 +138,9 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] | None:
     """So many texts of a published output after those `skipped`; None where the file is gone."""
-    uri = jobs.output(engine(), job_id, current_actor()).uri
     try:
-        file = _open(uri, job_id)
-    except NotFound:
+        file = open_output(jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False)
+    except (NotFound, Conflict):
         return None
     with file:
         lines = iter(lambda: file.readline(_LONGEST_LINE_BYTES), b"")
@@ -161,10 +155,9 @@ def search(
     Each with `line`, its number in the file from 1. None where the file is gone. It is read from its
     beginning, a line at a time, as far as it takes.
     """
-    uri = jobs.output(engine(), job_id, current_actor()).uri
     try:
-        file = _open(uri, job_id)
-    except NotFound:
+        file = open_output(jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False)
+    except (NotFound, Conflict):
         return None
     wanted = words.casefold().split()
     with file:
@@ -186,33 +179,26 @@ def _text(line: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"text": line.decode("utf-8", "replace")}
 
 
-def _open(uri: str, job_id: UUID) -> IO[bytes]:
+def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
+    """Open what a job published, an output or an artifact.
+
+    Waits for a moment where the worker has just written the COMMIT. Raises NotFound where the file is gone,
+    and Conflict where its bytes changed.
+    """
+    results = Results(settings().results)
+    for _ in range(_TRIES):
+        try:
+            return results.open(sha256, whole=whole)
+        except Changed as error:
+            raise Conflict(str(error)) from None
+        except OSError:
+            if all(job != job_id for _, job, _ in results.drafts()):
+                break
+        time.sleep(_PAUSE_SECONDS)
     try:
-        file: IO[bytes] = fsspec.open(uri, "rb").open()
+        return results.open(sha256, whole=whole)
     except OSError:
         raise NotFound("file of the result of job", str(job_id)) from None
-    return file
-
-
-def found_by_hash(results: str) -> Callable[[UUID, str], tuple[str, int] | None]:
-    """Where outputs are kept, the one that a job published under a SHA-256: (address, bytes), or None."""
-    system, root = fsspec.core.url_to_fs(results)
-
-    def find(job_id: UUID, sha256: str) -> tuple[str, int] | None:
-        try:
-            paths = sorted(system.find(f"{root}/{job_id}"))
-        except OSError:
-            return None
-        for path in paths:
-            total, count = hashlib.sha256(), 0
-            for block in blocks(system.open(path, "rb")):
-                total.update(block)
-                count += len(block)
-            if total.hexdigest() == sha256:
-                return results + path.removeprefix(root), count
-        return None
-
-    return find
 
 
 def blocks(file: IO[bytes]) -> Iterator[bytes]:

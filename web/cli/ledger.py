@@ -262,8 +262,8 @@ def recover(
     configured = bootstrap.settings()
     engine = bootstrap.engine(configured, mending=True)
     _require_signed_log(configured, engine)
+    from accountant.results import Results
     from accountant.transactions import recovery
-    from web.api.outputs import found_by_hash
 
     plans = recovery.plan(engine, dataset, restored=restored)
     for each in plans:
@@ -272,7 +272,7 @@ def recover(
     if done and not yes:
         typer.confirm("Write this into the database?", abort=True)
     for each in done:
-        recovery.recover(engine, each, found_by_hash(configured.results), configured.secret("identity"))
+        recovery.recover(engine, each, Results(configured.results).facts, configured.secret("identity"))
     left = [each.dataset for each in plans if each.problem is not None]
     yield {
         "recovered": [

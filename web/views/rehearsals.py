@@ -1,16 +1,15 @@
 """Rehearsals on pages: what the latest one of a request made on public texts, and how good that was."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import fsspec
-
 from accountant.catalogue import corpora
 from accountant.core import mechanisms
+from accountant.core.errors import Conflict, NotFound
 from accountant.core.mechanisms import rehearsal
 from accountant.queries import rehearsals
+from web.api.outputs import open_output
 from web.auth import current_actor
 from web.context import engine
 
@@ -62,12 +61,12 @@ def ready_corpora() -> list[str]:
 
 
 def _report(row: Any) -> dict[str, Any] | None:
-    """The report that a row names, with its job; None where the file is gone or its bytes changed."""
+    """The report that a row names, with its job; None where the file is gone, changed or too large."""
     try:
-        with fsspec.open(row.uri, "rb") as file:
-            content = file.read(MOST_BYTES)
-    except OSError:
+        with open_output(row.sha256, row.id) as file:
+            content = file.read(MOST_BYTES) if file.size <= MOST_BYTES else None
+    except (Conflict, NotFound):
         return None
-    if hashlib.sha256(content).hexdigest() != row.sha256:
+    if content is None:
         return None
     return {**json.loads(content), "job": str(row.id), "at": row.created_at.isoformat()}

@@ -1,32 +1,33 @@
-"""Artifacts on their way out and in: staged beside their attempt's output, checked when read again.
-
-A file is named by the lease token and the SHA-256 of its bytes: the leftovers of a lost attempt are deleted
-with its output, and nothing that another attempt published is touched.
-"""
+"""Artifacts on their way out and in: drafts beside their attempt's texts, checked when read again."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import fsspec
-
 from accountant.core.errors import DataError
+from accountant.results import Changed, Results
 from accountant.transactions.artifacts import Stored
+from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
-from workers.interface import SUFFIXES, Artifact, Count, Released, Text
+from workers.interface import Artifact, Count, Released, Text
 from workers.jobs import staging
+from workers.jobs.staging import Drafts
 
 
-def write(uri: str, items: Iterable[Text | Count | Artifact]) -> Output:
-    """Stage a runner's results: texts as JSON Lines at `uri`, artifacts as files beside it."""
+def write(drafts: Drafts, claim: Claim, items: Callable[[], Iterable[Text | Count | Artifact]]) -> Output:
+    """Stage a runner's results: texts as JSON Lines in one draft, artifacts in others.
+
+    `items` is called when the draft of texts is open: what can't be written is never computed.
+    """
     stored: list[Stored] = []
-    output = staging.write(uri, _texts(uri, items, stored))
-    return replace(output, artifacts=tuple(stored))
+    name = staging.name_of(claim)
+    with drafts.create(name) as file:
+        sha256 = staging.write(file, _texts(drafts, claim, items(), stored))
+    return Output(name, sha256, tuple(stored))
 
 
 def _texts(
-    uri: str, items: Iterable[Text | Count | Artifact], stored: list[Stored]
+    drafts: Drafts, claim: Claim, items: Iterable[Text | Count | Artifact], stored: list[Stored]
 ) -> Iterator[dict[str, Any]]:
     for item in items:
         if not isinstance(item, Artifact):
@@ -34,18 +35,14 @@ def _texts(
             continue
         if any(item.name == each.name for each in stored):
             raise ValueError(f"two artifacts of one job are called {item.name!r}")
-        stored.append(_store(uri, item))
+        name = staging.name_of(claim, f"artifact{len(stored)}")
+        with drafts.create(name) as file:
+            file.write(item.content)
+        sha256, size = hashlib.sha256(item.content).hexdigest(), len(item.content)
+        stored.append(Stored(item.name, item.kind, item.media_type, sha256, size, name))
 
 
-def _store(uri: str, artifact: Artifact) -> Stored:
-    sha256 = hashlib.sha256(artifact.content).hexdigest()
-    address = staging.artifact_uri(uri, sha256, SUFFIXES[artifact.media_type])
-    with fsspec.open(address, "wb", auto_mkdir=True) as file:
-        file.write(artifact.content)
-    return Stored(artifact.name, artifact.kind, artifact.media_type, sha256, len(artifact.content), address)
-
-
-def read(rows: Sequence[Any]) -> dict[str, Released]:
+def read(results: Results, rows: Sequence[Any]) -> dict[str, Released]:
     """The artifacts in rows of `artifacts`, by name. Raises DataError if bytes are not those of the ledger.
 
     Nothing is parsed before a file is known to be the one released.
@@ -53,11 +50,13 @@ def read(rows: Sequence[Any]) -> dict[str, Released]:
     found = {}
     for row in rows:
         try:
-            with fsspec.open(row.uri, "rb") as file:
-                content = file.read(row.size + 1)
+            with results.open(row.sha256) as file:
+                content = file.read()
+        except Changed:
+            raise DataError(
+                f"the artifact {row.name!r} is not what was released: its bytes changed"
+            ) from None
         except OSError:
             raise DataError(f"the artifact {row.name!r} is not where it was published") from None
-        if hashlib.sha256(content).hexdigest() != row.sha256:
-            raise DataError(f"the artifact {row.name!r} is not what was released: its bytes changed")
         found[row.name] = Released(row.name, row.kind, row.media_type, content)
     return found

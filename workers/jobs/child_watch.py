@@ -28,6 +28,7 @@ from accountant import settings
 from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
 from accountant.database import UNAVAILABLE, logging_to, unpooled
 from accountant.ledger_log.signed import SignedPlaces
+from accountant.results import Results
 from accountant.transactions import leases, messages, settlement
 from workers.jobs import staging
 from workers.jobs.broker import QUEUES
@@ -83,7 +84,7 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
             if claim is not None:
                 settlement.fail(engine, claim, "failed", DIED, f"worker@{socket.gethostname()}")
                 log.error("process died, job failed", job=job_id, attempt=attempt, part=part)
-                staging.destroy_leftovers(engine, configured.results, claim.job_id)
+                staging.tidy(engine, Results(configured.results), claim.job_id)
             return
         except LeaseLost:
             return
@@ -103,6 +104,28 @@ def start_watchdog(instance: Any, **_: Any) -> None:
         tasks = {task for task, queue in QUEUES.items() if queue in queues}
         watchdog = Watchdog(configured.database_url, tasks, configured.watchdog_seconds)
         threading.Thread(target=watchdog.run, name="watchdog", daemon=True).start()
+
+
+@signals.celeryd_after_setup.connect
+def start_publishing(instance: Any, **_: Any) -> None:
+    """Start a thread that publishes what a worker committed that died before it could publish."""
+    configured = settings.load()
+    if configured.database_url is not None and "generate" in instance.app.amqp.queues.consume_from:
+        threading.Thread(target=publish_waiting, args=(configured,), name="publisher", daemon=True).start()
+
+
+def publish_waiting(configured: settings.Settings) -> None:
+    """Look for committed drafts now and again until the process ends."""
+    assert configured.database_url is not None
+    engine = unpooled(configured.database_url)
+    logging_to(engine, configured.ledger_log, SignedPlaces.of(configured))
+    while True:
+        try:
+            drafts = staging.Drafts.of(configured)
+            staging.tidy(engine, drafts.results, None, drafts)
+        except (*UNAVAILABLE, LogUnusable, LedgerBehind, OSError) as error:
+            log.warning("drafts stay for now", error=type(error).__name__)
+        time.sleep(configured.leftover_seconds)
 
 
 class Watchdog:

@@ -3,12 +3,9 @@
 Everything is compared with the hash in the ledger before it is used.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
-
-import fsspec
 
 from accountant import settings
 from accountant.core.errors import DataError
@@ -17,6 +14,7 @@ from accountant.core.secret_patterns import Secrets
 from accountant.core.webhook_rules import networks
 from accountant.database import Engine, engine_for
 from accountant.ledger_log.signed import SignedPlaces
+from accountant.results import Changed, Results
 from accountant.transactions import leases, public_resources, sources
 from workers import models
 from workers.data import corpora, public_text, records
@@ -34,6 +32,11 @@ def engine() -> Engine:
     if configured.database_url is None:
         raise RuntimeError("DATABASE_URL is not set")
     return engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
+
+
+def results() -> Results:
+    """The results folder that this worker's settings name."""
+    return Results(settings.load().results)
 
 
 def layout_of(dataset: Any, version: Any) -> records.Layout:
@@ -116,7 +119,8 @@ def public_things(
     _check_public(engine, job)
     texts = _texts(engine, job) if mechanism.reads_output else None
     released = {
-        field: artifacts.read(rows) for field, rows in sources.read_by(engine, job, parameters).items()
+        field: artifacts.read(results(), rows)
+        for field, rows in sources.read_by(engine, job, parameters).items()
     }
     return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
 
@@ -140,12 +144,14 @@ def _check_public(engine: Engine, job: Any) -> None:
 
 def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:
     """The texts that the source job published, line by line."""
-    uri, sha256 = leases.published(engine, job.source_job_id)
+    sha256 = leases.published(engine, job.source_job_id)
     try:
-        with fsspec.open(uri, "rb") as file:
+        with results().open(sha256) as file:
             content = file.read()
+    except Changed:
+        raise DataError(
+            "the output of the job in from_job is not what was published: its bytes changed"
+        ) from None
     except OSError:
         raise DataError("the output of the job in from_job is not where it was published") from None
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise DataError("the output of the job in from_job is not what was published: its bytes changed")
     return tuple(public_text.published(line) for line in content.decode("utf-8").splitlines())

@@ -21,6 +21,7 @@ from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
 from accountant.identities import retention
 from accountant.ledger_log.signed import SignedPlaces
+from accountant.results import Results
 from accountant.transactions import asking, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
 from workers.jobs.app import app
@@ -52,7 +53,7 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
     for job_id in {job_id for job_id, _ in ended}:
         reached("reaper.expired")
         with _duty("destroy what a lost attempt staged"):
-            staging.destroy_leftovers(engine, configured.results, job_id)
+            staging.tidy(engine, Results(configured.results), job_id)
     with _duty("expire what nobody decided on"):
         asking.sweep(engine)
     with _duty("sum up what was spent"):
@@ -68,7 +69,7 @@ def look_around(engine: Engine, configured: settings.Settings) -> int:
     """Destroy what is left over or too old; returns how many files of attempts."""
     destroyed = 0
     with _duty("destroy what ended attempts staged"):
-        destroyed = staging.destroy_leftovers(engine, configured.results)
+        destroyed = staging.tidy(engine, Results(configured.results))
     with _duty("destroy unused uploads"):
         uploads.sweep(engine, uploads.Store.of(configured))
     with _duty("end what is old"):

@@ -1,102 +1,168 @@
-"""Outputs on their way out: written under a name that holds the lease token, published by the ledger.
+"""Outputs on their way out: sealed drafts that hold the lease token, published after the COMMIT names them.
 
-Until a row of the ledger names it, nobody can request a staged file; a lost attempt's file is destroyed
-unread. The files to destroy are determined from the database, never from memory: a worker whose COMMIT
-succeeded while its answer was lost would otherwise destroy what it published.
+    attempt ── sealed draft ──▶ COMMIT ── opened, compared with it ──▶ a file named by its SHA-256
+
+The key is the workers' own, so nobody else reads a draft. A lost attempt's draft is destroyed unread. The
+drafts to destroy are determined from the database, never from memory: a worker whose COMMIT succeeded while
+its answer was lost would otherwise destroy what it has to publish. Where a worker dies between the two, the
+next look of a worker publishes.
 """
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import Any
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Protocol
 from uuid import UUID
 
-import fsspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import GCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from accountant.database import Engine
 from accountant.faults import reached
+from accountant.results import BLOCK_BYTES, Changed, Results, draft_name
+from accountant.settings import Settings
 from accountant.transactions import leases
 from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 
-
-def staged_uri(results: str, claim: Claim, kind: str = "") -> str:
-    """The address of one attempt's output; with `kind` ".all", that of the parts together."""
-    return f"{results}/{claim.job_id}/{claim.token}{kind}.jsonl"
+_NONCE_BYTES, _TAG_BYTES = 12, 16
 
 
-def write(uri: str, documents: Iterable[dict[str, Any]]) -> Output:
-    """Stream JSON Lines to `uri`; memory does not grow with their number."""
+class Sink(Protocol):
+    """Where the bytes of a draft go."""
+
+    def write(self, content: bytes, /) -> object: ...
+
+
+class Drafts:
+    """The drafts of all attempts. `units`: the workers' key of that name."""
+
+    def __init__(self, results: Results, units: bytes) -> None:
+        self.results = results
+        self._key = HKDF(SHA256(), 32, salt=None, info=b"drafts of outputs").derive(units)
+
+    @classmethod
+    def of(cls, configured: Settings) -> "Drafts":
+        """Return the drafts that this worker's settings name. Only a folder that they don't name is made."""
+        if configured.results_url is None:
+            Path(configured.results).mkdir(parents=True, exist_ok=True)
+        return cls(Results(configured.results), configured.secret("units"))
+
+    @contextmanager
+    def create(self, name: str, reserved: int = 0) -> Iterator[Sink]:
+        """A block that writes a draft, which is on the disk at its end."""
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealing = Cipher(AES256(self._key), GCM(nonce)).encryptor()
+        sealing.authenticate_additional_data(name.encode())  # no draft opens in another's place
+        with self.results.create(name, reserved) as file:
+            file.write(nonce)
+            yield _Sealing(file, sealing)
+            file.write(sealing.finalize() + sealing.tag)
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """Yield the content of a draft. Raises Changed at its end if it is not what was written."""
+        with self.results.draft(name) as file:
+            opening = Cipher(AES256(self._key), GCM(file.read(_NONCE_BYTES))).decryptor()
+            opening.authenticate_additional_data(name.encode())
+            left = b""
+            while block := file.read(BLOCK_BYTES):
+                left += block
+                yield opening.update(left[:-_TAG_BYTES])
+                left = left[-_TAG_BYTES:]
+            try:
+                yield opening.finalize_with_tag(left)
+            except (InvalidTag, ValueError):
+                raise Changed("a draft is not what was written") from None
+
+    def digest(self, name: str) -> str:
+        """Return the SHA-256 of a draft's content."""
+        total = hashlib.sha256()
+        for block in self.read(name):
+            total.update(block)
+        return total.hexdigest()
+
+    def publish(self, name: str, sha256: str) -> None:
+        """Put the content of a draft where everybody finds it; a COMMIT has named its SHA-256."""
+        if not self.results.has(sha256):
+            self.results.publish(sha256, lambda: self.read(name))
+
+
+class _Sealing:
+    def __init__(self, file: IO[bytes], sealing: Any) -> None:
+        self._file, self._sealing = file, sealing
+
+    def write(self, content: bytes) -> None:
+        self._file.write(self._sealing.update(content))
+
+
+def name_of(claim: Claim, part: str = "texts") -> str:
+    """Return the name of a draft of this attempt. `part` "all": the texts of all parts of the job."""
+    return draft_name(claim.job_id, claim.token, part)
+
+
+def write(file: Sink, documents: Iterable[dict[str, Any]]) -> str:
+    """Stream JSON Lines to a draft and return their SHA-256; memory does not grow with their number."""
     total = hashlib.sha256()
-    with fsspec.open(uri, "wb", auto_mkdir=True) as file:
-        for document in documents:
-            line = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-            total.update(line)
-            reached("worker.writes")
-            file.write(line)
-    return Output(uri, total.hexdigest())
+    for document in documents:
+        line = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        total.update(line)
+        reached("worker.writes")
+        file.write(line)
+    return total.hexdigest()
 
 
-def artifact_uri(uri: str, sha256: str, suffix: str) -> str:
-    """The address of an artifact: beside the output at `uri` of its attempt, named by its hash."""
-    return f"{uri.removesuffix('.jsonl')}.{sha256}{suffix}"
-
-
-def joined(uri: str, outputs: list[Output]) -> Output:
-    """The outputs of all parts joined in order and written to `uri`; a single one is returned unchanged."""
+def joined(drafts: Drafts, name: str, outputs: list[Output]) -> Output:
+    """The outputs of all parts joined in order in a draft; a single one is returned unchanged."""
     if len(outputs) == 1:
         return outputs[0]
     total = hashlib.sha256()
-    with fsspec.open(uri, "wb", auto_mkdir=True) as file:
+    with drafts.create(name) as file:
         for output in outputs:
             own = hashlib.sha256()
-            with fsspec.open(output.uri, "rb") as part:
-                while block := part.read(2**20):
-                    own.update(block)
-                    total.update(block)
-                    file.write(block)
+            for block in drafts.read(output.draft):
+                own.update(block)
+                total.update(block)
+                file.write(block)
             if own.hexdigest() != output.sha256:
-                raise OSError("a staged output is not what was written")
-    return Output(uri, total.hexdigest())
+                raise Changed("a draft is not what was written")
+    return Output(name, total.hexdigest())
 
 
 # --- what is left over --------------------------------------------------------------------------
 
 
-def destroy_leftovers(engine: Engine, results: str, job_id: UUID | None = None) -> int:
-    """Destroy what ended attempts of one job, or of all, have staged. Returns the number of files.
+def tidy(engine: Engine, results: Results, job_id: UUID | None = None, drafts: Drafts | None = None) -> int:
+    """Destroy the drafts of ended attempts of one job, or of all. Returns their number.
 
-    Files of an attempt that still holds its lease stay, and so do published files and those that wait for
-    settlement. The files are listed before the rows are read: every listed file was claimed, so if nobody
-    holds its token by then, its attempt has ended. Jobs that this database doesn't know are left alone.
+    Drafts of an attempt that still holds its lease stay, and so do those that wait for settlement. A draft
+    that a COMMIT names and that is not published yet stays; with `drafts`, which have the key, it is
+    published.
+    Drafts are listed before the rows are read: each was claimed, so if nobody holds its token by then, its
+    attempt has ended. Jobs that this database doesn't know are left alone.
     """
-    system, root = fsspec.core.url_to_fs(results)
-    folder = root if job_id is None else f"{root}/{job_id}"
-    found = [named for path in _files(system, folder) if (named := _named(path)) is not None]
-    known, tokens, addresses = leases.kept(engine, {job for _, job, _ in found})
-    keep = {fsspec.core.url_to_fs(uri)[1] for uri in addresses}
+    found = [each for each in results.drafts() if job_id in (None, each[1])]
+    kept = leases.kept(engine, {job for _, job, _ in found})
     count = 0
-    for path, job, token in found:
-        if job in known and token not in tokens and path not in keep:
-            with contextlib.suppress(FileNotFoundError):
-                system.rm_file(path)
-                count += 1
+    for name, job, token in found:
+        if job not in kept.known or token in kept.tokens or name in kept.drafts:
+            continue
+        wanted = [sha256 for sha256 in kept.committed.get(job, ()) if not results.has(sha256)]
+        if wanted:
+            if drafts is None:
+                continue
+            try:
+                sha256 = drafts.digest(name)
+            except Changed:  # or sealed under a key that this worker has not
+                continue
+            if sha256 in wanted:
+                drafts.publish(name, sha256)
+        results.remove(name)
+        count += 1
     return count
-
-
-def _files(system: Any, folder: str) -> list[str]:
-    try:
-        found: list[str] = system.find(folder)
-    except FileNotFoundError:
-        return []
-    return found
-
-
-def _named(path: str) -> tuple[str, UUID, UUID] | None:
-    """(path, job, token) of a file named by `staged_uri`; None for any other file."""
-    *_, folder, name = path.split("/")
-    try:
-        return path, UUID(folder), UUID(name.split(".", 1)[0])
-    except ValueError:
-        return None

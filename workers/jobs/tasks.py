@@ -102,7 +102,8 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     each, slot = policy.charge_each_attempt, policy.results_every_seconds
     with Heartbeat(engine, claim, configured.lease_seconds, limit, progress, each) as heartbeat:
         progress.check = heartbeat.check
-        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress, each, slot)
+        drafts = staging.Drafts.of(configured)
+        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress, each, slot, drafts=drafts)
         failed: Exception | None = None
         try:
             with interruption.watching(attempt.look):
@@ -114,7 +115,7 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
         if failed is not None:  # out of the handler: whatever is raised now would carry it into a log
             attempt.end(failed)
     try:
-        staging.destroy_leftovers(engine, configured.results, claim.job_id)
+        staging.tidy(engine, drafts.results, claim.job_id, drafts)
     except (*UNAVAILABLE, OSError) as error:  # the relay's look finds them
         log.warning("leftovers stay for now", job=str(claim.job_id), error=type(error).__name__)
 
@@ -147,6 +148,7 @@ class _Attempt:
     charged_each: bool = False
     slot: int | None = None
     reading: bool = False
+    drafts: staging.Drafts = field(kw_only=True)
     kept: KeptDraws = field(default_factory=KeptDraws)
 
     def look(self) -> None:
@@ -200,7 +202,7 @@ class _Attempt:
     ) -> settlement.Output:
         """Run the mechanism and stage its output. Only a job that reads records is given or can open any."""
         job, progress = self.work.job, self.progress
-        uri = staging.staged_uri(self.configured.results, self.claim)
+        drafts, claim = self.drafts, self.claim
         if job.reads_records:
             if mechanism.public:
                 raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
@@ -211,17 +213,23 @@ class _Attempt:
             if isinstance(running, Preparer):
                 running.prepare(parameters, terms, model, (self.claim.part, self.work.parts))
             return stored.write(
-                uri, running.run(parameters, terms, self._records(), model, meter, progress, public)
+                drafts,
+                claim,
+                lambda: running.run(parameters, terms, self._records(), model, meter, progress, public),
             )
         # Nothing private is opened: no reading begins, and a failure is void.
         with records.only(each.address for each in public.corpora.values()):
             if mechanism.public:
                 assert isinstance(running, Maker)
-                return stored.write(uri, running.make(parameters, terms, model, progress, public))
+                return stored.write(
+                    drafts, claim, lambda: running.make(parameters, terms, model, progress, public)
+                )
             assert isinstance(running, Reuser)
             rows = artifacts.read_by(self.engine, job) or ()
-            released = {} if mechanism.reads_output else stored.read(rows)
-            return stored.write(uri, running.reuse(parameters, terms, released, model, progress, public))
+            released = {} if mechanism.reads_output else stored.read(drafts.results, rows)
+            return stored.write(
+                drafts, claim, lambda: running.reuse(parameters, terms, released, model, progress, public)
+            )
 
     def _records(self) -> records.Records:
         """Commit "reading begins", then open the data: this part's share of it."""
@@ -257,7 +265,7 @@ class _Attempt:
         outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
         if outputs is None:
             return
-        whole = staging.joined(staging.staged_uri(self.configured.results, claim, ".all"), outputs)
+        whole = staging.joined(self.drafts, staging.name_of(claim, "all"), outputs)
         reached("worker.finished")
         self._write(
             lambda: settlement.publish(
@@ -271,6 +279,13 @@ class _Attempt:
                 secret_rounds=meter.secret_rounds,
             )
         )
+        try:
+            reached("worker.committed")
+            self.drafts.publish(whole.draft, whole.sha256)
+            for each in whole.artifacts:
+                self.drafts.publish(each.draft, each.sha256)
+        except OSError as error:  # the next look publishes it
+            log.error("an output waits to be published", job=str(claim.job_id), error=type(error).__name__)
         reached("worker.published")
 
     def _await_slot(self) -> None:

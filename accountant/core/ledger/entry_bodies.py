@@ -123,6 +123,12 @@ def commit_body(
     }
 
 
+def published_by(commit: Mapping[str, Any]) -> list[str]:
+    """The SHA-256 of the output and of the artifacts that the body of a COMMIT names."""
+    released = [each["sha256"] for each in commit.get("artifacts", ())]
+    return released if commit["output_sha256"] is None else [commit["output_sha256"], *released]
+
+
 def settled_part(
     accounts: Accounts,
     held: "Reservation",

@@ -53,8 +53,8 @@ def test_no_job_that_reads_records_is_counted(bench, owner):
     ran(bench, owner, 5, rehearsal_corpus=corpus)
     job_id = bench.submit()
     private = text(
-        "UPDATE jobs SET state = 'succeeded', mechanism = :mechanism, output_uri = 'x', started_at = now(), "
-        "finished_at = now() + interval '9 seconds' WHERE id = :id"
+        "UPDATE jobs SET state = 'succeeded', mechanism = :mechanism, output_sha256 = 'x', "
+        "started_at = now(), finished_at = now() + interval '9 seconds' WHERE id = :id"
     )
     for mechanism in ("private-prediction", "rehearsal:private-prediction"):
         with owner.begin() as connection:

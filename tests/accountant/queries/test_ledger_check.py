@@ -31,9 +31,9 @@ UNSTATED = {
     "entries": {"dataset_id", "job_id"},  # another dataset's or job's entry breaks the chain, as below
     "jobs": {
         *("id", "purpose", "idempotency_key", "request_sha256", "breakdown", "approval_expires"),
-        *("started_at", "decided_at", "cancel_requested", "output_uri", "refusal", "to_reserve"),
+        *("started_at", "decided_at", "cancel_requested", "refusal", "to_reserve"),
     },
-    "artifacts": {"job_id", "media_type", "size", "uri", "created_at"},
+    "artifacts": {"job_id", "media_type", "size", "created_at"},
     "realized_ex_post": {"job_id", "curve"},
     "checkpoints": {"dataset_id", "key_id"},  # there is no other key
     "decisions": {
@@ -225,10 +225,10 @@ def test_an_output_that_was_published_without_an_entry_is_found(book, owner):
     """A job that was never reserved, as a hand in the database would publish it."""
     where = f"id = '{book.live}'"
     with owner.begin() as connection:
-        connection.execute(text(f"UPDATE jobs SET state = 'succeeded', output_uri = '/x' WHERE {where}"))
+        connection.execute(text(f"UPDATE jobs SET state = 'succeeded', output_sha256 = 'x' WHERE {where}"))
     found = integrity.check(book.engine, book.dataset)
     with owner.begin() as connection:
-        connection.execute(text(f"UPDATE jobs SET state = 'queued', output_uri = NULL WHERE {where}"))
+        connection.execute(text(f"UPDATE jobs SET state = 'queued', output_sha256 = NULL WHERE {where}"))
     assert f"job {book.live}: it is succeeded, and no entry settles it" in found
     unasked = uuid.uuid4()
     names = [column.name for column in tables.jobs.c if column.name not in ("id", "idempotency_key")]
@@ -251,8 +251,8 @@ def test_an_artifact_that_no_entry_names_is_found(book, owner):
         with owner.begin() as connection:
             connection.execute(
                 text(
-                    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri) "
-                    "VALUES (:id, 'more', 'count', 'application/json', repeat('b', 64), 1, '/b')"
+                    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size) "
+                    "VALUES (:id, 'more', 'count', 'application/json', repeat('b', 64), 1)"
                 ),
                 {"id": job_id},
             )

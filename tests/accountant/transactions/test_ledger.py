@@ -202,9 +202,9 @@ def test_a_late_worker_publishes_nothing(open_bench):
         leases.begin_reading(open_bench.engine, late)
     leases.begin_reading(open_bench.engine, fresh)
     settlement.publish(
-        open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "0" * 64), "worker"
+        open_bench.engine, fresh, event_of(open_bench, job_id), Output("good", "1" * 64), "worker"
     )
-    assert job_queries.output(open_bench.engine, job_id, open_bench.analyst).uri == "good"
+    assert job_queries.output(open_bench.engine, job_id, open_bench.analyst).sha256 == "1" * 64
 
 
 def test_a_job_that_never_said_that_it_reads_publishes_nothing(open_bench):

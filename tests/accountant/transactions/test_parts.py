@@ -19,7 +19,7 @@ from accountant.transactions.settlement import Output
 from tests.support import Bench
 
 PARTS = 3
-PRIVATE = ("realized", "realized_ex_post", "ex_post_curve", "staged_uri", "staged_sha256")
+PRIVATE = ("realized", "realized_ex_post", "ex_post_curve", "draft", "staged_sha256")
 
 
 @pytest.fixture

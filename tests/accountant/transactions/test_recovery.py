@@ -17,6 +17,7 @@ from accountant.core.privacy.events import from_json
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
+from accountant.results import Results, draft_name
 from accountant.transactions import (
     allowances,
     leases,
@@ -40,7 +41,6 @@ from tests.accountant.transactions.test_ledger_log import (
 )
 from tests.restores import accounts
 from tests.support import Bench, person
-from web.api.outputs import found_by_hash
 from web.cli import bootstrap
 from web.cli.commands import app
 from workers.jobs import staging
@@ -102,7 +102,7 @@ def test_what_was_handed_out_is_never_released_again(site):
     assert leases.claim(site.engine, first, 2, "worker", 60) is None
     with site.engine.connect() as connection:
         row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": first}).one()
-    assert row.output_uri == recovery.LOST + "a" * 64
+    assert row.output_sha256 == "a" * 64
     assert integrity.check(site.engine, site.bench.dataset) == []
 
 
@@ -175,16 +175,16 @@ def test_everything_that_an_entry_states_is_there_again(site):
     event = from_json(job_queries.job(site.engine, published, bench.steward)["event"])
     kept = b"kept"
     sha256 = hashlib.sha256(kept).hexdigest()
-    released = Stored("shots", "shots", "application/json", sha256, 4, "/r/shots.json")
-    output = Output("/results/x.jsonl", "c" * 64, (released,))
+    released = Stored("shots", "shots", "application/json", sha256, 4, "draft")
+    output = Output("draft", "c" * 64, (released,))
     settlement.publish(site.engine, claim, event, output, "worker")
     settlement.cancel(site.engine, bench.submit(5), bench.analyst)
     settlement.cancel(site.engine, waiting, bench.steward)
     before, books = entries(site), accounts(site.engine, bench.dataset)
     site.restore(copy)
 
-    def find(job_id, sha256):
-        return ("/elsewhere/x.jsonl", 10) if (job_id, sha256) == (published, "c" * 64) else None
+    def find(sha256):
+        return (4, "text/html") if sha256 == released.sha256 else None
 
     (plan,) = recovered(site, find)
     assert plan.charged == []
@@ -193,11 +193,11 @@ def test_everything_that_an_entry_states_is_there_again(site):
     assert integrity.check(site.engine, bench.dataset) == []
     with site.engine.connect() as connection:
         row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": published}).one()
-        assert row.output_uri == "/elsewhere/x.jsonl"
+        assert row.output_sha256 == "c" * 64
         found = connection.execute(
-            text("SELECT uri, size FROM artifacts WHERE job_id = :id"), {"id": published}
+            text("SELECT media_type, size FROM artifacts WHERE job_id = :id"), {"id": published}
         )
-        assert tuple(found.one()) == (recovery.LOST + released.sha256, 0)
+        assert tuple(found.one()) == ("text/html", 4)
         closed = text("SELECT active, roles FROM users WHERE name = :name")
         person_again = connection.execute(closed, {"name": bench.analyst.name}).one()
         assert tuple(person_again) == (False, [])
@@ -348,7 +348,7 @@ def test_the_command_recovers_and_finds_outputs_by_their_hash(alone, tmp_path, m
     home = tmp_path / "home"
     first = alone.bench.submit(10)
     copy = alone.backup()
-    published = run(alone, first, home / "results" / str(first))
+    run(alone, first, home / "results")
     alone.restore(copy)
     environment = {
         "DATABASE_URL": alone.engine.url.render_as_string(hide_password=False),
@@ -368,8 +368,8 @@ def test_the_command_recovers_and_finds_outputs_by_their_hash(alone, tmp_path, m
     assert done.exit_code == 0, done.output
     assert "recovered: 1, left: 0" in done.stdout
     with alone.engine.connect() as connection:
-        address = text("SELECT output_uri FROM jobs WHERE id = :id").bindparams(id=first)
-        assert connection.execute(address).scalar_one() == str(published)
+        output = text("SELECT output_sha256 FROM jobs WHERE id = :id").bindparams(id=first)
+        assert Results(str(home / "results")).has(connection.execute(output).scalar_one())
     assert CliRunner().invoke(app, ["ledger", "check", "--all", "--database"]).exit_code == 0
     again = CliRunner().invoke(app, ["ledger", "recover", "--yes"])
     assert "nothing is behind the log; if the database was restored, say --restored" in again.stdout
@@ -380,9 +380,12 @@ def test_the_command_recovers_and_finds_outputs_by_their_hash(alone, tmp_path, m
 def test_what_was_published_is_not_swept_away_while_the_database_is_behind(site, tmp_path):
     first = site.bench.submit(10)
     copy = site.backup()
-    published = run(site, first, tmp_path / "results" / str(first))
+    results = Results(str(tmp_path))
+    run(site, first, tmp_path)
+    name = draft_name(first, uuid.uuid4(), "texts")
+    with results.create(name) as file:
+        file.write(b"sealed")
     site.restore(copy)
-    assert staging.destroy_leftovers(site.engine, str(tmp_path / "results")) == 0
-    recovered(site, found_by_hash(str(tmp_path / "results")))
-    assert staging.destroy_leftovers(site.engine, str(tmp_path / "results")) == 0
-    assert published.read_bytes()
+    assert staging.tidy(site.engine, results) == 0
+    recovered(site, results.facts)
+    assert staging.tidy(site.engine, results) == 1

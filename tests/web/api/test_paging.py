@@ -73,7 +73,7 @@ def signed_in(world: World) -> None:
 
 ROWS = {
     "/activity": Rows(lambda world, _: approved(world), "dataset={dataset}"),
-    "/artifacts": Rows(lambda world, folder: make_world(world.site, folder), reader="analyst"),
+    "/artifacts": Rows(lambda world, folder: make_world(world.site), reader="analyst"),
     "/checkpoints": Rows(lambda world, _: signed(world), "dataset={dataset}"),
     "/corpora": Rows(
         lambda world, _: posted(world, "corpora", uri="/c.csv", statement="public"), reader="analyst"
@@ -287,7 +287,7 @@ def test_what_is_no_cursor_is_refused(world, cursor):
 def test_a_cursor_tells_nothing_of_what_its_reader_may_not_see(world, tmp_path):
     """Artifacts are ordered by when their jobs ended, which is no analyst's to know."""
     for _ in range(3):
-        make_world(world.site, tmp_path)
+        make_world(world.site)
     first = world.site.api("analyst").get("/artifacts?limit=1").json
     assert first["artifacts"][0]["created_at"] is None
     assert not re.search(r"\d{4}-\d\d-\d\dT", base64.b64decode(first["next"] + "==", altchars=b"-_").decode())

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -209,6 +210,7 @@ def test_results_are_those_that_the_ledger_names(
     as_person: Callable[[Actor], Client],
     publish: Callable[[str, bytes], None],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     client = as_person(open_bench.analyst)
     job = ask(open_bench, client)
@@ -221,7 +223,8 @@ def test_results_are_those_that_the_ledger_names(
     assert list(frame["text"]) == ["a good place"] * 3
     assert frame.attrs["exchequer"]["job"] == job.id
     assert frame.attrs["exchequer"]["sha256"] == job.facts.output_sha256
-    (tmp_path / f"{job.id}.jsonl").write_bytes(TEXTS.replace(b"good", b"fine"))
+    altered = TEXTS.replace(b"good", b"fine")
+    monkeypatch.setattr("web.api.outputs.open_output", lambda *_, **__: BytesIO(altered))
     with pytest.raises(exchequer.Altered):
         job.results()
     with pytest.raises(exchequer.Altered):

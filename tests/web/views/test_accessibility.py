@@ -60,7 +60,7 @@ _SPILL = "() => document.documentElement.scrollWidth - document.documentElement.
 @pytest.fixture(scope="module")
 def world(app, engine, password_hash, tmp_path_factory) -> Iterator[World]:
     tallies.register()
-    yield make_world(open_site(app, engine, password_hash), tmp_path_factory.mktemp("world"))
+    yield make_world(open_site(app, engine, password_hash))
     tallies.forget()
 
 

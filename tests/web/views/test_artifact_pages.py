@@ -1,6 +1,5 @@
 """Artifacts and versions on the API and the pages: listed, handed out by hash, hidden where not shared."""
 
-import hashlib
 import json
 from pathlib import Path
 from uuid import UUID
@@ -11,7 +10,7 @@ from accountant.core.privacy.events import from_json
 from accountant.transactions import leases, settlement
 from accountant.transactions.artifacts import Stored
 from tests import tallies
-from tests.support import found_right
+from tests.support import found_right, put
 
 CONTENT = b'{"up": 41, "down": 17}'
 
@@ -24,7 +23,7 @@ def _tallies():
 
 
 @pytest.fixture
-def released(site, tmp_path) -> tuple[str, Path, str]:
+def released(site) -> tuple[str, Path, str]:
     """A job with one artifact: its id, the file, and the hash."""
     site.api("steward").put(f"{site.dataset}/policy", {"auto_approve_epsilon": "10"})
     body = site.job(mechanism="tally", model=None, parameters={"epsilon": 1.0})
@@ -32,12 +31,9 @@ def released(site, tmp_path) -> tuple[str, Path, str]:
     claim = leases.claim(site.engine, UUID(job_id), 1, "a worker", 60)
     leases.begin_reading(site.engine, claim)
     content = json.dumps({"job": job_id}).encode()
-    sha256 = hashlib.sha256(content).hexdigest()
-    file = tmp_path / "counts.json"
-    file.write_bytes(content)
-    (tmp_path / "out.jsonl").write_bytes(b'{"text": "x"}\n')
-    stored = Stored("counts", "noisy-counts", "application/json", sha256, len(content), str(file))
-    output = settlement.Output(str(tmp_path / "out.jsonl"), "0" * 64, (stored,))
+    file, sha256 = put(site.results, content)
+    stored = Stored("counts", "noisy-counts", "application/json", sha256, len(content), "draft")
+    output = settlement.Output("draft", "0" * 64, (stored,))
     event = from_json(site.api("steward").get(f"/jobs/{job_id}").json["event"])
     settlement.publish(site.engine, claim, event, output, "a worker")
     return job_id, file, sha256

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, event, text
 
 from accountant.catalogue import datasets
 from accountant.queries import datasets as dataset_queries
-from tests.support import Bench, somebody
+from tests.support import Bench, put, somebody
 from tests.web.views.looks import noting
 from tests.web.views.test_asking import fields, press
 
@@ -126,10 +126,9 @@ def test_a_steward_is_led_to_what_waits(site):
 
 
 @pytest.fixture
-def released(site, tmp_path):
+def released(site):
     """An epsvec job of the analyst's with vectors among its artifacts, as a worker would end it."""
     import uuid
-    from hashlib import sha256
 
     from accountant.core.privacy.events import from_json
     from accountant.transactions import leases, settlement
@@ -143,16 +142,8 @@ def released(site, tmp_path):
     site.api("steward").post(f"/decisions/{answer['id']}/answer", {"yes": True, "reason": "it fits"})
     claim = leases.claim(site.engine, uuid.UUID(answer["id"]), 1, "a worker", 60)
     leases.begin_reading(site.engine, claim)
-    file = tmp_path / "vectors"
-    file.write_bytes(uuid.uuid4().bytes)
-    stored = Stored(
-        "vectors",
-        "dataset-vectors",
-        "application/x-safetensors",
-        sha256(file.read_bytes()).hexdigest(),
-        16,
-        str(file),
-    )
+    digest = put(site.results, uuid.uuid4().bytes)[1]
+    stored = Stored("vectors", "dataset-vectors", "application/x-safetensors", digest, 16, "draft")
     output = settlement.Output("x", "0" * 64, (stored,))
     settlement.publish(site.engine, claim, from_json(answer["event"]), output, "a worker")
     return answer["id"]

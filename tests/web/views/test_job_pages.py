@@ -22,7 +22,7 @@ from accountant.queries import jobs
 from accountant.transactions import allowances, corrections, leases
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Output
-from tests.support import Bench, person, yes
+from tests.support import Bench, person, put, yes
 from tests.web.views.looks import noting
 
 OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
@@ -196,8 +196,8 @@ def test_nobody_else_gets_anything(site, done):
 
 
 @pytest.mark.parametrize("path", ["output?format=jsonl", "output?format=csv", "output?card=true"])
-def test_a_file_that_is_not_the_published_one_is_not_handed_out(site, done, path, tmp_path):
-    file = tmp_path / f"{done}.jsonl"
+def test_a_file_that_is_not_the_published_one_is_not_handed_out(site, done, path):
+    file = put(site.results, OUTPUT)[0]
     file.write_bytes(OUTPUT + b'{"text": "added"}\n')
     answer = site.api("analyst").get(f"/jobs/{done}/{path}")
     assert answer.status_code == 409

@@ -2,8 +2,6 @@
 
 import json
 import re
-from hashlib import sha256
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from accountant.core.privacy.events import FREE
 from accountant.queries import jobs
 from accountant.transactions import artifacts, leases, settlement
-from tests.support import public_things
+from tests.support import public_things, put
 from tests.web.browsers import Site
 
 REPORT = {
@@ -43,17 +41,15 @@ def rehearse(site: Site, who: str = "analyst", **values: str) -> str:
     return answer.headers["Location"].rsplit("/", 1)[-1]
 
 
-def end(site: Site, job_id: str, folder: Path, corpus: str) -> None:
+def end(site: Site, job_id: str, corpus: str) -> None:
     """The end of a rehearsal, as a worker makes it."""
     content = json.dumps({**REPORT, "corpus": corpus}).encode()
-    file, output = folder / f"{job_id}.json", folder / f"{job_id}.jsonl"
-    file.write_bytes(content)
-    output.write_text('{"text": "a public text", "label": null, "complete": true}\n')
-    told = sha256(content).hexdigest()
-    stored = artifacts.Stored("report", "rehearsal-report", "application/json", told, len(content), str(file))
+    told = put(site.results, content)[1]
+    texts = put(site.results, b'{"text": "a public text", "label": null, "complete": true}\n')[1]
+    stored = artifacts.Stored("report", "rehearsal-report", "application/json", told, len(content), "draft")
     claim = leases.claim(site.engine, UUID(job_id), 1, "a worker", 60)
     assert claim is not None
-    made = settlement.Output(str(output), sha256(output.read_bytes()).hexdigest(), (stored,))
+    made = settlement.Output("draft", texts, (stored,))
     settlement.publish(site.engine, claim, FREE, made, "a worker")
 
 
@@ -80,8 +76,8 @@ def test_a_rehearsal_names_a_ready_corpus(site):
     assert "rehearsal_corpus" in answer.text
 
 
-def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus, tmp_path):
-    end(site, rehearse(site, rehearsal_corpus=corpus), tmp_path, corpus)
+def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus):
+    end(site, rehearse(site, rehearsal_corpus=corpus), corpus)
     told = "91 texts of 12 to 60 words"
     mine, theirs = site.submitted(), site.submitted(tokens=11)
     inbox = site.pages("steward").get("/inbox").text
@@ -103,13 +99,12 @@ def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus, 
     assert told in page.post(f"{site.dataset}/price", f"{site.dataset}/submit", **form).text
 
 
-def test_the_page_of_a_rehearsal_shows_its_figures_and_leads_to_the_job_itself(site, corpus, tmp_path):
+def test_the_page_of_a_rehearsal_shows_its_figures_and_leads_to_the_job_itself(site, corpus):
     job_id = rehearse(site, rehearsal_corpus=corpus)
-    end(site, job_id, tmp_path, corpus)
+    end(site, job_id, corpus)
     end(
         site,
         rehearse(site, rehearsal_corpus=corpus, **{"parameters.tokens_per_batch": "20"}),
-        tmp_path,
         corpus,
     )
     page = site.pages("analyst")
@@ -122,10 +117,11 @@ def test_the_page_of_a_rehearsal_shows_its_figures_and_leads_to_the_job_itself(s
     assert "91 texts of 12 to 60 words" in form
 
 
-def test_a_report_whose_bytes_changed_is_not_shown(site, corpus, tmp_path):
+def test_a_report_whose_bytes_changed_is_not_shown(site, corpus):
     job_id = rehearse(site, rehearsal_corpus=corpus)
-    end(site, job_id, tmp_path, corpus)
-    (tmp_path / f"{job_id}.json").write_text(json.dumps({**REPORT, "corpus": corpus, "number": 92}))
+    end(site, job_id, corpus)
+    path, _ = put(site.results, json.dumps({**REPORT, "corpus": corpus}).encode())
+    path.write_text(json.dumps({**REPORT, "corpus": corpus, "number": 92}))
     assert "92 texts" not in site.pages("analyst").get(f"/jobs/{job_id}").text
 
 

@@ -19,7 +19,7 @@ from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests import tallies
 from tests.support import person
-from tests.workers.conftest import Service, wait_for
+from tests.workers.conftest import Service, folder_of, published, result, wait_for
 from workers.interface import Artifact
 from workers.jobs import artifacts as stored
 
@@ -90,11 +90,10 @@ def test_artifacts_are_published_with_their_hashes(desk, released):
     rows = desk.rows(job_id)
     assert [(row.name, row.kind) for row in rows] == [("counts", "noisy-counts"), ("vector", "noisy-vector")]
     for row in rows:
-        content = Path(row.uri).read_bytes()
+        content = result(row.sha256).read_bytes()
         assert hashlib.sha256(content).hexdigest() == row.sha256
         assert len(content) == row.size
-        assert row.sha256 in row.uri
-    found = stored.read(rows)
+    found = stored.read(folder_of(rows[0]), rows)
     counts = found["counts"].json()
     assert abs(counts["up"] - 400) < 100
     assert found["vector"].tensors()["layer.0"].tolist() == list(counts.values())
@@ -116,7 +115,7 @@ def test_a_job_over_artifacts_runs_without_opening_the_data(desk):
     assert [each["kind"] for each in free["entries"]] == ["RESERVE", "COMMIT"]
     assert all(cost["main"] == "0" for each in free["entries"] for cost in each["costs"].values())
     job_id = uuid.UUID(free["id"])
-    lines = Path(jobs.output(desk.engine, job_id, desk.analyst).uri).read_text().splitlines()
+    lines = published(desk.engine, job_id, desk.analyst).read_text().splitlines()
     assert [json.loads(line)["label"] for line in lines] == ["up", "down"]
     assert [row.name for row in desk.rows(job_id)] == ["largest"]
     with desk.engine.connect() as connection:
@@ -132,7 +131,8 @@ def test_an_artifact_whose_bytes_changed_is_not_read(desk, spoil):
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     source = desk.ask(name, epsilon=1.0)
     assert desk.ended(source)["state"] == "succeeded"
-    path = Path(desk.rows(source)[0].uri)
+    path = result(desk.rows(source)[0].sha256)
+    wait_for(lambda: list(path.parent.glob(f"drafts/{source}.*")), lambda left: left == [])  # all published
     content = path.read_bytes()
     match spoil:
         case "changed":
@@ -159,9 +159,9 @@ def test_a_job_that_fails_leaves_no_artifact_and_no_file(desk, released):
     assert (job["state"], job["entries"][-1]["kind"]) == ("failed", "COMMIT")
     assert "secret" not in json.dumps(job.document())
     assert desk.rows(uuid.UUID(job["id"])) == []
-    results = Path(desk.service.environment["EXCHEQUER_HOME"]) / "results" / job["id"]
+    drafts = Path(desk.service.environment["EXCHEQUER_HOME"]) / "results" / "drafts"
     # The job has ended when its charge is committed; what it staged goes right after that.
-    wait_for(lambda: [path for path in results.rglob("*") if path.is_file()], lambda left: left == [])
+    wait_for(lambda: list(drafts.glob(f"{job['id']}.*")), lambda left: left == [])
 
 
 # --- identity -----------------------------------------------------------------------------------
@@ -210,7 +210,8 @@ def test_new_data_of_the_same_people_is_a_version_with_its_own_layout(desk):
     assert desk.ended(source)["state"] == "refused"  # no allowance for a figure that exact
     source = desk.ask(name, epsilon=5.0)
     assert desk.ended(source)["state"] == "succeeded"
-    counts = stored.read(desk.rows(source))["counts"].json()
+    rows = desk.rows(source)
+    counts = stored.read(folder_of(rows[0]), rows)["counts"].json()
     assert counts["down"] > 40 > 20 > counts["up"]
 
 

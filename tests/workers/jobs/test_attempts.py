@@ -23,6 +23,7 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Exponential, SelfComposed
 from accountant.queries import datasets, entries, integrity, jobs
+from accountant.results import Changed, Results, draft_name
 from accountant.settings import Settings
 from accountant.transactions import allowances, leases, settlement, submission
 from accountant.transactions.settlement import Output
@@ -105,12 +106,18 @@ def job(bench: Bench, job_id: UUID) -> dict:
     return jobs.job(bench.engine, job_id, bench.analyst)
 
 
+#: In every output of a part of these jobs.
+TEXT = b'"text":'
+
+
 def files(configured: Settings, job_id: UUID) -> list[Path]:
-    return sorted(Path(configured.results).glob(f"{job_id}/*"))
+    """The drafts of a job."""
+    return sorted(Path(configured.results, "drafts").glob(f"{job_id}.*"))
 
 
 def published(bench: Bench, job_id: UUID) -> bytes:
-    data = Path(jobs.output(bench.engine, job_id, bench.analyst).uri).read_bytes()
+    sha256 = jobs.output(bench.engine, job_id, bench.analyst).sha256
+    data = Path(settings_module.load().results, sha256).read_bytes()
     assert hashlib.sha256(data).hexdigest() == job(bench, job_id)["output_sha256"]
     return data
 
@@ -136,7 +143,7 @@ def test_a_job_without_epsilon_runs_in_parts_and_settles_at_the_batch_that_cost_
     assert texts == [f"{index}: 0" for index in range(BATCHES)], "every batch once, in order"
     (found,) = jobs.ex_post(bench.engine, bench.dataset, bench.auditor)
     assert (found["cap"], found["realized"]) == ("2.5", "3"), "4 tokens of 0.75 each"
-    assert len(files(configured, job_id)) == 1
+    assert files(configured, job_id) == []
     sound(bench)
 
 
@@ -281,29 +288,73 @@ def test_leftovers_of_ended_attempts_go_and_everything_else_stays(bench, configu
     attempt(bench, running, 0, configured)
     claim = leases.claim(bench.engine, running, 1, "worker", 60, 1)
     assert claim is not None
-    writing = Path(staging.staged_uri(configured.results, claim))
-    stays = [*files(configured, done), *files(configured, running), writing]
-    results = Path(configured.results)
-    elsewhere = results / str(uuid4()) / f"{uuid4()}.jsonl"
-    unknown = results / "notes" / "read.me"
-    goes = [results / str(done) / f"{uuid4()}.jsonl", results / str(running) / f"{uuid4()}.all.jsonl"]
+    drafts, results = Path(configured.results, "drafts"), Results(configured.results)
+    writing = drafts / staging.name_of(claim)
+    stays = [*files(configured, running), writing]
+    assert files(configured, done) == []
+    elsewhere = drafts / f"{uuid4()}.{uuid4()}.texts"
+    unknown = drafts / "read.me"
+    goes = [drafts / f"{done}.{uuid4()}.texts", drafts / f"{running}.{uuid4()}.all"]
     for path in (writing, elsewhere, unknown, *goes):
-        path.parent.mkdir(exist_ok=True)
         path.write_text("{}")
-    assert staging.destroy_leftovers(bench.engine, configured.results, done) == 1
-    assert staging.destroy_leftovers(bench.engine, configured.results) == 1
-    assert staging.destroy_leftovers(bench.engine, configured.results) == 0
+    assert staging.tidy(bench.engine, results, done) == 1
+    assert staging.tidy(bench.engine, results) == 1
+    assert staging.tidy(bench.engine, results) == 0
     assert all(path.exists() for path in (*stays, elsewhere, unknown))
     assert not any(path.exists() for path in goes)
 
 
+@pytest.mark.usefixtures("runner")
+def test_what_a_worker_committed_and_did_not_publish_is_published_by_the_next(bench, configured, monkeypatch):
+    """Until then it is sealed: the relay, which has no key, leaves it there."""
+
+    def dies(self: object, name: str, sha256: str) -> None:
+        raise OSError("the machine is lost")
+
+    job_id, results = queued(bench), Results(configured.results)
+    with monkeypatch.context() as patched:
+        patched.setattr(staging.Drafts, "publish", dies)
+        for part in range(PARTS):
+            attempt(bench, job_id, part, configured)
+    assert job(bench, job_id)["state"] == "succeeded"
+    drafts = files(configured, job_id)
+    assert not any(TEXT in each.read_bytes() for each in drafts)
+    assert staging.tidy(bench.engine, results, job_id) == 0
+    other = staging.Drafts(results, b"x" * 32)
+    assert staging.tidy(bench.engine, results, job_id, other) == 0, "of another key"
+    assert files(configured, job_id) == drafts
+    assert staging.tidy(bench.engine, results, job_id, staging.Drafts.of(configured)) == len(drafts)
+    assert TEXT in published(bench, job_id)
+    assert files(configured, job_id) == []
+
+
+@pytest.mark.usefixtures("runner")
+def test_nobody_without_the_workers_key_reads_a_draft(bench, configured):
+    job_id = queued(bench)
+    attempt(bench, job_id, 0, configured)
+    (path,) = files(configured, job_id)
+    assert TEXT not in path.read_bytes()
+    assert TEXT in b"".join(staging.Drafts.of(configured).read(path.name))
+    with pytest.raises(Changed):
+        list(staging.Drafts(Results(configured.results), b"x" * 32).read(path.name))
+    moved = path.with_name(draft_name(uuid4(), uuid4(), "texts"))
+    path.rename(moved)
+    with pytest.raises(Changed):
+        list(staging.Drafts.of(configured).read(moved.name))
+
+
 def test_outputs_that_changed_after_they_were_staged_are_not_published(tmp_path):
-    staged = [staging.write(str(tmp_path / f"{n}.jsonl"), [{"n": n}]) for n in range(2)]
-    whole = staging.joined(str(tmp_path / "all.jsonl"), staged)
-    assert Path(whole.uri).read_text() == '{"n": 0}\n{"n": 1}\n'
-    assert staging.joined(str(tmp_path / "x"), staged[:1]) == staged[0]
+    drafts = staging.Drafts(Results(str(tmp_path)), b"u" * 32)
+    names = [draft_name(uuid4(), uuid4(), part) for part in ("texts", "texts", "all")]
+    staged = []
+    for n in range(2):
+        with drafts.create(names[n]) as file:
+            staged.append(Output(names[n], staging.write(file, [{"n": n}])))
+    whole = staging.joined(drafts, names[2], staged)
+    assert b"".join(drafts.read(whole.draft)) == b'{"n": 0}\n{"n": 1}\n'
+    assert staging.joined(drafts, "x", staged[:1]) == staged[0]
     with pytest.raises(OSError, match="not what was written"):
-        staging.joined(str(tmp_path / "bad.jsonl"), [staged[0], Output(staged[1].uri, "0" * 64)])
+        staging.joined(drafts, names[2], [staged[0], Output(staged[1].draft, "0" * 64)])
 
 
 def test_a_shared_job_makes_no_release_from_all_the_data():

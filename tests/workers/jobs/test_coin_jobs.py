@@ -1,8 +1,6 @@
 """Jobs of rounds whose batches nobody knows, through the real relay, broker and workers."""
 
 import json
-import uuid
-from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
@@ -11,9 +9,9 @@ from accountant import tables
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import Allocated, SelfComposed, from_json
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity
 from accountant.transactions import allowances, settlement
-from tests.workers.conftest import wait_for
+from tests.workers.conftest import published, wait_for
 from tests.workers.jobs.test_jobs import Desk
 
 pytestmark = pytest.mark.slow
@@ -55,7 +53,7 @@ def test_a_job_of_rounds_is_admitted_run_settled_and_verified(desk, dataset):
     assert (event.count, event.event.batches, event.event.run, event.event.tokens) == (3, 8, 2, 6)
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    texts = Path(jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri).read_text().splitlines()
+    texts = published(desk.engine, job["id"], desk.analyst).read_text().splitlines()
     assert all(set(json.loads(each)) == {"text", "label", "complete"} for each in texts)
     assert len(texts) > 12, "of three rounds, two batches and six labels"
     assert sealed(desk, job_id) is None

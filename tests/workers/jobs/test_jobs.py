@@ -20,7 +20,7 @@ from accountant.queries import models as model_queries
 from accountant.transactions import allowances, messages, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people, person
-from tests.workers.conftest import SAMPLE, wait_for
+from tests.workers.conftest import SAMPLE, published, wait_for
 from workers.sample import KINDS, SENTIMENTS
 from workers.sample import LABELS as EVERY_LABEL
 
@@ -136,8 +136,8 @@ def test_a_job_runs_is_charged_its_price_and_publishes_its_texts(desk, dataset):
     assert job["state"] == "succeeded", job
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
-    data = Path(uri).read_bytes()
+    path = published(desk.engine, job["id"], desk.analyst)
+    data = path.read_bytes()
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]
     assert texts
@@ -152,8 +152,8 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     job = desk.ended(submission.submit(desk.engine, request, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["entries"][0]["costs"] == job["entries"][1]["costs"]
-    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
-    counts = [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    path = published(desk.engine, job["id"], desk.analyst)
+    counts = [json.loads(line) for line in path.read_bytes().splitlines()]
     assert [each["label"] for each in counts] == list(LABELS)
     assert all(isinstance(each["count"], int) for each in counts)
     assert job["progress"]["unit"] == "counts"

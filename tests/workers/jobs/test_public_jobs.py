@@ -17,7 +17,7 @@ from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests import matches, peeks, tallies
 from tests.support import yes
-from tests.workers.conftest import wait_for
+from tests.workers.conftest import folder_of, wait_for
 from tests.workers.jobs.test_artifact_jobs import Desk, desk  # noqa: F401
 from workers.data.terms import TermList
 from workers.jobs import artifacts as stored
@@ -89,7 +89,7 @@ def test_a_vocabulary_is_made_of_a_public_corpus_alone(desk, named, corpus, list
     assert job["finished_at"] is not None  # nothing private decided when
     (row,) = desk.rows(listed)
     assert (row.name, row.kind) == ("terms", "term-list")
-    found = TermList.of(stored.read([row])["terms"])
+    found = TermList.of(stored.read(folder_of(row), [row])["terms"])
     assert found.documents == dict.fromkeys(("desk", "front", "front desk", "kind", "lift", "the", "was"), 2)
     source = reserved(desk, name, listed)["source"]
     assert set(source) == {"public"}
@@ -153,7 +153,7 @@ def test_a_rehearsal_runs_on_public_texts_alone_and_is_no_release_of_the_dataset
         ("vector", "rehearsal"),
         ("report", "rehearsal-report"),
     }
-    report = stored.read([row for row in rows if row.name == "report"])["report"].json()
+    report = stored.read(folder_of(rows[0]), [row for row in rows if row.name == "report"])["report"].json()
     assert (report["rehearses"], report["texts_read"], report["labels"]) == ("tally", 48, "by chance")
     assert desk.facts(name)["statements"][0]["text"] == "Nothing has been released."
     with pytest.raises(InvalidRequest, match="released no term-list"):

@@ -12,7 +12,7 @@ def _fails(*_, **__):
     raise ValueError("what the row holds")
 
 
-@pytest.mark.parametrize("duty", [(leases, "expire"), (expiry, "sweep"), (staging, "destroy_leftovers")])
+@pytest.mark.parametrize("duty", [(leases, "expire"), (expiry, "sweep"), (staging, "tidy")])
 def test_messages_are_sent_again_whatever_else_fails(engine, monkeypatch, capfd, duty):
     monkeypatch.setattr(*duty, _fails)
     sent = []

@@ -16,6 +16,7 @@ from accountant import tables
 from accountant.core.errors import KeyMismatch, LeaseLost
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import entries, integrity, jobs
+from accountant.results import Results
 from accountant.settings import Settings
 from accountant.transactions import job_keys, kept_draws, leases, settlement
 from tests.support import Bench
@@ -425,5 +426,5 @@ def test_an_attempt_that_has_no_place_for_what_was_kept_publishes_nothing(
 
 def test_no_token_or_text_of_an_attempt_stays_on_disk(bench, configured, halfway, tmp_path):
     expire(bench, halfway.job_id, 0)
-    staging.destroy_leftovers(bench.engine, configured.results)
+    staging.tidy(bench.engine, Results(configured.results))
     assert [path for path in Path(configured.results).rglob("*") if path.is_file()] == []

@@ -15,11 +15,11 @@ from accountant.core.errors import InvalidRequest
 from accountant.core.ledger import data_card
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import data_cards, entries, integrity, jobs
+from accountant.queries import data_cards, entries, integrity
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people, yes
-from tests.workers.conftest import ROOT, SAMPLE, wait_for
+from tests.workers.conftest import ROOT, SAMPLE, folder_of, published, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.jobs import artifacts as stored
 from workers.sample import KINDS
@@ -77,8 +77,8 @@ def ask(desk: Desk, dataset: str, example: str, model: str | None = None, **chan
 
 
 def texts_of(desk: Desk, job_id: uuid.UUID) -> list[dict]:
-    uri = jobs.output(desk.engine, job_id, desk.analyst).uri
-    return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    path = published(desk.engine, job_id, desk.analyst)
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def succeeded(desk: Desk, job_id: uuid.UUID) -> dict:
@@ -114,7 +114,7 @@ def test_a_oneshot_summary_pays_its_price_and_speaks_by_group(desk, dataset, ada
     assert len(texts) == 2 * len(KINDS)
     with desk.engine.connect() as connection:
         (row,) = artifacts.of_job(connection, means)
-    tensors = stored.read([row])["means"].tensors()
+    tensors = stored.read(folder_of(row), [row])["means"].tensors()
     assert set(tensors) == {f"group {kind}" for kind in KINDS}
     lines = list(entries.export(desk.engine, dataset[0], desk.steward, "jsonl"))
     verify_lines(lines)

@@ -18,13 +18,13 @@ from accountant import settings as settings_module
 from accountant import tables
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity
 from accountant.settings import Settings
 from accountant.transactions import allowances, job_keys, kept_draws, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.rows import Claim
 from tests.support import other_people
-from tests.workers.conftest import SAMPLE, wait_for
+from tests.workers.conftest import SAMPLE, published, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
 from web.local import redis_url
 
@@ -66,8 +66,8 @@ def reads(desk: Desk, job_id) -> None:
 
 
 def texts(desk: Desk, job: dict) -> list[dict]:
-    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
-    return [json.loads(line) for line in Path(uri).read_text().splitlines()]
+    path = published(desk.engine, job["id"], desk.analyst)
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def count(desk: Desk, dataset: str) -> uuid.UUID:
@@ -77,7 +77,8 @@ def count(desk: Desk, dataset: str) -> uuid.UUID:
 
 
 def left(service, job_id) -> list[str]:
-    return [path.name for path in Path(service.environment["EXCHEQUER_HOME"], "results").glob(f"{job_id}/*")]
+    drafts = Path(service.environment["EXCHEQUER_HOME"], "results", "drafts")
+    return [path.name for path in drafts.glob(f"{job_id}.*")]
 
 
 def sound(desk: Desk, dataset: str) -> None:

@@ -2,17 +2,16 @@
 
 import json
 import uuid
-from pathlib import Path
 
 import pytest
 
 from accountant.catalogue import corpora
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.workers.conftest import ROOT, SAMPLE, wait_for
+from tests.workers.conftest import ROOT, SAMPLE, published, wait_for
 from tests.workers.jobs.test_jobs import Desk
 from workers.sample import LABELS, THEMES
 
@@ -53,8 +52,8 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
 
 
 def texts_of(desk, job: dict) -> list[dict]:
-    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
-    return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    path = published(desk.engine, job["id"], desk.analyst)
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 @pytest.fixture(scope="module")

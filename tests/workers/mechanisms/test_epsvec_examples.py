@@ -2,16 +2,15 @@
 
 import json
 import uuid
-from pathlib import Path
 
 import pytest
 
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.workers.conftest import ROOT
+from tests.workers.conftest import ROOT, published, result
 from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.sample import THEMES
 
@@ -42,8 +41,8 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
 
 
 def texts_of(desk, job: dict) -> list[dict]:
-    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
-    return [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    path = published(desk.engine, job["id"], desk.analyst)
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_the_first_job_pays_its_price_and_tells_what_the_private_reviews_are_abo
         ("vectors", "dataset-vectors"),
     ]
     private = (ROOT / "workers" / "sample" / "private.csv").read_text()
-    (shots,) = (json.loads(Path(row.uri).read_bytes()) for row in rows if row.name == "shots")
+    (shots,) = (json.loads(result(row.sha256).read_bytes()) for row in rows if row.name == "shots")
     assert not any(shot["text"] in private for each in shots["labels"] for shot in each["shots"])
 
 

@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -10,11 +9,11 @@ from accountant.catalogue import corpora, models
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import entries, jobs
+from accountant.queries import entries
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people
-from tests.workers.conftest import SAMPLE, wait_for
+from tests.workers.conftest import SAMPLE, published, result, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk, desk  # noqa: F401  (the fixture)
 
 pytestmark = pytest.mark.slow
@@ -64,12 +63,12 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job["failure"]
     assert desk.facts(dataset)["account"]["filters"] == before["filters"]
-    lines = Path(jobs.output(desk.engine, job_id, desk.analyst).uri).read_text().splitlines()
+    lines = published(desk.engine, job_id, desk.analyst).read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     assert [each["name"] for each in figures][:2] == ["MAUVE", "Length distance"]
     assert all(each["settings"] for each in figures)
     (report,) = artifacts.listing(desk.engine, desk.analyst, job=job_id)
-    page = Path(artifacts.find(desk.engine, report["sha256"], desk.analyst).uri).read_text()
+    page = result(report["sha256"]).read_text()
     assert "<svg" in page
     assert source in page
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))

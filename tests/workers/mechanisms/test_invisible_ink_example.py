@@ -2,17 +2,16 @@
 
 import hashlib
 import json
-import uuid
 from pathlib import Path
 
 import pytest
 
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity
 from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.workers.conftest import ROOT
+from tests.workers.conftest import ROOT, published
 from tests.workers.jobs.test_jobs import LABELS, Desk
 
 pytestmark = pytest.mark.slow
@@ -45,8 +44,8 @@ def test_an_example_runs_is_charged_and_publishes_a_text_of_each_label(desk, dat
     reserved, committed = (entry["costs"] for entry in job["entries"])
     assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
     assert committed.keys() == reserved.keys()
-    uri = jobs.output(desk.engine, uuid.UUID(job["id"]), desk.analyst).uri
-    data = Path(uri).read_bytes()
+    path = published(desk.engine, job["id"], desk.analyst)
+    data = path.read_bytes()
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]
     assert {each["label"] for each in texts} == set(LABELS)

@@ -5,7 +5,6 @@ As they stand, but for the number of clusters, which is two for each label.
 
 import json
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from accountant.queries import entries, integrity, jobs
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import yes
-from tests.workers.conftest import ROOT, SAMPLE, wait_for
+from tests.workers.conftest import ROOT, SAMPLE, folder_of, published, wait_for
 from tests.workers.jobs.test_jobs import LABELS, Desk
 from workers.jobs import artifacts as stored
 from workers.sample import THEMES
@@ -85,8 +84,8 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
-    uri = jobs.output(desk.engine, job_id, desk.analyst).uri
-    return job, [json.loads(line) for line in Path(uri).read_bytes().splitlines()]
+    path = published(desk.engine, job_id, desk.analyst)
+    return job, [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
 def test_their_texts_tell_what_the_private_reviews_are_about(found):
@@ -120,7 +119,7 @@ def test_an_example_runs_and_pays(desk, dataset, found, example):
         assert job["id"] not in figures
     if example.endswith("clusters"):
         (row,) = released
-        tensors = stored.read([row])["clusters"].tensors()
+        tensors = stored.read(folder_of(row), [row])["clusters"].tensors()
         assert tensors["counts"].shape == (len(LABELS), 40)
         assert tensors["batches"].sum(axis=1).tolist() == [2] * len(LABELS)
     assert integrity.check(desk.engine, dataset) == []

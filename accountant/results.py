@@ -1,0 +1,320 @@
+"""The results folder: what jobs published, each file named by its SHA-256, and the drafts of their attempts.
+
+    ROOT/<sha256>         published: a COMMIT names it
+    ROOT/drafts/<name>    of an attempt: sealed under a key of the workers until the COMMIT
+
+No name of a file comes out of a row or a request. On a disk a file is opened below the root's own descriptor
+and never through a link. In an object store it is opened below the root's address.
+"""
+
+import hashlib
+import io
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import IO, Any, Protocol
+from uuid import UUID
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+BLOCK_BYTES = 2**16
+#: Files whose hashes of blocks are kept, so that a page of a large output reads that page alone.
+REMEMBERED = 64
+#: What a crash left of a copy is destroyed after this.
+COPY_SECONDS = 3600.0
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Job, lease token, and which of the attempt's files.
+_DRAFT = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{36})\.[0-9a-z]{1,20}")
+_COPY = "copy."
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Changed(OSError):
+    """A file is not what its name says."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """The files below `root`: a folder, or an address in an object store."""
+
+    root: str
+
+    @cached_property
+    def _store(self) -> "_Store":
+        system, path = fsspec.core.url_to_fs(self.root)
+        return _Disk(path) if isinstance(system, LocalFileSystem) else _Objects(system, path)
+
+    # --- published ------------------------------------------------------------------------------
+
+    def open(self, sha256: str, *, whole: bool = True) -> "Published":
+        """Open a published file for reading.
+
+        `whole` compares the whole file first. Without it, only the blocks that are read are compared, if this
+        process has seen the file before. Raises FileNotFoundError, Changed or another OSError.
+        """
+        digests = (_digests.__wrapped__ if whole else _digests)(self, sha256)
+        return Published(self._read(sha256), digests)
+
+    def _read(self, sha256: str) -> IO[bytes]:
+        if not _SHA256.fullmatch(sha256):
+            raise FileNotFoundError(f"{sha256[:64]!r} is no SHA-256")
+        return self._store.read("", sha256)
+
+    def has(self, sha256: str) -> bool:
+        """Return whether a file of this name was published."""
+        try:
+            self._read(sha256).close()
+        except OSError:
+            return False
+        return True
+
+    def publish(self, sha256: str, content: Callable[[], Iterable[bytes]]) -> None:
+        """Write a file under its SHA-256, whole or not at all. Raises Changed if the content has another."""
+        total = hashlib.sha256()
+        for block in content():
+            total.update(block)
+        if total.hexdigest() != sha256:
+            raise Changed("a draft is not what was written")
+        with self._store.replace(sha256) as file:
+            for block in content():
+                file.write(block)
+
+    def facts(self, sha256: str) -> tuple[int, str] | None:
+        """Return (bytes, media type) of a published file, or None if it is gone or changed."""
+        try:
+            with self.open(sha256) as file:
+                first, size = file.read(1), file.size
+        except OSError:
+            return None
+        kinds = {b"{": "application/json", b"[": "application/json", b"<": "text/html"}
+        return size, kinds.get(first, "application/x-safetensors")
+
+    # --- drafts ---------------------------------------------------------------------------------
+
+    def drafts(self) -> list[tuple[str, UUID, UUID]]:
+        """Return (name, job, lease token) of every draft. Destroys what a crash left of copies."""
+        found = []
+        for name in self._store.drafts():
+            parts = _DRAFT.fullmatch(name)
+            with suppress(ValueError):
+                if parts is not None:
+                    found.append((name, UUID(parts[1]), UUID(parts[2])))
+        return found
+
+    def create(self, name: str, reserved: int = 0) -> AbstractContextManager[IO[bytes]]:
+        """Return a block that writes a draft, with room for so many bytes from its beginning."""
+        return self._store.create(_checked(name), reserved)
+
+    def draft(self, name: str) -> IO[bytes]:
+        """Open a draft for reading."""
+        return self._store.read(DRAFTS, _checked(name))
+
+    def remove(self, name: str) -> None:
+        """Destroy a draft, if it is there."""
+        with suppress(FileNotFoundError):
+            self._store.remove(_checked(name))
+
+
+def draft_name(job: UUID, token: UUID, part: str) -> str:
+    """Return the name of a draft of the attempt with this lease token. `part`: which of its files."""
+    return f"{job}.{token}.{part}"
+
+
+def _checked(name: str) -> str:
+    if not _DRAFT.fullmatch(name):
+        raise FileNotFoundError(f"{name[:100]!r} is no draft's name")
+    return name
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _digests(results: Results, sha256: str) -> tuple[bytes, ...]:
+    """Return the hashes of the blocks of a published file. Raises Changed unless the whole has its name."""
+    total, found = hashlib.sha256(), []
+    with results._read(sha256) as file:
+        while block := file.read(BLOCK_BYTES):
+            total.update(block)
+            found.append(hashlib.sha256(block).digest())
+    if total.hexdigest() != sha256:
+        raise Changed("the file is not what was published: its bytes changed")
+    return tuple(found)
+
+
+class Published(io.BufferedReader):
+    """A published file that hands out no block before it is compared: it may change while it is read."""
+
+    def __init__(self, file: IO[bytes], digests: tuple[bytes, ...]) -> None:
+        self.size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        super().__init__(_Blocks(file, digests), BLOCK_BYTES)
+
+
+class _Blocks(io.RawIOBase):
+    def __init__(self, file: IO[bytes], digests: tuple[bytes, ...]) -> None:
+        self._file, self._digests = file, digests
+        self._number, self._left = 0, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = self._file.read(BLOCK_BYTES)
+            own = [hashlib.sha256(self._left).digest()] if self._left else []
+            if own != list(self._digests[self._number : self._number + 1]):
+                raise Changed("the file is not what was published: its bytes changed")
+            self._number += 1
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place from the beginning of the file."""
+        if whence != os.SEEK_SET:
+            raise io.UnsupportedOperation("places are counted from the beginning")
+        self._number, inside = divmod(offset, BLOCK_BYTES)
+        self._file.seek(offset - inside)
+        self._left = b""
+        self.readinto(bytearray(inside))
+        return offset
+
+    def tell(self) -> int:
+        return min(self._number * BLOCK_BYTES, self._file.tell()) - len(self._left)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+# --- where files lie ----------------------------------------------------------------------------
+
+DRAFTS = "drafts"
+
+
+class _Store(Protocol):
+    """A place of files in two folders: "" for what is published, and DRAFTS. Names are checked by Results."""
+
+    def read(self, folder: str, name: str) -> IO[bytes]: ...
+    def create(self, name: str, reserved: int) -> AbstractContextManager[IO[bytes]]: ...
+    def replace(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
+    def remove(self, name: str) -> None: ...
+    def drafts(self) -> Iterable[str]: ...
+
+
+class _Disk:
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    @contextmanager
+    def _folder(self, name: str = DRAFTS) -> Iterator[int]:
+        """The descriptor of a folder, below that of the root."""
+        root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        found = root
+        try:
+            if name:
+                found = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=root)
+            yield found
+        finally:
+            if found != root:
+                os.close(found)
+            os.close(root)
+
+    def read(self, folder: str, name: str) -> IO[bytes]:
+        with self._folder(folder) as inside:
+            handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _SAFE, dir_fd=inside)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise Changed("it is no file")
+        return os.fdopen(handle, "rb")
+
+    @contextmanager
+    def create(self, name: str, reserved: int = 0) -> Iterator[IO[bytes]]:
+        with self._folder("") as root, suppress(FileExistsError):
+            os.mkdir(DRAFTS, dir_fd=root)
+        with self._folder() as inside:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=inside)
+            handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666, dir_fd=inside)
+        with os.fdopen(handle, "wb") as file:
+            if reserved:
+                os.posix_fallocate(handle, 0, reserved)
+            yield file
+            file.truncate()
+            file.flush()
+            os.fsync(handle)
+
+    @contextmanager
+    def replace(self, name: str) -> Iterator[IO[bytes]]:
+        copy = _COPY + secrets.token_hex(16)
+        try:
+            with self.create(copy) as file:
+                yield file
+            with self._folder("") as root, self._folder() as inside:
+                os.rename(copy, name, src_dir_fd=inside, dst_dir_fd=root)
+                os.fsync(root)
+        except BaseException:
+            with suppress(OSError):
+                self.remove(copy)
+            raise
+
+    def remove(self, name: str) -> None:
+        with self._folder() as inside:
+            os.unlink(name, dir_fd=inside)
+
+    def drafts(self) -> Iterable[str]:
+        try:
+            with self._folder() as inside:
+                names = os.listdir(inside)
+                for name in (each for each in names if each.startswith(_COPY)):
+                    with suppress(FileNotFoundError):
+                        if os.stat(name, dir_fd=inside).st_mtime < time.time() - COPY_SECONDS:
+                            os.unlink(name, dir_fd=inside)
+        except FileNotFoundError:
+            return []
+        return names
+
+
+class _Objects:
+    def __init__(self, system: Any, root: str) -> None:
+        self._system, self._root = system, root.rstrip("/")
+
+    def _path(self, name: str, folder: str = DRAFTS) -> str:
+        return f"{self._root}/{folder}/{name}" if folder else f"{self._root}/{name}"
+
+    def read(self, folder: str, name: str) -> IO[bytes]:
+        file: IO[bytes] = self._system.open(self._path(name, folder), "rb")
+        return file
+
+    @contextmanager
+    def create(self, name: str, reserved: int = 0) -> Iterator[IO[bytes]]:
+        if reserved:  # there is no room to keep: that anything can be written at all is seen
+            self._system.pipe_file(self._path(name), b"")
+        with self._system.open(self._path(name), "wb") as file:
+            yield file
+
+    @contextmanager
+    def replace(self, name: str) -> Iterator[IO[bytes]]:
+        with self._system.open(self._path(name, ""), "wb") as file:
+            yield file
+
+    def remove(self, name: str) -> None:
+        self._system.rm_file(self._path(name))
+
+    def drafts(self) -> Iterable[str]:
+        try:
+            found = self._system.ls(self._path("").rstrip("/"), detail=False)
+        except FileNotFoundError:
+            return []
+        return [path.rsplit("/", 1)[-1] for path in found]
