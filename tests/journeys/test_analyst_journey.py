@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from accountant.catalogue import datasets, models
 from accountant.core.ledger.allowances import Allowance
@@ -25,20 +24,14 @@ from accountant.queries import datasets as dataset_queries
 from accountant.queries import models as model_queries
 from accountant.transactions import allowances
 from tests.support import person
+from tests.web.browsers import PASSWORD
+from tests.web.chromium import DESKTOP, MARKS, PHONE, browser, signed_in
 from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
 from web.passwords import hash_password
 
-__all__ = ["service", "variables"]  # fixtures
-
-CHROMIUM = shutil.which("chromium")
-expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-]
+__all__ = ["browser", "service", "variables"]  # fixtures
+pytestmark = MARKS
 SMALL = {"tokens_per_batch": "6", "max_text_tokens": "6", "batches_per_label": "1", "record_tokens": "40"}
-PASSWORD = "correct horse battery"
-WIDTHS = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 
 
 @pytest.fixture(scope="module")
@@ -89,28 +82,6 @@ def desk(engine, service):
     return raw["name"], people
 
 
-@pytest.fixture(scope="module")
-def browser():
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield started
-        started.close()
-
-
-def sign_in(browser, address: str, name: str, width: str):
-    """A signed-in page; nothing may go wrong in its console."""
-    page = browser.new_context(base_url=address, viewport=WIDTHS[width]).new_page()
-    page.console_errors = []
-    page.on("console", lambda m: page.console_errors.append(m.text) if m.type == "error" else None)
-    page.goto("/sign-in")
-    page.fill("#name", name)
-    page.fill("#password", PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url(lambda url: "/sign-in" not in url)
-    return page
-
-
 def fits_its_window(page) -> bool:
     page.wait_for_load_state()
     return not page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
@@ -132,10 +103,10 @@ def downloaded(page, link: str) -> bytes:
     return Path(download.value.path()).read_bytes()
 
 
-@pytest.mark.parametrize("width", ["desktop", pytest.param("phone", marks=pytest.mark.release)])
-def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, engine, width):
+@pytest.mark.parametrize("viewport", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.release)])
+def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, engine, viewport):
     dataset, people = desk
-    page = sign_in(browser, address, people["analyst"].name, width)
+    page = signed_in(browser, address, people["analyst"].name, viewport)
     page.fill("[name=q]", dataset)
     page.keyboard.press("Enter")
     page.wait_for_url(re.compile("q="))
@@ -160,7 +131,7 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
         group.click()
     for field, value in SMALL.items():
         page.fill(f"[name='parameters.{field}']", value)
-    page.fill("[name=purpose]", f"a journey at {width} width")
+    page.fill("[name=purpose]", f"a journey at {viewport['width']} px")
     price.get_by_text("6 tokens of one batch").wait_for(state="attached")
     page.get_by_role("button", name="Submit the job").click()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
@@ -184,21 +155,13 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
 
     page.get_by_role("link", name="Ask for another like this").click()
     expect(page.locator("[name='parameters.tokens_per_batch']")).to_have_value("6")
-    assert page.console_errors == []
+    assert page.complaints == []
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.release)])
 def test_the_form_works_without_scripts(browser, address, desk, scheme):
     dataset, people = desk
-    context = browser.new_context(
-        base_url=address, viewport=WIDTHS["phone"], java_script_enabled=False, color_scheme=scheme
-    )
-    page = context.new_page()
-    page.goto("/sign-in")
-    page.fill("#name", people["analyst"].name)
-    page.fill("#password", PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url(lambda url: "/sign-in" not in url)
+    page = signed_in(browser, address, people["analyst"].name, PHONE, scheme, java_script_enabled=False)
     page.goto(f"/datasets/{dataset}/submit")
     page.select_option("#goal", "counts")
     page.get_by_role("button", name="Show its fields").click()
@@ -234,7 +197,7 @@ def clicks(page) -> int:
 def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(browser, address, desk, engine, tmp_path):
     """By keyboard, from a file to a job that a steward approved: at most 25 clicks, 3 of them to decide."""
     people = desk[1]
-    steward, analyst = (sign_in(browser, address, people[who].name, "desktop") for who in people)
+    steward, analyst = (signed_in(browser, address, people[who].name) for who in people)
     for page in (steward, analyst):
         page.context.add_init_script(COUNTED)
         page.goto("/")

@@ -1,7 +1,6 @@
 """An auditor's way in a real browser: filter, open an entry, take the ledger home, check it there."""
 
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pypdf
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 from werkzeug.serving import make_server
 
 from accountant.core.ledger.policy import Policy
@@ -19,15 +18,12 @@ from accountant.settings import Settings
 from accountant.transactions import policies, settlement
 from tests.support import Bench, no, yes
 from tests.web.browsers import PASSWORD
+from tests.web.chromium import MARKS, browser, signed_in
 from web.app import create_app
 from web.auth import hash_password
 
-CHROMIUM = shutil.which("chromium")
-expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-]
+__all__ = ["browser"]  # a fixture
+pytestmark = MARKS
 ROOT = Path(__file__).parents[2]
 #: Width in pixels, colours, and whether scripts run.
 LOOKS = [
@@ -61,32 +57,6 @@ def address(database_url, tmp_path_factory) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
-def signed_in(browser, address, name, width=1280, scheme="light", scripts=True):
-    context = browser.new_context(
-        base_url=address,
-        viewport={"width": width, "height": 900},
-        color_scheme=scheme,
-        java_script_enabled=scripts,
-    )
-    page = context.new_page()
-    page.errors = []
-    page.on("console", lambda m: page.errors.append(m.text) if m.type == "error" else None)
-    page.goto("/sign-in")
-    page.fill("#name", name)
-    page.fill("#password", PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url(lambda url: "/sign-in" not in url)
-    return page
 
 
 def verify(*words: object) -> subprocess.CompletedProcess[str]:
@@ -131,7 +101,7 @@ def test_from_the_list_to_a_file_that_is_checked_at_home(browser, address, desk,
     told = page.locator("pre").first.inner_text()
     file = downloaded(page, page.get_by_role("link", name=f"{desk.dataset}-ledger.jsonl"), tmp_path)
     assert f"exchequer verify {file.name} --public-key {keys.name}" in told
-    assert page.errors == []
+    assert page.complaints == []
 
     found = verify(file, "--checkpoint", kept, "--public-key", keys)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -162,13 +132,20 @@ def pages_of(desk: Bench) -> list[str]:
 def test_no_page_scrolls_sideways_and_all_work_without_scripts(
     browser, address, desk, width, scheme, scripts
 ):
-    page = signed_in(browser, address, desk.auditor.name, width, scheme, scripts)
+    page = signed_in(
+        browser,
+        address,
+        desk.auditor.name,
+        {"width": width, "height": 900},
+        scheme,
+        java_script_enabled=scripts,
+    )
     for path in pages_of(desk):
         answer = page.goto(path)
         assert answer.status == 200, path
         assert page.locator("h1").count() == 1, path
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
-    assert page.errors == []
+    assert page.complaints == []
 
 
 def test_by_keyboard_alone(browser, address, desk):

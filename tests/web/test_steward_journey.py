@@ -8,16 +8,12 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.browsers import PASSWORD
-from tests.web.views.test_accessibility import CHROMIUM, DESKTOP, PHONE, address, browser, opened, world
+from tests.web.chromium import DESKTOP, MARKS, PHONE, address, browser, signed_in
+from tests.web.views.test_accessibility import name_of, world
 
 __all__ = ["address", "browser", "world"]  # fixtures
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-]
-expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
+pytestmark = MARKS
 SPILL = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -38,7 +34,7 @@ def look(page, where: str) -> None:
     [(DESKTOP, "light"), pytest.param(PHONE, "dark", marks=pytest.mark.release)],
 )
 def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, scheme):
-    steward = opened(browser, world, address, "steward", viewport, scheme)
+    steward = signed_in(browser, address, name_of(world, "steward"), viewport, scheme)
     name = f"journey-{viewport['width']}-{world.dataset}"
     steward.goto("/add-dataset")
     steward.fill("#name", name)
@@ -82,14 +78,14 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     steward.locator("#confirm-yes").click()
     steward.get_by_text("a smaller one is offered").wait_for()
 
-    analyst = opened(browser, world, address, "analyst", viewport, scheme)
+    analyst = signed_in(browser, address, name_of(world, "analyst"), viewport, scheme)
     analyst.goto(f"/jobs/{offered}")
     look(analyst, "the offer")
     analyst.get_by_role("button", name="Accept the offer").click()
     analyst.locator("#confirm-yes").click()
     analyst.get_by_text("is now queued").wait_for()
 
-    second = opened(browser, world, address, "steward-second", viewport, scheme)
+    second = signed_in(browser, address, name_of(world, "steward-second"), viewport, scheme)
     second.goto("/inbox")
     request = second.locator(f"#decision-{approved}")
     request.wait_for()
@@ -104,13 +100,7 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
 
 
 def test_without_scripts_everything_is_there(browser, address, world):
-    context = browser.new_context(base_url=address, viewport=PHONE, java_script_enabled=False)
-    page = context.new_page()
-    page.goto("/sign-in")
-    page.fill("#name", world.site.actor("steward").name)
-    page.fill("#password", PASSWORD)
-    page.locator("main form button").first.click()
-    page.wait_for_url(lambda url: "/sign-in" not in url)
+    page = signed_in(browser, address, name_of(world, "steward"), PHONE, java_script_enabled=False)
     approved = world.job()
     page.goto("/inbox")
     request = page.locator(f"#decision-{approved}")
@@ -126,4 +116,4 @@ def test_without_scripts_everything_is_there(browser, address, world):
     expect(page.locator("main")).to_contain_text("Nothing is changed yet")
     page.get_by_role("button", name="Change the allowance").click()
     expect(page.locator("main")).to_contain_text("is now ε 12")
-    context.close()
+    page.context.close()

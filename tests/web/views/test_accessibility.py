@@ -6,25 +6,18 @@ for one of them. No style depends on width and scheme together.
 """
 
 import re
-import shutil
-import threading
 from collections.abc import Iterator
 
 import pytest
-from werkzeug.serving import make_server
 
 from tests import tallies
-from tests.web.browsers import PASSWORD
+from tests.web.chromium import DESKTOP, MARKS, PHONE, address, browser, signed_in
 from tests.web.conftest import open_site
 from tests.web.routes import PAGES, World
 from tests.web.test_roles import make_world
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-]
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+__all__ = ["address", "browser"]  # fixtures
+pytestmark = MARKS
 LOOKS = {
     "steward": [(DESKTOP, "light"), (PHONE, "dark")],
     "analyst": [(DESKTOP, "dark"), (PHONE, "light")],
@@ -78,43 +71,8 @@ def seen() -> set[tuple[object, ...]]:
     return set()
 
 
-@pytest.fixture(scope="module")
-def address(app) -> Iterator[str]:
-    """The application on a port of its own, in this process."""
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield started
-        started.close()
-
-
-def opened(browser, world: World, address: str, who: str, viewport, scheme: str):
-    """A page of a signed-in person, with all that its console complained about."""
-    context = browser.new_context(
-        base_url=address, viewport=viewport, color_scheme=scheme, reduced_motion="reduce"
-    )
-    page = context.new_page()
-    page.complaints = []
-    page.on("console", lambda m: page.complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    if who != "nobody":
-        page.goto("/sign-in")
-        page.fill("#name", world.site.actor(who).name)
-        page.fill("#password", PASSWORD)
-        page.locator("main button[type=submit], main form button").first.click()
-        page.wait_for_url(lambda url: "/sign-in" not in url)
-    return page
+def name_of(world: World, who: str) -> str | None:
+    return None if who == "nobody" else world.site.actor(who).name
 
 
 def main_part(html: str) -> str:
@@ -146,7 +104,7 @@ def test_every_page_is_accessible_and_fits_and_tab_reaches_everything(
 
     axe, wrong = Axe(), []
     for viewport, scheme in LOOKS[who]:
-        page = opened(browser, world, address, who, viewport, scheme)
+        page = signed_in(browser, address, name_of(world, who), viewport, scheme)
         for name, path in paths.items():
             if who not in PAGES[name].may:
                 continue

@@ -8,11 +8,11 @@ import pytest
 
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.identities import passkeys, sign_ins
+from tests.web.chromium import MARKS, address, browser, signed_in
 from tests.web.conftest import open_site
-from tests.web.views import test_accessibility as looks
 
-pytestmark = looks.pytestmark
-address, browser = looks.address, looks.browser  # fixtures
+__all__ = ["address", "browser"]  # fixtures
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def world(app, engine, password_hash) -> SimpleNamespace:
 
 @pytest.fixture(scope="module")
 def page(browser, world, address) -> Iterator:
-    shown = looks.opened(browser, world, address, "steward", looks.DESKTOP, "light")
+    shown = signed_in(browser, address, world.site.actor("steward").name)
     yield shown
     assert not shown.complaints
     shown.context.close()
@@ -80,7 +80,7 @@ def signing_page(app, engine, password_hash, browser, address, monkeypatch) -> I
     here = address.replace("127.0.0.1", "localhost")
     held = app.extensions["exchequer"]
     monkeypatch.setitem(held, "settings", held["settings"].model_copy(update={"public_url": here}))
-    page = looks.opened(browser, world, here, "steward", looks.DESKTOP, "light")
+    page = signed_in(browser, here, world.site.actor("steward").name)
     tool = page.context.new_cdp_session(page)
     tool.send("WebAuthn.enable")
     kind = {"protocol": "ctap2", "transport": "internal", "automaticPresenceSimulation": True}

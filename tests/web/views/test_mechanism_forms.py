@@ -3,14 +3,11 @@ every other. One browser and one service; what a mechanism reads lies ready.
 """
 
 import re
-import shutil
-import threading
 import uuid
 from collections.abc import Iterator
 from html import unescape
 
 import pytest
-from werkzeug.serving import make_server
 
 from accountant.core import mechanisms
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
@@ -20,15 +17,12 @@ from accountant.transactions.artifacts import Stored
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.settlement import Output
 from tests.support import Bench, public_things, yes
-from tests.web.browsers import PASSWORD, Site
+from tests.web.browsers import Site
+from tests.web.chromium import DESKTOP, MARKS, PHONE, address, browser, signed_in
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
-]
+__all__ = ["address", "browser"]  # fixtures
+pytestmark = MARKS
 EVERY = sorted(mechanisms.runnable())
-DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SECRETS = {"prior": 0.0001, "bound": 0.9, "records_per_secret": 1, "sampling_rate": 0.5}
 
 
@@ -72,30 +66,11 @@ def ready(app, engine, password_hash) -> tuple[Site, dict[str, dict[str, str]]]:
 
 
 @pytest.fixture(scope="module")
-def page(app, ready) -> Iterator:
+def page(browser, address, ready) -> Iterator:
     """One signed-in page, at the size of a small screen; nothing may go wrong in its console."""
-    from playwright.sync_api import sync_playwright
-
-    site, _ = ready
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        context = browser.new_context(base_url=f"http://127.0.0.1:{server.server_port}", viewport=DESKTOP)
-        shown = context.new_page()
-        shown.complaints = []
-        shown.on("pageerror", lambda error: shown.complaints.append(str(error)))
-        shown.goto("/sign-in")
-        shown.fill("#name", site.actor("analyst").name)
-        shown.fill("#password", PASSWORD)
-        shown.get_by_role("button", name="Sign in", exact=True).click()
-        shown.wait_for_url(lambda url: "/sign-in" not in url)
-        yield shown
-        assert not shown.complaints
-        browser.close()
-    server.shutdown()
-    thread.join()
+    shown = signed_in(browser, address, ready[0].actor("analyst").name)
+    yield shown
+    assert not shown.complaints
 
 
 def choose(page, mechanism: str) -> None:
