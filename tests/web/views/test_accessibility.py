@@ -1,8 +1,8 @@
 """Every page in a real browser: axe finds no violation, nothing spills over a phone's edge, Tab reaches all.
 
-Pages come from the table of routes, so a new page is looked at without being named here, at both widths and
-in light and dark. One world for all: where two roles are shown the same main part of a page, it is looked at
-for one of them. No style depends on width and scheme together.
+Pages come from the table of routes, so a new page is looked at without being named here: at one width, light
+or dark, and before a release at both. One world for all: where two roles are shown the same main part of a
+page, it is looked at for one of them. No style depends on width and scheme together.
 """
 
 import re
@@ -18,12 +18,13 @@ from tests.web.test_roles import make_world
 
 __all__ = ["address", "browser"]  # fixtures
 pytestmark = MARKS
+#: Each page is looked at once for each change, and before a release at the other width and scheme too.
 LOOKS = {
     "steward": [(DESKTOP, "light"), (PHONE, "dark")],
     "analyst": [(DESKTOP, "dark"), (PHONE, "light")],
-    "auditor": [(DESKTOP, "light"), (PHONE, "dark")],
+    "auditor": [(PHONE, "dark"), (DESKTOP, "light")],
     "administrator": [(DESKTOP, "light"), (PHONE, "dark")],
-    "nobody": [(DESKTOP, "light"), (PHONE, "dark")],
+    "nobody": [(PHONE, "light"), (DESKTOP, "dark")],
 }
 #: What Tab should stop at, unless it is hidden, closed in a <details>, or switched off.
 STOPS = (
@@ -96,34 +97,34 @@ def missed(page) -> list[str]:
     return wrong
 
 
+@pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.release)])
 @pytest.mark.parametrize("who", LOOKS)
 def test_every_page_is_accessible_and_fits_and_tab_reaches_everything(
-    browser, address, world, paths, seen, who
+    browser, address, world, paths, seen, who, number
 ):
     from axe_playwright_python.sync_playwright import Axe
 
-    axe, wrong = Axe(), []
-    for viewport, scheme in LOOKS[who]:
-        page = signed_in(browser, address, name_of(world, who), viewport, scheme)
-        for name, path in paths.items():
-            if who not in PAGES[name].may:
-                continue
-            answer = page.goto(path)
-            at = f"{name} {path} as {who}, {viewport['width']} px, {scheme}"
-            if answer is None or answer.status != 200:
-                wrong.append(f"{at}: answered {answer and answer.status}")
-                continue
-            looks = {(path, main_part(answer.text()), each) for each in (viewport["width"], scheme)}
-            if looks <= seen:
-                continue
-            seen |= looks
-            for each in axe.run(page, options=AXE).response["violations"]:
-                where = "; ".join(node["html"][:150] for node in each["nodes"][:3])
-                wrong.append(f"{at}: {each['id']}: {each['help']}: {where}")
-            if (spill := page.evaluate(_SPILL)) > 0:
-                wrong.append(f"{at}: {spill} px wider than the screen")
-            if viewport == DESKTOP:
-                wrong += [f"{at}: {each}" for each in missed(page)]
-        wrong += [f"console as {who}: {each}" for each in page.complaints]
-        page.context.close()
+    axe, wrong, (viewport, scheme) = Axe(), [], LOOKS[who][number]
+    page = signed_in(browser, address, name_of(world, who), viewport, scheme)
+    for name, path in paths.items():
+        if who not in PAGES[name].may:
+            continue
+        answer = page.goto(path)
+        at = f"{name} {path} as {who}, {viewport['width']} px, {scheme}"
+        if answer is None or answer.status != 200:
+            wrong.append(f"{at}: answered {answer and answer.status}")
+            continue
+        looks = {(path, main_part(answer.text()), each) for each in (viewport["width"], scheme)}
+        if looks <= seen:
+            continue
+        seen |= looks
+        for each in axe.run(page, options=AXE).response["violations"]:
+            where = "; ".join(node["html"][:150] for node in each["nodes"][:3])
+            wrong.append(f"{at}: {each['id']}: {each['help']}: {where}")
+        if (spill := page.evaluate(_SPILL)) > 0:
+            wrong.append(f"{at}: {spill} px wider than the screen")
+        if viewport == DESKTOP:
+            wrong += [f"{at}: {each}" for each in missed(page)]
+    wrong += [f"console as {who}: {each}" for each in page.complaints]
+    page.context.close()
     assert not wrong, "\n".join(wrong)
