@@ -5,10 +5,42 @@ POLICY, OWNERS = "accountant/core/ledger/policy.py", "accountant/transactions/ow
 PASSKEYS, PAGES = "accountant/identities/passkeys.py", "web/passkeys.py"
 LEDGER_TESTS = "tests/accountant/core/ledger/test_signatures.py"
 SERVICE_TESTS = "tests/accountant/transactions/test_signed_acts.py"
+WRITER, JUDGED_TESTS = (
+    "accountant/transactions/locked_account.py",
+    "tests/accountant/transactions/test_judgement.py",
+)
 PAGE_TESTS = "tests/web/accounts/test_passkeys.py"
 
 #: (title, file, text, what stands there instead, tests that have to fail)
 SIGNED = (
+    (
+        "acts: a writer judges no entry",
+        WRITER,
+        "        held = judge(self.connection, self.dataset_id, rules, entry, self.books)\n",
+        "        held = None\n",
+        JUDGED_TESTS,
+    ),
+    (
+        "acts: a writer judges no entry that it filled in",
+        WRITER,
+        "        if form.judged_by != judged_by:\n",
+        "        if False:\n",
+        JUDGED_TESTS,
+    ),
+    (
+        "acts: a writer goes by rules that were changed",
+        "accountant/transactions/judgement.py",
+        "        if digest(document) != row.hash:\n",
+        "        if False:\n",
+        JUDGED_TESTS,
+    ),
+    (
+        "acts: a policy approves by what a server quotes",
+        "accountant/core/ledger/admission.py",
+        "policy.approves(alone(event, delta_of(account.delta))):",
+        "policy.approves(epsilon_alone):",
+        JUDGED_TESTS,
+    ),
     (
         "acts: no signature is needed",
         ACTS,
