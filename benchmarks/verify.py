@@ -39,7 +39,7 @@ from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, canonic
 from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
-from accountant.core.ledger.rules import PRICED, UNIT_TERMS, policy_body, register_body
+from accountant.core.ledger.rules import LAYOUT, PRICED, UNIT_TERMS, policy_body, register_body
 from accountant.core.privacy.price import Terms
 
 DATASET = "a-million"
@@ -64,7 +64,8 @@ def _declared() -> SimpleNamespace:
     """The terms of the jobs, as a dataset declares them."""
     terms = {"groups": [], **shapes()[0][2].to_json()}
     priced = {name: terms[name] for name in PRICED}
-    return SimpleNamespace(unit_column=None, **priced, **dict.fromkeys(UNIT_TERMS, "refuse"))
+    secrets = {"secret_patterns": (), "secret_terms": ()}
+    return SimpleNamespace(unit_column=None, **priced, **secrets, **dict.fromkeys(UNIT_TERMS, "refuse"))
 
 
 def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None, dict[str, Any]]]:
@@ -74,8 +75,10 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
     jobs = shapes()
     model = {"name": "model", "sha256": "0" * 64}
     approval = {"by": "sam", "reason": "within the plan of this quarter"}
-    for version in (None, 1):
-        yield EntryKind.REGISTER, None, register_body(_declared(), version)
+    files = {"files": 1, "bytes": 5, "sha256": "0" * 64, "list": []}
+    version = SimpleNamespace(number=1, data=files, **dict.fromkeys(LAYOUT))
+    for each in (None, version):
+        yield EntryKind.REGISTER, None, register_body(_declared(), each)
     yield EntryKind.POLICY, None, policy_body(Policy(two_people=False))
     yield EntryKind.ALLOW, None, allow_body(None, "1000000", "0.000001", "for the benchmark")
     account = replay.books.account

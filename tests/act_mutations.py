@@ -169,9 +169,9 @@ SIGNED = (
     ),
     (
         "acts: a worker takes what nobody signed",
-        "accountant/transactions/leases.py",
-        "        signed_acts.require_signed(connection, job_id)\n",
-        "",
+        "accountant/core/ledger/orders.py",
+        "            if not rules.follow(entry):\n",
+        "            if False:\n",
         SERVICE_TESTS,
     ),
     (

@@ -40,6 +40,16 @@ STATED = {
     "labels": ["praise", "blame"],
     "groups": [],
 }
+#: What a REGISTER states of a version that was found right.
+FILES = {"files": 1, "bytes": 5, "sha256": "d" * 64, "list": [["letters.csv", 5, "e" * 64]]}
+LAYOUT = {
+    "uri": "/data/letters.csv",
+    "text_template": "{text}",
+    "label_column": "label",
+    "group_column": None,
+    "secret_column": None,
+    "secrets": None,
+}
 POLICY = {
     "auto_approve_epsilon": "0",
     "solo": False,
@@ -108,7 +118,8 @@ class Ledger:
             self.replay.apply(EntryKind(kind), job, body)
 
     def register(self, version: int | None = None, **terms: Any) -> None:
-        self.add("REGISTER", None, {"terms": {**STATED, **terms}, "version": version}, "sam")
+        read = {} if version is None else {"data": FILES, "layout": LAYOUT}
+        self.add("REGISTER", None, {"terms": {**STATED, **terms}, "version": version, **read}, "sam")
 
     def policy(self, people: Mapping[str, str] | None = None, **changed: Any) -> None:
         actor = "sam" if people is None else people["confirmed_by"]
@@ -219,7 +230,7 @@ def rules(terms: Terms, **policy: Any) -> list[tuple[EntryKind, dict[str, Any]]]
     open_ = Policy(auto_approve_epsilon="1000000", **policy)
     return [
         (EntryKind.REGISTER, {**registered, "version": None}),
-        (EntryKind.REGISTER, {**registered, "version": 1}),
+        (EntryKind.REGISTER, {**registered, "version": 1, "data": FILES, "layout": LAYOUT}),
         (EntryKind.POLICY, policy_body(open_)),
     ]
 

@@ -5,19 +5,20 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, text, update
 
+from accountant import tables
 from accountant.catalogue import corpora, datasets, models, registration
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import read_reservation
-from accountant.core.ledger.rules import Rules
+from accountant.core.ledger.rules import Rules, register_body
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
 from accountant.queries import decisions, entries
@@ -30,8 +31,10 @@ from accountant.transactions import (
     registrations,
     settlement,
     submission,
+    unit_fingerprints,
 )
 from accountant.transactions.ledger_log import writing
+from workers.data import manifest
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../shared/data is not here")
@@ -76,12 +79,35 @@ def put(results: Path | str, content: bytes) -> tuple[Path, str]:
     return path, sha256
 
 
-def found_right(engine: Engine, version: uuid.UUID) -> None:
-    """Make a version ready without a worker: nothing lies at its address, so it has no units to claim."""
+#: Of a version with nothing at its address.
+NO_FILES = {"files": 1, "bytes": 0, "sha256": "0" * 64, "list": []}
+
+
+def found_right(engine: Engine, version_id: uuid.UUID, data: Mapping[str, object] | None = None) -> None:
+    """Make a version ready without a worker: no units are claimed. Mostly nothing lies at its address."""
+    versions = tables.dataset_versions
+    found = datasets.version_to_check(engine, version_id)
+    assert found is not None
+    version, dataset = found
+    data = data or (manifest.of(version.uri) if Path(version.uri).exists() else NO_FILES)
     with writing(engine) as connection:
-        ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
-        connection.execute(ready, {"id": version})
-        registrations.found_right(connection, version)
+        ready = update(versions).where(versions.c.id == version_id).values(state="ready", data=data)
+        connection.execute(ready)
+        checked = {**register_body(dataset, version), "data": data}
+        registrations.found_right(connection, version_id, checked)
+
+
+def claimed(
+    engine: Engine,
+    version_id: uuid.UUID,
+    proof: bytes,
+    units: Iterable[unit_fingerprints.Fingerprint],
+    key: bytes | None = None,
+) -> None:
+    """Claim the units of a version as the worker does that read it; its files are none."""
+    found = datasets.version_to_check(engine, version_id)
+    checked = {} if found is None else {**register_body(found[1], found[0]), "data": NO_FILES}
+    unit_fingerprints.claim(engine, version_id, proof, units, checked, key)
 
 
 @contextmanager

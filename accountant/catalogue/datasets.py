@@ -299,14 +299,6 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
         return version, connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
 
 
-def state_files(engine: Engine, version_id: UUID, data: Mapping[str, Any]) -> None:
-    """Keep the list of files that a version waiting for its check is; its REGISTER will state it."""
-    versions = tables.dataset_versions
-    waiting = update(versions).where(versions.c.id == version_id, versions.c.state == "checking")
-    with engine.begin() as connection:
-        connection.execute(waiting.values(data=dict(data)))
-
-
 def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
     """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records success."""
     versions = tables.dataset_versions

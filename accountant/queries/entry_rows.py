@@ -9,7 +9,7 @@
 Columns that no entry states (a purpose, an address of a file) have nothing to be compared with.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -225,7 +225,11 @@ def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
 
 
 def rules(
-    connection: Connection, row: Row[Any], terms: Document | None, policy: Policy | None, known: Set[int]
+    connection: Connection,
+    row: Row[Any],
+    terms: Document | None,
+    policy: Policy | None,
+    known: Mapping[int, Document],
 ) -> Iterator[str]:
     """A dataset's row beside its newest REGISTER and POLICY, and the versions that were registered."""
     if terms is None or policy is None:
@@ -235,9 +239,15 @@ def rules(
     for name in sorted(own.keys() | terms.keys()):
         if own.get(name) != terms.get(name):
             yield f"datasets.{name} is not what its newest REGISTER states"
-    query = select(versions.c.number).where(versions.c.dataset_id == row.id, versions.c.state == "ready")
-    if set(connection.execute(query).scalars()) != known:
+    query = select(versions).where(versions.c.dataset_id == row.id, versions.c.state == "ready")
+    ready = {version.number: version for version in connection.execute(query)}
+    if ready.keys() != known.keys():
         yield "the versions that were found right are not those that are registered"
+    for number in sorted(ready.keys() & known.keys()):
+        own = register_body(row, ready[number])
+        same = all(own[name] == known[number][name] for name in ("data", "layout"))
+        if not same or ready[number].unit_column != row.unit_column:
+            yield f"version {number} of the data is not what its REGISTER states"
     if Policy.model_validate(row.policy) != policy:
         yield "datasets.policy is not what its newest POLICY states"
 

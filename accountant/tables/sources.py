@@ -76,6 +76,8 @@ datasets = Table(
     Column("groups", JSONB, nullable=False, server_default=text("'[]'")),
     Column("secret_patterns", JSONB, nullable=False, server_default=text("'[]'")),  # for stewards, as terms
     Column("secret_terms", JSONB, nullable=False, server_default=text("'[]'")),
+    # Of the hash by which a REGISTER states both (core.ledger.rules.secrets_digest).
+    Column("secrets_salt", Text, nullable=False, server_default=text("gen_random_uuid()::text")),
     Column("policy", JSONB, nullable=False),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),

@@ -134,6 +134,15 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     return lineage.of_version(number.scalar_one()) | named
 
 
+def waiting(engine: Engine, job_id: UUID) -> tuple[Row[Any], Row[Any]] | None:
+    """Return a submitted job and the model that a worker is to look at, or None if there is none."""
+    with engine.connect() as connection:
+        query = select(tables.jobs).where(tables.jobs.c.id == job_id, tables.jobs.c.state == "submitted")
+        job = connection.execute(query).one_or_none()
+        model = None if job is None else model_of(connection, job)
+        return None if job is None or model is None else (job, model)
+
+
 @admitting
 def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
     """A worker has looked at model and template: keep the facts and decide on the waiting job."""

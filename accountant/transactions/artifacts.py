@@ -181,14 +181,6 @@ def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict
     return lineage.of_artifacts(str(source.id), {row.name: row.sha256 for row in rows})
 
 
-def read_by(engine: Engine, job: Row[Any]) -> Sequence[Row[Any]] | None:
-    """The artifacts that a claimed job reads; None: it reads records."""
-    if job.source_job_id is None:
-        return None
-    with engine.connect() as connection:
-        return of_job(connection, job.source_job_id)
-
-
 def listing(
     engine: Engine,
     viewer: Viewer,

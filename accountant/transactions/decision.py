@@ -133,10 +133,15 @@ def consider(
     used = locked.usage.used_where_capped(holders, policy)
     decision = decide_job(locked.accounts, job.asked, alone, policy, approval is not None, used)
     unconfirmed = to_reserve = None
+    # Who looks at models takes the number of parts that was decided on: its settings may be others.
+    decided = (
+        None if looked_at is None or looked_at.to_reserve is None else looked_at.to_reserve.get("parts", 1)
+    )
+    parts = job_requests.parts_of(job, decided or settings.load().fan_out)
     if isinstance(decision, Admitted):
         unconfirmed = second_calculation.refusal(locked.accounts, job, decision.costs)
         if unconfirmed is None and approval is None and (probe is None or looked_at is not None):
-            to_reserve = _as_kept(_reserve_body(locked, job, model, source, None))
+            to_reserve = _as_kept(_reserve_body(locked, job, model, source, None, parts))
     if probe is None:  # a worker looks at the model, and `probed` moves it on
         return replace(_verdict("submitted", task="probe"), to_reserve=to_reserve)
     if to_reserve is not None and looked_at is not None and to_reserve != looked_at.to_reserve:
@@ -153,12 +158,12 @@ def consider(
         case Admitted():
             if unconfirmed is not None:
                 return refused(locked, unconfirmed, "account", approval)
-            _reserve(locked, job_id, asker.name, job, model, source, policy, approval, signature)
+            _reserve(locked, job_id, asker.name, job, model, source, policy, approval, signature, parts)
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
             task = task_of(not job.is_free)
             verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task=task)
-            return replace(verdict, parts=job_requests.parts_of(job, settings.load().fan_out))
+            return replace(verdict, parts=parts)
 
 
 def refused(locked: LockedAccount, refusal: Refused, by: str, approval: Mapping[str, Any] | None) -> Verdict:
@@ -197,6 +202,7 @@ def _reserve_body(
     model: Model | None,
     source: Mapping[str, Any],
     approval: Mapping[str, Any] | None,
+    parts: int,
 ) -> dict[str, Any]:
     return entry_bodies.reserve_body(
         *(locked.accounts.dp, job.mechanism, job.parameters, job.terms, job.asked.dp),
@@ -204,6 +210,7 @@ def _reserve_body(
         approval=approval,
         others=entry_part(locked.accounts, job.asked),
         source=source,
+        parts=parts,
     )
 
 
@@ -223,6 +230,7 @@ def _reserve(
     policy: Policy,
     approval: Mapping[str, Any] | None,
     signature: signed_acts.Signature | None,
+    parts: int,
 ) -> None:
     account = locked.accounts.dp
     if (
@@ -232,7 +240,7 @@ def _reserve(
         or set(source) != {"version"}
         or account.charge(job.asked.dp)[1]
     ):
-        stated = _reserve_body(locked, job, model, source, approval)
+        stated = _reserve_body(locked, job, model, source, approval, parts)
         if approval is not None:
             if is_alike(approval["by"], analyst) and not policy.solo:
                 raise NotPermitted(
@@ -246,11 +254,11 @@ def _reserve(
     # All that such a body depends on besides the job: none of it is a balance.
     filters = tuple(each.filter for each in account.filters)
     ran_on = None if model is None else (model.name, model.facts["sha256"])
-    key = (id(job), locked.dataset, analyst, filters, ran_on, source["version"])
+    key = (id(job), locked.dataset, analyst, filters, ran_on, source["version"], parts)
     with _kept_lock:
         known = _kept[key][1] if key in _kept else None
     if known is None:
-        made = _as_kept(_reserve_body(locked, job, model, source, approval))
+        made = _as_kept(_reserve_body(locked, job, model, source, approval, parts))
         form = EntryForm(locked.dataset, EntryKind.RESERVE, analyst, made)
         known = made, read_reservation(made), form
         with _kept_lock:

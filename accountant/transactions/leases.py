@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, update
 
 from accountant import tables
-from accountant.core.errors import Cancelled, LeaseLost
+from accountant.core.errors import Cancelled, LeaseLost, VerificationFailed
 from accountant.core.ledger.entry_bodies import published_by
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
@@ -23,7 +23,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
-from accountant.transactions import job_keys, ledger_log, set_aside, signed_acts
+from accountant.transactions import job_keys, ledger_log, orders, set_aside
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, fenced, held, part_of, show, task_of
@@ -55,16 +55,19 @@ def claim(
     `units` is the worker's key of that name, by which it gets the job's own; without it the claim can open no
     data. `secret`: 32 bytes that whoever acts under the lease has to show; None: they are drawn here.
     Raises KeyMismatch, and takes nothing, where `units` is not what the job began with; LedgerBehind or
-    LogUnusable where the log outside the database does not hold the job's RESERVE; VerificationFailed where
-    the policy asks that its approval was signed, and it is not.
+    LogUnusable where the entries are not those of the log outside the database; VerificationFailed where they
+    make no order for this part (core.ledger.orders).
     """
     ledger_log.ensure_job(engine, job_id)
-    taking = Claim(job_id, attempt, uuid4(), part, secret=secret or secrets.token_bytes(SECRET_BYTES))
     with engine.begin() as connection:
         job = connection.execute(_live_job(job_id)).one_or_none()
         if job is None:
             return None
-        signed_acts.require_signed(connection, job_id)
+        order = orders.read(connection, job_id)
+        if not 0 <= part < order.parts:
+            raise VerificationFailed(f"its RESERVE has {order.parts} parts, and part {part} is none of them")
+        drawn = secret or secrets.token_bytes(SECRET_BYTES)
+        taking = Claim(job_id, attempt, uuid4(), part, order=order, secret=drawn)
         show(connection, taking)
         taken = connection.execute(
             update(parts)
@@ -84,7 +87,7 @@ def claim(
         connection.execute(
             update(jobs).where(jobs.c.id == job_id).values(state="running", started_at=started)
         )
-        key = job_keys.hold(connection, job, units) if units is not None and job.reads_records else None
+        key = job_keys.hold(connection, job, units) if units is not None and order.reads_records else None
         return replace(taking, key=key)
 
 
@@ -115,6 +118,7 @@ def begin_reading(engine: Engine, claim: Claim) -> None:
     ledger_log.ensure_job(engine, claim.job_id)
     with engine.begin() as connection:
         _hold(connection, claim)
+        orders.read(connection, claim.job_id)  # no entry has ended it since it was claimed
         # A later attempt keeps the first time: something private was read under this reservation.
         moment = func.coalesce(jobs.c.reading_began_at, func.clock_timestamp())
         connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(reading_began_at=moment))
@@ -187,39 +191,6 @@ def _hold(connection: Connection, claim: Claim) -> Row[Any]:
     if job is None or part is None:
         raise LeaseLost("the lease has ended")
     return job
-
-
-@dataclass(frozen=True)
-class Work:
-    """All that a worker needs to run a claimed job; `parts` is how many share its batches."""
-
-    job: Row[Any]
-    dataset: Row[Any]
-    version: Row[Any]
-    model: Row[Any] | None  # None: the mechanism uses none
-    parts: int
-
-
-def work(engine: Engine, job_id: UUID) -> Work:
-    """The rows behind a job."""
-    with engine.connect() as connection:
-        job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one()
-        datasets, versions, models = tables.datasets, tables.dataset_versions, tables.models
-        count = select(func.count()).select_from(parts).where(parts.c.job_id == job_id)
-        return Work(
-            job,
-            connection.execute(select(datasets).where(datasets.c.id == job.dataset_id)).one(),
-            connection.execute(select(versions).where(versions.c.id == job.version_id)).one(),
-            connection.execute(select(models).where(models.c.id == job.model_id)).one_or_none(),
-            connection.execute(count).scalar_one(),
-        )
-
-
-def published(engine: Engine, job_id: UUID) -> str:
-    """The SHA-256 of the output that a job published."""
-    with engine.connect() as connection:
-        found: str = connection.execute(select(jobs.c.output_sha256).where(jobs.c.id == job_id)).scalar_one()
-    return found
 
 
 # --- reaper -------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
 from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.faults import reached
 from accountant.ledger_log import files
@@ -213,6 +214,12 @@ def ensure_job(engine: Engine, job_id: UUID) -> None:
         ensure(engine, dataset_id)
 
 
+def last_logged(connection: Connection, dataset_id: UUID, dataset: str) -> Head:
+    """A dataset's last entry in the log; where there is no log, the last in the database."""
+    log = log_of(connection)
+    return _head(connection, dataset_id) if log is None else log.head(dataset)
+
+
 def require_known(connection: Connection) -> None:
     """Raise LedgerBehind where the log holds a dataset that the database does not know.
 
@@ -276,6 +283,9 @@ def _fill(
         follow = known if known and known[0].seq <= head.seq + 1 else _after(engine, dataset_id, head.seq)
         if not follow:  # it had them a moment ago
             raise LedgerBehind(dataset, head.seq, until.seq)
+        if follow is not known and read_document(follow[0].text)["dataset"] != dataset:
+            # The dataset's row has another name than its entries: no log of that name is begun.
+            raise LedgerBehind(dataset, until.seq, head.seq, follow[0].seq)
         outcome = _appending.ask(log, (dataset, follow))
         if outcome is not None and not isinstance(outcome, Gap):
             raise outcome

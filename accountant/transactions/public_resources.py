@@ -74,13 +74,10 @@ def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None
             raise NotPermitted(f"the dataset's policy does not allow the model {each['name']!r}")
 
 
-def rows(engine: Engine, job: Row[Any]) -> dict[str, tuple[Row[Any], str]]:
-    """Return {field: (row, the hash that the ledger holds)}, for a worker."""
+def find(engine: Engine, kind: str, name: str) -> Row[Any] | None:
+    """Return the row of a public thing by its name, for a worker: where to look for what a RESERVE names."""
     with engine.connect() as connection:
-        return {
-            field: (_row(connection, each["kind"], each["name"]), each["sha256"])  # type: ignore[misc]
-            for field, each in job.resources.items()
-        }
+        return _row(connection, kind, name)
 
 
 def _row(connection: Connection, kind: str, name: str) -> Row[Any] | None:

@@ -15,7 +15,7 @@ from accountant.core.errors import LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
 from accountant.core.ledger.policy import PEOPLE
 from accountant.core.ledger.reservations import read_event
-from accountant.core.ledger.rules import dataset_columns
+from accountant.core.ledger.rules import LAYOUT, dataset_columns
 from accountant.core.privacy.events import FREE, to_json
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.ledger_log import sources
@@ -74,17 +74,19 @@ def _unknown_version(connection: Connection, dataset_id: UUID, number: int, crea
     connection.execute(upsert(versions).values(values).on_conflict_do_nothing())
 
 
-def _found_right(locked: LockedAccount, number: int, data: Mapping[str, Any] | None, kept: Sources) -> None:
+def _found_right(locked: LockedAccount, register: Mapping[str, Any], kept: Sources) -> None:
     """The version that a REGISTER found right, with the fingerprints of whoever is in it."""
-    connection, dataset_id = locked.connection, locked.dataset_id
+    connection, dataset_id, number = locked.connection, locked.dataset_id, register["version"]
     stated, fingerprints = kept.kept(locked.dataset, number)
     dataset, version = dict(stated["dataset"]), dict(stated["version"])
+    version |= {name: register["layout"][name] for name in LAYOUT} | {"data": register["data"]}
+    version["unit_column"] = register["terms"]["unit_column"]
     version["created_by"] = _person(connection, version["created_by"])
     dataset["created_by"] = _person(connection, dataset["created_by"])
     for missing in range(1, number):  # refused, or never found right
         _unknown_version(connection, dataset_id, missing, version["created_by"])
     connection.execute(update(datasets).where(datasets.c.id == dataset_id).values(**dataset))
-    values = {**version, "state": "ready", "data": data, "error": None, "shared_with": None}
+    values = {**version, "state": "ready", "error": None, "shared_with": None}
     row = upsert(versions).values(id=uuid4(), dataset_id=dataset_id, number=number, **values)
     connection.execute(row.on_conflict_do_update(index_elements=["dataset_id", "number"], set_=values))
     rows = ({"fingerprint": value, "dataset_id": dataset_id, "is_unit": unit} for value, unit in fingerprints)
@@ -179,7 +181,7 @@ def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> No
             terms = dataset_columns(body["terms"])
             connection.execute(update(datasets).where(datasets.c.id == locked.dataset_id).values(**terms))
             if body["version"] is not None:
-                _found_right(locked, body["version"], body.get("data"), kept)
+                _found_right(locked, body, kept)
         case EntryKind.POLICY:
             for each in {name for field in PEOPLE for name in body["policy"][field]}:
                 _person(connection, each)  # nobody else may come by this name, and with it by its rights

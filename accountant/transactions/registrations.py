@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Engine, select
 
 from accountant import tables
+from accountant.core.errors import DataError
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
-from accountant.core.ledger.rules import policy_body, register_body
+from accountant.core.ledger.rules import policy_body, register_body, secrets_digest
 from accountant.transactions import ledger_log
 from accountant.transactions.locked_account import LockedAccount
 
@@ -39,20 +40,32 @@ def declare_anew(locked: LockedAccount, declared: Any, actor: str) -> None:
     locked.append(EntryKind.REGISTER, actor, None, register_body(declared))
 
 
-def found_right(connection: Connection, version_id: UUID) -> None:
-    """State that a version was found right, in the name of the steward who added it."""
+def found_right(connection: Connection, version_id: UUID, checked: Mapping[str, Any]) -> None:
+    """State that a version was found right, in the name of the steward who added it.
+
+    Raises DataError if the rows do not say what was `checked`, the body that they made before.
+    """
     users = tables.users
-    query = (
-        select(versions.c.dataset_id, versions.c.number, versions.c.data, users.c.name)
-        .join(users, users.c.id == versions.c.created_by)
-        .where(versions.c.id == version_id)
-    )
-    version = connection.execute(query).one()
+    version = connection.execute(select(versions).where(versions.c.id == version_id)).one()
+    name = connection.execute(select(users.c.name).where(users.c.id == version.created_by)).scalar_one()
     locked = LockedAccount(connection, version.dataset_id)
     dataset = connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
-    locked.append(
-        EntryKind.REGISTER, version.name, None, register_body(dataset, version.number, version.data)
-    )
+    body = register_body(dataset, version)
+    if body != checked:
+        raise DataError("it was declared anew while it was checked: correct it, or add it again")
+    locked.append(EntryKind.REGISTER, name, None, body)
+
+
+def secrets_of(engine: Engine, dataset: str, sha256: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the patterns and words of a dataset's secrets, which a REGISTER states by their hash.
+
+    Raises DataError if its row says others.
+    """
+    with engine.connect() as connection:
+        row = connection.execute(select(datasets).where(datasets.c.name == dataset)).one()
+    if secrets_digest(row) != sha256:
+        raise DataError("the dataset's secrets are not those that were registered")
+    return tuple(row.secret_patterns), tuple(row.secret_terms)
 
 
 def state_policy(

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, func, select, text, update
 
 from accountant import tables
 from accountant.core.errors import LeaseLost
+from accountant.core.ledger.orders import Order
 from accountant.core.ledger.policy import Policy
 from accountant.tables.lookup import one
 from accountant.transactions.locked_account import LockedAccount
@@ -19,7 +20,7 @@ class Claim:
     """A worker's hold on one attempt at one part of a job; the token fences off everybody else.
 
     `key`: that of the job's coins, never shown; None for a job that reads no records. `secret`: the lease's,
-    known to its worker alone; the database has its hash.
+    known to its worker alone; the database has its hash. `order`: what its entries say that the job is.
     """
 
     job_id: UUID
@@ -27,6 +28,7 @@ class Claim:
     token: UUID
     part: int = 0
     key: bytes | None = field(default=None, repr=False, compare=False)
+    order: Order | None = field(default=None, repr=False, compare=False)
     secret: bytes = field(default=b"", repr=False, compare=False)
 
     @property

@@ -218,12 +218,13 @@ def _commit(
     rounds: int | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
-    held = reservations.read_reservation(locked.reservation(job.id))
+    reserved = locked.reservation(job.id)
+    held = reservations.read_reservation(reserved)
     released = () if output is None else output.artifacts
     event = held.event
     if realized is not None:
-        event = realization.charged(job.mechanism, held.event, realized)
-        rounds = rounds if mechanisms.get(job.mechanism).stops_early else None  # None: all of them
+        event = realization.charged(reserved["mechanism"], held.event, realized)
+        rounds = rounds if mechanisms.get(reserved["mechanism"]).stops_early else None  # None: all of them
     others = entry_bodies.settled_part(locked.accounts, held, event, ex_post, rounds)
     body = entry_bodies.commit_body(
         locked.accounts.dp,

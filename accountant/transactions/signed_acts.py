@@ -14,12 +14,10 @@ from sqlalchemy import Connection, select
 
 from accountant import tables
 from accountant.core.errors import Conflict, NotPermitted, SignatureNeeded, VerificationFailed
-from accountant.core.ledger.export_formats import read_document
-from accountant.core.ledger.hash_chain import EntryKind, digest, read_entry
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy, read_signer
 from accountant.core.ledger.signatures import (
     Basis,
-    SignedActs,
     act_named,
     check,
     fingerprint,
@@ -122,37 +120,3 @@ def _basis(connection: Connection, dataset_id: UUID) -> Basis:
         return connection.execute(query.order_by(entries.c.seq.desc()).limit(1)).scalar()
 
     return Basis(newest(EntryKind.POLICY), newest(EntryKind.ALLOW))
-
-
-# --- looked at again, by whoever runs the job -------------------------------------------------------
-
-
-def require_signed(connection: Connection, job_id: UUID) -> None:
-    """Raise VerificationFailed unless policies, allowances and the job's approval are signed as they ask.
-
-    For a worker, before it takes a job: the process that posts approvals may have been taken over, and then
-    it speaks in anybody's name, but for their passkeys.
-    """
-    reserve = select(entries.c.dataset_id, entries.c.seq).where(
-        entries.c.job_id == job_id, entries.c.kind == str(EntryKind.RESERVE)
-    )
-    found = connection.execute(reserve).one_or_none()
-    if found is None:
-        return
-    rules = select(entries.c.seq, entries.c.document).where(
-        entries.c.dataset_id == found.dataset_id,
-        entries.c.kind.in_((str(EntryKind.ALLOW), str(EntryKind.REVERSAL), str(EntryKind.POLICY))),
-        entries.c.kind.in_(tables.RARE_KINDS),
-    )
-    own = select(entries.c.seq, entries.c.document).where(
-        entries.c.dataset_id == found.dataset_id, entries.c.seq == found.seq
-    )
-    acts = SignedActs()
-    for seq, text in connection.execute(rules.union_all(own).order_by("seq")).all():
-        document = read_document(text)
-        entry = read_entry(document, seq)
-        try:
-            acts.check(entry)
-        except VerificationFailed as error:
-            raise VerificationFailed(str(error), seq) from None
-        acts.written(entry, digest(document))

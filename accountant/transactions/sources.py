@@ -13,8 +13,8 @@ from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.errors import invalid
-from accountant.transactions import artifacts, public_resources
+from accountant.core.errors import DataError, invalid
+from accountant.transactions import artifacts
 from accountant.transactions.artifacts import Viewer
 from accountant.transactions.job_requests import Candidate
 
@@ -88,26 +88,32 @@ def _rows(
     return {field: _of_kind(connection, UUID(source), kinds[field]) for field, source in sources.items()}
 
 
-def read_by(engine: Engine, job: Row[Any], resolved: Any) -> dict[str, Sequence[Row[Any]]]:
-    """Return the artifacts that a claimed job reads, by field, for a worker."""
+def released(
+    engine: Engine, job: str, hashes: Mapping[str, str], kind: str | None = None
+) -> Sequence[Row[Any]]:
+    """Return the rows of the artifacts that a RESERVE names, of one kind or of all, for a worker.
+
+    Raises DataError where the rows are not those that it names.
+    """
     with engine.connect() as connection:
-        return _rows(connection, job.mechanism, job.sources, resolved)
+        rows = (
+            artifacts.of_job(connection, UUID(job)) if kind is None else _of_kind(connection, UUID(job), kind)
+        )
+    if {row.name: row.sha256 for row in rows} != dict(hashes):
+        raise DataError("the artifacts that it reads are not those that were released")
+    return rows
 
 
-def corpora_behind(engine: Engine, job: Row[Any]) -> list[tuple[str, Row[Any], str]]:
-    """(field, corpus, its hash in the ledger) of the corpora that the jobs read beside were made of."""
+def corpora_behind(engine: Engine, beside: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """(field, corpus) of the corpora that the jobs read beside were made of."""
     table = tables.jobs
+    named = []
     with engine.connect() as connection:
-        found = {
-            field: connection.execute(select(table).where(table.c.id == UUID(source))).one()
-            for field, source in job.sources.items()
-        }
-    return [
-        (field, row, sha256)
-        for field, source in found.items()
-        for named, (row, sha256) in public_resources.rows(engine, source).items()
-        if source.resources[named]["kind"] == "corpus"
-    ]
+        for field, each in beside.items():
+            query = select(table.c.resources).where(table.c.id == UUID(each["job"]))
+            resources = connection.execute(query).scalar_one()
+            named += [(field, thing["name"]) for thing in resources.values() if thing["kind"] == "corpus"]
+    return named
 
 
 def lineage(

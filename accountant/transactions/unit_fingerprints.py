@@ -54,6 +54,7 @@ def claim(
     version_id: UUID,
     proof: bytes,
     fingerprints: Iterable[Fingerprint],
+    checked: Mapping[str, Any],
     key: bytes | None = None,
 ) -> None:
     """Make a version that waits for its check ready, or invalid where its units are another dataset's.
@@ -61,6 +62,7 @@ def claim(
     One transaction, in memory that does not grow with `fingerprints`; what the iterable raises passes
     through and leaves the version as it was. `proof` is what the key of the fingerprints makes of a public
     text: fingerprints of another key would never meet those that are there. Raises DataError for such.
+    `checked`: the body of the REGISTER of what was read; DataError where the rows say otherwise by then.
     `key`: the secret itself; with it, what a recovery needs to know of the version is kept beside the log.
     """
     with writing(engine) as connection:
@@ -94,7 +96,9 @@ def claim(
             connection.rollback()
             return  # it was settled or taken away meanwhile
         found = (
-            {"state": "invalid", "error": REFUSED, "shared_with": shares} if shares else {"state": "ready"}
+            {"state": "invalid", "error": REFUSED, "shared_with": shares}
+            if shares
+            else {"state": "ready", "data": checked["data"]}
         )
         row = connection.execute(
             update(versions).where(versions.c.id == version_id).values(found).returning(*versions.c)
@@ -106,7 +110,7 @@ def claim(
             _note(connection, shares, row.created_by, f"data of {name}")
         else:
             _keep(connection, version_id, key)
-            registrations.found_right(connection, version_id)
+            registrations.found_right(connection, version_id, checked)
             _withdraw_corpora(connection, dataset_id)
 
 
@@ -151,7 +155,7 @@ def _keep_beside(
     version = connection.execute(select(versions).where(versions.c.id == version_id)).one()
     stated = {
         "dataset": _stated(connection, dataset, DATASET),
-        "version": _stated(connection, version, VERSION),
+        "version": _stated(connection, version, ()),
     }
     sources.keep(log.folder, dataset.name, version.number, key, stated, fingerprints)
 
@@ -163,8 +167,7 @@ def is_key(connection: Connection, proof: bytes) -> bool:
 
 
 #: Columns that no entry states, and a recovery writes again; who registered them is kept by name.
-DATASET = ("description", "secret_patterns", "secret_terms")
-VERSION = ("uri", "text_template", "unit_column", "label_column", "group_column", "secret_column")
+DATASET = ("description", "secret_patterns", "secret_terms", "secrets_salt")
 
 
 def _stated(connection: Connection, row: Any, columns: tuple[str, ...]) -> dict[str, Any]:

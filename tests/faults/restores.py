@@ -35,7 +35,7 @@ from accountant.transactions.rows import Claim
 from accountant.transactions.settlement import Output
 from accountant.transactions.unit_fingerprints import Fingerprint
 from tests.restores import Ground, ground
-from tests.support import put
+from tests.support import claimed, put
 from workers.jobs import staging
 
 Broken = list[str]
@@ -308,7 +308,7 @@ def added(at: Ground, name: str) -> UUID:
 
 def found_right(at: Ground, version: UUID, *people: str) -> None:
     units = [Fingerprint(hashlib.sha256(each.encode()).digest()[:16], is_unit=True) for each in people]
-    unit_fingerprints.claim(at.engine, version, b"the key", units, _IDENTITY)
+    claimed(at.engine, version, b"the key", units, _IDENTITY)
 
 
 FAULTS: dict[str, Callable[[Traffic], Broken]] = {

@@ -31,11 +31,10 @@ from accountant.transactions import (
     second_calculation,
     settlement,
     submission,
-    unit_fingerprints,
 )
 from tests import tallies
 from tests.conftest import as_application, fresh_database
-from tests.support import Bench
+from tests.support import Bench, claimed
 from tests.web.browsers import Site
 from tests.web.routes import API, PAGES, Request, World, filled
 from tests.web.test_roles import Sender, make_world
@@ -72,7 +71,7 @@ def checked(engine: Engine, version: UUID, path: Path) -> None:
     key = b"k" * 32
     try:
         units = fingerprints.fingerprints(str(path), LAYOUT, key)
-        unit_fingerprints.claim(engine, version, fingerprints.proof(key), units)
+        claimed(engine, version, fingerprints.proof(key), units)
     except DataError as problem:
         datasets.dataset_refused(engine, version, str(problem))
 

@@ -4,12 +4,14 @@ These texts are public or consented, so counts and hashes of them are public fac
 applied to a dataset's private data.
 """
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from accountant.core.errors import DataError
 from accountant.core.files import cells
+from accountant.core.ledger.canonical_json import canonical
 from workers.data import manifest, records
 from workers.data.public_text import PublicText, vouch
 from workers.data.records import Broken, Layout
@@ -45,7 +47,13 @@ def inspect(address: str, text_template: str, label_column: str | None) -> dict[
                 raise DataError(f"its label column has more than {MAX_LABELS:,} values")
     if not count:
         raise DataError("there is no text in it")
-    return {"sha256": manifest.of(address)["sha256"], "texts": count, "labels": sorted(labels)}
+    return {"sha256": digest(address, text_template, label_column), "texts": count, "labels": sorted(labels)}
+
+
+def digest(address: str, text_template: str, label_column: str | None) -> str:
+    """Return the SHA-256, in hex, of a corpus: its files, and how texts and labels are read from them."""
+    read = {"text_template": text_template, "label_column": label_column}
+    return hashlib.sha256(canonical({"files": manifest.of(address)["sha256"], **read})).hexdigest()
 
 
 MAX_LABELS = 1_000
@@ -54,8 +62,8 @@ MAX_LABELS = 1_000
 def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
     """The corpus of a registered row. Raises DataError if its bytes do not hash to `sha256`."""
     address = records.check_address(row.uri, roots)
-    if manifest.of(address)["sha256"] != sha256:
-        raise DataError(f"the files of the corpus {row.name!r} are not those that were registered")
+    if digest(address, row.text_template, row.label_column) != sha256:
+        raise DataError(f"the files of the corpus {row.name!r}, or its columns, are not those registered")
     return Corpus(row.name, address, row.text_template, row.label_column)
 
 

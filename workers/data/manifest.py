@@ -7,6 +7,7 @@ files, so that the entry of the ledger that holds it stays small.
 """
 
 import hashlib
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -15,9 +16,16 @@ import fsspec
 from accountant.core.errors import DataError
 from workers import interruption
 from workers.data.addresses import files, names
-from workers.data.rows import has_rows
+from workers.data.rows import Held, has_rows
 
 LISTED = 100
+_BLOCK = 2**22
+
+UNREADABLE = (
+    "the data can't be read as it was registered: its steward can register it as a new version, "
+    "which says what is wrong"
+)
+CHANGED = "the data has {} than when it was registered: add what changed as a new version"
 
 T = TypeVar("T")
 
@@ -47,20 +55,48 @@ def of(address: str) -> dict[str, Any]:
     return {"files": len(found), "bytes": size, "sha256": total.hexdigest(), "list": listed[:LISTED]}
 
 
+def fetch(address: str, registered: Mapping[str, Any]) -> list[Held]:
+    """Read the files of data once, and return their bytes, which are those that were registered.
+
+    Raises DataError if they are others. Its text names no file: analysts read it.
+    """
+    try:
+        found = files(address)
+        shown = names(address, found)
+    except DataError:
+        raise DataError(UNREADABLE) from None
+    if len(found) != registered["files"]:
+        raise DataError(CHANGED.format("another number of files"))
+    total, left, held = hashlib.sha256(), registered["bytes"], []
+    for file, name in zip(found, shown, strict=True):
+        content, own = io.BytesIO(), hashlib.sha256()
+        try:
+            with fsspec.open(file, "rb") as binary:
+                while block := binary.read(_BLOCK):
+                    interruption.check()
+                    own.update(block)
+                    content.write(block)
+                    left -= len(block)
+                    if left < 0:  # no more than was registered is ever held in memory
+                        raise DataError(CHANGED.format("other bytes"))
+        except OSError:
+            raise DataError(UNREADABLE) from None
+        total.update(own.digest())
+        held.append(Held(file, name, content))
+    if total.hexdigest() != registered["sha256"]:
+        raise DataError(CHANGED.format("other bytes"))
+    return held
+
+
 def check(address: str, registered: Mapping[str, Any]) -> None:
     """Raise DataError if the data is not what was registered. Its text names no file: analysts read it."""
     try:
         found = of(address)
     except DataError:
-        raise DataError(
-            "the data can't be read as it was registered: its steward can register it as a new version, "
-            "which says what is wrong"
-        ) from None
+        raise DataError(UNREADABLE) from None
     for field, words in (("files", "another number of files"), ("sha256", "other bytes")):
         if found[field] != registered[field]:
-            raise DataError(
-                f"the data has {words} than when it was registered: add what changed as a new version"
-            )
+            raise DataError(CHANGED.format(words))
 
 
 def unchanged(address: str, registered: Mapping[str, Any], found: Iterator[T]) -> Iterator[T]:

@@ -22,7 +22,7 @@ from workers.data.addresses import files as files  # noqa: PLC0414
 from workers.data.addresses import only as only  # noqa: PLC0414
 from workers.data.keyed_hashes import keyed_hash, pick
 from workers.data.rows import Broken as Broken  # noqa: PLC0414
-from workers.data.rows import Row, columns_of, no_column
+from workers.data.rows import Held, Row, columns_of, no_column
 from workers.data.rows import rows as rows  # noqa: PLC0414
 
 NO_SECRETS = Secrets()
@@ -206,9 +206,9 @@ def check_columns(address: str, layout: Layout) -> None:
 # --- records ------------------------------------------------------------------------------------
 
 
-def records(address: str, layout: Layout) -> Iterator[Record | Broken]:
+def records(data: str | Sequence[Held], layout: Layout) -> Iterator[Record | Broken]:
     """Every record in order, or a marker for each that can't be read."""
-    for row in rows(address, layout.columns()):
+    for row in rows(data, layout.columns()):
         yield row if isinstance(row, Broken) else record(row, layout)
 
 
@@ -273,12 +273,12 @@ def folded(value: str) -> str:
     return unicodedata.normalize("NFKC", value).casefold()
 
 
-def read(address: str, layout: Layout, key: bytes) -> Records:
+def read(data: str | Sequence[Held], layout: Layout, key: bytes) -> Records:
     """The records of a job: unreadable ones left out, at most the declared number of each unit.
 
     A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
     """
-    found: list[Record] = [each for each in records(address, layout) if isinstance(each, Record)]
+    found: list[Record] = [each for each in records(data, layout) if isinstance(each, Record)]
     if layout.unit_column is None:
         found = list(_told_apart(found))
     else:

@@ -56,10 +56,28 @@ class Broken:
         return f"{_place(self.position, self.file)}: {self.why}"
 
 
-def rows(address: str, columns: Sequence[str]) -> Iterator[Row | Broken]:
-    """Yield every row of every file. Raises DataError if a file can't be read."""
-    found = files(address)
-    for file, shown in zip(found, names(address, found), strict=True):
+@dataclass(frozen=True)
+class Held:
+    """A file of data whose bytes were read already. Its rows are read once: the bytes go with them.
+
+    Args:
+        file: its address, whose ending names format and compression.
+        shown: its path in the folder; "" for a single file.
+    """
+
+    file: str
+    shown: str
+    content: io.BytesIO
+
+
+def rows(data: str | Sequence[Held], columns: Sequence[str]) -> Iterator[Row | Broken]:
+    """Yield every row of every file, at an address or held. Raises DataError if a file can't be read."""
+    if isinstance(data, str):
+        found = files(data)
+        each_file: Iterable[tuple[str | Held, str]] = zip(found, names(data, found), strict=True)
+    else:
+        each_file = ((held, held.shown) for held in data)
+    for file, shown in each_file:
         with _told_by_file(shown):
             for number, cells in _rows(file, columns):
                 if not number % _LOOK_EVERY:
@@ -76,8 +94,8 @@ def rows(address: str, columns: Sequence[str]) -> Iterator[Row | Broken]:
 _Numbered = tuple[int, Sequence[Any] | str]
 
 
-def _rows(file: str, columns: Sequence[str]) -> Iterator[_Numbered]:
-    form = format_of(file)
+def _rows(file: str | Held, columns: Sequence[str]) -> Iterator[_Numbered]:
+    form = format_of(file if isinstance(file, str) else file.file)
     if form is None:
         raise DataError("the file's name does not end in .csv, .jsonl or .parquet (.gz may follow)")
     try:
@@ -122,9 +140,22 @@ def has_rows(file: str) -> bool:
 
 
 @contextmanager
-def _lines(file: str, form: str) -> Iterator[io.TextIOWrapper]:
+def _opened(file: str | Held, compression: str | None = None) -> Iterator[Any]:
+    """The bytes of a file, decompressed if `compression` is "infer"."""
+    if isinstance(file, str):
+        with fsspec.open(file, "rb", compression=compression) as binary:
+            yield binary
+        return
+    file.content.seek(0)
+    codec = None if compression is None else fsspec.utils.infer_compression(file.file)
+    with file.content as content:
+        yield content if codec is None else fsspec.compression.compr[codec](content, mode="rb")
+
+
+@contextmanager
+def _lines(file: str | Held, form: str) -> Iterator[io.TextIOWrapper]:
     """The text of a file, its bytes that are no UTF-8 as surrogates. Raises DataError for another format."""
-    with fsspec.open(file, "rb", compression="infer") as binary:
+    with _opened(file, "infer") as binary:
         other = filetypes.other_format(binary.read(filetypes.MAGIC_BYTES))
         if other is not None:
             raise DataError(f"the file can't be read as {form}: it is {other}")
@@ -220,18 +251,18 @@ def _json_places(columns: tuple[str, ...], present: tuple[str, ...]) -> list[int
 
 
 @contextmanager
-def _parquet(file: str) -> Iterator[Any]:
+def _parquet(file: str | Held) -> Iterator[Any]:
     import pyarrow
     from pyarrow import parquet
 
     try:
-        with fsspec.open(file, "rb") as binary:
+        with _opened(file) as binary:
             yield parquet.ParquetFile(binary, arrow_extensions_enabled=True)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise DataError(f"the file can't be read as parquet: {type(error).__name__}") from None
 
 
-def _parquet_rows(file: str, columns: Sequence[str]) -> Iterator[_Numbered]:
+def _parquet_rows(file: str | Held, columns: Sequence[str]) -> Iterator[_Numbered]:
     with _parquet(file) as table:
         present = table.schema_arrow.names
         wanted = [present[place] for place in places(columns, present)]

@@ -13,10 +13,12 @@ import structlog
 from accountant import settings
 from accountant.catalogue import datasets, registration
 from accountant.core.errors import DataError
+from accountant.core.ledger.rules import register_body
+from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
 from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE
-from accountant.transactions import approval, leases, unit_fingerprints
+from accountant.transactions import approval, unit_fingerprints
 from workers import models
 from workers.data import corpora, fingerprints, manifest, records
 from workers.embedding import embedders
@@ -32,13 +34,14 @@ log = structlog.get_logger()
 def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Count the tokens of a waiting job's longest template in its model. Reads nothing private."""
     engine, configured = job_inputs.engine(), settings.load()
-    work = leases.work(engine, UUID(job_id))
-    if work.model is None:
+    found = approval.waiting(engine, UUID(job_id))
+    if found is None:
         return
+    job, model = found
     try:
-        folder = models.resolve(work.model.path, configured.model_root_list, configured.model_hub)
-        labels = work.job.terms["labels"]
-        tokens = max(models.template_tokens(folder, each, labels) for each in templates(work.job.parameters))
+        folder = models.resolve(model.path, configured.model_root_list, configured.model_hub)
+        labels = job.terms["labels"]
+        tokens = max(models.template_tokens(folder, each, labels) for each in templates(job.parameters))
     except models.ModelError as error:
         approval.probed(engine, UUID(job_id), None, f"model: {error}")
         return
@@ -57,12 +60,15 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     key = configured.secret("identity")
     try:
         address = records.check_address(version.uri, configured.data_root_list)
-        layout = job_inputs.layout_of(dataset, version)
+        checked = register_body(dataset, version)
+        secrets = Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms))
+        layout = job_inputs.layout_of(checked, secrets)
         records.check_columns(address, layout)
         data = manifest.of(address)
-        datasets.state_files(engine, version.id, data)
         units = manifest.unchanged(address, data, fingerprints.fingerprints(address, layout, key))
-        unit_fingerprints.claim(engine, version.id, fingerprints.proof(key), units, key)
+        unit_fingerprints.claim(
+            engine, version.id, fingerprints.proof(key), units, {**checked, "data": data}, key
+        )
     except DataError as problem:
         datasets.dataset_refused(engine, version.id, str(problem))
     except UNAVAILABLE:

@@ -9,13 +9,15 @@ from typing import Any
 
 from accountant import settings
 from accountant.core.errors import DataError
+from accountant.core.ledger.orders import Order
+from accountant.core.ledger.rules import dataset_columns
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.secret_patterns import Secrets
 from accountant.core.webhook_rules import networks
 from accountant.database import Engine, engine_for
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Changed, Results
-from accountant.transactions import leases, public_resources, sources
+from accountant.transactions import public_resources, sources
 from workers import models
 from workers.data import corpora, public_text, records
 from workers.embedding import embedders
@@ -39,25 +41,33 @@ def results() -> Results:
     return Results(settings.load().results)
 
 
-def layout_of(dataset: Any, version: Any) -> records.Layout:
-    """The layout of a version of a dataset, from their rows."""
+def layout_of(register: Mapping[str, Any], secrets: Secrets) -> records.Layout:
+    """The layout of a version of a dataset, from the body of its REGISTER."""
+    terms, layout = dataset_columns(register["terms"]), register["layout"]
     return records.Layout(
-        text_template=version.text_template,
-        unit_column=version.unit_column,
-        label_column=version.label_column,
-        labels=tuple(dataset.labels),
-        max_records_per_unit=dataset.max_records_per_unit,
-        unit_spelling=dataset.unit_spelling,
-        missing_units=dataset.missing_units,
-        group_column=version.group_column,
-        groups=tuple(dataset.groups),
-        secret_column=version.secret_column,
-        secrets=Secrets(tuple(dataset.secret_patterns), tuple(dataset.secret_terms)),
+        text_template=layout["text_template"],
+        unit_column=terms["unit_column"],
+        label_column=layout["label_column"],
+        labels=tuple(terms["labels"]),
+        max_records_per_unit=terms["max_records_per_unit"],
+        unit_spelling=terms["unit_spelling"],
+        missing_units=terms["missing_units"],
+        group_column=layout["group_column"],
+        groups=tuple(terms["groups"]),
+        secret_column=layout["secret_column"],
+        secrets=secrets,
     )
 
 
-def language_model(row: Any, sha256: str) -> models.LocalModel:
-    """A registered language model. Raises ModelError if its files do not hash to `sha256`."""
+def language_model(engine: Engine, named: Mapping[str, Any]) -> models.LocalModel:
+    """The language model that a RESERVE names. Raises ModelError if its files are not those of its hash."""
+    row = public_resources.find(engine, "model", named["name"])
+    if row is None:
+        raise models.ModelError(f"the model {named['name']!r} is not registered any more")
+    return _language_model(row, named["sha256"])
+
+
+def _language_model(row: Any, sha256: str) -> models.LocalModel:
     configured = settings.load()
     with _naming(row):
         folder = models.resolve(row.path, configured.model_root_list, configured.model_hub)
@@ -93,58 +103,66 @@ def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:
 
 
 def public_things(
-    engine: Engine, job: Any, mechanism: Mechanism[Any], parameters: Any, check: Callable[[], None]
+    engine: Engine, order: Order, mechanism: Mechanism[Any], parameters: Any, check: Callable[[], None]
 ) -> Public:
-    """Return the public things that a job's parameters name. Raises ModelError or DataError if bytes changed.
+    """Return the public things that an order names. Raises ModelError or DataError if bytes changed.
 
     `check` is called while an endpoint is waited for, and may raise. No other job gets an endpoint than one
     that names it.
     """
-    if not (job.resources or job.sources or mechanism.reads_output):
+    source = order.source
+    named, beside = source.get("public", {}), source.get("sources", {})
+    if not (named or beside or mechanism.reads_output):
         return NOTHING_PUBLIC
     roots = settings.load().data_root_list
     found: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}, "endpoint": {}}
-    for field, (row, sha256) in public_resources.rows(engine, job).items():
-        match job.resources[field]["kind"]:
+    for field, each in named.items():
+        row = public_resources.find(engine, each["kind"], each["name"])
+        if row is None:
+            raise DataError(f"{field}: {each['name']!r} is not registered any more")
+        match each["kind"]:
             case "corpus":
-                found["corpus"][field] = corpora.open_corpus(row, roots, sha256)
+                found["corpus"][field] = corpora.open_corpus(row, roots, each["sha256"])
             case "embedding":
-                found["embedding"][field] = _embedder(row, sha256)
+                found["embedding"][field] = _embedder(row, each["sha256"])
             case "endpoint":
-                if endpoint.digest(row) != sha256:
+                if endpoint.digest(row) != each["sha256"]:
                     raise WriterError(f"the endpoint {row.name!r} is not what was registered")
                 found["endpoint"][field] = _endpoint(row, check)
             case _:
-                found["model"][field] = language_model(row, sha256)
-    _check_public(engine, job)
-    texts = _texts(engine, job) if mechanism.reads_output else None
+                found["model"][field] = _language_model(row, each["sha256"])
+    _check_public(engine, named, beside)
+    texts = _texts(source["output"]) if mechanism.reads_output else None
+    kinds = mechanism.sources(parameters)
     released = {
-        field: artifacts.read(results(), rows)
-        for field, rows in sources.read_by(engine, job, parameters).items()
+        field: artifacts.read(
+            results(), sources.released(engine, each["job"], each["artifacts"], kinds[field])
+        )
+        for field, each in beside.items()
     }
     return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
 
 
-def _check_public(engine: Engine, job: Any) -> None:
+def _check_public(engine: Engine, named: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
     """Raise DataError where a corpus that this job or a job beside it read is none any more.
 
     Data that is registered is compared with all corpora (transactions.unit_fingerprints), so a row that is
     ready says enough. Whose data a corpus holds is for its stewards alone.
     """
-    own = [(field, row) for field, (row, _) in public_resources.rows(engine, job).items()]
-    behind = [(field, row) for field, row, _ in sources.corpora_behind(engine, job)]
-    named = {field for field, each in job.resources.items() if each["kind"] == "corpus"}
-    for field, row in [*((field, row) for field, row in own if field in named), *behind]:
-        if row.state != "ready":
+    own = [(field, each["name"]) for field, each in named.items() if each["kind"] == "corpus"]
+    for field, name in [*own, *sources.corpora_behind(engine, beside)]:
+        row = public_resources.find(engine, "corpus", name)
+        if row is None or row.state != "ready":
             gone = (
-                "can't be used any more" if row.state == "invalid" else "is looked through again: ask later"
+                "is looked through again: ask later"
+                if row is not None and row.state == "checking"
+                else "can't be used any more"
             )
-            raise DataError(f"{field}: the corpus {row.name!r} {gone}")
+            raise DataError(f"{field}: the corpus {name!r} {gone}")
 
 
-def _texts(engine: Engine, job: Any) -> tuple[Mapping[str, Any], ...]:
+def _texts(sha256: str) -> tuple[Mapping[str, Any], ...]:
     """The texts that the source job published, line by line."""
-    sha256 = leases.published(engine, job.source_job_id)
     try:
         with results().open(sha256) as file:
             content = file.read()

@@ -7,7 +7,7 @@ raised while private data is read is shown to nobody outside, so its text is dis
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -30,17 +30,19 @@ from accountant.core.errors import (
     VerificationFailed,
 )
 from accountant.core.ledger.accounts import demand
-from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.orders import Order, price_of
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secret_batches import has_secret_batches
+from accountant.core.secret_patterns import Secrets
 from accountant.database import UNAVAILABLE, Engine
 from accountant.faults import reached
-from accountant.transactions import artifacts, leases, settlement
+from accountant.transactions import leases, registrations, settlement, sources
 from accountant.transactions.rows import Claim
 from workers import interruption, models
 from workers.data import addresses, manifest, records
+from workers.data.records import NO_SECRETS
 from workers.generation.writer import WriterError
 from workers.interface import Checker, Maker, Preparer, Progress, Public, Resumer, Reuser
 from workers.jobs import artifacts as stored
@@ -95,15 +97,15 @@ def _take(message: str, job_id: str, attempt: int, part: int) -> None:
 
 def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     """Run a claimed attempt until it ends in any way, and destroy what it leaves unpublished."""
-    work = leases.work(engine, claim.job_id)
-    progress = Progress(total=0)
-    policy = Policy.model_validate(work.dataset.policy)
+    order, progress = claim.order, Progress(total=0)
+    assert order is not None  # who claims a job has read its entries
+    policy = order.policy
     limit = min(policy.time_limit_seconds or configured.attempt_seconds, configured.attempt_seconds)
     each, slot = policy.charge_each_attempt, policy.results_every_seconds
     with Heartbeat(engine, claim, configured.lease_seconds, limit, progress, each) as heartbeat:
         progress.check = heartbeat.check
         drafts = staging.Drafts.of(configured)
-        attempt = _Attempt(engine, claim, work, configured, heartbeat, progress, each, slot, drafts=drafts)
+        attempt = _Attempt(engine, claim, order, configured, heartbeat, progress, each, slot, drafts=drafts)
         failed: Exception | None = None
         try:
             with interruption.watching(attempt.look):
@@ -141,7 +143,7 @@ class _Attempt:
 
     engine: Engine
     claim: Claim
-    work: leases.Work
+    order: Order
     configured: settings.Settings
     heartbeat: Heartbeat
     progress: Progress
@@ -160,26 +162,24 @@ class _Attempt:
         """Load the model, read records or artifacts, run, and settle unless other parts still run."""
         from workers.mechanisms import runner
 
-        work = self.work
-        terms = Terms.from_json(work.job.terms)
-        mechanism = mechanisms.get(work.job.mechanism)
-        parameters = mechanism.parse(work.job.parameters, terms)
-        running = runner(work.job.mechanism)
-        model = (
-            None if work.model is None else job_inputs.language_model(work.model, work.model.facts["sha256"])
-        )
-        price = mechanism.price(parameters, terms)
+        order = self.order
+        terms = Terms.from_json(order.terms)
+        mechanism = mechanisms.get(order.mechanism)
+        parameters = mechanism.parse(order.parameters, terms)
+        running = runner(order.mechanism)
+        model = None if order.model is None else job_inputs.language_model(self.engine, order.model)
+        price = price_of(order.mechanism, order.parameters, order.terms)
         resumes = isinstance(running, Resumer) and running.resumes
-        if resumes and work.job.reads_records and self.claim.key is not None:
+        if resumes and order.reads_records and self.claim.key is not None:
             self.kept = KeptDraws(Journal(self.engine, self.claim, self._write))
         meter = self._meter(price)
         self.progress.total = running.total(parameters, terms)
-        gridded = self.slot is not None and work.job.reads_records
+        gridded = self.slot is not None and order.reads_records
         self.progress.silent = gridded or has_secret_batches(price.dp or FREE)
         self.progress.check()
-        public = job_inputs.public_things(self.engine, work.job, mechanism, parameters, self.progress.check)
+        public = job_inputs.public_things(self.engine, order, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
-        if output.artifacts and work.parts > 1:
+        if output.artifacts and order.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
         unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
         if unknown:
@@ -201,9 +201,9 @@ class _Attempt:
         public: Public,
     ) -> settlement.Output:
         """Run the mechanism and stage its output. Only a job that reads records is given or can open any."""
-        job, progress = self.work.job, self.progress
+        order, progress, register = self.order, self.progress, self.order.register
         drafts, claim = self.drafts, self.claim
-        if job.reads_records:
+        if register is not None:
             if mechanism.public:
                 raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
             if public.endpoints:  # what leaves before publication would tell what was read
@@ -211,11 +211,13 @@ class _Attempt:
             if isinstance(running, Checker):
                 running.check(parameters, terms, public)
             if isinstance(running, Preparer):
-                running.prepare(parameters, terms, model, (self.claim.part, self.work.parts))
+                running.prepare(parameters, terms, model, (self.claim.part, order.parts))
             return stored.write(
                 drafts,
                 claim,
-                lambda: running.run(parameters, terms, self._records(), model, meter, progress, public),
+                lambda: running.run(
+                    parameters, terms, self._records(register), model, meter, progress, public
+                ),
             )
         # Nothing private is opened: no reading begins, and a failure is void.
         with records.only(each.address for each in public.corpora.values()):
@@ -225,35 +227,46 @@ class _Attempt:
                     drafts, claim, lambda: running.make(parameters, terms, model, progress, public)
                 )
             assert isinstance(running, Reuser)
-            rows = artifacts.read_by(self.engine, job) or ()
-            released = {} if mechanism.reads_output else stored.read(drafts.results, rows)
+            source = order.source
+            released = {}
+            if not mechanism.reads_output:
+                rows = sources.released(self.engine, source["job"], source["artifacts"])
+                released = stored.read(drafts.results, rows)
             return stored.write(
                 drafts, claim, lambda: running.reuse(parameters, terms, released, model, progress, public)
             )
 
-    def _records(self) -> records.Records:
-        """Commit "reading begins", then open the data: this part's share of it."""
-        work = self.work
+    def _records(self, register: Mapping[str, Any]) -> records.Records:
+        """Fetch the bytes that were registered, commit "reading begins", and read this part's share of them.
+
+        Bytes that are not those of the REGISTER end the job before any is looked at.
+        """
         if self.claim.key is None:
             raise DataError("the job's key is gone, so nobody knows in which batches its units lie")
-        address = records.check_address(work.version.uri, self.configured.data_root_list)
+        layout = job_inputs.layout_of(register, self._secrets(register["layout"]["secrets"]))
+        address = records.check_address(register["layout"]["uri"], self.configured.data_root_list)
         addresses.check_reachable(address)
-        if work.version.data is not None:
-            manifest.check(address, work.version.data)
+        held = manifest.fetch(address, register["data"])
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
         claim = self.claim
         facts = {"job": claim.job_id, "part": claim.part, "attempt": claim.attempt, "token": claim.token}
         reached("worker.opens data", **facts)
-        data = records.read(address, job_inputs.layout_of(work.dataset, work.version), self.claim.key)
-        return replace(data, share=(self.claim.part, work.parts))
+        data = records.read(held, layout, self.claim.key)
+        return replace(data, share=(self.claim.part, self.order.parts))
+
+    def _secrets(self, sha256: str | None) -> Secrets:
+        """Return the patterns and words of secrets that the REGISTER states by their hash."""
+        if sha256 is None:
+            return NO_SECRETS
+        return Secrets(*registrations.secrets_of(self.engine, self.order.dataset, sha256))
 
     def _meter(self, price: Price) -> Meter:
         """A meter for the reserved price."""
-        reserved = FREE if self.work.job.event is None else from_json(self.work.job.event)
         secret = demand(price).secret
-        return Meter(reserved, price.ex_post_draws, self.work.parts > 1, secret, self.kept)
+        shared = self.order.parts > 1
+        return Meter(from_json(self.order.event), price.ex_post_draws, shared, secret, self.kept)
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""

@@ -8,7 +8,7 @@ can be found (binding: collision resistance).
 
 Private are: the actor, the reason, the approver, signatures, the people whom a POLICY names, the free texts
 among a job's parameters (none affects its price), the realized ex-post epsilon of a COMMIT, which depends on
-the data, and the files of data that a REGISTER found right.
+the data, and of a REGISTER the files of data, where they lie and how they are read.
 """
 
 import hashlib
@@ -44,8 +44,8 @@ RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters",
 
 #: Of a POLICY: the people who may ask, the owners, and whose passkeys sign.
 POLICY_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "policy", name) for name in PRIVATE))
-#: Of a REGISTER: the files of the data. Their sizes tell how much there is.
-REGISTER_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "data"))
+#: Of a REGISTER: the files of the data, whose sizes tell how much there is, and how they are read.
+REGISTER_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "data"), ("body", "layout"))
 _PLACES = {
     "RESERVE": RESERVE_PLACES,
     "COMMIT": COMMIT_PLACES,

@@ -72,17 +72,19 @@ def reserve_body(
     approval: Mapping[str, Any] | None,
     source: Mapping[str, Any],
     others: Mapping[str, Any] | None = None,
+    parts: int = 1,
 ) -> dict[str, Any]:
     """The body of a RESERVE. `approval` states the approver and the reason; None if the policy approved it.
 
     `others` are the job's ex-post and secret parts, from accounts.entry_part. `source` is what the job reads
-    (lineage.py): a version of the data, or an earlier job's artifacts.
+    (lineage.py): a version of the data, or an earlier job's artifacts. `parts`: how many workers share it.
     """
     costs, whole = ({}, False) if account is None else account.charge(event)
     taken = {} if account is None or not whole else whole_json(account)
     return {
         **({} if others is None else others),
         "source": dict(source),
+        **({} if parts == 1 else {"parts": parts}),
         **taken,
         "mechanism": mechanism,
         "parameters": dict(parameters),

@@ -34,7 +34,7 @@ _SIGNED = ("signature", "confirmation_signature")
 
 #: Fields of bodies by kind: those that each states, and those that some state.
 _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    EntryKind.REGISTER: (("terms", "version"), ("data",)),
+    EntryKind.REGISTER: (("terms", "version"), ("data", "layout")),
     EntryKind.POLICY: (("policy",), (*_BY_TWO, *_SIGNED)),
     EntryKind.ALLOW: (
         ("reason",),
@@ -42,7 +42,7 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     EntryKind.RESERVE: (
         ("mechanism", "parameters", "terms", "model", "event", "costs", "approval", "source"),
-        ("ex_post", "secret", "whole"),
+        ("ex_post", "secret", "whole", "parts"),
     ),
     EntryKind.COMMIT: (
         ("event", "costs", "outcome", "attempt", "output_sha256", "read"),
@@ -54,6 +54,9 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
         _SIGNED,
     ),
 }
+#: Of the REGISTER of a version: its files (workers.data.manifest), where they lie and how they are read.
+DATA = ("files", "bytes", "sha256", "list")
+LAYOUT = ("uri", "text_template", "label_column", "group_column", "secret_column", "secrets")
 _DP = ("epsilon", "delta", "filters")
 #: Kinds that a person writes; a worker or the service may write the others.
 _OF_PEOPLE = (EntryKind.POLICY, EntryKind.ALLOW, EntryKind.REVERSAL, EntryKind.RESERVE)
@@ -73,6 +76,8 @@ def check_fields(entry: Entry) -> None:
     _check_names(body, "body", *_BODIES[entry.kind])
     _check_people(entry)
     match entry.kind:
+        case EntryKind.REGISTER if body["version"] is not None:
+            _check_register(body)
         case EntryKind.POLICY:
             _check_policy(body["policy"])
         case EntryKind.ALLOW:
@@ -148,6 +153,13 @@ def _check_policy(stated: object) -> None:
                 raise VerificationFailed(f"its {name} name {person!r:.80}, which is no name of an account")
 
 
+def _check_register(body: Body) -> None:
+    """Check that the REGISTER of a version states its files, and how they are read."""
+    for name, fields in (("data", DATA), ("layout", LAYOUT)):
+        if not is_hidden(body.get(name)):
+            _check_names(body.get(name), name, fields)
+
+
 def _check_allow(body: Body) -> None:
     """Check the amounts of an ALLOW; books.py checks its limits."""
     dp = [name for name in _DP if name in body]
@@ -166,6 +178,8 @@ def _check_allow(body: Body) -> None:
 
 
 def _check_reserve(body: Body) -> None:
+    if "parts" in body and (type(body["parts"]) is not int or body["parts"] < 2):
+        raise VerificationFailed(f"its parts are {body['parts']!r:.40}: a number from 2, or nothing")
     _check_event(body["event"])
     check_same(body["terms"], Terms.from_json(body["terms"]).to_json(), "terms")
     _check_source(body["source"])

@@ -12,9 +12,9 @@ from accountant.core.errors import UNREADABLE
 from accountant.core.ledger.accounts import Accounts, Settlement, entry_part, read_demand
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.orders import recomputed
 from accountant.core.ledger.reservations import read_costs, read_event, read_reservation, settled
 from accountant.core.ledger.reversals import charge_of, corrected
-from accountant.core.ledger.verifier import recomputed
 from accountant.core.privacy.events import from_json, releases
 from accountant.core.privacy.filters import Amount, Costs, Kind, granted
 from accountant.core.privacy.secrets import SecretKind

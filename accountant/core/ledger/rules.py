@@ -1,7 +1,7 @@
 """The rules of a dataset, which are entries of its own chain, and whether each later act kept to them.
 
-    REGISTER   {terms, version, data}: what is declared of the data; a version of it that was found right,
-               with the files that it is, their sizes and hashes
+    REGISTER   {terms, version, data, layout}: what is declared of the data; a version of it that was found
+               right, with its files, their sizes and hashes, where they lie and how they are read
     POLICY     {policy}, with both people where it took two: who may ask, who must approve
 
 A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms declared, that
@@ -15,6 +15,7 @@ which share a dataset out and protect nobody.
 """
 
 import copy
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from accountant.core.ledger.accounts import Demand
 from accountant.core.ledger.admission import alone, delta_of
 from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
+from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.policy import PRIVATE, Policy, weakened
@@ -44,24 +46,37 @@ TERMS = ("unit_column", *PRICED)
 UNIT_TERMS = {"unit_spelling": ("refuse", "merge", "keep"), "missing_units": ("refuse", "separate")}
 #: Kinds that may stand before the rules are complete.
 _RULES = (EntryKind.REGISTER, EntryKind.POLICY)
+#: What a REGISTER states of a version: where its data lies and how it is read. Stewards and auditors see it.
+LAYOUT = ("uri", "text_template", "label_column", "group_column", "secret_column")
 #: Epsilon by itself is computed numerically, so this much more than a limit counts as equal to it.
 _SLACK = 1e-9
 
 
-def register_body(
-    dataset: Any, version: int | None = None, data: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def register_body(dataset: Any, version: Any = None) -> dict[str, Any]:
     """Return the body of a REGISTER for a dataset, a row or a declaration.
 
     Args:
-        version: the number of a version that was found right.
-        data: the files of that version (workers.data.manifest).
+        version: the row of a version that was found right, with its files (workers.data.manifest).
     """
     terms = {name: getattr(dataset, name) for name in TERMS}
     listed = {name: list(terms[name]) for name in ("labels", "groups")}
     decided = {name: value for name in UNIT_TERMS if (value := getattr(dataset, name)) != "refuse"}
-    body = {"terms": {**terms, **listed, **decided}, "version": version}
-    return body if data is None else {**body, "data": dict(data)}
+    body = {"terms": {**terms, **listed, **decided}, "version": None}
+    if version is None:
+        return body
+    layout = {name: getattr(version, name) for name in LAYOUT} | {"secrets": secrets_digest(dataset)}
+    return {**body, "version": version.number, "data": version.data, "layout": layout}
+
+
+def secrets_digest(dataset: Any) -> str | None:
+    """Return a salted SHA-256 of a dataset's patterns and words of secrets, or None if it declares none.
+
+    Words of secrets are for stewards alone, so no entry states them. The salt stands in the dataset's row.
+    """
+    declared = {"patterns": list(dataset.secret_patterns), "terms": list(dataset.secret_terms)}
+    if not any(declared.values()):
+        return None
+    return hashlib.sha256(canonical({"salt": dataset.secrets_salt, **declared})).hexdigest()
 
 
 def dataset_columns(terms: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +95,8 @@ class Rules:
     def __init__(self) -> None:
         self.terms: Mapping[str, Any] | None = None
         self.acts = SignedActs()
-        self.versions: frozenset[int] = frozenset()
+        #: The bodies of the REGISTERs that found a version right, by its number.
+        self.versions: Mapping[int, Body] = {}
         self._hidden: frozenset[str] = frozenset()  # lists of people, in a public export
         self._unshown = 0  # entries whose signatures a public export does not show
 
@@ -107,10 +123,6 @@ class Rules:
 
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
         """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
-        if self.terms is None and entry.kind is not EntryKind.REGISTER:
-            raise VerificationFailed("no REGISTER before it states the terms of the data")
-        if self.policy is None and entry.kind not in _RULES:
-            raise VerificationFailed("no POLICY before it states who may ask and who must approve")
         if not self.follow(entry):
             self._unshown += 1
         match entry.kind:
@@ -129,6 +141,10 @@ class Rules:
 
         Returns False if the export does not show the signatures. Raises VerificationFailed.
         """
+        if self.terms is None and entry.kind is not EntryKind.REGISTER:
+            raise VerificationFailed("no REGISTER before it states the terms of the data")
+        if self.policy is None and entry.kind not in _RULES:
+            raise VerificationFailed("no POLICY before it states who may ask and who must approve")
         signed = self.acts.check(entry)
         match entry.kind:
             case EntryKind.REGISTER:
@@ -147,7 +163,7 @@ class Rules:
         if version is not None:
             if type(version) is not int or version < 1 or version in self.versions:
                 raise VerificationFailed(f"its version is {version!r:.40}, which is no new number of one")
-            self.versions |= {version}
+            self.versions = {**self.versions, version: body}
         self.terms = terms
 
     def _set(self, entry: Entry) -> None:
@@ -193,13 +209,27 @@ class Rules:
             )
 
     def _reserve(self, entry: Entry, books: Books, asked: Demand) -> None:
+        self._check_books(entry.body, books, asked)
+        self.check_reserve(entry, asked)
+
+    def check_reserve(self, entry: Entry, asked: Demand) -> None:
+        """Check all of a RESERVE that needs no balance: terms, lineage, who asked and who approved."""
         assert self.terms is not None
         assert self.policy is not None
-        self._check_terms(self.terms, entry.body, books, asked)
+        self._check_terms(self.terms, entry.body, asked)
         self._check_policy(self.policy, entry)
         self._check_approval(self.policy, entry, asked)
 
-    def _check_terms(self, terms: Body, body: Body, books: Books, asked: Demand) -> None:
+    def _check_books(self, body: Body, books: Books, asked: Demand) -> None:
+        stated = body["terms"]
+        delta = delta_of(None if books.account is None else books.account.delta)
+        if stated["delta"] != delta:
+            raise VerificationFailed(
+                f"its delta is {stated['delta']!r:.40}, that of the allowance is {delta}"
+            )
+        self._check_secret(stated, books, asked)
+
+    def _check_terms(self, terms: Body, body: Body, asked: Demand) -> None:
         stated = body["terms"]
         for name in PRICED:
             own = stated.get(name, [])  # groups are left out where there are none
@@ -209,17 +239,11 @@ class Rules:
                 )
         if "label_sizes" in stated:
             raise VerificationFailed("it states sizes of labels, and none are registered")
-        delta = delta_of(None if books.account is None else books.account.delta)
-        if stated["delta"] != delta:
-            raise VerificationFailed(
-                f"its delta is {stated['delta']!r:.40}, that of the allowance is {delta}"
-            )
-        self._check_secret(stated, books, asked)
-        version = body["source"].get("version")
-        if version is None and releases_anything(asked):
+        source = body["source"]
+        if "version" in source:
+            check_registered(source["version"], self.versions)
+        elif releases_anything(asked):
             raise VerificationFailed("it is charged, and does not say which version of the data it reads")
-        if version is not None and (type(version) is not int or version not in self.versions):
-            raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
 
     def _check_secret(self, stated: Body, books: Books, asked: Demand) -> None:
         """Check what a job says of secrets; it may have waited while r was changed, and state the earlier."""
@@ -274,6 +298,13 @@ def _check_secrets_stand(books: Books, terms: Body) -> None:
     if books.secret.neighbours != terms["neighbours"]:
         raise VerificationFailed("it registers other neighbours than those under which secrets are stated")
     check_removal(books.secret.terms, terms["unit_column"])
+
+
+def check_registered(version: object, versions: Mapping[int, Body]) -> Body:
+    """Return the body of the REGISTER that found a version right. Raises VerificationFailed without one."""
+    if type(version) is not int or version not in versions:
+        raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
+    return versions[version]
 
 
 def _check_analyst(policy: Policy, actor: str) -> None:

@@ -10,27 +10,23 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from accountant.core import mechanisms
 from accountant.core.errors import UNREADABLE, VerificationFailed
-from accountant.core.ledger.accounts import NO_EX_POST, Demand, demand, read_demand
+from accountant.core.ledger.accounts import NO_EX_POST
 from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.canonical_json import canonical, value_text
 from accountant.core.ledger.checkpoints import Checkpoint
-from accountant.core.ledger.commitments import commitment_count, hidden, is_hidden, private_counts
+from accountant.core.ledger.commitments import commitment_count, hidden, private_counts
 from accountant.core.ledger.entry_fields import check_fields
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_entry
 from accountant.core.ledger.lineage import Elsewhere, Lineage, PublicRelease, check_named
+from accountant.core.ledger.orders import check_price, order_of
 from accountant.core.ledger.realization import Ends
 from accountant.core.ledger.replay import Replay
-from accountant.core.ledger.reservations import SHAPES, Reservation, as_text
+from accountant.core.ledger.reservations import Reservation
 from accountant.core.ledger.reversals import quoted
 from accountant.core.ledger.rules import Rules, by_two
-from accountant.core.mechanisms.base import Mechanism
-from accountant.core.privacy.events import to_json
-from accountant.core.privacy.price import Terms
 
 
 @dataclass(frozen=True)
@@ -141,11 +137,13 @@ class Judge:
             held: the live reservation of its job.
         """
         check_fields(entry)
-        asked = _check_price(entry.body) if entry.kind is EntryKind.RESERVE else None
+        asked = check_price(entry.body) if entry.kind is EntryKind.RESERVE else None
         self.lineage.add(entry)
         if entry.kind is EntryKind.RESERVE:
             check_named(entry.body)
         self.rules.add(entry, books, asked)
+        if entry.kind is EntryKind.RESERVE:
+            order_of(entry, self.rules)
         if entry.kind is EntryKind.REVERSAL:
             self._check_quotations(entry)
             self._corrections[entry.job] = entry.seq
@@ -318,37 +316,6 @@ def check_not_negative(books: Books) -> None:
         amounts += [spent.main, spent.delta, reserved.main, reserved.delta, each.closed]
     if min(amounts) < 0:
         raise VerificationFailed("a balance is below zero after it")
-
-
-def _check_price(body: Mapping[str, Any]) -> Demand:
-    """Check that the event is what the mechanism charges for these parameters; returns what it asks."""
-    try:
-        event, asked = recomputed(body)
-        stated = asked == read_demand(asked.dp, body) and event == body["event"]
-    except UNREADABLE as error:
-        raise VerificationFailed(f"its price can't be recomputed: {error}") from None
-    if not stated:
-        raise VerificationFailed("its event is not the price of its parameters")
-    return asked
-
-
-def recomputed(body: Mapping[str, Any]) -> tuple[dict[str, Any], Demand]:
-    """The event, as JSON, and the whole demand of a RESERVE's job, recomputed from its parameters and terms.
-
-    Raises InvalidRequest, KeyError, TypeError or ValueError if it can't be computed.
-    """
-    mechanism = mechanisms.get(body["mechanism"])
-    shown = {name: value for name, value in body["parameters"].items() if not is_hidden(value)}
-    return _recomputed(mechanism, as_text([shown, body["terms"]]))
-
-
-@lru_cache(maxsize=SHAPES)
-def _recomputed(mechanism: Mechanism[Any], shape: str) -> tuple[dict[str, Any], Demand]:
-    """The event, as JSON, and the whole demand of a job of these parameters and terms."""
-    parameters, stated = json.loads(shape)
-    terms = Terms.from_json(stated)
-    asked = demand(mechanism.price(mechanism.parse(parameters, terms), terms))
-    return to_json(asked.dp), asked
 
 
 def read_document(text: str) -> dict[str, Any]:

@@ -48,7 +48,8 @@ UNSTATED = {
         "made_job",
         "made_decision",
     },
-    "datasets": {"id", "name", "description", "secret_patterns", "secret_terms", "created_by", "created_at"},
+    "datasets": {"id", "name", "description", "created_by", "created_at"},
+    "dataset_versions": {"id", "dataset_id", "error", "created_by", "created_at", "shared_with"},
     "accounts": {"dataset_id"},
 }
 #: How a value of a type becomes another; a time moves to where the entry says that it can't be.
@@ -75,6 +76,9 @@ SPECIAL = {
     ("datasets", "neighbours"): "'replace-one'",
     ("datasets", "labels"): "'[\"one\"]'::jsonb",
     ("datasets", "groups"): "'[\"one\"]'::jsonb",
+    ("datasets", "secret_patterns"): "'[\"[a-z]{{4}}\"]'::jsonb",
+    ("datasets", "secret_terms"): "'[\"one\"]'::jsonb",
+    ("dataset_versions", "state"): "'invalid'",
     ("datasets", "policy"): "jsonb_set({}, '{{solo}}', 'true')",
     ("accounts", "secret"): '\'{{"kind": "many"}}\'::jsonb',
     ("accounts", "ex_post_settlement"): "'planned'",
@@ -87,7 +91,8 @@ SPECIAL = {
 def book(engine) -> Bench:
     """A ledger with a row in each table: jobs of every end, an artifact, a correction, a checkpoint."""
     Bench(engine)  # another dataset, with people and a model of its own
-    bench = Bench(engine, policy={"auto_approve_epsilon": "1", "two_people": True})
+    policy = {"auto_approve_epsilon": "1", "two_people": True}
+    bench = Bench(engine, policy=policy, secret_terms=["pin"], secret_patterns=["[0-9]{4}"])
     bench.second = person(engine, "steward")
     proposed = allowances.allow(
         engine,
@@ -150,6 +155,7 @@ def row_of(bench: Bench, table: str) -> str:
         "checkpoints": own,
         "decisions": f"{own} AND kind = 'correction'",
         "datasets": f"name = '{bench.dataset}'",
+        "dataset_versions": own,
         "accounts": own,
     }[table]
 

@@ -20,7 +20,7 @@ from accountant.queries import datasets as dataset_queries
 from accountant.schema.base import documents
 from accountant.transactions import job_requests, leases, policies, submission, unit_fingerprints
 from accountant.transactions.unit_fingerprints import Fingerprint
-from tests.support import Bench, found_right, person
+from tests.support import Bench, claimed, found_right, person
 
 PROOF = b"the key"
 
@@ -42,13 +42,13 @@ class Registrar:
 
     def checked(self, fingerprints: list[Fingerprint], **spec: object) -> str:
         name, version = self.waiting(**spec)
-        unit_fingerprints.claim(self.engine, version, PROOF, fingerprints)
+        claimed(self.engine, version, PROOF, fingerprints)
         return name
 
     def version(self, name: str, fingerprints: list[Fingerprint], **changes: object) -> dict:
         changes = {"uri": "/data/next.csv", **changes}
         added = datasets.add_version(self.engine, name, changes, self.bench.steward)
-        unit_fingerprints.claim(self.engine, added, PROOF, fingerprints)
+        claimed(self.engine, added, PROOF, fingerprints)
         return self.facts(name)["versions"][-1]
 
     def facts(self, name: str) -> dict:
@@ -196,7 +196,7 @@ def test_two_workers_that_check_overlapping_data_at_once_make_one_ready(registra
 
     def check(names: list[str]) -> str:
         name, version = registrar.waiting()
-        unit_fingerprints.claim(registrar.engine, version, PROOF, stream(names))
+        claimed(registrar.engine, version, PROOF, stream(names))
         return registrar.facts(name)["state"]
 
     with ThreadPoolExecutor(2) as pool:
@@ -217,7 +217,7 @@ def test_a_race_between_units_and_records_of_units_has_one_winner(registrar, tag
                 yield from units(f"{tag} ann")
             both_read.wait(30)
 
-        unit_fingerprints.claim(registrar.engine, version, PROOF, stream())
+        claimed(registrar.engine, version, PROOF, stream())
         return registrar.facts(name)["state"]
 
     with ThreadPoolExecutor(2) as pool:
@@ -255,7 +255,7 @@ def test_what_goes_wrong_while_reading_leaves_no_trace(registrar, tag):
         raise DataError("row 2: it is no JSON")
 
     with pytest.raises(DataError, match="row 2"):
-        unit_fingerprints.claim(registrar.engine, version, PROOF, cut_short())
+        claimed(registrar.engine, version, PROOF, cut_short())
     assert registrar.facts(name)["state"] == "checking"
     assert registrar.facts(registrar.checked(units(f"{tag}x")))["state"] == "ready"
 
@@ -265,13 +265,13 @@ def test_fingerprints_of_another_key_are_refused(registrar, tag):
     registrar.checked(units(f"{tag}x"))
     _, version = registrar.waiting()
     with pytest.raises(DataError, match="identity key"):
-        unit_fingerprints.claim(registrar.engine, version, b"another key", units(f"{tag}x"))
+        claimed(registrar.engine, version, b"another key", units(f"{tag}x"))
 
 
 def test_a_second_message_changes_nothing(registrar, tag):
     name, version = registrar.waiting()
-    unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}x"))
-    unit_fingerprints.claim(registrar.engine, version, PROOF, units(f"{tag}y"))
+    claimed(registrar.engine, version, PROOF, units(f"{tag}x"))
+    claimed(registrar.engine, version, PROOF, units(f"{tag}y"))
     assert registrar.facts(registrar.checked(units(f"{tag}y")))["state"] == "ready"
     assert registrar.facts(name)["state"] == "ready"
 
@@ -284,7 +284,7 @@ def test_no_account_is_held_while_data_is_compared(registrar, tag):
     with ThreadPoolExecutor(1) as pool, registrar.engine.begin() as beside:
         add = f"INSERT INTO fingerprints SELECT :value, d.id, true FROM datasets d WHERE {ours}"
         beside.execute(text(add), {"value": new[0].value, "name": name})  # the comparison waits for this
-        checking = pool.submit(unit_fingerprints.claim, registrar.engine, version, PROOF, new)
+        checking = pool.submit(claimed, registrar.engine, version, PROOF, new)
         waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO fingerprints%' "
         with registrar.engine.connect() as looking:
             waiting = text(waits + "AND wait_event_type = 'Lock' AND datname = current_database()")
@@ -417,10 +417,10 @@ def test_new_jobs_run_on_the_newest_ready_version_and_the_ledger_says_which(open
     meanwhile = bench.submit(11)
     found_right(bench.engine, version)
     new = bench.submit(12)
-    works = [leases.work(bench.engine, job) for job in (old, meanwhile, new)]
-    assert [work.version.uri for work in works] == ["/nowhere.csv", "/nowhere.csv", "/nowhere-2.csv"]
-    assert works[2].version.text_template == "{title}. {body}"
-    assert works[0].version.text_template == "{text}"
+    claims = [leases.claim(bench.engine, job, 1, "w", 60) for job in (old, meanwhile, new)]
+    layouts = [claim.order.register["layout"] for claim in claims]
+    assert [layout["uri"] for layout in layouts] == ["/nowhere.csv", "/nowhere.csv", "/nowhere-2.csv"]
+    assert [layout["text_template"] for layout in layouts] == ["{text}", "{text}", "{title}. {body}"]
     sources = []
     with bench.engine.connect() as connection:
         for job in (old, meanwhile, new):

@@ -136,7 +136,7 @@ def test_rules_of_a_transaction_that_is_undone_are_forgotten(bench):
     with writing(bench.engine) as connection:
         locked = LockedAccount(connection, bench.dataset)
         assert not locked.rules.policy.solo
-        again = {"terms": locked.rules.terms, "version": 1}
+        again = locked.rules.versions[1]
 
         def two_entries() -> None:
             with locked.whole():

@@ -25,8 +25,8 @@ def test_a_count_is_reserved_without_a_look_at_a_model_and_its_ledger_verifies(o
     job_id = ask(bench, epsilon=0.25)
     job = jobs.job(bench.engine, job_id, bench.analyst)
     assert (job["state"], job["model"]) == ("queued", None)
-    assert leases.work(bench.engine, job_id).model is None
     claim = leases.claim(bench.engine, job_id, 1, "w", 60)
+    assert claim.order.model is None
     leases.begin_reading(bench.engine, claim)
     settlement.publish(bench.engine, claim, Laplace(4.0), Output("/x", "0" * 64), "w")
     assert integrity.check(bench.engine, bench.dataset) == []

@@ -40,7 +40,7 @@ from tests.accountant.transactions.test_ledger_log import (
     state,
 )
 from tests.restores import accounts
-from tests.support import Bench, person
+from tests.support import Bench, claimed, person
 from web.cli import bootstrap
 from web.cli.commands import app
 from workers.jobs import staging
@@ -212,7 +212,7 @@ def units(*names: object) -> list[Fingerprint]:
 
 def found_right(site, version: uuid.UUID, *names: object, key: bytes | None = IDENTITY) -> None:
     """A version is checked as by the worker that has the key of the fingerprints."""
-    unit_fingerprints.claim(site.engine, version, b"the key", units(*names), key)
+    claimed(site.engine, version, b"the key", units(*names), key)
 
 
 def added(site, name: str, **spec: object) -> uuid.UUID:

@@ -10,7 +10,7 @@ from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries, integrity
-from tests.support import Bench, found_right
+from tests.support import NO_FILES, Bench, found_right
 
 DATA = {"files": 1, "bytes": 48121, "sha256": "ab" * 32, "list": [["letters.csv", 48121, "ab" * 32]]}
 
@@ -19,8 +19,7 @@ DATA = {"files": 1, "bytes": 48121, "sha256": "ab" * 32, "list": [["letters.csv"
 def stated(engine) -> Bench:
     bench = Bench(engine, unit_column="patient", unit_spelling="keep", missing_units="separate")
     version = datasets.add_version(engine, bench.dataset, {"uri": "/more.csv"}, bench.steward)
-    datasets.state_files(engine, version, DATA)
-    found_right(engine, version)
+    found_right(engine, version, DATA)
     return bench
 
 
@@ -32,7 +31,7 @@ def test_the_ledger_states_the_choice_and_the_files_and_verifies(stated):
     ]
     assert all(body["terms"]["unit_spelling"] == "keep" for body in bodies)
     assert all(body["terms"]["missing_units"] == "separate" for body in bodies)
-    assert [body.get("data") for body in bodies] == [DATA, None, None]
+    assert [body.get("data") for body in bodies] == [DATA, NO_FILES, None]
     assert not integrity.check(stated.engine, stated.dataset)
     for public in (False, True):
         pieces = entries.export(stated.engine, stated.dataset, stated.auditor, "jsonl", public=public)

@@ -10,8 +10,7 @@ from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermi
 from accountant.queries import datasets as dataset_queries
 from tests.support import other_people, person
 from tests.workers.conftest import SAMPLE, wait_for
-from workers.data import manifest
-from workers.data.corpora import inspect, open_corpus
+from workers.data.corpora import digest, inspect, open_corpus
 
 ROWS = "topic,text\nsport,a match\nworld,a treaty\nsport,a race\n"
 
@@ -25,7 +24,7 @@ def file(tmp_path):
 
 def test_its_facts_are_its_texts_labels_and_hash(file):
     facts = inspect(str(file), "{text}", "topic")
-    assert facts == {"sha256": manifest.of(str(file))["sha256"], "texts": 3, "labels": ["sport", "world"]}
+    assert facts == {"sha256": digest(str(file), "{text}", "topic"), "texts": 3, "labels": ["sport", "world"]}
     row = types.SimpleNamespace(name="news", uri=str(file), text_template="{text}", label_column="topic")
     opened = open_corpus(row, [str(file.parent)], facts["sha256"])
     assert list(opened.texts()) == [("a match", "sport"), ("a treaty", "world"), ("a race", "sport")]
@@ -33,16 +32,19 @@ def test_its_facts_are_its_texts_labels_and_hash(file):
 
 def test_changed_bytes_are_refused(file):
     row = types.SimpleNamespace(name="news", uri=str(file), text_template="{text}", label_column=None)
-    before = manifest.of(str(file))["sha256"]
+    before = digest(str(file), "{text}", None)
+    other = types.SimpleNamespace(**{**vars(row), "text_template": "{topic}"})
+    with pytest.raises(DataError, match="are not those registered"):
+        open_corpus(other, [str(file.parent)], before)
     file.write_text(ROWS.replace("race", "Race"))
-    with pytest.raises(DataError, match="are not those that were registered"):
+    with pytest.raises(DataError, match="are not those registered"):
         open_corpus(row, [str(file.parent)], before)
 
 
 def test_it_lies_under_a_data_root(file, tmp_path):
     row = types.SimpleNamespace(name="news", uri=str(file), text_template="{text}", label_column=None)
     with pytest.raises(DataError, match="data root"):
-        open_corpus(row, [str(tmp_path / "elsewhere")], manifest.of(str(file))["sha256"])
+        open_corpus(row, [str(tmp_path / "elsewhere")], "0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_worker_reads_it_through(warm_engine):
         look, lambda all_of: all(all_of[s.name]["state"] != "checking" for s in (good, bad)), seconds=60
     )
     assert (found[good.name]["state"], found[bad.name]["state"]) == ("ready", "invalid")
-    assert found[good.name]["facts"]["sha256"] == manifest.of(good.uri)["sha256"]
+    assert found[good.name]["facts"]["sha256"] == digest(good.uri, good.text_template, good.label_column)
     assert found[bad.name]["error"] == "there is no such file"
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from accountant.core.errors import DataError
+from accountant.core.ledger.rules import LAYOUT
 from workers.data import manifest
 from workers.jobs import tasks
 
@@ -17,33 +18,28 @@ def test_reading_begins_on_the_data_that_was_registered_alone(tmp_path, monkeypa
         (tmp_path / "b.csv").write_text("id,text\nq,y\n")
     elif change == "a file changed":
         (tmp_path / "a.csv").write_text("id,text\nq,x\n")
-    version = SimpleNamespace(
-        uri=str(tmp_path), data=data, text_template="{text}", unit_column="id", label_column=None,
-        group_column=None, secret_column=None,
-    )  # fmt: skip
-    dataset = SimpleNamespace(
-        labels=[], groups=[], max_records_per_unit=1, unit_spelling="refuse",
-        missing_units="refuse",
-        secret_patterns=[], secret_terms=[],
-    )  # fmt: skip
+    terms = {"unit_column": "id", "neighbours": "add-remove", "max_records_per_unit": 1, "public_size": None}
+    layout = {**dict.fromkeys(LAYOUT), "uri": str(tmp_path), "text_template": "{text}", "secrets": None}
+    register = {"terms": {**terms, "labels": [], "groups": []}, "data": data, "layout": layout}
     began = []
     monkeypatch.setattr(tasks.leases, "begin_reading", lambda *_: began.append(True))
     claim = SimpleNamespace(key=b"k" * 32, job_id="j", part=0, attempt=1, token="t")
     attempt = tasks._Attempt(
         engine=None,
         claim=claim,
-        work=SimpleNamespace(version=version, dataset=dataset, parts=1),
+        order=SimpleNamespace(parts=1),
         configured=SimpleNamespace(data_root_list=[str(tmp_path)]),
         heartbeat=None,
         progress=None,
+        drafts=None,
     )
     attempt._write = lambda act: act()
     if change == "nothing":
-        assert [each.text for each in attempt._records().records] == ["x"]
+        assert [each.text for each in attempt._records(register).records] == ["x"]
         assert began == [True]
         return
     with pytest.raises(DataError, match="than when it was registered"):
-        attempt._records()
+        attempt._records(register)
     assert not began
     assert not attempt.reading
 

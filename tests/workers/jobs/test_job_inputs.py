@@ -13,12 +13,13 @@ from workers.jobs import job_inputs
 @pytest.mark.parametrize("state", ["invalid", "checking", "ready"])
 def test_a_corpus_is_used_only_while_it_is_ready(monkeypatch, behind, state):
     corpus = SimpleNamespace(name="news", state=state)
-    own, other = ({}, [("adapter", corpus, "")]) if behind else ({"public_corpus": (corpus, "")}, [])
-    monkeypatch.setattr(public_resources, "rows", lambda *_: own)
+    own, other = (
+        ({}, [("adapter", "news")]) if behind else ({"public_corpus": {"kind": "corpus", "name": "news"}}, [])
+    )
+    monkeypatch.setattr(public_resources, "find", lambda *_: corpus)
     monkeypatch.setattr(sources, "corpora_behind", lambda *_: other)
-    job = SimpleNamespace(resources={field: {"kind": "corpus"} for field in own})
     if state == "ready":
-        job_inputs._check_public(None, job)
+        job_inputs._check_public(None, own, {})
         return
     with pytest.raises(DataError, match=r"^(adapter|public_corpus): the corpus 'news' (can't|is looked)"):
-        job_inputs._check_public(None, job)
+        job_inputs._check_public(None, own, {})
