@@ -14,21 +14,18 @@ from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound
-from accountant.core.ledger.accounts import Demand, demand
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.caps import ANALYST, NO_USAGE, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
-from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.admission_preview import accounts_shown
-from accountant.queries.remaining import remaining
 from accountant.queries.rows import dataset_query, dataset_row, seen_by
+from accountant.queries.standing import Shape, Standing
 from accountant.schema.datasets import Cap, Dataset, DatasetInCatalogue, Remaining, Statement, Version
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
@@ -128,16 +125,15 @@ _CHARGED = ("queued", "running", "settling", "succeeded", "failed", "cancelled")
 
 def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remaining | None:
     """What is left, and what it buys: jobs like the last that `viewer` may see and that was charged."""
-    accounts = accounts_shown(read_books(row).accounts, bool(seen_by(viewer, row).roles & OVERSEERS))
-    policy, terms = Policy.model_validate(row.policy), terms_of(row, accounts)
+    accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
+    terms = terms_of(row, accounts)
     used = cap_usage.used(connection, row.id, viewer.id, None) if limits(policy) else NO_USAGE
-    return remaining(accounts, used, policy, terms, _last_job(connection, row, viewer, terms), "the last")
+    shown = Standing(accounts, used, policy).shown(bool(seen_by(viewer, row).roles & OVERSEERS))
+    return shown.remaining(terms, _last_job(connection, row, viewer, terms), "the last")
 
 
-def _last_job(
-    connection: Connection, row: Row[Any], viewer: Actor, terms: Terms
-) -> tuple[Demand, float] | None:
-    """What the newest charged job that the viewer may see would ask today; None where there is none."""
+def _last_job(connection: Connection, row: Row[Any], viewer: Actor, terms: Terms) -> Shape | None:
+    """Return what the newest charged job that the viewer may see would ask today, or None."""
     jobs, entries = tables.jobs, tables.entries
     reserved = select(entries.c.seq).where(entries.c.job_id == jobs.c.id, entries.c.kind == "RESERVE")
     query = select(jobs.c.mechanism, jobs.c.parameters).where(
@@ -151,8 +147,7 @@ def _last_job(
         return None
     try:
         price = price_of(mechanism, mechanism.parse(found.parameters, terms), terms)
-        alone = 0.0 if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
-        return demand(price), alone
+        return Shape.of(price, terms.delta)
     except (InvalidRequest, ArithmeticError, ValueError):
         return None  # under today's terms it has no price
 

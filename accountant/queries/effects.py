@@ -12,14 +12,13 @@ from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
 from accountant.core.errors import ExchequerError
-from accountant.core.ledger.accounts import Accounts, decide_job
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.admission_preview import effect, refusal_shown
 from accountant.queries.rows import dataset_query, seen_by
+from accountant.queries.standing import Shape, Standing, refusal_shown
 from accountant.schema.decisions import OfferQuote
 from accountant.schema.quotes import Effect
 from accountant.tables.accounts_row import read_books
@@ -107,24 +106,17 @@ def _effect(
             usage.get((row.id, PROJECT, item["project"] or ""), 0),
         )
         shown = bool(seen_by(viewer, row).roles & OVERSEERS)
-        told = _refusal(candidate, accounts, policy, used)
-        told = refusal_shown(told, accounts.ex_post.settlement, shown)
-        return effect(
-            accounts,
-            candidate.asked,
-            candidate.epsilon_alone,
-            policy,
-            used,
-            terms=candidate.terms,
-            realized_shown=shown,
-            refusal=told,
-        )
+        standing = Standing(accounts, used, policy)
+        told = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)
+        job = Shape(candidate.asked, candidate.epsilon_alone)
+        return standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=told)
     except (ExchequerError, ArithmeticError, ValueError):
         return None
 
 
-def _refusal(job: Candidate, accounts: Accounts, policy: Policy, used: Usage) -> dict[str, Any] | None:
-    decision = decide_job(accounts, job.asked, job.epsilon_alone, policy, True, used)
+def _refusal(job: Candidate, standing: Standing) -> dict[str, Any] | None:
+    decision = standing.decide(Shape(job.asked, job.epsilon_alone), approved=True)
     if not isinstance(decision, Refused):
         return None
+    accounts, policy, used = standing.accounts, standing.policy, standing.used
     return job_requests.with_largest(decision, job, accounts, policy, used).to_json()

@@ -27,8 +27,8 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import comments
-from accountant.queries.admission_preview import refusal_shown
 from accountant.queries.rows import dataset_row, require_overseer
+from accountant.queries.standing import refusal_shown
 from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging

@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
-from accountant.core.ledger.accounts import NOTHING, Accounts, decide_job, demand, with_largest
+from accountant.core.ledger.accounts import NOTHING, Accounts, demand, with_largest
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
@@ -21,10 +21,9 @@ from accountant.core.privacy.pld_bounds import quoted
 from accountant.core.privacy.price import Price, Terms
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.admission_preview import accounts_shown, effect, refusal_shown
 from accountant.queries.durations import duration
-from accountant.queries.portions import portion, portion_of_caps
 from accountant.queries.rows import dataset_row, seen_by
+from accountant.queries.standing import Shape, Standing, refusal_shown
 from accountant.schema.quotes import Fit, OnDataset, Output, Quote
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
@@ -58,16 +57,12 @@ def quote_on(
         policy = Policy.model_validate(row.policy)
         capped = viewer is not None and bool(limits(policy))
         used = cap_usage.used(connection, row.id, viewer.id, project) if viewer and capped else NO_USAGE
-    accounts = read_books(row).accounts
-    whole = used
-    terms = terms_of(row, accounts)
+    whole = usable = Standing(read_books(row).accounts, used, policy)
+    terms = terms_of(row, whole.accounts)
     mechanism = mechanisms.get(mechanism_id)
     overseer = viewer is None or bool(seen_by(viewer, row).roles & OVERSEERS)
-    usable = accounts
     if share is not None:
-        part = Fraction(share)
-        usable = portion(accounts_shown(accounts, overseer), part)
-        used = portion_of_caps(used, policy, part)
+        usable = whole.shown(overseer).part(Fraction(share))
     fit_told: dict[str, Any] = {}
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
@@ -75,9 +70,9 @@ def quote_on(
 
         def within_caps(price: Price) -> bool:
             alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
-            return beyond_caps(used, policy, alone) is None
+            return beyond_caps(usable.used, policy, alone) is None
 
-        fitting = accounts_shown(usable, overseer)
+        fitting = usable.shown(overseer).accounts
         found = fitted(
             *(mechanism, raw, terms, fit_field, epsilon, fitting),
             within_caps=within_caps if capped else None,
@@ -88,18 +83,17 @@ def quote_on(
     price = price_of(mechanism, parameters, terms)
     stated = quote(mechanism, parameters, terms, price, quoted)
     alone = 0.0 if stated["dp"] is None else stated["dp"]["epsilon"]
-    asked = demand(price)
-    decision = decide_job(usable, asked, alone, policy, False, used)
+    job = Shape(demand(price), alone)
+    decision = usable.decide(job, approved=False)
     refusal = None
     if isinstance(decision, Refused):
         if decision.cap not in ("policy", "allowance", "overdrawn"):  # no size would help there
-            decision = with_largest(decision, mechanism, raw, terms, usable, policy, used)
-        refusal = refusal_shown(decision.to_json(), accounts.ex_post.settlement, overseer)
-    told = effect(
-        accounts, asked, alone, policy, whole, terms=terms, realized_shown=overseer, refusal=refusal
-    ).document()
+            shape = (mechanism, raw, terms)
+            decision = with_largest(decision, *shape, usable.accounts, policy, usable.used)
+        refusal = refusal_shown(decision.to_json(), whole.accounts.ex_post.settlement, overseer)
+    told = whole.effect(job, terms=terms, realized_shown=overseer, refusal=refusal).document()
     dataset = {**told, "name": name, "decision": type(decision).__name__, "refusal": refusal or {}}
-    if asked != NOTHING:
+    if job.asked != NOTHING:
         dataset["results_every_seconds"] = policy.results_every_seconds
     made = mechanism.yields(parameters, terms)
     output = None if made is None else Output(**asdict(made), sentence=made.sentence())

@@ -19,7 +19,7 @@ from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
 from accountant.identities import passkeys, people
 from accountant.queries import comments, decisions
-from accountant.queries.remaining import percent as plain_percent
+from accountant.queries.standing import percent as plain_percent
 from web.context import engine
 from web.judgement import judgement
 from web.views.docs import about_field

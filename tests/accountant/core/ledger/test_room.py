@@ -18,7 +18,7 @@ from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Gaussia
 from accountant.core.privacy.filters import Amount, Kind, portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.queries.account_views import account_view
-from accountant.queries.admission_preview import effect
+from accountant.queries.standing import Shape, Standing
 
 POLICY = Policy(auto_approve_epsilon="1000")
 
@@ -126,6 +126,8 @@ def test_a_filter_without_delta_is_full_and_is_not_the_one_with_most_room():
     seen = account_view(Books(account))
     assert seen["best_filter"] != "basic"
     assert seen["used_share"] == pytest.approx(0.9, rel=1e-6)
-    told = effect(Accounts(account), Demand(Gaussian(20.0)), 0.2, POLICY, Usage())["filters"][-1]
+    told = Standing(Accounts(account), Usage(), POLICY).effect(Shape(Demand(Gaussian(20.0)), 0.2))["filters"][
+        -1
+    ]
     assert told["kind"] == "basic"
     assert told["after"] > 1

@@ -25,7 +25,7 @@ from accountant.core.privacy.events import (
 )
 from accountant.core.privacy.filters import Amount, Kind
 from accountant.queries.account_views import account_view
-from accountant.queries.admission_preview import effect
+from accountant.queries.standing import Shape, Standing
 from tests.accountant.core.ledger.test_currencies import OPEN, Ledger
 
 #: Alone (2.95, 1e-6) and (2.97, 1e-6): too much for every filter's share of delta.
@@ -186,7 +186,7 @@ def test_room_and_preview_are_those_of_the_decision():
     account = Ledger().books.account
     room = binding(Accounts(account), Demand(OTHER), OPEN, Usage(), 2.97)
     assert (room.jobs, room.cap) == (1, "basic")
-    rows = effect(Accounts(account), Demand(OTHER), 2.97, OPEN, Usage())["filters"]
+    rows = Standing(Accounts(account), Usage(), OPEN).effect(Shape(Demand(OTHER), 2.97))["filters"]
     assert [row["after"] for row in rows[:3]] == [None] * 3
     assert 0.98 < rows[3]["after"] <= 1
     ledger = ledger_with(OTHER)

@@ -14,11 +14,9 @@ from accountant.core.ledger.accounts import Accounts, ExPostAccount, demand, wit
 from accountant.core.ledger.admission import Account, FilterAccount, Refused
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps
 from accountant.core.ledger.policy import Policy
-from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.filters import Amount, granted, portfolio
 from accountant.core.privacy.price import Neighbours, Terms
-from accountant.queries.portions import portion, portion_of_caps
-from accountant.queries.remaining import after, count_price, remaining, share_left
+from accountant.queries.standing import Shape, Standing, count_shape
 
 POLICY = Policy()
 
@@ -43,12 +41,12 @@ def accounts(draw: st.DrawFn) -> Accounts:
     return Accounts(replace(made, filters=tuple(map(used, made.filters))), ExPostAccount(limit=10**9))
 
 
-def job(tokens: int = 100) -> tuple[Any, float]:
+def job(tokens: int = 100) -> Shape:
     """A job of private prediction, with its ε by itself."""
     mechanism, terms = mechanisms.get("private-prediction"), Terms(public_size=10_000)
     price = mechanism.price(mechanism.parse({"tokens_per_batch": tokens}, terms), terms)
     assert price.dp is not None
-    return demand(price), epsilon_alone(price.dp, terms.delta)[0]
+    return Shape.of(price, terms.delta)
 
 
 # --- the sentence -------------------------------------------------------------------------------
@@ -59,16 +57,16 @@ def job(tokens: int = 100) -> tuple[Any, float]:
 def test_what_a_sentence_promises_is_admitted_and_no_more(standing, tokens):
     """So many jobs fit one after the other, and then none: by reserving them, not by the same division."""
     like, terms = job(tokens), Terms(public_size=10_000)
-    told = remaining(standing, NO_USAGE, POLICY, terms, like)
+    whole = left = Standing(standing, NO_USAGE, POLICY)
+    told, fitted = whole.remaining(terms, like), 0
     assert told is not None and told.jobs is not None  # noqa: PT018
-    left, used, fitted = standing, NO_USAGE, 0
-    while fitted <= min(told.jobs, 30) and left.fits(like[0]):
-        left, used = after(left, used, *like)
+    while fitted <= min(told.jobs, 30) and left.accounts.fits(like.asked):
+        left = left.after(like)
         fitted += 1
     assert fitted == told.jobs or told.jobs > 30
     if told.jobs:
-        assert share_left(standing) > 0
-        assert share_left(after(standing, NO_USAGE, *like)[0]) <= share_left(standing)
+        assert whole.share_left() > 0
+        assert whole.after(like).share_left() <= whole.share_left()
 
 
 SENTENCES = [
@@ -84,8 +82,8 @@ def test_sentences(policy, sentence):
     """Pure jobs of ε 1 and counts of ε 0.1 on an allowance of ε 3."""
     mechanism, terms = mechanisms.get("noisy-count"), Terms()
     price = mechanism.price(mechanism.parse({"epsilon": 1.0}, terms), terms)
-    standing = Accounts(account())
-    told = remaining(standing, NO_USAGE, Policy(**policy), terms, (demand(price), 1.0))
+    standing = Standing(Accounts(account()), NO_USAGE, Policy(**policy))
+    told = standing.remaining(terms, Shape(demand(price), 1.0))
     assert told is not None
     assert told.sentence == sentence
 
@@ -94,10 +92,11 @@ def test_an_overdrawn_account_says_so_and_one_without_allowance_nothing():
     like, terms = job(), Terms(public_size=10_000)
     made = account()
     passed = tuple(replace(each, spent=each.limit + Amount(1, 0)) for each in made.filters)
-    told = remaining(Accounts(replace(made, filters=passed)), NO_USAGE, POLICY, terms, like)
+    standing = Standing(Accounts(replace(made, filters=passed)), NO_USAGE, POLICY)
+    told = standing.remaining(terms, like)
     assert told is not None
     assert (told.share, told.sentence.split()[0]) == (0, "Overdrawn")
-    assert remaining(Accounts(), NO_USAGE, POLICY, terms, like) is None
+    assert Standing(Accounts(), NO_USAGE, POLICY).remaining(terms, like) is None
 
 
 # --- a part of what is left ---------------------------------------------------------------------
@@ -106,8 +105,8 @@ def test_an_overdrawn_account_says_so_and_one_without_allowance_nothing():
 @settings(deadline=None, max_examples=60)
 @given(accounts(), st.fractions(Fraction(1, 1000), 1), st.integers(1, 400))
 def test_what_fits_a_part_takes_no_more_of_any_filter_that_admits_it(standing, share, tokens):
-    asked, _ = job(tokens)
-    part = portion(standing, share)
+    asked = job(tokens).asked
+    part = Standing(standing, NO_USAGE, POLICY).part(share).accounts
     assert standing.dp is not None and part.dp is not None  # noqa: PT018
     if not part.fits(asked):
         return
@@ -123,7 +122,7 @@ def test_what_fits_a_part_takes_no_more_of_any_filter_that_admits_it(standing, s
 
 def test_a_part_of_the_caps_is_a_part_of_what_they_leave():
     policy = Policy(analyst_epsilon="1")
-    part = portion_of_caps(Usage(analyst=5 * 10**8), policy, Fraction(1, 10))
+    part = Standing(Accounts(), Usage(analyst=5 * 10**8), policy).part(Fraction(1, 10)).used
     assert beyond_caps(part, policy, 0.0499999) is None
     assert beyond_caps(part, policy, 0.0500001) is not None
 
@@ -179,10 +178,10 @@ def test_the_largest_request_is_found_whenever_one_exists(standing, shape, neigh
 
 
 def test_counts_are_those_that_the_policy_admits():
-    assert count_price(Terms(), Policy(mechanisms=("epsvec",))) is None
-    price = count_price(Terms(labels=("a", "b")), POLICY)
+    assert count_shape(Terms(), Policy(mechanisms=("epsvec",))) is None
+    price = count_shape(Terms(labels=("a", "b")), POLICY)
     assert price is not None
-    assert price[1] == pytest.approx(0.1, rel=1e-3)
+    assert price.epsilon_alone == pytest.approx(0.1, rel=1e-3)
 
 
 def test_a_limit_of_texts_hides_no_smaller_request():

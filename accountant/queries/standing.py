@@ -1,0 +1,339 @@
+"""How a dataset stands: what is left, what a job would do to it, and how many more of its shape fit.
+
+    accounts ──▶ share left (of the filter with most room) ──▶ "52 % left: one more job like this …"
+
+Pure: whoever makes a Standing has read the accounts. Each filter and each currency is computed
+separately. Numbers of jobs and counts are those that admission would let in one after the other, over
+all filters, currencies and caps together (core.ledger.capacity); each is for what is left now, not
+for both.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from accountant.core import mechanisms
+from accountant.core.errors import InvalidRequest
+from accountant.core.ledger import capacity
+from accountant.core.ledger.accounts import (
+    NOTHING,
+    Accounts,
+    Demand,
+    ExPostAccount,
+    SecretAccount,
+    Settlement,
+    decide_job,
+    demand,
+    without_realized,
+)
+from accountant.core.ledger.admission import Account, Decision, FilterAccount
+from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, counted, limits
+from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.reservations import move
+from accountant.core.mechanisms.base import Mechanism
+from accountant.core.privacy.composition import epsilon_alone
+from accountant.core.privacy.events import releases
+from accountant.core.privacy.filters import ZERO, Amount
+from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secrets import SecretKind
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.schema.datasets import Remaining
+from accountant.schema.jobs import Refusal
+from accountant.schema.quotes import Effect, FilterStep, OtherStep, Room
+from accountant.transactions.job_requests import price_of
+
+COUNT = "noisy-count"
+#: In place of a figure that follows from realized costs.
+NOT_SHOWN = "not shown"
+#: A number of jobs beyond which a sentence says "over".
+_MANY = 1_000_000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a job asks of a dataset: of its accounts, and of the caps its ε by itself."""
+
+    asked: Demand
+    epsilon_alone: float
+
+    @classmethod
+    def of(cls, price: Price, delta: float) -> "Shape":
+        """Return the shape of a job at this price."""
+        alone = 0.0 if price.dp is None else epsilon_alone(price.dp, delta)[0]
+        return cls(demand(price), alone)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What admission looks at: the accounts, what whoever asks has used of the caps, and the policy."""
+
+    accounts: Accounts
+    used: Usage
+    policy: Policy
+
+    def shown(self, realized_shown: bool) -> "Standing":
+        """Return what a figure may be searched on: no realized costs where these are not shown."""
+        return self if realized_shown else replace(self, accounts=without_realized(self.accounts))
+
+    def part(self, share: Fraction) -> "Standing":
+        """Return this share, from 0 to 1, of all that is left, rounded down in every unit.
+
+        The rest is set aside as if it were reserved, so every rule of admission holds as it does of
+        the whole. A secret account of one exact job can't be shared and stays whole.
+        """
+        own, set_by = self.accounts, limits(self.policy)
+        accounts = Accounts(
+            dp=None if own.dp is None else _part_of_filters(own.dp, share),
+            ex_post=_part_of_ex_post(own.ex_post, share),
+            secret=None if own.secret is None else _part_of_secret(own.secret, share),
+        )
+        used = Usage(
+            analyst=self.used.analyst + _rest(set_by.get(ANALYST, 0) - self.used.analyst, share),
+            project=self.used.project + _rest(set_by.get(PROJECT, 0) - self.used.project, share),
+        )
+        return replace(self, accounts=accounts, used=used)
+
+    def after(self, job: Shape) -> "Standing":
+        """Return the standing once a job that fits is reserved."""
+        asked = job.asked
+        dp, ex_post, secret = self.accounts.dp, self.accounts.ex_post, self.accounts.secret
+        if dp is not None and releases(asked.dp):
+            costs, whole = dp.charge(asked.dp)
+            dp = move(dp.with_whole(True) if whole else dp, costs, reserved=1)
+        if asked.ex_post:
+            ex_post = replace(ex_post, reserved=ex_post.reserved + asked.ex_post)
+        if secret is not None and (asked.secret is not None or releases(asked.dp)):
+            cost = secret.cost(asked.dp, asked.secret) or 0
+            one = secret.kind is SecretKind.ONE
+            secret = replace(secret, reserved=secret.reserved + cost, jobs=secret.jobs + one)
+        spent = counted(job.epsilon_alone)
+        used = Usage(self.used.analyst + spent, self.used.project + spent)
+        return replace(self, accounts=Accounts(dp, ex_post, secret), used=used)
+
+    def decide(self, job: Shape, approved: bool) -> Decision:
+        """Return what admission says of a job now."""
+        return decide_job(self.accounts, job.asked, job.epsilon_alone, self.policy, approved, self.used)
+
+    def room(self, job: Shape) -> capacity.Room | None:
+        """Return the limit that is the first to refuse as jobs of this shape go on; None: it is free."""
+        return capacity.binding(self.accounts, job.asked, self.policy, self.used, job.epsilon_alone)
+
+    def share_left(self) -> float:
+        """Return the share left of the filter with most room: 0 where none holds."""
+        filters = () if self.accounts.dp is None else self.accounts.dp.filters
+        shares = [1 - each.share_with(ZERO) for each in filters if each.holds]
+        return max(0.0, max(shares, default=0.0))
+
+    def remaining(self, terms: Terms, like: Shape | None = None, likeness: str = "this") -> Remaining | None:
+        """Return what is left, and what it buys; None before the first allowance.
+
+        `like`: a request, and `likeness` what a sentence calls it. A free one, and one whose number
+        would tell what ex-post jobs really cost, is not counted.
+        """
+        if self.accounts.dp is None:
+            return None
+        count = count_shape(terms, self.policy)
+        share = self.share_left()
+        jobs = None if like is None else self._number_of(like)
+        counts = None if count is None else self._number_of(count)
+        sentence = _sentence(self.accounts.overdrawn, share, jobs, counts, likeness)
+        return Remaining(share=share, jobs=jobs, counts=counts, sentence=sentence)
+
+    def _number_of(self, job: Shape) -> int | None:
+        if job.asked.ex_post and self.accounts.ex_post.settlement is Settlement.REALIZED:
+            return None
+        room = self.room(job)
+        return None if room is None else room.jobs
+
+    def effect(
+        self,
+        job: Shape,
+        *,
+        terms: Terms | None = None,
+        realized_shown: bool = True,
+        refusal: Mapping[str, Any] | None = None,
+    ) -> Effect:
+        """Return every filter, currency and cap before and after a job.
+
+        Figures are decimals, shares are of the limit. `filters`: a share `after` of None: it can't price
+        the job and closes. `currencies`: ex-post and secret, where the job asks for them.
+        `jobs_of_this_shape`: how many fit one after the other; None where the job is free, or where that
+        would tell realized ex-post costs and they are not to be shown. `binding`: the limit that stops
+        the next one, under the same conditions. `refusal` is told with it. `terms`: what is left is told
+        in a sentence too, now and, of a request that fits, after it.
+        """
+        told = None if refusal is None else Refusal(**refusal)
+        if job.asked == NOTHING:
+            return Effect(filters=[], currencies=[], jobs_of_this_shape=None, binding=None, refusal=told)
+        own = self.accounts
+        hidden = own.ex_post.settlement is Settlement.REALIZED and not realized_shown
+        hides = hidden and job.asked.ex_post > 0
+        room = self.room(job)
+        now = then = None
+        if terms is not None:
+            seen = self.shown(realized_shown)
+            now = seen.remaining(terms, job)
+            if told is None and seen.accounts.fits(job.asked):
+                then = seen.after(job).remaining(terms, job)
+        return Effect(
+            filters=_filter_steps(own.dp, job.asked),
+            currencies=_other_steps(own, job.asked, hidden),
+            jobs_of_this_shape=None if hides else 0 if room is None else room.jobs,
+            binding=None if hides or room is None else Room(**asdict(room)),
+            refusal=told,
+            remaining=now,
+            remaining_after=then,
+        )
+
+
+def count_shape(terms: Terms, policy: Policy) -> Shape | None:
+    """Return what a noisy count asks; None where the policy admits none, or there is no price."""
+    mechanism: Mechanism[Any] | None = mechanisms.MECHANISMS.get(COUNT)
+    if mechanism is None or (policy.mechanisms and COUNT not in policy.mechanisms):
+        return None
+    try:
+        return Shape.of(price_of(mechanism, mechanism.parse({}, terms), terms), terms.delta)
+    except InvalidRequest:
+        return None
+
+
+def refusal_shown(
+    refusal: Mapping[str, Any] | None, settlement: str, realized_shown: bool
+) -> dict[str, Any] | None:
+    """A refusal as its reader may see it.
+
+    Where realized ex-post costs are settled, the rest of their caps depends on the data. A reader who may not
+    see those costs is shown the binding cap and the request, but neither the rest nor what would fit.
+    """
+    if refusal is None:
+        return None
+    if realized_shown or settlement != Settlement.REALIZED or refusal.get("cap") != "ex-post":
+        return dict(refusal)
+    why = "its cap is more than what is left, which depends on the data and is for stewards and auditors"
+    return {**refusal, "left": NOT_SHOWN, "why": why, "size_field": None, "largest": None}
+
+
+# --- a part of what is left --------------------------------------------------------------------
+
+
+def _rest(left: int, share: Fraction) -> int:
+    """Return the part of what is left that is set aside; nothing of what is overdrawn."""
+    return left - int(left * share) if left > 0 else 0
+
+
+def _part_of_filters(account: Account, share: Fraction) -> Account:
+    def one(each: FilterAccount) -> FilterAccount:
+        aside = Amount(_rest(each.left.main, share), _rest(each.left.delta, share))
+        return replace(each, reserved=each.reserved + aside)
+
+    return replace(account, filters=tuple(map(one, account.filters)))
+
+
+def _part_of_ex_post(account: ExPostAccount, share: Fraction) -> ExPostAccount:
+    return replace(account, reserved=account.reserved + _rest(account.left, share))
+
+
+def _part_of_secret(account: SecretAccount, share: Fraction) -> SecretAccount:
+    if account.kind is SecretKind.ONE:
+        return account
+    aside = _rest(account.limit - account.spent - account.reserved, share)
+    return replace(account, reserved=account.reserved + aside)
+
+
+# --- steps of a job ----------------------------------------------------------------------------
+
+
+def _filter_steps(account: Account | None, asked: Demand) -> list[FilterStep]:
+    if account is None or not releases(asked.dp):
+        return []
+    costs, whole = account.charge(asked.dp)
+    shown = account.with_whole(True) if whole else account
+    return [_step(each, costs[each.filter.kind]) for each in shown.filters]
+
+
+def _other_steps(accounts: Accounts, asked: Demand, hidden: bool) -> list[OtherStep]:
+    found = []
+    if asked.ex_post:
+        own = accounts.ex_post
+        left = None if hidden else own.left
+        found.append(_row("ex-post", "ε", own.limit, left, asked.ex_post))
+    secret = None if accounts.secret is None else _secret(accounts, asked)
+    return found if secret is None else [*found, secret]
+
+
+def _step(each: FilterAccount, cost: Amount | None) -> FilterStep:
+    return FilterStep(
+        kind=str(each.filter.kind),
+        before=each.share_with(ZERO),
+        after=None if cost is None else each.share_with(cost),
+        closed=bool(each.closed),
+        limit=to_decimal(each.limit.main, EPSILON_UNITS),
+        cost=None if cost is None else to_decimal(cost.main, EPSILON_UNITS),
+        left=to_decimal(each.left.main, EPSILON_UNITS),
+        left_after=None if cost is None else to_decimal(each.left.main - cost.main, EPSILON_UNITS),
+    )
+
+
+def _secret(accounts: Accounts, asked: Demand) -> OtherStep | None:
+    account = accounts.secret
+    assert account is not None
+    if asked.secret is None and not releases(asked.dp):
+        return None
+    if asked.secret is not None and asked.secret.group != account.terms.group:
+        return None  # it was priced before the secrets were declared as they are: it is refused
+    one = account.kind is SecretKind.ONE
+    units, unit = (DELTA_UNITS, "r") if one else (EPSILON_UNITS, "nats")
+    cost = account.cost(asked.dp, asked.secret)
+    free = max(account.limit - account.spent - account.reserved, 0)
+    if one and account.jobs:
+        free = 0
+    return _row("secret", unit, account.limit, free, cost, units)
+
+
+def _row(
+    name: str, unit: str, limit: int, left: int | None, cost: int | None, units: int = EPSILON_UNITS
+) -> OtherStep:
+    after = None if left is None or cost is None else left - cost
+    stated = {"limit": limit, "left": left, "cost": cost, "left_after": after}
+    shown = {key: None if value is None else to_decimal(value, units) for key, value in stated.items()}
+    return OtherStep(
+        name=name,
+        unit=unit,
+        **shown,
+        before=None if left is None else (limit - left) / (limit or 1),
+        after=None if after is None else (limit - after) / (limit or 1),
+    )
+
+
+# --- in words -----------------------------------------------------------------------------------
+
+
+def _sentence(overdrawn: bool, share: float, jobs: int | None, counts: int | None, likeness: str) -> str:
+    if overdrawn:
+        return "Overdrawn by a correction: nothing that costs anything is admitted."
+    left = f"{percent(share)} left"
+    more = f"one more job like {likeness}" if jobs == 1 else f"{_number(jobs or 0)} more jobs like {likeness}"
+    counted = "one count" if counts == 1 else f"{_number(counts or 0)} counts"
+    if jobs and counts:
+        return f"{left}: {more}, or {counted}."
+    if jobs or counts:
+        lacking = f"no other job like {likeness}, but " if jobs == 0 else ""
+        return f"{left}: {more if jobs else lacking + counted}."
+    lacking = " or ".join(
+        what for what, number in ((f"another job like {likeness}", jobs), ("a count", counts)) if number == 0
+    )
+    return f"{left}, not enough for {lacking}." if lacking else f"{left}."
+
+
+def _number(count: int) -> str:
+    return f"over {_MANY:,}" if count > _MANY else f"{count:,}"
+
+
+def percent(share: float) -> str:
+    """A share of what is left as per cent, rounded down; what is less than one is said so."""
+    if 0 < share < 0.01:
+        return "Less than 1 %"
+    # The last digits of a float are noise: 1 - 0.07 is 93 %.
+    return f"{math.floor(round(100 * share, 9))} %"
