@@ -315,6 +315,7 @@ _RIGHTS = {
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
     "kept_draws": "SELECT, INSERT, DELETE",  # so do its draws, and none is changed
     "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
+    "stopped_workers": "SELECT, INSERT, UPDATE, DELETE",  # one that works again says nothing
     "hooks": "SELECT, INSERT, DELETE",
     "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a message ends when it is delivered or given up
     "checkpoint_requests": "SELECT, INSERT, DELETE",

@@ -60,7 +60,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "made_decision)",
         "comments": _ADD,
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
-        **dict.fromkeys(("artifacts", "realized_ex_post"), _READ),
+        **dict.fromkeys(("artifacts", "realized_ex_post", "stopped_workers"), _READ),
         "outbox": _ADD,
         # The ledger.
         **dict.fromkeys(("accounts", "usage"), _CHANGE),
@@ -95,6 +95,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("job_keys", "kept_draws"), "SELECT, INSERT, DELETE"),
         "artifacts": _ADD,
         "realized_ex_post": "INSERT",
+        "stopped_workers": "SELECT, INSERT, UPDATE, DELETE",
         "outbox": _ADD,
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",

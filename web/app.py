@@ -14,7 +14,7 @@ from flask_wtf import CSRFProtect
 
 from accountant import database
 from accountant.ledger_log.signed import SignedPlaces
-from accountant.queries import log_comparison
+from accountant.queries import log_comparison, workers
 from accountant.schema.base import Answer
 from accountant.settings import Settings, load
 from accountant.transactions import second_calculation
@@ -136,8 +136,11 @@ def livez() -> Response:
 
 
 def readyz() -> tuple[Response, int]:
-    """200 where requests can be served: the database answers, takes writes and is of this code's revision."""
-    found = database.problem(engine())
+    """200 where requests can be served: the database answers, takes writes and is of this code's revision.
+
+    503 too while a worker says that it takes no jobs.
+    """
+    found = database.problem(engine()) or workers.problem(engine())
     if found is not None:
         current_app.logger.warning("not ready: %s", found)
         return jsonify(status=found), 503

@@ -151,6 +151,12 @@ class Drained(ExchequerError):
     code = "drained"
 
 
+class Unwritable(ExchequerError):
+    """The results folder takes no output: the disk is full or away. Nothing was read for the job."""
+
+    code = "unwritable"
+
+
 class TooLarge(ExchequerError):
     """An upload has more bytes than the service accepts. Nothing of it was kept."""
 

@@ -56,6 +56,7 @@ from accountant.tables.work import (
     outbox,
     parts,
     realized_ex_post,
+    stopped_workers,
 )
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "spending",
     "spending_marks",
     "standings",
+    "stopped_workers",
     "uploads",
     "usage",
     "users",

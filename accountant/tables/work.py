@@ -163,6 +163,15 @@ realized_ex_post = Table(
     CheckConstraint("amount < 'NaN'", name="numbers"),
 )
 
+# Workers that take no jobs, as each says again and again while it lasts (transactions.stopped_workers).
+stopped_workers = Table(
+    "stopped_workers",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("why", Text, nullable=False),
+    moment("at", required=True),
+)
+
 # What jobs released besides their texts; written with their one COMMIT, which names the hashes.
 artifacts = Table(
     "artifacts",

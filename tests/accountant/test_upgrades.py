@@ -95,6 +95,7 @@ def write_people_and_jobs(connection: Connection) -> None:
             state=state,
             refusal='{"cap": "steward"}' if state == "refused" else None,
             output_uri="/x" if state == "succeeded" else None,
+            output_sha256="0" * 64 if state == "succeeded" else None,
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from accountant.core.privacy.events import from_json
 from accountant.database import connect
 from accountant.results import draft_name
-from accountant.transactions import leases, settlement
+from accountant.transactions import leases, settlement, stopped_workers
 from accountant.transactions.artifacts import Stored
 from tests import tallies
 from tests.conftest import as_process
@@ -109,3 +109,12 @@ def test_a_hash_that_the_row_says_is_not_what_the_entry_says(site, job, owner):
     said = served(site, job_id)
     (site.results / NAME).unlink()
     assert TOLD not in said
+
+
+def test_readiness_says_that_a_worker_takes_no_jobs(site, owner):
+    stopped_workers.say(site.engine, "machine/1", "results can't be written: No space left on device")
+    answer = site.app.test_client().get("/readyz")
+    stopped_workers.forget(site.engine, "machine/1")
+    assert answer.status_code == 503
+    assert "No space left on device" in answer.json["status"]
+    assert site.app.test_client().get("/readyz").status_code == 200

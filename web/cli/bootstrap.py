@@ -112,6 +112,19 @@ def excess_rights(configured: Settings) -> list[str] | None:
         raise
 
 
+def stopped_workers(configured: Settings) -> str | None:
+    """Return which workers take no jobs, and why. None: every worker does, or the database doesn't answer."""
+    from accountant.queries import workers
+
+    try:
+        return workers.problem(engine(configured))
+    except Exception as error:
+        # SQLAlchemy's errors can't be named here without importing it for every command.
+        if type(error).__module__.startswith("sqlalchemy"):
+            return None
+        raise
+
+
 def new_password() -> str:
     """96 random bits, to be typed once."""
     return secrets.token_urlsafe(12)

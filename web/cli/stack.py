@@ -114,6 +114,9 @@ def status() -> Answer:
         yield table(["process", "state", "pid", "restarts"], rows, right="pid restarts")
     if not found.running:
         stop(UNREACHABLE)
+    stopped = bootstrap.stopped_workers(configured)
+    if stopped:
+        note(stopped)
     excess = bootstrap.excess_rights(configured)
     if excess:
         note(

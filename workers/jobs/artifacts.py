@@ -14,14 +14,17 @@ from workers.jobs import staging
 from workers.jobs.staging import Drafts
 
 
-def write(drafts: Drafts, claim: Claim, items: Callable[[], Iterable[Text | Count | Artifact]]) -> Output:
+def write(
+    drafts: Drafts, claim: Claim, room: int, items: Callable[[], Iterable[Text | Count | Artifact]]
+) -> Output:
     """Stage a runner's results: texts as JSON Lines in one draft, artifacts in others.
 
-    `items` is called when the draft of texts is open: what can't be written is never computed.
+    `items` is called when the draft of texts is open and has `room` in bytes: no record is read for an output
+    that can't be written. Raises Unwritable then.
     """
     stored: list[Stored] = []
     name = staging.name_of(claim)
-    with drafts.create(name) as file:
+    with drafts.create(name, room) as file:
         sha256 = staging.write(file, _texts(drafts, claim, items(), stored))
     return Output(name, sha256, tuple(stored))
 

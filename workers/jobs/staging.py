@@ -10,9 +10,10 @@ next look of a worker publishes.
 
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 from uuid import UUID
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.ciphers.modes import GCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from accountant.core.errors import Unwritable
 from accountant.database import Engine
 from accountant.faults import reached
 from accountant.results import BLOCK_BYTES, Changed, Results, draft_name
@@ -52,16 +54,25 @@ class Drafts:
     def of(cls, configured: Settings) -> "Drafts":
         """Return the drafts that this worker's settings name. Only a folder that they don't name is made."""
         if configured.results_url is None:
-            Path(configured.results).mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):  # said where a draft is created
+                Path(configured.results).mkdir(parents=True, exist_ok=True)
         return cls(Results(configured.results), configured.secret("units"))
 
     @contextmanager
     def create(self, name: str, reserved: int = 0) -> Iterator[Sink]:
-        """A block that writes a draft, which is on the disk at its end."""
+        """A block that writes a draft, which is on the disk at its end. `reserved`: room in bytes.
+
+        Raises Unwritable if the draft can't be opened, or has no such room.
+        """
         nonce = secrets.token_bytes(_NONCE_BYTES)
         sealing = Cipher(AES256(self._key), GCM(nonce)).encryptor()
         sealing.authenticate_additional_data(name.encode())  # no draft opens in another's place
-        with self.results.create(name, reserved) as file:
+        with ExitStack() as block:
+            try:
+                file = block.enter_context(self.results.create(name, reserved))
+            except OSError as error:
+                why = error.strerror or type(error).__name__
+                raise Unwritable(f"results can't be written: {why}") from None
             file.write(nonce)
             yield _Sealing(file, sealing)
             file.write(sealing.finalize() + sealing.tag)
@@ -80,6 +91,11 @@ class Drafts:
                 yield opening.finalize_with_tag(left)
             except (InvalidTag, ValueError):
                 raise Changed("a draft is not what was written") from None
+
+    def size(self, output: Output) -> int:
+        """Return the bytes of a draft."""
+        with self.results.draft(output.draft) as file:
+            return file.seek(0, os.SEEK_END)
 
     def digest(self, name: str) -> str:
         """Return the SHA-256 of a draft's content."""
@@ -123,7 +139,7 @@ def joined(drafts: Drafts, name: str, outputs: list[Output]) -> Output:
     if len(outputs) == 1:
         return outputs[0]
     total = hashlib.sha256()
-    with drafts.create(name) as file:
+    with drafts.create(name, sum(map(drafts.size, outputs))) as file:
         for output in outputs:
             own = hashlib.sha256()
             for block in drafts.read(output.draft):

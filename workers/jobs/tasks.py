@@ -27,6 +27,7 @@ from accountant.core.errors import (
     LedgerBehind,
     LogUnusable,
     TimeLimit,
+    Unwritable,
     VerificationFailed,
 )
 from accountant.core.ledger.accounts import demand
@@ -46,7 +47,7 @@ from workers.data.records import NO_SECRETS
 from workers.generation.writer import WriterError
 from workers.interface import Checker, Maker, Preparer, Progress, Public, Resumer, Reuser
 from workers.jobs import artifacts as stored
-from workers.jobs import job_inputs, staging
+from workers.jobs import job_inputs, results_watch, staging
 from workers.jobs.app import app
 from workers.jobs.child_watch import lease_secret, process_name
 from workers.jobs.heartbeat import Heartbeat
@@ -65,6 +66,8 @@ def _worker_name() -> str:
 # --- generation ---------------------------------------------------------------------------------
 
 RETRY_SECONDS = 1.0
+#: Bytes of an output for which there has to be room, for each step of the public progress.
+STEP_BYTES = 16
 
 
 @app.task(name="exchequer.generate", bind=True)
@@ -82,6 +85,9 @@ def free(self: Any, job_id: str, attempt: int, part: int = 0) -> None:
 def _take(message: str, job_id: str, attempt: int, part: int) -> None:
     configured, engine = settings.load(), job_inputs.engine()
     reached("worker.received")
+    if results_watch.is_stopped():  # it stays queued, and is sent again
+        log.warning("job not taken: results can't be written", job=job_id, part=part)
+        return
     worker = process_name(os.getppid(), message)
     units, secret = configured.secret("units"), lease_secret(job_id, attempt, part)
     seconds = configured.lease_seconds
@@ -179,6 +185,7 @@ class _Attempt:
         self.progress.check()
         public = job_inputs.public_things(self.engine, order, mechanism, parameters, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
+        results_watch.worked()
         if output.artifacts and order.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
         unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
@@ -203,6 +210,7 @@ class _Attempt:
         """Run the mechanism and stage its output. Only a job that reads records is given or can open any."""
         order, progress, register = self.order, self.progress, self.order.register
         drafts, claim = self.drafts, self.claim
+        room = max(results_watch.LEAST_BYTES, STEP_BYTES * progress.total)
         if register is not None:
             if mechanism.public:
                 raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
@@ -215,6 +223,7 @@ class _Attempt:
             return stored.write(
                 drafts,
                 claim,
+                room,
                 lambda: running.run(
                     parameters, terms, self._records(register), model, meter, progress, public
                 ),
@@ -224,7 +233,7 @@ class _Attempt:
             if mechanism.public:
                 assert isinstance(running, Maker)
                 return stored.write(
-                    drafts, claim, lambda: running.make(parameters, terms, model, progress, public)
+                    drafts, claim, room, lambda: running.make(parameters, terms, model, progress, public)
                 )
             assert isinstance(running, Reuser)
             source = order.source
@@ -233,7 +242,10 @@ class _Attempt:
                 rows = sources.released(self.engine, source["job"], source["artifacts"])
                 released = stored.read(drafts.results, rows)
             return stored.write(
-                drafts, claim, lambda: running.reuse(parameters, terms, released, model, progress, public)
+                drafts,
+                claim,
+                room,
+                lambda: running.reuse(parameters, terms, released, model, progress, public),
             )
 
     def _records(self, register: Mapping[str, Any]) -> records.Records:
@@ -278,7 +290,7 @@ class _Attempt:
         outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
         if outputs is None:
             return
-        whole = staging.joined(self.drafts, staging.name_of(claim, "all"), outputs)
+        whole = self._write(lambda: staging.joined(self.drafts, staging.name_of(claim, "all"), outputs))
         reached("worker.finished")
         self._write(
             lambda: settlement.publish(
@@ -324,7 +336,10 @@ class _Attempt:
         if self._goes_on(error):
             try:
                 self.kept.keep()
-                planned, most = isinstance(error, Drained), self.configured.max_attempts
+                planned, most = isinstance(error, Drained | Unwritable), self.configured.max_attempts
+                if isinstance(error, Unwritable):
+                    worker = results_watch.name(os.getppid())
+                    self._write(lambda: results_watch.failed(self.engine, worker, str(error)))
                 self._write(lambda: leases.hand_back(self.engine, self.claim, most, planned))
             except LeaseLost:
                 log.warning("lease lost while handing back", job=str(self.claim.job_id))
@@ -347,13 +362,13 @@ class _Attempt:
         After a time limit only where draws are kept: drawing anew because it took long would choose among
         draws.
         """
-        if isinstance(error, Drained):
+        if isinstance(error, Drained) or (isinstance(error, Unwritable) and not self.reading):
             return True
         late = isinstance(error, TimeLimit | SoftTimeLimitExceeded)
         return late and self.kept.keeps and not self.charged_each
 
     def _write(self, step: Callable[[], T]) -> T:
-        """Run a database step, retrying while the database, or its log, is away and the lease holds.
+        """Run a step, retrying while database, log or results folder is away and the lease holds.
 
         An outage is not a failure of the job. A step may have succeeded before its answer was lost; repeated,
         it either has the same effect or finds the lease gone.
@@ -361,7 +376,7 @@ class _Attempt:
         while True:
             try:
                 return step()
-            except (*UNAVAILABLE, LedgerBehind, LogUnusable):
+            except (*UNAVAILABLE, LedgerBehind, LogUnusable, Unwritable):
                 if not self.heartbeat.held():
                     raise LeaseLost("the database was away until the lease ended") from None
                 time.sleep(RETRY_SECONDS)
