@@ -84,7 +84,7 @@ def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
 def test_nobody_corrects_alone_not_even_under_the_solo_policy(desk):
     policies.set_policy(desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward)
     found = corrections.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
-    with pytest.raises(NotPermitted, match="two people"):
+    with pytest.raises(NotPermitted, match="for themselves: it takes two people"):
         yes(desk.engine, found, desk.steward, "me again")
     for other, error in ((desk.analyst, NotFound), (desk.auditor, NotPermitted)):
         with pytest.raises(error):

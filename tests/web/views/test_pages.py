@@ -140,6 +140,7 @@ def test_nobody_approves_their_own(site):
     answer = site.pages("steward").post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="mine")
     assert answer.status_code == 403
     assert "solo" in answer.text
+    assert "look alike" not in answer.text, "it is refused before names are compared"
 
 
 def test_a_jobs_page_follows_it_to_the_end(site, publish):
