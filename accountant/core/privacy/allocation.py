@@ -76,18 +76,25 @@ def token_log_moment(order: float, shift: float) -> float:
     """ln of the largest E_Q L^order of one token, order >= 1, over all ratios in an interval of logarithms
     2 * shift wide.
 
-    Attained at the two ends e^t and e^(t - 2 shift), with E_Q L = 1, at the best t.
+    Attained at the two ends e^t and e^(t - 2 shift), with E_Q L = 1, at the best t. With that t the moment is
+
+        sinh(n x)/(n sinh x) * (sinh(n x) (n - 1)/(n sinh((n - 1) x)))^(n - 1),    n = order, x = shift.
+
     """
     if order <= 1:
         return 0.0
     bound = min(order * (order - 1) * shift**2 / 2, 2 * shift * (order - 1))
-    if order * shift < 1e-2 or shift > 10:  # the closed form would cancel, or overflow
+    above = order - 1
+    if order * shift < 1e-2 or shift > 10:  # the closed form would cancel, and gains little
         return bound
-    whole = -math.expm1(-2 * shift)
-    high = -math.expm1(-2 * order * shift)
-    low = -math.exp(-2 * shift) * math.expm1(-2 * (order - 1) * shift)
-    t = math.log((order - 1) * high / (order * low))
-    return min(bound, max((order - 1) * t + math.log(high / (order * whole)), 0.0))
+    first = _log_sinh_ratio(shift, above * shift) - math.log1p(above)
+    second = _log_sinh_ratio(above * shift, shift) - math.log1p(1 / above)
+    return min(bound, max(first + above * second, 0.0))
+
+
+def _log_sinh_ratio(start: float, step: float) -> float:
+    """ln(sinh(start + step) / sinh(start)) for positive arguments: neither overflows nor cancels."""
+    return step + math.log1p(math.exp(-2 * start) * math.expm1(-2 * step) / math.expm1(-2 * start))
 
 
 # --- with against without -----------------------------------------------------------------------

@@ -18,7 +18,19 @@ from accountant.core.privacy.composition import (
     gaussian_mu,
     renyi_epsilon,
 )
-from accountant.core.privacy.events import Composed, Gaussian, Laplace, PoissonSampled, SelfComposed, ZCDp
+from accountant.core.privacy.events import (
+    Allocated,
+    Composed,
+    EpsilonDelta,
+    Exponential,
+    Gaussian,
+    Laplace,
+    PoissonReplaced,
+    PoissonSampled,
+    PoissonSwapped,
+    SelfComposed,
+    ZCDp,
+)
 from accountant.core.privacy.filters import Filter, Kind
 from accountant.core.privacy.privacy_profiles import gaussian
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
@@ -177,6 +189,114 @@ def test_a_filter_s_limit_is_not_above_the_truth(epsilon, delta, order):
 def true_conversion_at(order, delta):
     order = exact(order)
     return mpmath.log1p(-1 / order) - (mpmath.log(delta) + mpmath.log(order)) / (order - 1)
+
+
+# --- Rényi divergence of one release, at every order -------------------------------------------------
+
+
+def true_token(order, shift):
+    """The largest divergence of a draw: docs/accounting.md, section 11.3, with the best t."""
+    whole, high = -mpmath.expm1(-2 * shift), -mpmath.expm1(-2 * order * shift)
+    low = mpmath.exp(-2 * shift) - mpmath.exp(-2 * order * shift)
+    best = mpmath.log((order - 1) * high / (order * low))
+    return ((order - 1) * best + mpmath.log(high / (order * whole))) / (order - 1)
+
+
+def true_laplace(order, pure):
+    near = order / (2 * order - 1) * mpmath.exp((order - 1) * pure)
+    far = (order - 1) / (2 * order - 1) * mpmath.exp(-order * pure)
+    return mpmath.log(near + far) / (order - 1)
+
+
+def true_response(order, pure):
+    likely = 1 / (1 + mpmath.exp(-pure))
+    rare = likely * mpmath.exp(-pure)
+    whole = likely**order * rare ** (1 - order) + rare**order * likely ** (1 - order)
+    return mpmath.log(whole) / (order - 1)
+
+
+@given(above=exponents(-6, 12), size=exponents(-12, 2.5))
+@example(above=1e6, size=2e-8)
+@example(above=1.12e10, size=1.03e-12)
+@settings(max_examples=400, deadline=None)
+def test_the_divergence_of_a_pure_release_is_not_below_the_truth_at_any_order(above, size):
+    order = 1 + Fraction(above)
+    laplace = Laplace(1 / size)
+    with mpmath.workdps(80):  # the terms cancel
+        cases = (
+            (Exponential(size), true_token(exact(order), exact(size))),
+            (laplace, true_laplace(exact(order), 1 / exact(laplace.noise_multiplier))),
+            (EpsilonDelta(size, 0.0), true_response(exact(order), exact(size))),
+        )
+    for event, true in cases:
+        assert exact(divergences.renyi(event, order, 2)) >= true, event
+
+
+@given(
+    order=exponents(0.31, 3.4).map(int),
+    rate=exponents(-6, -0.001),
+    multiplier=exponents(-1, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_divergence_of_a_sample_is_not_below_the_truth_at_whole_orders(order, rate, multiplier):
+    """(Mironov, Talwar and Zhang 2019, section 3.3: a sum of positive terms.)"""
+    true = true_sample(order, mpmath.mpf(rate), 1 / mpmath.mpf(multiplier))
+    event = PoissonSampled(rate, Gaussian(multiplier))
+    assert exact(divergences.renyi(event, Fraction(order))) >= true
+    replaced = PoissonReplaced(rate, Gaussian(multiplier))  # the other unit may add nothing
+    assert exact(divergences.renyi(replaced, Fraction(order))) >= true
+    swapped = PoissonSwapped(rate, Gaussian(multiplier / 2))
+    assert exact(divergences.renyi(swapped, Fraction(order))) >= true
+
+
+def true_sample(order, rate, mu):
+    drawn, total = (1 - rate) ** order, mpmath.mpf(0)
+    for j in range(1, order + 1):
+        drawn *= rate * (order - j + 1) / ((1 - rate) * j)
+        total += drawn * mpmath.expm1(mu * mu * j * (j - 1) / 2)
+    return mpmath.log1p(total) / (order - 1)
+
+
+@given(
+    order=st.integers(2, 40),
+    run=st.integers(1, 300),
+    idle=st.integers(0, 300),
+    tokens=st.integers(1, 100),
+    multiplier=exponents(0, 3),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_divergence_of_a_coin_is_not_below_the_truth_at_whole_orders(
+    order, run, idle, tokens, multiplier
+):
+    """With against without, which Theorem 1 gives exactly for Gaussians."""
+    batches, square = run + idle, tokens / mpmath.mpf(multiplier) ** 2
+    one = [mpmath.exp(n * (n - 1) * square / 2) / mpmath.factorial(n) for n in range(order + 1)]
+    whole = [mpmath.mpf(idle) ** n / mpmath.factorial(n) for n in range(order + 1)]
+    while run:
+        if run % 2:
+            whole = product(whole, one)
+        run, one = run // 2, product(one, one)
+    moment = whole[order] * mpmath.factorial(order) / mpmath.mpf(batches) ** order
+    event = Allocated(batches, batches - idle, tokens, Gaussian(multiplier))
+    assert exact(divergences.renyi(event, Fraction(order))) >= mpmath.log(moment) / (order - 1)
+
+
+def product(first, second):
+    return [mpmath.fsum(first[j] * second[n - j] for j in range(n + 1)) for n in range(len(first))]
+
+
+@given(size=exponents(-12, 2))
+@settings(max_examples=200, deadline=None)
+def test_a_mu_squared_is_not_below_the_truth(size):
+    laplace = Laplace(1 / size)
+    corners = (
+        (Exponential(size), 1 / (1 + mpmath.exp(exact(size)))),
+        (EpsilonDelta(size, 0.0), 1 / (1 + mpmath.exp(exact(size)))),
+        (laplace, mpmath.exp(-1 / (2 * exact(laplace.noise_multiplier))) / 2),
+    )
+    for event, error in corners:
+        mu = mpmath.sqrt(exact(divergences.gaussian_mu_squared(event, 2)))
+        assert mpmath.ncdf(-mu / 2) <= error, event
 
 
 # --- others ----------------------------------------------------------------------------------------
