@@ -44,8 +44,9 @@ _MOST_TRIES = 4
 #: What was found: the problem, or None where the price holds, and the time until which that is known.
 _known: OrderedDict[Charge, tuple[str | None, float]] = OrderedDict()
 _known_lock = Lock()
-#: One calculation at a time. One that never ends keeps its turn: no new shape is then admitted.
-_turn = Lock()
+#: One calculation at a time, and beside it a long one, so that no job of a mechanism waits for one of
+#: many kinds of releases. One that never ends keeps its turn: no new shape of its length is then admitted.
+_turn, _long_turn = Lock(), Lock()
 
 
 class Unchecked(Exception):
@@ -112,19 +113,20 @@ def admitting(act: Callable[P, T]) -> Callable[P, T]:
 def calculate(asked: Charge) -> None:
     """Find out whether a charge holds, and keep it. Never raises; ends within `LONGEST` seconds or so."""
     end = time.monotonic() + LONGEST
-    if not _turn.acquire(timeout=LONGEST):
+    turn = _long_turn if cross_check.is_long(asked) else _turn
+    if not turn.acquire(timeout=LONGEST):
         _keep(asked, "no second calculation has ended in time", broken=True)
         return
     with _known_lock:  # another thread had the same job
         if _known.get(asked, (None, 0.0))[1] > time.monotonic():
-            _turn.release()
+            turn.release()
             return
 
     def work() -> None:
         try:
             _keep(asked, *_outcome(asked))
         finally:
-            _turn.release()
+            turn.release()
 
     # A thread can't be ended from outside: one that hangs is left behind, with its turn.
     thread = Thread(target=work, name="second calculation", daemon=True)

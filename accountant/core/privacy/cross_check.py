@@ -21,6 +21,7 @@ from scipy.special import gammaln, logsumexp, ndtri
 
 from accountant.core.privacy import divergences, pld_bounds
 from accountant.core.privacy.events import (
+    FREE,
     Allocated,
     AllocatedReplaced,
     Allocation,
@@ -61,6 +62,9 @@ _ORDERS_OF_COINS = (2, 4, 8, 16, 32, 64)
 _PURE_ORDER = 10.0**9
 #: Numbers of outcomes of randomised response: with k, a 1/k of the outcomes gets likelier.
 _OUTCOMES = (2, 3, 4, 6, 10, 30, 100, 10**4, 10**7)
+#: Kinds of releases that are compared: those beyond are taken to tell nothing. A check of so many takes a
+#: second; one of up to `_FEW_KINDS`, as mechanisms have, a tenth.
+_MOST_KINDS, _FEW_KINDS = 32, 6
 #: Nobody draws a token whose scores move further: beyond this, exponentials would overflow.
 _MOST_SHIFT = 200.0
 
@@ -85,6 +89,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.measure}: {self.ours:.9g} here, at least {self.theirs:.9g} by dp-accounting"
+
+
+def is_long(claimed: Charge) -> bool:
+    """True if the check takes more than a moment."""
+    return len(_kinds(claimed.event)) > _FEW_KINDS
 
 
 def charge(event: Event, filters: Sequence[Filter], costs: Costs, epsilon: float, delta: float) -> Charge:
@@ -115,7 +124,7 @@ def _number(value: float, measure: str) -> float:
 
 def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
     """Each measure with our figure and theirs. A filter that can't price the job charges nothing there."""
-    event = claimed.event
+    event = _shortened(claimed.event)
     stated = {"the quote": (claimed.epsilon, claimed.delta)}
     for each, cost in claimed.costs:
         if cost is None:
@@ -220,6 +229,38 @@ WALKED: tuple[type, ...] = (SelfComposed, Composed, WorstOf, Allocated, Allocate
 
 
 # --- the walk ---------------------------------------------------------------------------------------
+
+
+def _kinds(event: Event) -> dict[Event, None]:
+    """The kinds of releases, as a set in the order in which they occur."""
+    match event:
+        case SelfComposed(inner, _):
+            return _kinds(inner)
+        case Composed(events) | WorstOf(events):
+            return {kind: None for part in events for kind in _kinds(part)}
+        case _:
+            return {event: None}
+
+
+def _shortened(event: Event) -> Event:
+    """The event without the kinds of releases beyond `_MOST_KINDS`: no sound price is below its figures."""
+    kinds = list(_kinds(event))
+    if len(kinds) <= _MOST_KINDS:
+        return event
+    kept = frozenset(kinds[:_MOST_KINDS])
+
+    def keep(part: Event) -> Event:
+        match part:
+            case SelfComposed(inner, count):
+                return SelfComposed(keep(inner), count)
+            case Composed(events):
+                return Composed(tuple(map(keep, events)))
+            case WorstOf(events):
+                return WorstOf(tuple(map(keep, events)))
+            case _:
+                return part if part in kept else FREE
+
+    return keep(event)
 
 
 def _walk(event: Event, release: Callable[[Event], float]) -> float:

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 _FINEST, _MOST_POINTS = 16_000, 2**17
 #: Copies of one Laplace or sampled release that are composed, and of one token.
 _MOST_COPIES, _MOST_TOKENS = 1000, 10**6
+#: Kinds of releases that are composed: those that tell most. And alternatives that are tried.
+_MOST_KINDS, _MOST_CHOICES = 8, 4
 #: A release that tells more is taken as one that tells this much: its unit may move less.
 _MOST_LOSS = 50.0
 #: Releases whose loss stays below this are left out.
@@ -160,7 +162,7 @@ def least_deltas(event: Event, epsilons: Sequence[float]) -> list[float]:
     """Bounds from below on the delta of the whole event at each epsilon."""
     best = [0.0] * len(epsilons)
     scale = min((epsilon for epsilon in epsilons if epsilon > 0), default=math.inf)
-    for choice in range(_choices(event)):
+    for choice in range(min(_choices(event), _MOST_CHOICES)):
         losses = _composed(counts(event, choice), scale)
         if losses is not None:
             best = [max(least, _delta(losses, at)) for least, at in zip(best, epsilons, strict=True)]
@@ -188,11 +190,12 @@ def _composed(held: Counter[Event], scale: float) -> Any:
     mu_squared, rest = _gaussians(held)
     mu = min(math.sqrt(mu_squared), math.sqrt(2 * _MOST_LOSS))
     copies = {leaf: min(n, _most(leaf)) for leaf, n in rest.items() if _reach(leaf) >= _LEAST_LOSS}
+    copies = dict(sorted(copies.items(), key=lambda each: -_spread(*each))[:_MOST_KINDS])
     reaches = [_reach(leaf) for leaf in copies] + [_gaussian_reach(mu)] * (mu >= _LEAST_LOSS)
     if not reaches:
         return None
     rounded = sum(n for leaf, n in copies.items() if not isinstance(leaf, Exponential)) + 1
-    whole = sum(_reach(leaf) * n for leaf, n in copies.items() if not isinstance(leaf, Exponential))
+    whole = sum(_spread(leaf, n) for leaf, n in copies.items())
     interval = max(
         min(scale / (100 * rounded), max(reaches) / 1000), max(reaches) / _FINEST, 2 * whole / _MOST_POINTS
     )
@@ -218,6 +221,14 @@ def _gaussians(held: Counter[Event]) -> tuple[float, Counter[Event]]:
             case _:
                 rest[leaf] = n
     return mu_squared, rest
+
+
+def _spread(leaf: Event, count: int) -> float:
+    """About the largest loss of so many releases of one kind."""
+    reach = _reach(leaf)
+    if isinstance(leaf, Exponential):  # the sum of so many tokens is one distribution
+        return min(count * reach, reach * (count * math.tanh(reach / 2) + 2 * _DEVIATIONS * math.sqrt(count)))
+    return count * reach
 
 
 def _most(leaf: Event) -> int:

@@ -18,7 +18,14 @@ from accountant.core.errors import Conflict
 from accountant.core.ledger import books
 from accountant.core.ledger.accounts import NOTHING, ExPostAccount, Settlement
 from accountant.core.privacy import composition, cross_check, divergences, filters, pld_bounds, whole_jobs
-from accountant.core.privacy.events import Exponential, Gaussian, PoissonSampled, SelfComposed, to_json
+from accountant.core.privacy.events import (
+    Composed,
+    Exponential,
+    Gaussian,
+    PoissonSampled,
+    SelfComposed,
+    to_json,
+)
 from accountant.core.privacy.price import Terms
 from accountant.queries import datasets, entry_rows, integrity, jobs
 from accountant.tables.accounts_row import read_books
@@ -209,6 +216,28 @@ def test_a_calculation_that_never_ends_refuses_and_so_does_the_next(open_desk, m
     assert entries(open_desk) == before
     assert second_calculation.refused_now()["not calculated"] == 3
     end.set()
+
+
+def test_a_job_of_few_kinds_waits_for_none_of_many(monkeypatch):
+    monkeypatch.setattr(cross_check, "findings", lambda asked: time.sleep(0.3 * cross_check.is_long(asked)))
+    monkeypatch.setattr(second_calculation, "_outcome", lambda asked: (cross_check.findings(asked), False))
+
+    def charge(kinds: int, first: float) -> cross_check.Charge:
+        event = Composed(tuple(Gaussian(first + number) for number in range(kinds)))
+        return cross_check.Charge(event, (), 100.0, 1e-6)
+
+    threads = [
+        threading.Thread(target=second_calculation.calculate, args=(charge(64, 1 + number / 20),))
+        for number in range(12)
+    ]
+    for each in threads:
+        each.start()
+    start = time.monotonic()
+    second_calculation.calculate(charge(2, 1.0))
+    assert time.monotonic() - start < 1
+    for each in threads:
+        each.join()
+    assert second_calculation.refused_now() == {"wrong": 0, "not calculated": 0}
 
 
 def test_what_could_not_be_calculated_is_tried_again_later(open_desk, monkeypatch):

@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import time
+import tracemalloc
 import typing
 from dataclasses import replace
 from fractions import Fraction
@@ -369,3 +371,57 @@ def test_the_delta_of_a_gaussian_lies_just_below_the_exact_one(multiplier, epsil
 
 def test_the_types_of_the_union_are_those_of_the_codec():
     assert set(typing.get_args(events.Event)) == {build for build, _ in events._FIELDS.values()}
+
+
+# --- its time and memory ----------------------------------------------------------------------------
+
+SMALL = Exponential(1e-3)
+LONG = (
+    Composed((EpsilonDelta(1.0, 1e-6), SelfComposed(SMALL, 2_400_000))),
+    SelfComposed(SMALL, 10**12),
+    SelfComposed(Exponential(1e-6), 10**12),
+    SelfComposed(Allocated(10**6, 10**6, 10**6, SMALL), 1000),
+    Composed(tuple(SelfComposed(EpsilonDelta(0.01 + n / 1000, 1e-9), 1000) for n in range(64))),
+    Composed(tuple(SelfComposed(PoissonSampled(0.01 * (n + 1), Gaussian(1.0 + n)), 1000) for n in range(64))),
+    Composed(tuple(SelfComposed(Allocated(100 + n, 50, 50, TOKEN), 1000) for n in range(64))),
+    Composed(
+        tuple(
+            WorstOf(tuple(SelfComposed(Exponential(1e-3 + n / 1e5 + m / 1e8), 10**5) for n in range(64)))
+            for m in range(64)
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("event", LONG)
+def test_a_check_takes_two_seconds_at_most(event):
+    claimed = long_charge(event)
+    findings(replace(claimed, event=Gaussian(2.0)))  # the library is loaded
+    cross_check._divergences.cache_clear()
+    start = time.process_time()
+    findings(claimed)
+    assert time.process_time() - start < 2
+
+
+def long_charge(event: Event) -> Charge:
+    return Charge(event, tuple((each, Amount(10**18, 10**21)) for each in NEW), 2.0, 1e-6)
+
+
+@pytest.mark.parametrize("event", LONG[:4])
+def test_a_check_takes_300_megabytes_at_most(event):
+    tracemalloc.start()
+    findings(long_charge(event))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 300e6
+
+
+def test_a_job_of_many_kinds_is_still_compared():
+    """The kinds beyond those that are compared only lower what it is compared with."""
+    many = Composed(tuple(SelfComposed(Gaussian(20.0 + n), 30) for n in range(64)))
+    asked = charged(many)
+    assert cross_check.is_long(asked)
+    assert not cross_check.is_long(charged(SelfComposed(TOKEN, 373)))
+    assert findings(asked) == ()
+    low = tuple((each, cost and replace(cost, main=cost.main // 3)) for each, cost in asked.costs)
+    assert len(findings(replace(asked, costs=low))) >= 3
