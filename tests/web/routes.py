@@ -22,7 +22,7 @@ from accountant.identities import credentials, passkeys, people
 from accountant.transactions import allowances, offers, policies
 from tests.passkeys import Passkey
 from tests.support import person
-from tests.web.browsers import Site
+from tests.web.browsers import PASSWORD, Site
 
 PEOPLE: Final = frozenset({"analyst", "stranger", "steward", "auditor", "administrator"})
 EVERYONE: Final = PEOPLE | {"nobody"}
@@ -361,7 +361,9 @@ PAGES: Final[dict[str, Route]] = {
         frozenset({"analyst", "administrator"}), send("/account/tokens/{token}/revoke")
     ),
     "passkeys.add": Route(PEOPLE, send("/account/passkeys", {"passkey_name": "laptop"})),
-    "passkeys.remove": Route(OWNER, send("/account/passkeys/{passkey}/remove")),
+    "passkeys.remove": Route(
+        OWNER, send("/account/passkeys/{passkey}/remove", {"confirm_password": PASSWORD})
+    ),
     "people.listing": Route(ADMINISTRATOR, get("/people")),
     "people.add": Route(ADMINISTRATOR, send("/people", _user_form)),
     "people.show": Route(ADMINISTRATOR, get(PERSON)),
