@@ -3,6 +3,7 @@
 LOG, EXPORTS = "accountant/transactions/ledger_log.py", "accountant/queries/exports.py"
 SWAPS, SWAP_TESTS = "accountant/transactions/swaps.py", "tests/accountant/transactions/test_swaps.py"
 NEW_LOG, PUBLICATION = "accountant/transactions/new_log.py", "accountant/core/transparency/publication.py"
+FILES_TESTS = "tests/accountant/ledger_log/test_files.py"
 FILES, SIGNED_TESTS = (
     "accountant/ledger_log/files.py",
     "tests/accountant/transactions/test_signed_heads.py",
@@ -70,6 +71,48 @@ OUTSIDE = (
         "head.leaf not in (None, leaf_digest(leaf(*entry[1:])))",
         "False",
         SIGNED_TESTS,
+    ),
+    (
+        "log: a last line that was written over is followed",
+        FILES,
+        "                    self._require_last_line()\n",
+        "",
+        FILES_TESTS,
+    ),
+    (
+        "log: a sync that failed is made good by another",
+        FILES,
+        "                file.write(written)\n",
+        "",
+        FILES_TESTS,
+    ),
+    (
+        "log: lines that a failed sync lost are there",
+        FILES,
+        "                if written and not lines.ends_with(written, self._position.line):\n",
+        "                if False:\n",
+        FILES_TESTS,
+    ),
+    (
+        "log: nothing is kept free for what was begun",
+        FILES,
+        "                    (self.folder / _ROOM).unlink(missing_ok=True)  # what was begun is ended\n",
+        "                    raise\n",
+        FILES_TESTS,
+    ),
+    (
+        "log: admission on a full disk",
+        LOG,
+        "    log.require_room()\n    return",
+        "    return",
+        LOG_TESTS,
+    ),
+    (
+        "log: acts on a full disk",
+        LOG,
+        "        log.require_room()\n",
+        "",
+        LOG_TESTS,
     ),
     (
         "log: a new one holds less than was signed",

@@ -136,11 +136,11 @@ def livez() -> Response:
 
 
 def readyz() -> tuple[Response, int]:
-    """200 where requests can be served: the database answers, takes writes and is of this code's revision.
+    """200 where requests can be served: database and log take writes, and the schema is this code's.
 
     503 too while a worker says that it takes no jobs.
     """
-    found = database.problem(engine()) or workers.problem(engine())
+    found = database.problem(engine()) or log_comparison.write_problem(engine()) or workers.problem(engine())
     if found is not None:
         current_app.logger.warning("not ready: %s", found)
         return jsonify(status=found), 503

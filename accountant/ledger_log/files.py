@@ -8,13 +8,16 @@ costs one `stat`. A line that a crash cut short has no newline: it was never ans
 cuts it off. Whoever writes does not hold the lock while it syncs: a sync covers what others wrote before it.
 """
 
+import errno
 import fcntl
 import os
+import threading
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from secrets import token_hex
-from threading import Lock
 
 from accountant.core.errors import LedgerBehind, LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS
@@ -28,6 +31,11 @@ from accountant.ledger_log.signed import SignedHead, SignedPlaces
 #: A file is closed when it has reached this size in bytes. A process that starts reads the last one.
 SEGMENT_BYTES = 16 * 2**20
 _BLOCK = 2**20
+#: Kept free for what is being written when the disk fills: many entries of a few kilobytes.
+ROOM_BYTES = 4 * 2**20
+_ROOM = "room"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MEND_SECONDS = 1.0
 
 
 class Gap(Exception):
@@ -55,16 +63,25 @@ class LedgerLog:
         #: The database that this process found to be the log's.
         self.attached_to: object = None
         self._segment_bytes = segment_bytes
-        self._syncing = Lock()
-        self._mutex = Lock()  # of what follows; taken after the lock between processes, never before
+        self._syncing = threading.Lock()
+        self._mutex = (
+            threading.Lock()
+        )  # of what follows; taken after the lock between processes, never before
         self._identity: str | None = None
         self._segment = 0
         self._paths: dict[int, Path] = {}
         self._inode = 0
         self._offset = 0
+        self._last_bytes = 0  # of the last line, without its newline
         self._position = Position(0, GENESIS, {})
         self._unsynced = False
+        self._synced = 0  # up to this byte of the last file a sync of this process succeeded
+        #: The last file, open: of a write that failed later the kernel tells whoever had it open before.
+        self._file: FileIO = open(os.devnull, "rb", buffering=0)  # noqa: SIM115
+        self._file_of: tuple[int, int] = (0, 0)
         self._failed: str | None = None
+        self._failed_file: FileIO | None = None
+        self._try_again = 0.0  # when what a failed sync may have lost is written again
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -103,8 +120,7 @@ class LedgerLog:
 
     def _read_on(self) -> None:
         """Take in what was appended since the last look, by whomever, and compare it with what was signed."""
-        if self._failed is not None:
-            raise LogUnusable(self._failed)
+        self._mend()
         state = self._signed.state()
         heads = [] if state == self._compared else self._signed.heads()  # before the log, which moves on
         self._read_lines()
@@ -123,7 +139,7 @@ class LedgerLog:
             self._read_segment()
             if not self._path(self._segment + 1).exists():
                 return
-            self._segment, self._inode, self._offset = self._segment + 1, 0, 0
+            self._segment, self._inode, self._offset, self._synced = self._segment + 1, 0, 0, 0
 
     def _open_last(self) -> None:
         found = self.segments()
@@ -140,6 +156,8 @@ class LedgerLog:
         if state.st_size < self._offset or self._inode not in (0, state.st_ino):
             raise LogUnusable(f"{path.name} was cut short or replaced")
         self._inode = state.st_ino
+        if self._file_of != (os.getpid(), self._segment):  # one of a parent is told once for both
+            self._file, self._file_of = path.open("rb", buffering=0), (os.getpid(), self._segment)
         if state.st_size == self._offset:
             return
         with path.open("rb") as file:
@@ -156,6 +174,7 @@ class LedgerLog:
         else:
             self._begin_at(line)
         self._offset += len(line) + 1
+        self._last_bytes = len(line)
         self._unsynced = True
 
     def _begin_at(self, line: bytes) -> None:
@@ -210,19 +229,82 @@ class LedgerLog:
         """Put on the disk what this process knows of the log, its own and others'."""
         with self._syncing:  # whoever waits here finds its lines synced by the one before, or syncs for all
             with self._mutex:
-                if self._failed is not None:
-                    raise LogUnusable(self._failed)
+                self._mend()
                 if not self._unsynced:
                     return
                 self._unsynced = False  # what is read from here on is not covered
-                path = self._path(self._segment)
+                file, offset = self._file, self._offset
             try:
-                _sync(path)
+                os.fsync(file.fileno())
             except OSError as error:
-                # The kernel may have dropped what it could not write, and calls it clean from now on.
-                self._failed = f"a sync failed ({error.strerror}); restart the service when the disk is sound"
-                raise LogUnusable(self._failed) from None
+                with self._mutex:
+                    self._failed, self._failed_file = f"a sync failed ({error.strerror})", file
+                    self._mend()
+            else:
+                with self._mutex:
+                    self._synced = offset if self._file is file else self._synced
         reached("log.synced")
+
+    def _mend(self) -> None:
+        """After a failed sync, write the lines again that it may have lost, and sync them.
+
+        The kernel may have dropped what it could not write, and calls it clean: another sync alone would
+        succeed. Raises LogUnusable where that fails too; it is tried again a second later.
+        """
+        if self._failed is None:
+            return
+        if time.monotonic() < self._try_again:
+            raise LogUnusable(self._failed)
+        self._try_again = time.monotonic() + _MEND_SECONDS
+        if self._failed_file is not self._file:
+            raise LogUnusable(f"{self._failed}, and another file was begun since: restart the service")
+        try:
+            with self._path(self._segment).open("r+b") as file:
+                file.seek(self._synced)
+                written = file.read(self._offset - self._synced)
+                if written and not lines.ends_with(written, self._position.line):
+                    raise LogUnusable(f"{self._failed}, and lines were lost: restart the service")
+                file.seek(self._synced)
+                file.write(written)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self._failed = f"a sync failed ({error.strerror})"
+            raise LogUnusable(self._failed) from None
+        self._failed, self._unsynced, self._synced = None, False, self._offset
+
+    def require_room(self) -> None:
+        """Raise LogUnusable unless lines could be written now: call it before anything is reserved.
+
+        A file of `ROOM_BYTES` lies beside the log. It is given up when the disk fills, so that what is being
+        committed still finds room; nothing more begins until it stands again.
+        """
+        with self._mutex:
+            self._mend()
+        room = self.folder / _ROOM
+        with _unusable("written"):
+            with suppress(FileNotFoundError):
+                if room.stat().st_size == ROOM_BYTES:
+                    return
+            if not self.folder.exists():  # nobody began the log
+                return
+            draft = self.folder / f"{_ROOM}.{os.getpid()}.{threading.get_ident()}"
+            try:
+                with draft.open("wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
+                draft.rename(room)
+            except OSError:
+                draft.unlink(missing_ok=True)
+                raise
+
+    def require_writable(self) -> None:
+        """Like `require_room`, but the disk is tried too: a byte beside the log is written and synced."""
+        self.require_room()
+        if self.folder.exists():
+            with _unusable("written"), (self.folder / _ROOM).open("r+b") as file:
+                file.write(b"\0")
+                file.flush()
+                os.fsync(file.fileno())
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -232,12 +314,24 @@ class LedgerLog:
             try:
                 with self._mutex:
                     self._read_on()
+                    self._require_last_line()
                     if self._segment and self._path(self._segment).stat().st_size > self._offset:
                         os.truncate(self._path(self._segment), self._offset)
                     yield
             finally:
                 # Said, not left to the end of the file: a child that was forked meanwhile has it open too.
                 fcntl.flock(lock, fcntl.LOCK_UN)
+
+    def _require_last_line(self) -> None:
+        """Raise LogUnusable where the last line is another one than was read: the file was written over."""
+        if not self._segment:
+            return
+        path = self._path(self._segment)
+        with path.open("rb") as file:
+            file.seek(self._offset - self._last_bytes - 1)
+            line = file.read(self._last_bytes + 1)
+        if not lines.ends_with(line, self._position.line):
+            raise LogUnusable(f"the last line of {path.name} is another one than it was")
 
     def _write(self, payload: bytes, after: Position) -> None:
         """Write lines; where the disk is full, those that are whole stay, and are found by the next look."""
@@ -246,16 +340,28 @@ class LedgerLog:
         try:
             rest = memoryview(payload)
             while rest:
-                rest = rest[os.write(handle, rest) :]
+                try:
+                    rest = rest[os.write(handle, rest) :]
+                except OSError as error:
+                    if error.errno not in _FULL or not (self.folder / _ROOM).exists():
+                        raise
+                    (self.folder / _ROOM).unlink(missing_ok=True)  # what was begun is ended
         finally:
             os.close(handle)
         self._offset += len(payload)
+        self._last_bytes = len(payload) - payload.rfind(b"\n", 0, -1) - 2
         self._position = after
 
     def _make_segment(self, identity: str) -> None:
         """Begin the next file; the one before it is on the disk by then, whoever wrote it."""
         if self._segment:
-            _sync(self._path(self._segment))
+            self._unsynced = True
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                self._failed, self._failed_file = f"a sync failed ({error.strerror})", self._file
+                self._mend()
+        (self.folder / _ROOM).unlink(missing_ok=True)  # the new file's header finds room
         path = self._path(self._segment + 1)
         draft = path.with_suffix(".new")
         with draft.open("wb") as file:

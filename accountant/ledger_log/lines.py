@@ -71,6 +71,14 @@ def line_hash(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()
 
 
+def ends_with(text: bytes, line: str) -> bool:
+    """Return True if whole lines follow one another in `text`, and the last has the hash `line`."""
+    *found, rest = text.split(b"\n")
+    hashes = [line_hash(each) for each in found]
+    follow = all(before.encode() in each for before, each in zip(hashes, found[1:], strict=False))
+    return not rest and follow and hashes[-1:] == [line]
+
+
 def header(log: str, segment: int, position: Position) -> bytes:
     """The first line of a file."""
     heads = {name: [head.seq, head.hash] for name, head in position.heads.items()}

@@ -28,7 +28,23 @@ def standing(engine: Engine) -> str:
         found, _ = ledger_log.behind(engine)
     except LogUnusable as error:
         return str(error)
-    return f"{len(found)} datasets have a ledger that is not what its log holds" if found else "ok"
+    if not found:
+        return "ok"
+    count = f"{len(found)} datasets have" if len(found) > 1 else "1 dataset has"
+    return (
+        f"{count} a ledger that is not what its log holds: stop all services, then `exchequer ledger recover`"
+    )
+
+
+def write_problem(engine: Engine) -> str | None:
+    """Return why this process can't write to the log, or None: nothing can be answered then."""
+    log = ledger_log.log_of(engine)
+    try:
+        if log is not None:
+            log.require_writable()
+    except LogUnusable as error:
+        return str(error)
+    return None
 
 
 def of_dataset(engine: Engine, dataset_id: UUID) -> list[str]:

@@ -69,6 +69,7 @@ def writing(engine: Engine) -> Iterator[Connection]:
     log = log_of(engine)
     if log is not None:
         attach(engine, log)
+        log.require_room()
     state = Writing(log)
     with engine.connect().execution_options(ledger_writing=state) as connection, connection.begin():
         yield connection
@@ -117,10 +118,14 @@ def compare_heads(
 def follows(engine: Engine, dataset: str, database: Head) -> bool:
     """True if an entry after `database` would be the log's next: it ends there too, or there is no log.
 
-    Asks no database. Where it is true and the row still is `database`, `compare` would raise nothing.
+    Asks no database. Where it is true and the row still is `database`, `compare` would raise nothing. Raises
+    LogUnusable where an entry would find no room.
     """
     log = log_of(engine)
-    return log is None or (log.attached_to == engine.url and log.head(dataset) == database)
+    if log is None:
+        return True
+    log.require_room()
+    return log.attached_to == engine.url and log.head(dataset) == database
 
 
 def ensure(engine: Engine, dataset_id: UUID) -> None:

@@ -1,5 +1,8 @@
 """A database that is behind its log says so to people and programs, and the pages stay up."""
 
+import os
+from unittest import mock
+
 import pytest
 
 from accountant.settings import Settings
@@ -36,8 +39,14 @@ def test_programs_and_people_are_told(servers, tmp_path, password_hash):
         told = app.test_client().get("/healthz")
         assert (told.status_code, told.json["ledger_log"]) == (
             200,
-            "1 datasets have a ledger that is not what its log holds",
+            "1 dataset has a ledger that is not what its log holds: stop all services, then "
+            "`exchequer ledger recover`",
         )
+        assert app.test_client().get("/readyz").status_code == 200
+        with mock.patch.object(os, "fsync", side_effect=OSError(5, "Input/output error")):
+            told = app.test_client().get("/readyz")
+        assert told.status_code == 503
+        assert "can't be written: Input/output error" in told.json["status"]
         other = create_app(Settings(**configured | {"ledger_log": tmp_path / "another"}))
         assert "folder that was named holds none" in other.test_client().get("/healthz").json["ledger_log"]
         app.extensions["exchequer"]["engine"].dispose()

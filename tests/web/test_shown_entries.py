@@ -3,6 +3,7 @@
 A writer is stopped between its COMMIT and the log: everything else that is asked for meanwhile is looked at.
 """
 
+import os
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,14 +98,14 @@ def test_an_entry_that_is_shown_stands_in_the_log(site, folder):
 
 
 def test_a_line_that_nobody_synced_is_synced_before_it_is_shown(site):
-    synced, real = [], files._sync
+    synced, real = [], os.fsync
 
-    def noted(path: Path) -> None:
-        synced.append((threading.current_thread(), path.suffix))
-        real(path)
+    def noted(handle: int) -> None:
+        synced.append((threading.current_thread(), Path(f"/proc/self/fd/{handle}").readlink().suffix))
+        real(handle)
 
     asker = site.api("analyst")
-    with held("log.written", lambda: site.bench.submit(10)), mock.patch.object(files, "_sync", noted):
+    with held("log.written", lambda: site.bench.submit(10)), mock.patch.object(os, "fsync", noted):
         assert asker.get("/jobs").status_code == 200
         assert synced == [(threading.current_thread(), ".jsonl")]
 

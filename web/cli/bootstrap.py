@@ -8,10 +8,11 @@ import importlib
 import importlib.util
 import secrets
 import shutil
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from accountant.core.errors import Conflict
@@ -19,6 +20,8 @@ from accountant.core.files.private import private_draft
 from accountant.settings import Settings, load
 from web.cli import installation
 from web.cli.output import Failed
+
+T = TypeVar("T")
 
 STEWARD = "steward"
 STEWARD_ROLES = ("steward", "administrator")
@@ -99,25 +102,47 @@ def engine(configured: Settings, *, owner: bool = False, mending: bool = False) 
     return engine_for(url or variables["DATABASE_URL"], None if log is None else Path(log), signed=signed)
 
 
+@contextmanager
+def database_up(configured: Settings) -> Iterator[None]:
+    """Run the local stack's PostgreSQL for a block, if it is the database and the stack is down."""
+    from web import local
+    from web.stack.addresses import database_url
+
+    home = configured.home.resolve()
+    embedded = local.environment(configured)["DATABASE_URL"] == database_url(home)
+    if not embedded or local.status(configured).running:
+        yield
+        return
+    with local.Servers(home, valkey=False):
+        yield
+
+
 def excess_rights(configured: Settings) -> list[str] | None:
     """Return the rights of the service's database role beyond its work; None: the database doesn't answer."""
     from accountant import database
 
-    try:
-        return database.excess_rights(engine(configured))
-    except Exception as error:
-        # SQLAlchemy's errors can't be named here without importing it for every command.
-        if type(error).__module__.startswith("sqlalchemy"):
-            return None
-        raise
+    return _asked(lambda: database.excess_rights(engine(configured)))
+
+
+def ledger_problem(configured: Settings) -> str | None:
+    """Return how the ledgers are not what was logged and signed, and what comes next, or None."""
+    from accountant.queries import log_comparison
+
+    found = _asked(lambda: log_comparison.standing(engine(configured)))
+    return None if found in ("ok", log_comparison.NONE) else found
 
 
 def stopped_workers(configured: Settings) -> str | None:
     """Return which workers take no jobs, and why. None: every worker does, or the database doesn't answer."""
     from accountant.queries import workers
 
+    return _asked(lambda: workers.problem(engine(configured)))
+
+
+def _asked(ask: Callable[[], T]) -> T | None:
+    """Return the database's answer, or None if it gives none."""
     try:
-        return workers.problem(engine(configured))
+        return ask()
     except Exception as error:
         # SQLAlchemy's errors can't be named here without importing it for every command.
         if type(error).__module__.startswith("sqlalchemy"):

@@ -209,7 +209,11 @@ def check(
     """Compare cached balances, entries and jobs on the live database; exit code 1 where they disagree."""
     if (dataset is None) is not everything:
         raise invalid("DATASET", "one dataset or all of them", "a name, or --all")
-    found = _checked_here(dataset) if database else _checked_there(dataset)
+    if database:
+        with bootstrap.database_up(bootstrap.settings()):
+            found = _checked_here(dataset)
+    else:
+        found = _checked_there(dataset)
     yield {"ok": not any(found.values()), "problems": found}
     for name, problems in found.items():
         yield f"{name}: {'ok' if not problems else f'{len(problems)} disagree'}"
@@ -260,19 +264,20 @@ def recover(
     data: it is charged in full, and runs no more. Stop web, workers and relay before.
     """
     configured = bootstrap.settings()
-    engine = bootstrap.engine(configured, mending=True)
-    _require_signed_log(configured, engine)
-    from accountant.results import Results
-    from accountant.transactions import recovery
+    with bootstrap.database_up(configured):
+        engine = bootstrap.engine(configured, mending=True)
+        _require_signed_log(configured, engine)
+        from accountant.results import Results
+        from accountant.transactions import recovery
 
-    plans = recovery.plan(engine, dataset, restored=restored)
-    for each in plans:
-        note(_plan_told(each))
-    done = [each for each in plans if each.problem is None]
-    if done and not yes:
-        typer.confirm("Write this into the database?", abort=True)
-    for each in done:
-        recovery.recover(engine, each, Results(configured.results).facts, configured.secret("identity"))
+        plans = recovery.plan(engine, dataset, restored=restored)
+        for each in plans:
+            note(_plan_told(each))
+        done = [each for each in plans if each.problem is None]
+        if done and not yes:
+            typer.confirm("Write this into the database?", abort=True)
+        for each in done:
+            recovery.recover(engine, each, Results(configured.results).facts, configured.secret("identity"))
     left = [each.dataset for each in plans if each.problem is not None]
     yield {
         "recovered": [
@@ -333,20 +338,21 @@ def new_log(
     It needs the owner of the tables.
     """
     configured = bootstrap.settings()
-    engine = bootstrap.engine(configured, owner=True, mending=True)
-    from accountant.transactions import new_log as lost_logs
+    with bootstrap.database_up(configured):
+        engine = bootstrap.engine(configured, owner=True, mending=True)
+        from accountant.transactions import new_log as lost_logs
 
-    signed = bootstrap.signed_places(configured)
-    planned = lost_logs.plan(engine, signed)
-    for each in _new_log_told(planned):
-        note(each)
-    name = None
-    if not planned.problems:
-        if not yes:
-            typer.confirm("Begin a new log, and give up what only the lost one held?", abort=True)
-        identity = configured.secret("identity")
-        proof = bootstrap.fingerprints().proof(identity)
-        name = lost_logs.begin(engine, planned, signed.published, identity, proof)
+        signed = bootstrap.signed_places(configured)
+        planned = lost_logs.plan(engine, signed)
+        for each in _new_log_told(planned):
+            note(each)
+        name = None
+        if not planned.problems:
+            if not yes:
+                typer.confirm("Begin a new log, and give up what only the lost one held?", abort=True)
+            identity = configured.secret("identity")
+            proof = bootstrap.fingerprints().proof(identity)
+            name = lost_logs.begin(engine, planned, signed.published, identity, proof)
     yield {
         "log": name,
         "entries": planned.entries,

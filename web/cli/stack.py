@@ -19,6 +19,7 @@ def up(as_json: Json = False) -> None:
     """Start the local stack: servers, web and workers. Makes the first account on a first start."""
     configured = bootstrap.settings()
     address = start(configured)
+    _tell_ledger_problem(configured)
     password = bootstrap.first_account(configured)
     if not as_json:
         say(f"the page: {address}")
@@ -51,6 +52,12 @@ def start(configured: Settings, on_progress: Callable[[str], None] = note) -> st
     if address != former:
         _move_profiles(former, address)
     return address
+
+
+def _tell_ledger_problem(configured: Settings) -> None:
+    problem = bootstrap.ledger_problem(configured)
+    if problem is not None:
+        note(f"{problem} (`exchequer down` stops the local stack)")
 
 
 def _move_profiles(former: str, address: str) -> None:
@@ -117,6 +124,7 @@ def status() -> Answer:
     stopped = bootstrap.stopped_workers(configured)
     if stopped:
         note(stopped)
+    _tell_ledger_problem(configured)
     excess = bootstrap.excess_rights(configured)
     if excess:
         note(

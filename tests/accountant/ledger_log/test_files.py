@@ -4,7 +4,9 @@ import fcntl
 import json
 import multiprocessing
 import os
+import subprocess
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -109,20 +111,97 @@ def test_a_full_disk_answers_nobody_and_loses_nothing(log, monkeypatch):
     assert len(list(files.entries(log))) == 3
 
 
-def test_after_a_failed_sync_this_process_answers_nobody_any_more(log, monkeypatch):
-    first = chain(3)
+def _broken(handle):
+    raise OSError(5, "Input/output error")
 
-    def broken(handle):
-        raise OSError(5, "Input/output error")
 
+def test_after_a_failed_sync_nobody_is_answered_until_the_lines_are_written_again(log, monkeypatch):
+    first = chain(4)
+    write(log, "a", first[:1])
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", broken)
+        patch.setattr(os, "fsync", _broken)
         with pytest.raises(LogUnusable, match="a sync failed"):
-            log.append([("a", first[:1])])
-    for step in (lambda: log.append([("a", first[:2])]), lambda: log.head("a"), log.sync):
-        with pytest.raises(LogUnusable, match="restart"):
-            step()
-    assert LedgerLog(log.folder).append([("a", first)]) == [None]
+            log.append([("a", first[1:2])])
+        for step in (lambda: log.append([("a", first[1:3])]), lambda: log.head("a"), log.sync):
+            with pytest.raises(LogUnusable, match="a sync failed"):
+                step()
+        with pytest.raises(LogUnusable, match="Input/output error"):
+            LedgerLog(log.folder).require_writable()
+    path = log.segments()[-1]
+    before = path.stat().st_mtime_ns
+    monkeypatch.setattr(files, "_MEND_SECONDS", 0.0)
+    log._try_again = 0.0
+    log.require_room()
+    assert path.stat().st_mtime_ns > before  # another sync alone would succeed, and prove nothing
+    write(log, "a", first[2:])
+    assert LedgerLog(log.folder).head("a") == log.head("a") == Head(4, first[-1].hash)
+
+
+def test_a_sync_that_fails_once_is_mended_at_once(log, monkeypatch):
+    real, calls = os.fsync, []
+
+    def once(handle):
+        calls.append(handle)
+        return _broken(handle) if len(calls) == 1 else real(handle)
+
+    monkeypatch.setattr(os, "fsync", once)
+    write(log, "a", chain(2))
+    assert len(list(files.entries(log))) == 2
+
+
+def test_lines_that_a_failed_sync_lost_are_not_made_up(log, monkeypatch):
+    write(log, "a", chain(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", _broken)
+        with pytest.raises(LogUnusable):
+            log.append([("a", chain(2)[1:])])
+    path, log._try_again = log.segments()[-1], 0.0
+    data = path.read_bytes()
+    with path.open("r+b") as file:  # what the disk held before
+        file.seek(len(data) - 40)
+        file.write(bytes(40))
+    with pytest.raises(LogUnusable, match="lines were lost"):
+        log.require_room()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 8 MB; where this process may mount none, there is no such test."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder):
+    """The disk is full to the last block; returns what fills it."""
+    filler = folder / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while True:
+            os.write(file.fileno(), bytes(4096))
+    return filler
+
+
+def test_what_is_begun_finds_room_on_a_full_disk_and_nothing_begins_until_there_is_more(small_disk):
+    log, entries = LedgerLog(small_disk / "log"), chain(4000)
+    log.begin()
+    log.require_room()
+    filler = fill(small_disk)
+    log.require_room()
+    log.require_writable()
+    assert log.append([("a", entries)]) == [None]
+    for _ in range(2):
+        with pytest.raises(LogUnusable, match="No space left"):
+            log.require_room()
+        with pytest.raises(LogUnusable, match="No space left"):
+            LedgerLog(log.folder).require_writable()
+    assert not list(log.folder.glob("room.*"))
+    filler.unlink()
+    log.require_writable()
+    assert log.append([("b", chain(1, of="b"))]) == [None]
+    assert len(list(files.entries(log))) == 4001
 
 
 def test_what_others_wrote_is_synced_before_anybody_relies_on_it(log, monkeypatch):
@@ -144,7 +223,13 @@ def _exchange(path):
     path.with_name("copy").rename(path)
 
 
-@pytest.mark.parametrize("change", [_cut, _exchange])
+def _write_over(path):
+    """Another last line in the same file, as long as the one before."""
+    data = path.read_bytes()
+    path.write_bytes(data[:-10] + bytes([data[-10] ^ 1]) + data[-9:])
+
+
+@pytest.mark.parametrize("change", [_cut, _exchange, _write_over])
 def test_a_file_that_is_cut_or_exchanged_under_a_running_process_is_noticed(log, change):
     write(log, "a", chain(5))
     change(log.segments()[-1])

@@ -18,8 +18,11 @@ from accountant.transactions.ledger_log import ensure, log_of
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.registrations import state_policy
 from accountant.transactions.settlement import Output
+from tests.accountant.ledger_log.test_files import fill, small_disk
 from tests.restores import ground
 from tests.support import put
+
+__all__ = ["small_disk"]
 
 
 @pytest.fixture(scope="module")
@@ -155,18 +158,45 @@ def test_a_job_is_leased_only_when_the_log_holds_its_reservation(site):
 
 
 def test_a_log_that_can_not_be_written_answers_nobody_and_charges_once(site):
-    broken = mock.patch.object(files, "_sync", side_effect=OSError(5, "Input/output error"))
-    with broken, pytest.raises(LogUnusable):
-        site.bench.submit(10, key="k")
-    with pytest.raises(LogUnusable):
-        site.bench.submit(10, key="k")
-    site.restart()
+    with mock.patch.object(os, "fsync", side_effect=OSError(5, "Input/output error")):
+        with pytest.raises(LogUnusable):
+            site.bench.submit(10, key="k")
+        before = entries(site)
+        for key in ("k", "another"):
+            with pytest.raises(LogUnusable):
+                site.bench.submit(10, key=key)
+        assert "Input/output error" in log_comparison.write_problem(site.engine)
+    assert entries(site) == before  # nothing was reserved for those who came later
+    log_of(site.engine)._try_again = 0.0
+    assert log_comparison.write_problem(site.engine) is None
     site.bench.submit(10, key="k")
     assert logged(site) == entries(site)
     with site.engine.connect() as connection:
         reserved = "SELECT count(*) FROM entries JOIN jobs ON jobs.id = job_id WHERE analyst_id = :id"
         reserved += " AND idempotency_key = 'k'"
         assert connection.execute(text(reserved), {"id": site.bench.analyst.id}).scalar_one() == 1
+
+
+def test_on_a_full_disk_nothing_is_reserved_for_whoever_is_not_answered(alone, small_disk):
+    alone.folder = small_disk / "log"
+    alone.execute("DELETE FROM ledger_log_marks")
+    alone.restart()
+    alone.bench.submit(5)
+    filler = fill(small_disk)
+    answered = 0
+    while log_comparison.write_problem(alone.engine) is None:
+        alone.bench.submit(1)
+        answered += 1
+    before = entries(alone)
+    with pytest.raises(LogUnusable, match="No space left"):
+        alone.bench.submit(1)
+    assert answered > 0
+    assert entries(alone) == before == logged(alone)
+    assert "No space left" in log_comparison.write_problem(alone.engine)
+    filler.unlink()
+    assert log_comparison.write_problem(alone.engine) is None
+    alone.bench.submit(1)
+    assert logged(alone) == entries(alone)
 
 
 # --- a database that is not what was answered for -----------------------------------------------
