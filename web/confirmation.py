@@ -39,26 +39,20 @@ def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def needs_passkey(view: Callable[..., Any]) -> Callable[..., Any]:
-    """A view that acts once one of its person's passkeys was touched for it, however fresh the session.
+def by_passkey() -> Response | None:
+    """Return the page that asks for a touch of a passkey, however fresh the session; None: it was touched.
 
     Whoever has one alone may have lost it, and shows by any way who they are.
     """
-
-    @wraps(view)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        several = len(kept.of(engine(), current_user.actor.id)) > 1
-        anew = several or current_user.method != "provider"  # which confirms by signing in anew
-        asked = first(anew=anew, by_passkey=several)
-        return view(*args, **kwargs) if asked is None else asked
-
-    return checked
+    several = len(kept.of(engine(), current_user.actor.id)) > 1
+    anew = several or current_user.method != "provider"  # which confirms by signing in anew
+    return first(anew=anew, touched=several)
 
 
-def first(*, anew: bool = False, by_passkey: bool = False) -> Response | None:
+def first(*, anew: bool = False, touched: bool = False) -> Response | None:
     """Return the page that asks who it is; None where that is known, or was just answered.
 
-    `anew`: what was shown before does not count; `by_passkey`: neither does anything but a passkey.
+    `anew`: what was shown before does not count; `touched`: neither does anything but a passkey.
     """
     minutes = settings().fresh_minutes
     shown: datetime | None = current_user.shown_at
@@ -67,7 +61,7 @@ def first(*, anew: bool = False, by_passkey: bool = False) -> Response | None:
         return None
     problem, status = "", 403
     try:
-        if passkeys.answered_again(current_user.actor) if by_passkey else _answered():
+        if passkeys.answered_again(current_user.actor) if touched else _answered():
             sessions.confirmed(engine(), current_user.session_id)
             return None
         if passkeys.PASSWORD in request.form:
@@ -78,18 +72,18 @@ def first(*, anew: bool = False, by_passkey: bool = False) -> Response | None:
         problem, status = f"{error.description}.", 429
     actor = current_user.actor
     asked = passkeys.ask_again(actor) if kept.of(engine(), actor.id) else None
-    provider = oidc.name() if current_user.method == "provider" and not by_passkey else None
+    provider = oidc.name() if current_user.method == "provider" and not touched else None
     if provider is not None and passkeys.CONFIRMING in request.form and not problem:
         problem = f"{provider} has not confirmed it yet."
     known = asked is not None or current_user.has_password or provider is not None
     page = passkeys.page(
         asked,
         title="Is it still you?",
-        words=_TOUCH if by_passkey else _WORDS if known else _NEITHER,
+        words=_TOUCH if touched else _WORDS if known else _NEITHER,
         action=here(),
         back=request.referrer or url_for("datasets.catalogue"),
         values={passkeys.CONFIRMING: ["1"]},
-        password=current_user.has_password and not by_passkey,
+        password=current_user.has_password and not touched,
         provider=provider,
         problem=problem,
     )

@@ -3,12 +3,12 @@
 from flask import Blueprint, Response, flash, redirect, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
+from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted
 from accountant.identities import passkeys as kept
 from web import passkeys
 from web.api.parsing import read_id
 from web.auth import current_actor
-from web.confirmation import needs_fresh, needs_passkey
+from web.confirmation import by_passkey, needs_fresh
 from web.context import engine
 from web.errors import status_of
 from web.views import account
@@ -36,9 +36,14 @@ def add() -> BaseResponse:
 
 
 @pages.post("/account/passkeys/<passkey>/remove")
-@needs_passkey
 def remove(passkey: str) -> BaseResponse:
     """Remove a passkey of one's own, after a touch of one."""
-    kept.remove(engine(), current_actor(), read_id(passkey, "passkey"))
+    actor, wanted = current_actor(), read_id(passkey, "passkey")
+    if str(wanted) not in [each["id"] for each in kept.of(engine(), actor.id)]:
+        raise NotFound("passkey", str(wanted))
+    asked = by_passkey()
+    if asked is not None:
+        return asked
+    kept.remove(engine(), actor, wanted)
     flash("The passkey is removed: it signs you in no more.")
     return redirect(url_for("account.show"), 303)
