@@ -170,8 +170,8 @@ SIGNED = (
     (
         "acts: a worker takes what nobody signed",
         "accountant/core/ledger/orders.py",
-        "            if not rules.follow(entry):\n",
-        "            if False:\n",
+        "            check_fields(entry)\n            if not rules.follow(entry):\n",
+        "            check_fields(entry)\n            if False:\n",
         SERVICE_TESTS,
     ),
     (

@@ -446,7 +446,7 @@ MUTATIONS = (
     Mutation(
         "a sample charged as a plain Gaussian",
         PRICES,
-        "return PoissonSampled(rate, whole)",
+        "return sampled(rate, whole)",
         "return whole",
         "tests/accountant/core/mechanisms/test_prices.py",
     ),
