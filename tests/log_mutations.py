@@ -73,6 +73,13 @@ OUTSIDE = (
         SIGNED_TESTS,
     ),
     (
+        "log: what a witness saw is told to nobody",
+        PUBLICATION,
+        "                signer.heed(error.size)\n",
+        "",
+        SIGNED_TESTS,
+    ),
+    (
         "log: a last line that was written over is followed",
         FILES,
         "                    self._require_last_line()\n",

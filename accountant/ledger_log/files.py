@@ -57,6 +57,7 @@ class LedgerLog:
         self, folder: Path, segment_bytes: int = SEGMENT_BYTES, signed: SignedPlaces | None = None
     ) -> None:
         self.folder = folder
+        self._room = str(folder / _ROOM)
         self._signed = SignedPlaces() if signed is None else signed
         #: The state of those places when the log was last found to hold what they say.
         self._compared: tuple[object, ...] = ()
@@ -281,10 +282,9 @@ class LedgerLog:
         """
         with self._mutex:
             self._mend()
-        room = self.folder / _ROOM
         with _unusable("written"):
             with suppress(FileNotFoundError):
-                if room.stat().st_size == ROOM_BYTES:
+                if os.stat(self._room).st_size == ROOM_BYTES:
                     return
             if not self.folder.exists():  # nobody began the log
                 return
@@ -292,7 +292,7 @@ class LedgerLog:
             try:
                 with draft.open("wb") as file:
                     os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)
-                draft.rename(room)
+                draft.rename(self._room)
             except OSError:
                 draft.unlink(missing_ok=True)
                 raise
@@ -326,12 +326,10 @@ class LedgerLog:
         """Raise LogUnusable where the last line is another one than was read: the file was written over."""
         if not self._segment:
             return
-        path = self._path(self._segment)
-        with path.open("rb") as file:
-            file.seek(self._offset - self._last_bytes - 1)
-            line = file.read(self._last_bytes + 1)
+        size = self._last_bytes + 1
+        line = os.pread(self._file.fileno(), size, self._offset - size)
         if not lines.ends_with(line, self._position.line):
-            raise LogUnusable(f"the last line of {path.name} is another one than it was")
+            raise LogUnusable(f"the last line of {self._path(self._segment).name} is another one than it was")
 
     def _write(self, payload: bytes, after: Position) -> None:
         """Write lines; where the disk is full, those that are whole stay, and are found by the next look."""

@@ -6,7 +6,9 @@
 An older copy of the database and one of the log agree with each other. These two places disagree with them.
 """
 
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from accountant.core.errors import LogUnusable, VerificationFailed
@@ -40,9 +42,12 @@ class SignedPlaces:
 
     def state(self) -> tuple[object, ...]:
         """Return a value that changes when a head is signed."""
-        found = [] if self.published is None else [self.published / "checkpoint"]
-        found += [] if self.kept is None else [self.kept]  # a file that is replaced changes its folder
-        return tuple(_version(path) for path in found)
+        return tuple(map(_version, self._watched))
+
+    @cached_property
+    def _watched(self) -> list[str]:
+        found = [] if self.published is None else [str(self.published / "checkpoint")]
+        return found if self.kept is None else [*found, str(self.kept)]  # a replaced file changes its folder
 
     def heads(self) -> list[SignedHead]:
         """Return the newest head of each place and name. Raises LogUnusable where one can't be read."""
@@ -71,9 +76,9 @@ def _read_published(folder: Path) -> SignedHead:
     return SignedHead(tiles.size, leaf)
 
 
-def _version(path: Path) -> tuple[int, int, int] | None:
+def _version(path: str) -> tuple[int, int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)
     except FileNotFoundError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size

@@ -17,7 +17,7 @@ from accountant.core.errors import VerificationFailed
 from accountant.core.transparency.notes import Head, Key, parse, read_head
 from accountant.core.transparency.proofs import leaf, proof_text, read_leaves
 from accountant.core.transparency.tiles import Tiles, drop_partial, extend, write_synced
-from accountant.core.transparency.witnesses import Ask, LogSigner, cosigned
+from accountant.core.transparency.witnesses import Ask, LogSigner, WitnessAhead, cosigned
 
 #: (dataset, number, hash) of ledger entries in the order of the log, from a number of entries on.
 Entries = Callable[[int], Iterator[tuple[str, int, str]]]
@@ -50,7 +50,11 @@ def publish(folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequen
         tiles = Tiles(folder, size)
         made = signer.sign(tiles)
         for key, ask in witnesses:
-            made = cosigned(made, tiles, key, ask, before.size)
+            try:
+                made = cosigned(made, tiles, key, ask, before.size)
+            except WitnessAhead as error:
+                signer.heed(error.size)
+                raise
         write_synced(folder / "checkpoint", made.encode())
         drop_partial(folder)
     return read_head(parse(made)[0])

@@ -37,6 +37,14 @@ _MOST_HASHES = 63
 Ask = Callable[[str], tuple[int, str]]
 
 
+class WitnessAhead(VerificationFailed):
+    """A witness signed a head of more entries than the log has."""
+
+    def __init__(self, size: int, logged: int) -> None:
+        self.size = size
+        super().__init__(f"a witness saw {size:,} entries, and the log has {logged:,}: some are missing")
+
+
 class KeptHeads:
     """The newest head of each log that somebody signed, on a folder that is theirs alone."""
 
@@ -108,6 +116,12 @@ class LogSigner:
         with self._kept.locked(self._origin) as kept:
             if tiles.size > kept.size:
                 self._keep(kept, tiles)
+
+    def heed(self, size: int) -> None:
+        """Keep how many entries a witness saw, in a file of its own, which every process reads."""
+        stated = {"origin": self._origin, "size": size, "root": ""}
+        self._kept.folder.mkdir(parents=True, exist_ok=True)
+        write_synced(self._kept.folder / "witnessed.json", json.dumps(stated).encode())
 
     def _keep(self, kept: Head, tiles: Tiles) -> Head:
         head = Head(self._origin, tiles.size, tiles.root())
@@ -203,6 +217,8 @@ def cosigned(checkpoint: str, tiles: Tiles, witness: Key, ask: Ask, last: int = 
     if status == 409 and answer.strip().isdigit() and last != int(answer) <= tiles.size:
         last = int(answer)
         status, answer = ask(request_text(last, tiles.consistency(last), checkpoint))
+    if status == 409 and answer.strip().isdigit() and int(answer) > tiles.size:
+        raise WitnessAhead(int(answer), tiles.size)
     if status != 200:
         raise VerificationFailed(f"the witness does not sign ({status}): {answer.strip()!r:.80}")
     verified(checkpoint + answer, [witness])

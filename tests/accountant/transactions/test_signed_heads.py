@@ -7,14 +7,23 @@ import pytest
 from typer.testing import CliRunner
 
 from accountant import settings
-from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable
+from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable, VerificationFailed
+from accountant.core.transparency.notes import COSIGNATURE, key_of
+from accountant.core.transparency.publication import publish
+from accountant.core.transparency.witnesses import LogSigner, Witness
 from accountant.database import engine_for
+from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.publication import entries_from
 from accountant.queries import integrity, log_comparison
+from accountant.transactions import recovery
 from tests.accountant.transactions.test_ledger_log import alone, entries, logged, run
 from web.cli import bootstrap
 from web.cli.commands import app
 
 __all__ = ["alone"]
+
+
+NAME, SEED = "exchequer.example/log", b"p" * 32  # those of Ground.publish
 
 
 class LastNight:
@@ -105,6 +114,31 @@ def test_a_log_that_went_on_by_itself_is_another_one_than_was_signed(alone, plac
     setattr(alone, place, places[place])
     alone.restart()
     assert "is another one than was signed" in str(refused(alone, LogUnusable))
+
+
+def test_a_witness_tells_where_all_of_it_was_restored_together(alone, tmp_path):
+    signer, keys = LogSigner(alone.memory, NAME, SEED), {NAME: key_of(NAME, SEED)}
+    witness = Witness(tmp_path / "witness", "witness.example/one", b"w" * 32, keys)
+    asked = [(key_of("witness.example/one", b"w" * 32, COSIGNATURE), witness.add_checkpoint)]
+
+    def publish_witnessed() -> None:
+        log = LedgerLog(alone.folder)
+        last = log.position().n
+        publish(alone.public, lambda count: entries_from(log, count, last), signer, asked)
+
+    night, today = LastNight(alone), alone.copy_folder(alone.folder)
+    publish_witnessed()
+    night.restore("database", "log", "memory", "public")
+    alone.restart()
+    with pytest.raises(VerificationFailed, match="a witness saw"):
+        publish_witnessed()
+    refused(alone, LogUnusable)  # and every other process knows it from the signer
+    alone.restore_folder(alone.folder, today)
+    alone.restart()
+    for plan in recovery.plan(alone.engine):
+        recovery.recover(alone.engine, plan, lambda *_: None)
+    alone.bench.submit(5)
+    publish_witnessed()
 
 
 def test_what_can_not_be_read_of_it_stops_everything(alone):
