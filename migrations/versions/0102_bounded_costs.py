@@ -6,7 +6,7 @@ too, and takes a cost that is not there for 0. So a trigger looks at every amoun
 
 from alembic import op
 
-revision = "0104"
+revision = "0102"
 down_revision = "0101"
 branch_labels = None
 depends_on = None

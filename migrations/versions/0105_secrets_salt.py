@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0103"
-down_revision = "0114"
+revision = "0105"
+down_revision = "0104"
 branch_labels = None
 depends_on = None
 

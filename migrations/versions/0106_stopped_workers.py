@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0124"
-down_revision = "0103"
+revision = "0106"
+down_revision = "0105"
 branch_labels = None
 depends_on = None
 
