@@ -10,6 +10,7 @@ from hashlib import sha256
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, create_engine, insert, make_url, select, text
 
 from accountant import tables
@@ -60,6 +61,14 @@ def test_the_first_revision_is_frozen():
     files = sorted((MIGRATIONS / "schema").glob("*.sql"))
     stands = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     assert stands == "db1f4e73412cc85ed122c4cede38c22cb422328c0719094306de83e34f944b74"
+
+
+def test_revisions_are_numbered_in_the_order_in_which_they_run(alembic):
+    """A service compares its revision with the database's as texts."""
+    walked = ScriptDirectory.from_config(alembic).walk_revisions()
+    newest_first = [each.revision for each in walked]
+    assert newest_first == sorted(newest_first, reverse=True)
+    assert {len(each) for each in newest_first} == {4}
 
 
 @pytest.fixture
