@@ -56,7 +56,7 @@ OTHERS = {
     "dataset.text_column": "the column that holds the text, where one does",
     "allowance.shares.renyi": "share of δ of the first Rényi filter. The first allowance fixes shares",
     "allowance.shares.gaussian": "share of δ of the Gaussian filter",
-    "allowance.shares.renyi2": "share of δ of the Rényi filter at twice the order",
+    "allowance.shares.renyi2": "share of δ of the Rényi filter at a lower order",
     "allowance.shares.basic": "share of δ of basic composition",
     "allowance.secret.prior": "how likely a secret is guessed beforehand, at most",
     "allowance.secret.bound": "how likely it is guessed after all jobs, at most",

@@ -24,7 +24,7 @@ RELATIONS = {
 FILTER_WORDS = {
     "renyi": "for many jobs of any kind: it adds up their Rényi divergence at one order",
     "gaussian": "for jobs that add Gaussian noise or draw tokens: it adds up their μ²",
-    "renyi2": "as the first, at twice the order: for jobs whose divergence grows slowly with the order",
+    "renyi2": "as the first, at a lower order: for many jobs on samples or secret coins",
     "basic": "for jobs with a pure ε, such as Laplace noise, and for few large jobs: it adds up ε itself",
 }
 

@@ -13,7 +13,7 @@ PROJECT_NAME = r"[a-z0-9][a-z0-9._-]{0,62}"
 FILTER_NAMES = {
     "renyi": "Rényi",
     "gaussian": "Gaussian",
-    "renyi2": "Rényi, twice the order",
+    "renyi2": "Rényi, low order",
     "basic": "Basic",
 }
 

@@ -12,7 +12,7 @@ from accountant.core.privacy.units import down, up
 from accountant.schema.datasets import Filter
 from web.client.facts import Budget
 
-FILTERS = {"renyi": "Rényi at α*", "gaussian": "Gaussian", "renyi2": "Rényi at 2α*", "basic": "basic"}
+FILTERS = {"renyi": "Rényi at α*", "gaussian": "Gaussian", "renyi2": "Rényi, low order", "basic": "basic"}
 
 _WIDTH, _LEFT, _BAR, _ROW, _TOP = 640, 110, 500, 46, 58
 _SPENT, _RESERVED = "#3b6ea8", "#d08a2e"

@@ -20,7 +20,7 @@ from accountant.core.privacy.whole_jobs import whole_cost
 UNIT_NAMES: Mapping[Kind, str] = {
     Kind.RENYI: "Rényi divergence",
     Kind.GAUSSIAN: "μ²",
-    Kind.RENYI_TWICE: "Rényi divergence",
+    Kind.RENYI_LOW: "Rényi divergence",
     Kind.BASIC: "ε",
 }
 

@@ -353,7 +353,7 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     return Account(epsilon, delta, moved)
 
 
-_RENYI = (Kind.RENYI, Kind.RENYI_TWICE)
+_RENYI = (Kind.RENYI, Kind.RENYI_LOW)
 
 
 def _read_filter(value: Mapping[str, Any]) -> Filter:

@@ -131,7 +131,7 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
             continue
         ours = cost.main / EPSILON_UNITS
         match each.kind:
-            case Kind.RENYI | Kind.RENYI_TWICE:
+            case Kind.RENYI | Kind.RENYI_LOW:
                 assert each.order is not None
                 yield f"order {float(each.order):g}", ours, renyi(event, float(each.order))
                 yield from _at_whole_orders(event, each)

@@ -34,14 +34,14 @@ class Kind(StrEnum):
 
     RENYI = "renyi"
     GAUSSIAN = "gaussian"
-    RENYI_TWICE = "renyi2"
+    RENYI_LOW = "renyi2"
     BASIC = "basic"
 
 
 DEFAULT_SHARES: dict[Kind, Fraction] = {
     Kind.RENYI: Fraction(5, 10),
     Kind.GAUSSIAN: Fraction(3, 10),
-    Kind.RENYI_TWICE: Fraction(1, 10),
+    Kind.RENYI_LOW: Fraction(1, 10),
     Kind.BASIC: Fraction(1, 10),
 }
 
@@ -53,10 +53,14 @@ BASIC_STEP = Fraction(1, 100)
 
 MOST_ORDER = 10**12
 
+#: Order of the third filter less 1, as a part of the first's. The divergence of a sample or of a secret coin
+#: jumps from some order on, often below the first's; much lower orders would have no limit left.
+LOW = Fraction(3, 5)
+
 SOURCES: dict[Kind, str] = {
     Kind.RENYI: "Feldman and Zrnic 2021",
     Kind.GAUSSIAN: "Smith and Thakurta 2022",
-    Kind.RENYI_TWICE: "Feldman and Zrnic 2021",
+    Kind.RENYI_LOW: "Feldman and Zrnic 2021",
     Kind.BASIC: "Rogers et al. 2016",
 }
 
@@ -127,7 +131,7 @@ class Filter:
     def cost(self, event: Event) -> Amount | None:
         """The cost of `event` here, rounded up; None if this filter can't price it, which closes it."""
         match self.kind:
-            case Kind.RENYI | Kind.RENYI_TWICE:
+            case Kind.RENYI | Kind.RENYI_LOW:
                 assert self.order is not None
                 price = divergences.renyi(event, self.order, self.edition)
             case Kind.GAUSSIAN:
@@ -215,7 +219,7 @@ def portfolio(
 ) -> tuple[Filter, ...]:
     """The filters of a new account with (`epsilon`, `delta`) in units.
 
-    `shares` and `order` (of the first filter; the third has twice that) are the steward's, by default the
+    `shares` and `order` (of the first filter; the third follows) are the steward's, by default the
     standard ones. Raises InvalidRequest if a share is missing or negative, the shares together exceed 1, or
     the order is not above 1.
     """
@@ -231,7 +235,7 @@ def portfolio(
         order = best_order(epsilon, delta, shares[Kind.RENYI])
     if not 1 < order <= MOST_ORDER:
         raise invalid("order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}")
-    orders = {Kind.RENYI: order, Kind.RENYI_TWICE: 2 * order}
+    orders = {Kind.RENYI: order, Kind.RENYI_LOW: 1 + LOW * (order - 1)}
     step = math.floor((BASIC_STEP if edition == 1 else 1) * shares[Kind.BASIC] * delta)
     made = [Filter(kind, shares[kind], orders.get(kind), edition=edition) for kind in Kind]
     made[-1] = replace(made[-1], step_delta=step, whole_epsilon=0 if edition == 1 else epsilon)

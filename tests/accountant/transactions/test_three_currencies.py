@@ -340,7 +340,7 @@ def test_shares_and_order_are_chosen_at_creation(engine):
     bench = ready(engine, Allowance("10", DELTA, "test", shares=shares, order="20"))
     filters = facts(bench)["account"]["filters"]
     assert [each["share"] for each in filters] == [0.1, 0.7, 0.1, 0.1]
-    assert [each["order"] for each in filters] == [20, None, 40, None]
+    assert [each["order"] for each in filters] == [20, None, 12.4, None]
     with pytest.raises(InvalidRequest, match="fixed at creation"):
         allow(bench, Allowance("11", DELTA, "test", shares=shares))
     sound(bench)

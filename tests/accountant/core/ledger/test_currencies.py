@@ -164,7 +164,7 @@ def test_a_filter_that_another_one_passed_is_not_closed():
     assert shown == {
         Kind.RENYI: "passed",
         Kind.GAUSSIAN: "open",
-        Kind.RENYI_TWICE: "passed",
+        Kind.RENYI_LOW: "passed",
         Kind.BASIC: "passed",
     }
     ledger.commit("a", Demand(SelfComposed(Gaussian(10.0), 30)))
@@ -239,7 +239,7 @@ def test_a_secret_job_needs_no_dp_allowance():
 def test_an_epsilon_delta_job_closes_all_but_the_basic_filter():
     ledger = Ledger()
     ledger.reserve("a", Demand(EpsilonDelta(0.5, 1e-8)))
-    assert set(closing_jobs(ledger.books)) == {Kind.RENYI, Kind.GAUSSIAN, Kind.RENYI_TWICE}
+    assert set(closing_jobs(ledger.books)) == {Kind.RENYI, Kind.GAUSSIAN, Kind.RENYI_LOW}
     assert isinstance(ledger.decide(Demand(EpsilonDelta(2.6, 1e-8))), Refused)
     assert isinstance(ledger.decide(Demand(EpsilonDelta(2.4, 1e-8))), Admitted)
 

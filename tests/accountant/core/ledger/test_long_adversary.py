@@ -165,7 +165,7 @@ def sampled(multiplier: float, rate: float) -> Event:
 
 def test_the_bound_has_teeth():
     """It passes delta where twice the allowance is admitted, by rounds of secret batches alone too."""
-    shares = {Kind.RENYI: Fraction(1), Kind.GAUSSIAN: Fraction(0), Kind.RENYI_TWICE: Fraction(0)}
+    shares = {Kind.RENYI: Fraction(1), Kind.GAUSSIAN: Fraction(0), Kind.RENYI_LOW: Fraction(0)}
     of = account("1", "0.02", {**shares, Kind.BASIC: Fraction(0)})
     for menu in (MENUS["mixed"][:2], MENUS["mixed"][:1]):
         assert worst_delta(of, 1.0, menu, False) <= 0.02 < worst_delta(loosened(of, 3), 1.0, menu, False)

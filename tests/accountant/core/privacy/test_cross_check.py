@@ -202,7 +202,7 @@ def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
     asked = charged(event)
     assert findings(asked) == ()
     by_kind = dict(zip((Kind.RENYI, Kind.GAUSSIAN, Kind.BASIC), parts, strict=True))
-    by_kind[Kind.RENYI_TWICE] = parts[0]
+    by_kind[Kind.RENYI_LOW] = parts[0]
     exact = not any(isinstance(leaf, events.Sampled | events.Allocation) for leaf in events.releases(event))
     for place, (each, cost) in enumerate(asked.costs):
         part = by_kind[each.kind]
@@ -219,7 +219,7 @@ def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
     ("event", "kind", "part"),
     [
         (SelfComposed(TOKEN, 100), Kind.RENYI, 0.999),
-        (Exponential(0.4), Kind.RENYI_TWICE, 0.98),
+        (Exponential(0.4), Kind.RENYI_LOW, 0.98),
         (SelfComposed(Laplace(50.0), 50), Kind.GAUSSIAN, 0.999),
         (Laplace(0.5), Kind.GAUSSIAN, 0.999),
         (Gaussian(2.0), Kind.BASIC, 0.99),

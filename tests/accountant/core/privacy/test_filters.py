@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
@@ -27,15 +27,17 @@ from accountant.core.privacy.events import (
     Gaussian,
     Laplace,
     PoissonSampled,
+    SampledWithoutReplacement,
     SelfComposed,
     ZCDp,
 )
 from accountant.core.privacy.filters import Amount, Costs, Kind, granted, portfolio
+from accountant.core.privacy.pld_bounds import quoted
 
 GAUSSIAN_SHARES = {
     Kind.RENYI: Fraction(5, 100),
     Kind.GAUSSIAN: Fraction(9, 10),
-    Kind.RENYI_TWICE: Fraction(2, 100),
+    Kind.RENYI_LOW: Fraction(2, 100),
     Kind.BASIC: Fraction(3, 100),
 }
 
@@ -212,7 +214,7 @@ def test_no_deeper_adaptive_strategy_passes_the_allowance(case):
 def test_the_adversary_has_teeth():
     """It passes the allowance where the filters allow twice what they should."""
     menu = [quantised_gaussian(1.2, 1, (0.9, 2.4)), quantised_gaussian(2.0, 1, (1.5,))]
-    shares = {Kind.RENYI: Fraction(0), Kind.GAUSSIAN: Fraction(1), Kind.RENYI_TWICE: Fraction(0)}
+    shares = {Kind.RENYI: Fraction(0), Kind.GAUSSIAN: Fraction(1), Kind.RENYI_LOW: Fraction(0)}
     of = account("1", "0.05", {**shares, Kind.BASIC: Fraction(0)})
     sound = worst_delta(of, 1.0, menu, depth=5)
     loose = replace(
@@ -304,6 +306,37 @@ def test_identical_gaussian_jobs(multiplier, shares, kept):
         assert count / exact >= kept
 
 
+#: Jobs of each shape that together cost half of (3, 1e-6) by the tightest accountant: 1, 5 and 50 of them.
+HALVES = {
+    "Gaussian": (Gaussian, (0.3444, 0.154, 0.0487)),
+    "rate 0.01": (partial(PoissonSampled, 0.01), (1.433, 1.323, 1.189)),
+    "rate 0.1": (partial(PoissonSampled, 0.1), (0.8396, 0.7228, 0.4176)),
+    "10 of 1,000": (partial(SampledWithoutReplacement, 10, 1000), (1.431, 1.072, 1.017)),
+    "100 samples": (
+        lambda one: SelfComposed(PoissonSampled(0.01, one), 100),
+        (1.144, 0.8905, 0.4283),
+    ),
+    "Laplace": (Laplace, (1.501, 0.3003, 0.0508)),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_jobs_that_cost_half_an_account_together_fit_on_its_filters(name):
+    shape, sizes = HALVES[name]
+    for count, size in zip((1, 5, 50), sizes, strict=True):
+        job = shape(1 / size if shape in (Gaussian, Laplace) else Gaussian(1 / size))
+        together = SelfComposed(job, count) if count > 1 else job
+        assert quoted(together, 1e-6)[0] >= 1.5
+        assert admitted(account("3", "1e-6"), job) >= count
+
+
+def test_many_small_jobs_on_samples_are_served_by_the_low_order():
+    job = PoissonSampled(0.01, Gaussian(1.0))
+    of = account("3", "1e-6")
+    low = next(each for each in of.filters if each.filter.kind is Kind.RENYI_LOW)
+    assert admitted(of, job) == low.limit.main // low.filter.cost(job).main == 555
+
+
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 0.5, 2.0])
 @pytest.mark.parametrize("allowance", ["1", "3", "10"])
 def test_identical_pure_jobs_get_the_count_of_the_best_filter(epsilon, allowance):
@@ -377,9 +410,9 @@ def test_wrong_choices_are_refused(shares, order):
         portfolio(*granted("3", "1e-6"), shares, order)
 
 
-def test_a_chosen_order_and_its_double():
-    filters = portfolio(*granted("3", "1e-6"), None, Fraction(32))
-    assert [each.order for each in filters] == [Fraction(32), None, Fraction(64), None]
+def test_the_low_order_follows_a_chosen_one():
+    filters = portfolio(*granted("3", "1e-6"), None, Fraction(31))
+    assert [each.order for each in filters] == [Fraction(31), None, Fraction(19), None]
 
 
 # --- integers -----------------------------------------------------------------------------------
