@@ -16,6 +16,7 @@
     ├── NoRoom               the disk is full
     ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
     ├── LogUnusable          the log outside the database can't be read or written, or is another's
+    │   └── LogCut           it lacks lines that the database has marked, or has others
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
     └── VerificationFailed   an exported ledger does not hold
 
@@ -206,6 +207,13 @@ class LogUnusable(ExchequerError):
 
     def facts(self) -> dict[str, Any]:
         return {"problem": self.problem}
+
+
+class LogCut(LogUnusable):
+    """The log lacks lines that the database has marked, or has others in their place."""
+
+    def __init__(self, problem: str):
+        super().__init__(f"{problem}. Stop all services, then `exchequer ledger recover`")
 
 
 class DataError(ExchequerError):

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
-from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.core.errors import LedgerBehind, LogCut, LogUnusable
 from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.faults import reached
@@ -419,7 +419,7 @@ def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
 
 
 def check_marks(engine: Engine, log: LedgerLog) -> None:
-    """Raise LogUnusable where the log is shorter than the newest mark says, or another line stands there.
+    """Raise LogCut where the log is shorter than the newest mark says, or another line stands there.
 
     A log that was cut short after its newest mark can't be told from one that a crash left behind: the
     database holds those entries still, and they are appended again.
@@ -430,7 +430,7 @@ def check_marks(engine: Engine, log: LedgerLog) -> None:
     if row is None:
         return
     if log.position().n < row.n:
-        raise LogUnusable(f"it was cut short: it held {row.n:,} entries and holds {log.position().n:,}")
+        raise LogCut(f"it was cut short: it held {row.n:,} entries and holds {log.position().n:,}")
     entry = files.entry_at(log, row.n)
     if entry is None or entry[0] != row.line:
-        raise LogUnusable(f"the line of entry {row.n:,} of all is another one than it was")
+        raise LogCut(f"the line of entry {row.n:,} of all is another one than it was")

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, select, update
 
 from accountant import tables
-from accountant.core.errors import Conflict, LogUnusable, VerificationFailed
+from accountant.core.errors import Conflict, LogCut, LogUnusable, VerificationFailed
 from accountant.core.ledger.export_formats import Verifier, read_document
 from accountant.core.ledger.hash_chain import EntryKind, read_entry
 from accountant.database import reading
@@ -84,14 +84,18 @@ def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> 
     return plans
 
 
-def signed_problems(engine: Engine, signed: SignedPlaces) -> list[str]:
-    """Return how the log is not the one of which heads were signed. Raises LogUnusable."""
+def log_problems(engine: Engine, signed: SignedPlaces) -> list[str]:
+    """Return how the log is not the one that was signed and marked. Raises LogUnusable."""
     log = ledger_log.log_of(engine)
     if log is None:
         return []
     entries = log.position().n
-    found = (files.signed_problem(log, entries, head) for head in signed.heads())
-    return sorted({problem for problem in found if problem is not None})
+    found = {files.signed_problem(log, entries, head) for head in signed.heads()} - {None}
+    try:
+        ledger_log.attach(engine, log)
+    except LogCut as error:
+        found.add(error.problem)
+    return sorted(filter(None, found))
 
 
 def _is_behind(engine: Engine, name: str, database: Head, logged: Head) -> bool:

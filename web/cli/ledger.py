@@ -292,11 +292,11 @@ def recover(
 
 
 def _require_signed_log(configured: Any, engine: Any) -> None:
-    """Say what comes next, and stop, where the log is not the one of which heads were signed."""
+    """Say what comes next, and stop, where the log is not the one that was signed and marked."""
     from accountant.transactions import new_log, recovery
 
     signed = bootstrap.signed_places(configured)
-    problems = recovery.signed_problems(engine, signed)
+    problems = recovery.log_problems(engine, signed)
     if not problems:
         return
     for problem in problems:
@@ -310,8 +310,8 @@ def _require_signed_log(configured: Any, engine: Any) -> None:
             "`exchequer ledger recover` again. If there is none, put back the newest copy of the database."
         )
     raise Failed(
-        "The database holds all that was signed. Move what is in the log's folder to another place, then "
-        "`exchequer ledger new-log`."
+        "The database holds all that was signed and marked. Move what is in the log's folder to another "
+        "place, then `exchequer ledger new-log`."
     )
 
 

@@ -15,7 +15,7 @@ from accountant.database import engine_for
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.publication import entries_from
 from accountant.queries import integrity, log_comparison
-from accountant.transactions import recovery
+from accountant.transactions import ledger_log, recovery
 from tests.accountant.transactions.test_ledger_log import alone, entries, logged, run
 from web.cli import bootstrap
 from web.cli.commands import app
@@ -210,3 +210,22 @@ def test_the_command_says_what_comes_next_and_that_mends_it(alone, command, what
     alone.bench.submit(5)
     alone.publish()
     assert log_comparison.standing(alone.engine) == "ok"
+
+
+def test_a_log_that_is_older_than_its_mark_has_the_same_command(alone, command):
+    """Where nothing is published, the database's marks tell of the log."""
+    alone.bench.submit(5)
+    older = alone.copy_folder(alone.folder)
+    alone.bench.submit(5)
+    ledger_log.mark(alone.engine, ledger_log.log_of(alone.engine), least=1)
+    alone.restore_folder(alone.folder, older)
+    alone.restart()
+    assert "it was cut short" in str(refused(alone, LogUnusable))
+    alone.stop()
+    code, told = command("recover", "--yes")
+    assert (code != 0, "then `exchequer ledger new-log`" in told) == (True, True)
+    alone.folder.rename(alone.folder.with_name("older"))
+    assert command("new-log", "--yes")[0] == 0
+    alone.restart()
+    alone.bench.submit(5)
+    assert entries(alone) == logged(alone)
