@@ -63,8 +63,8 @@ _PURE_ORDER = 10.0**9
 #: Numbers of outcomes of randomised response: with k, a 1/k of the outcomes gets likelier.
 _OUTCOMES = (2, 3, 4, 6, 10, 30, 100, 10**4, 10**7)
 #: Kinds of releases that are compared: those beyond are taken to tell nothing. A check of so many takes a
-#: second; one of up to `_FEW_KINDS`, as mechanisms have, a tenth.
-_MOST_KINDS, _FEW_KINDS = 32, 6
+#: second; one of up to `_FEW_KINDS`, each released up to `_FEW_COPIES` times, as in most jobs, a twentieth.
+_MOST_KINDS, _FEW_KINDS, _FEW_COPIES = 32, 6, 10_000
 #: Nobody draws a token whose scores move further: beyond this, exponentials would overflow.
 _MOST_SHIFT = 200.0
 
@@ -93,7 +93,8 @@ class Finding:
 
 def is_long(claimed: Charge) -> bool:
     """True if the check takes more than a moment."""
-    return len(_kinds(claimed.event)) > _FEW_KINDS
+    copies = pld_bounds.counts(claimed.event).values()
+    return len(_kinds(claimed.event)) > _FEW_KINDS or max(copies, default=0) > _FEW_COPIES
 
 
 def charge(event: Event, filters: Sequence[Filter], costs: Costs, epsilon: float, delta: float) -> Charge:

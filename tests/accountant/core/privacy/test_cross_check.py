@@ -421,6 +421,7 @@ def test_a_job_of_many_kinds_is_still_compared():
     many = Composed(tuple(SelfComposed(Gaussian(20.0 + n), 30) for n in range(64)))
     asked = charged(many)
     assert cross_check.is_long(asked)
+    assert cross_check.is_long(long_charge(LONG[0]))
     assert not cross_check.is_long(charged(SelfComposed(TOKEN, 373)))
     assert findings(asked) == ()
     low = tuple((each, cost and replace(cost, main=cost.main // 3)) for each, cost in asked.costs)
