@@ -4,7 +4,7 @@
     python docs/screenshots.py http://127.0.0.1:8750 ~/.local/share/exchequer/keys
 
 Signs in as the three people of the demo with the passwords in that folder, leaves one request in the inbox
-and one token, and takes the main pages into docs/images: on a desktop in light, some on a phone in dark.
+and one token, and takes the main pages into docs/images, as a desktop shows them in light.
 Colours are reduced to 256, which keeps every picture under 150 kB.
 """
 
@@ -23,7 +23,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 DESKTOP: Final = {"width": 1280, "height": 960}
-PHONE: Final = {"width": 390, "height": 844}
 MAX_BYTES: Final = 150_000
 REASON: Final = "half of it is enough for a pilot"
 Act = Callable[[Page], None]
@@ -46,7 +45,6 @@ class Picture:
     who: str
     path: str
     act: Act | None = None
-    phone: bool = False
     height: int = 960
 
 
@@ -110,12 +108,10 @@ def pictures(scene: Scene) -> list[Picture]:
     dataset = f"/datasets/{scene.dataset}"
     return [
         Picture("dataset", "steward", dataset, height=1260),
-        Picture("inbox", "steward", "/inbox", offered, height=1560),
+        Picture("inbox", "steward", "/inbox", offered, height=1240),
         Picture("wizard", "steward", "/add-dataset", allowed),
         Picture("ask", "analyst", f"{dataset}/submit?like={scene.job}", priced),
         Picture("job", "analyst", f"/jobs/{scene.job}"),
-        Picture("job-phone", "analyst", f"/jobs/{scene.job}", phone=True),
-        Picture("inbox-phone", "steward", "/inbox", phone=True),
         Picture("entry", "auditor", f"/ledger/{scene.dataset}/{scene.entry}"),
         Picture("report", "auditor", f"{dataset}/report"),
         Picture("tokens", "analyst", "/account/tokens"),
@@ -126,12 +122,12 @@ def pictures(scene: Scene) -> list[Picture]:
 # --- taking them ----------------------------------------------------------------------------------
 
 
-def opened(browser: Browser, url: str, name: str, password: str, phone: bool) -> Page:
-    """A signed-in page: a desktop in light, or a phone in dark."""
+def opened(browser: Browser, url: str, name: str, password: str) -> Page:
+    """Open a signed-in page."""
     context = browser.new_context(
         base_url=url,
-        viewport=PHONE if phone else DESKTOP,
-        color_scheme="dark" if phone else "light",
+        viewport=DESKTOP,
+        color_scheme="light",
         reduced_motion="reduce",
     )
     page = context.new_page()
@@ -154,14 +150,12 @@ def small(picture: bytes) -> bytes:
 def take(browser: Browser, url: str, passwords: dict[str, str]) -> None:
     """Every picture, into IMAGES. Raises AssertionError for one that is too large."""
     IMAGES.mkdir(exist_ok=True)
-    pages: dict[tuple[str, bool], Page] = {}
+    pages: dict[str, Page] = {}
     for each in pictures(prepared(url, passwords["analyst"])):
-        kind = (each.who, each.phone)
-        page = pages.get(kind) or pages.setdefault(
-            kind, opened(browser, url, each.who, passwords[each.who], each.phone)
-        )
-        if not each.phone:
-            page.set_viewport_size(DESKTOP | {"height": each.height})
+        if each.who not in pages:
+            pages[each.who] = opened(browser, url, each.who, passwords[each.who])
+        page = pages[each.who]
+        page.set_viewport_size(DESKTOP | {"height": each.height})
         page.goto(each.path)
         if each.act is not None:
             each.act(page)

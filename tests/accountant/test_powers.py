@@ -1,6 +1,6 @@
 """What a process can't do when it is taken over: its credentials try, and the database refuses.
 
-`docs/powers.md` is the table of these; a line here is a line there.
+`docs/powers.md` says it in words, and names the tests of what else stops a stolen process.
 """
 
 import re
