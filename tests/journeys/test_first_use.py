@@ -114,7 +114,7 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
         request.get_by_role("button", name="Approve").click()
         steward.get_by_role("dialog").get_by_role("button", name="Approve").click()
         steward.get_by_text("is now queued").wait_for()
-        steward.get_by_text("Nothing awaits approval").wait_for()
+        steward.get_by_text("Nothing waits for a decision").wait_for()
 
         # The analyst's page follows by itself.
         analyst.get_by_text("by steward: made-up reviews").wait_for(timeout=60_000)
