@@ -140,7 +140,11 @@ def readyz() -> tuple[Response, int]:
 
     503 too while a worker says that it takes no jobs.
     """
-    found = database.problem(engine()) or log_comparison.write_problem(engine()) or workers.problem(engine())
+    found = (
+        database.problem(engine())
+        or log_comparison.write_problem(engine())
+        or workers.problem(engine(), in_their_words=False)
+    )
     if found is not None:
         current_app.logger.warning("not ready: %s", found)
         return jsonify(status=found), 503

@@ -111,10 +111,11 @@ def test_a_hash_that_the_row_says_is_not_what_the_entry_says(site, job, owner):
     assert TOLD not in said
 
 
-def test_readiness_says_that_a_worker_takes_no_jobs(site, owner):
-    stopped_workers.say(site.engine, "machine/1", "results can't be written: No space left on device")
+def test_readiness_says_that_a_worker_takes_no_jobs_and_nothing_in_its_words(site, owner):
+    """Whoever reads /readyz is not signed in, and a stolen worker has read private data."""
+    stopped_workers.say(site.engine, "machine/1", "a private text")
     answer = site.app.test_client().get("/readyz")
     stopped_workers.forget(site.engine, "machine/1")
     assert answer.status_code == 503
-    assert "No space left on device" in answer.json["status"]
+    assert answer.json["status"] == "jobs wait: a worker takes none; `exchequer status` says why"
     assert site.app.test_client().get("/readyz").status_code == 200

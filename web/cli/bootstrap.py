@@ -136,7 +136,7 @@ def stopped_workers(configured: Settings) -> str | None:
     """Return which workers take no jobs, and why. None: every worker does, or the database doesn't answer."""
     from accountant.queries import workers
 
-    return _asked(lambda: workers.problem(engine(configured)))
+    return _asked(lambda: workers.problem(engine(configured), in_their_words=True))
 
 
 def _asked(ask: Callable[[], T]) -> T | None:

@@ -105,13 +105,13 @@ def test_twelve_waiting_jobs_are_charged_nothing_and_run_when_the_disk_is_there_
         assert connection.execute(read, {"ids": ids}).scalar_one() == 0
         attempts = text("SELECT sum(attempt - 1), sum(handed_back) FROM parts WHERE job_id = ANY(:ids)")
         assert connection.execute(attempts, {"ids": ids}).one() == (results_watch.MOST,) * 2
-    said = workers.problem(bench.engine)
+    said = workers.problem(bench.engine, in_their_words=True)
     assert said is not None
     assert "results can't be written" in said
     deliver(bench, ids)
     assert states(bench, ids) == {"queued"}, "a worker that said so takes nothing"
     results_watch.look(bench.engine, Drafts.of(configured))
-    assert workers.problem(bench.engine) is None
+    assert workers.problem(bench.engine, in_their_words=True) is None
     deliver(bench, ids)
     assert states(bench, ids) == {"succeeded"}
     assert integrity.check(bench.engine, bench.dataset) == []
@@ -132,4 +132,4 @@ def test_a_worker_that_ended_stops_nobody(engine):
     results_watch.stopped_workers.say(engine, "gone/1", "x")
     with engine.begin() as connection:
         connection.execute(text("UPDATE stopped_workers SET at = at - interval '2 minutes'"))
-    assert workers.problem(engine) is None
+    assert workers.problem(engine, in_their_words=True) is None
