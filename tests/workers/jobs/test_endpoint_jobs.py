@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from accountant.catalogue import corpora, models
-from accountant.core.errors import Conflict, InvalidRequest
+from accountant.core.errors import Conflict, InvalidRequest, VerificationFailed
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.blowup import Without
@@ -193,8 +193,8 @@ def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
         private(desk, source, judge=endpoint("good"))
 
 
-def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, served, folder):
-    """Even with a forged row nothing is opened, nothing sent, nothing charged."""
+def test_no_forged_row_gives_an_endpoint_to_a_job_that_reads_records(desk, endpoint, served, folder):
+    """The ledger takes no such request, so nothing is opened, nothing sent, nothing charged."""
     name = endpoint("good")
     dataset = small(desk, folder, policy={})
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
@@ -206,10 +206,10 @@ def test_a_worker_gives_no_endpoint_to_a_job_that_reads_records(desk, endpoint, 
         update = text("UPDATE jobs SET resources = CAST(:named AS jsonb) WHERE id = :id")
         connection.execute(update, {"named": json.dumps({"judge": named}), "id": job_id})
     before = len(served.asked("good"))
-    yes(desk.engine, job_id, desk.steward, "test")
-    job = desk.ended(job_id)
-    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
-    assert "asks no endpoint" in job["failure"]
+    with pytest.raises(VerificationFailed, match="its source of judge"):
+        yes(desk.engine, job_id, desk.steward, "test")
+    waiting = desk.job(job_id)
+    assert (waiting["state"], waiting["entries"]) == ("awaiting_approval", [])
     assert len(served.asked("good")) == before
 
 
