@@ -16,6 +16,7 @@ much longer, as on a disk in a network: the server's (commit_delay) and the log'
 """
 
 import argparse
+import json
 import logging
 import os
 import shutil
@@ -37,6 +38,7 @@ from sqlalchemy import Engine, make_url, text
 from accountant.catalogue import datasets as dataset_catalogue
 from accountant.catalogue import models, registration
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.ledger.rules import register_body
 from accountant.database import connect, logging_to, migrate
 from accountant.identities import credentials
 from accountant.identities.actor import Actor
@@ -121,12 +123,17 @@ def new_ground(
     return ground
 
 
-def found_right(engine: Engine, version: UUID) -> None:
+def found_right(engine: Engine, version_id: UUID) -> None:
     """Make a version ready without a worker: nothing lies at its address. Its ledger says so."""
+    found = dataset_catalogue.version_to_check(engine, version_id)
+    assert found is not None
+    version, dataset = found
+    data = {"files": 1, "bytes": 0, "sha256": "0" * 64, "list": []}
     with writing(engine) as connection:
-        ready = text("UPDATE dataset_versions SET state = 'ready' WHERE id = :id")
-        connection.execute(ready, {"id": version})
-        registrations.found_right(connection, version)
+        ready = text("UPDATE dataset_versions SET state = 'ready', data = :data WHERE id = :id")
+        connection.execute(ready, {"id": version_id, "data": json.dumps(data)})
+        checked = {**register_body(dataset, version), "data": data}
+        registrations.found_right(connection, version_id, checked)
 
 
 @contextmanager

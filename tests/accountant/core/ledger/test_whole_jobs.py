@@ -13,13 +13,10 @@ from accountant.core.ledger.entry_bodies import allow_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
-    Allocated,
     EpsilonDelta,
     Event,
-    Exponential,
     Gaussian,
     Laplace,
-    PoissonReplaced,
     PoissonSampled,
     SelfComposed,
 )
@@ -94,34 +91,6 @@ def old_ledger() -> Ledger:
             self.add(EntryKind.ALLOW, None, body)
 
     return Old()
-
-
-def test_an_entry_from_before_editions_keeps_its_prices():
-    """To the last unit: an export made then has to verify for ever."""
-    account = old_ledger().books.account
-    for event, amounts, delta in CHARGED_BEFORE:
-        costs = account.costs(event)
-        assert tuple(cost.main for cost in costs.values()) == amounts
-        assert costs[Kind.BASIC].delta == delta
-
-
-#: On (3, 1e-6), as charged before there were editions.
-CHARGED_BEFORE = (
-    (Laplace(3.0), (257248967, 173844128, 295730210, 333333334), 0),
-    (Gaussian(10.0), (46782165, 10000000, 93564330, 535148238), 10**12),
-    (LARGE, (3729715593, 1348316837, 10182855994, 5011466823), 10**12),
-    (
-        SelfComposed(Exponential(0.375), 20),
-        (13157483907, 4395838820, 15000000000, 15000000000),
-        0,
-    ),
-    (PoissonReplaced(0.02, Gaussian(1.0)), (321209188, 1000000000, 5223553337, 2360413931), 10**12),
-    (
-        SelfComposed(Allocated(468, 468, 50, Exponential(0.09375)), 3),
-        (16583473, 2070223428, 33155546, 566182256),
-        10**12,
-    ),
-)
 
 
 # --- what undoes it -----------------------------------------------------------------------------
