@@ -79,11 +79,12 @@ def held(engine, worker) -> tuple[Bench, Claim]:
 
 def post(locked: LockedAccount, kind: EntryKind, job: UUID, body: Body, forged: Body, moved: Moved) -> None:
     """Post `forged` with the balances of `body`, except for those that `moved` gives."""
-    held = locked._held(kind, job)
+    held = None if kind is EntryKind.RESERVE else read_reservation(locked.reservation(job))
     before, honest = locked.books, reversals.apply(locked.books, kind, str(job), body, held)
     stood = book_columns(before)
     after = book_columns(honest) | {name: str(change(int(stood[name]))) for name, change in moved.items()}
     with (
+        mock.patch.object(locked_account, "judge", return_value=held),
         mock.patch.object(reversals, "apply", return_value=honest),
         mock.patch.object(locked_account, "book_columns", return_value=after),
     ):
