@@ -1,10 +1,11 @@
 """Connections to PostgreSQL that never wait for a server that has fallen silent.
 
-libpq waits for an answer for as long as the kernel keeps the socket: for ever, where a server is stopped or
-its machine frozen, since its kernel goes on acknowledging. Here a statement that has no answer after a second
-makes the process look, over a connection of its own: while that one is answered, the statement may take the
-time that the server's `statement_timeout` gives it; when it is not, every waiting statement of the process
-ends with SilentServer, and so does every new one until the server answers again.
+libpq waits for an answer for as long as the kernel keeps the socket: for ever, where a server is
+stopped or its machine frozen, since its kernel goes on acknowledging. Here a statement that has no
+answer after a second makes the process look, over a connection of its own: while that one is
+answered, the statement may take the time that the server's `statement_timeout` gives it; when it is
+not, every waiting statement of the process ends with SilentServer, and so does every new one until
+the server answers again.
 """
 
 import threading
@@ -32,8 +33,9 @@ LIMITS: dict[str, int] = {
     "tcp_user_timeout": 20_000,  # milliseconds
 }
 
-#: What the code relies on in every session, whatever the server, the database, the role or libpq's own
-#: environment variables set. Behind a pooler, whose sessions are its own, its `connect_query` sets them.
+#: What the code relies on in every session, whatever the server, the database, the role or libpq's
+#: own environment variables set. Behind a pooler, whose sessions are its own, its `connect_query`
+#: sets them.
 RELIED_ON: dict[str, str] = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO, MDY",
@@ -60,8 +62,11 @@ def set_session(connection: psycopg.Connection[Any]) -> None:
     values = dict(RELIED_ON)
     if connection.info.server_version >= _TRANSACTION_TIMEOUT:
         values["transaction_timeout"] = "0"
-    assignments = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in values.items())
-    autocommit, connection.autocommit = connection.autocommit, True  # no transaction, so one round trip
+    assignments = ", ".join(
+        f"set_config('{name}', '{value}', false)" for name, value in values.items()
+    )
+    # no transaction, so one round trip
+    autocommit, connection.autocommit = connection.autocommit, True
     connection.execute(f"SELECT {assignments}")
     connection.autocommit = autocommit
 
@@ -71,7 +76,9 @@ class SilentServer(psycopg.OperationalError):
 
 
 class Pulse:
-    """Whether one server answers: looked at in a thread, only while somebody waits for it or it is silent."""
+    """Whether one server answers: looked at in a thread, only while somebody waits for it or it is
+    silent.
+    """
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
@@ -115,7 +122,9 @@ class Pulse:
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection each of whose statements ends within LOOK_SECONDS, with an answer or SilentServer."""
+    """A connection each of whose statements ends within LOOK_SECONDS, with an answer or
+    SilentServer.
+    """
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a step of the protocol; after SilentServer the connection is closed."""
@@ -147,14 +156,18 @@ class WatchedConnection(BoundedConnection):
     def _look(self, waited: float) -> None:
         if waited > PATIENCE_SECONDS:
             self.pulse.want()
-            if self.pulse.silent or (self.answer_seconds is not None and waited > self.answer_seconds):
+            if self.pulse.silent or (
+                self.answer_seconds is not None and waited > self.answer_seconds
+            ):
                 self._give_up()
 
 
 def open_watched(
     pulse: Pulse, answer_seconds: float | None, *args: Any, **parameters: Any
 ) -> WatchedConnection:
-    """A new connection that watches `pulse`. Raises SilentServer at once while the server is silent."""
+    """Return a new connection that watches `pulse`. Raises SilentServer at once while the server is
+    silent.
+    """
     if pulse.silent:
         raise SilentServer("the database does not answer")
     try:
@@ -167,7 +180,9 @@ def open_watched(
 
 
 def _attended(gen: Generator[Any, Any, T], look: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """The same step of the protocol; each time that nothing has come, `look` is told the seconds so far."""
+    """Yield the same step of the protocol; each time that nothing has come, `look` is told the
+    seconds so far.
+    """
     began = time.monotonic()
     try:
         state = next(gen)

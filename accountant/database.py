@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: one engine per process, READ COMMITTED, explicit transactions.
 
-Migrations run as the owner of the tables, and every process as a role of its own with the rights that
-`accountant.rights` states. A set-up with one role for all processes works too: that one can only add and read
-entries. `excess_rights` tells what a role may do beyond its process.
+Migrations run as the owner of the tables, and every process as a role of its own with the rights
+that `accountant.rights` states. A set-up with one role for all processes works too: that one can
+only add and read entries. `excess_rights` tells what a role may do beyond its process.
 """
 
 import time
@@ -51,14 +51,16 @@ __all__ = [
     "unpooled",
 ]
 
-#: What is raised where the server is away, stopping, or has closed the connection: trying again may help.
+#: What is raised where the server is away, stopping, or has closed the connection: trying again may
+#: help.
 UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout)
 UNAVAILABLE_DRIVER = (psycopg.OperationalError, psycopg.InterfaceError)
 
 MIGRATIONS = Path(__file__).resolve().parent.parent / "migrations"
 
 
-#: What a statement may take, in seconds; migrations, and comparing all records of new data, have no limit.
+#: What a statement may take, in seconds; migrations, and comparing all records of new data, have no
+#: limit.
 STATEMENT_SECONDS = 90
 #: Before an open transaction that asks for nothing loses its locks: its process may be frozen.
 IDLE_TRANSACTION_SECONDS = 300
@@ -68,11 +70,12 @@ LOCK_SECONDS = 60
 def connect(
     url: str, pool_size: int = 10, wait_seconds: float = 30.0, answer_seconds: float | None = None
 ) -> Engine:
-    """An engine for `url`, with READ COMMITTED isolation: correctness rests on row locks, so it is enough.
+    """Return an engine for `url`, with READ COMMITTED isolation: correctness rests on row locks, so
+    it is enough.
 
-    `wait_seconds` is how long a thread waits for a connection while the whole pool is in use. Whatever the
-    server does, a statement ends: accountant.connections. `answer_seconds` ends those too that no limit of
-    a server that answers does: a COMMIT that waits for a standby.
+    `wait_seconds` is how long a thread waits for a connection while the whole pool is in use.
+    Whatever the server does, a statement ends: accountant.connections. `answer_seconds` ends those
+    too that no limit of a server that answers does: a COMMIT that waits for a standby.
     """
     server = _server_of(url)
     engine = create_engine(
@@ -100,7 +103,9 @@ TIME_LIMITS = {
 
 
 class _Server(NamedTuple):
-    """A server's address and the limits of a connection there. `pooled`: no session there is ours."""
+    """A server's address and the limits of a connection there. `pooled`: no session there is
+    ours.
+    """
 
     address: URL
     limits: dict[str, Any]
@@ -110,13 +115,15 @@ class _Server(NamedTuple):
 def _server_of(url: str) -> _Server:
     """Read a server's address; a limit that the address itself states stands.
 
-    `?pooler=transaction` is ours: a pooler gives each transaction another session, so none may be prepared
-    or set.
+    `?pooler=transaction` is ours: a pooler gives each transaction another session, so none may be
+    prepared or set.
     """
     address = database_address(url)
     pooled = address.query.get("pooler") == "transaction"
     address = address.difference_update_query(["pooler"])
-    limits: dict[str, Any] = {key: value for key, value in LIMITS.items() if key not in address.query}
+    limits: dict[str, Any] = {
+        key: value for key, value in LIMITS.items() if key not in address.query
+    }
     if pooled:
         limits["prepare_threshold"] = None
     else:
@@ -148,7 +155,9 @@ def _watch(engine: Engine, server: _Server, answer_seconds: float | None = None)
 
 
 def _look(engine: Engine) -> BoundedConnection:
-    """A connection beside the pool; the server has to let it in, and to answer it, within LOOK_SECONDS."""
+    """Return a connection beside the pool; the server has to let it in, and to answer it, within
+    LOOK_SECONDS.
+    """
     args, parameters = engine.dialect.create_connect_args(engine.url)
     limits = {**parameters, **_SERVERS[engine].limits, "connect_timeout": round(LOOK_SECONDS)}
     return BoundedConnection.connect(*args, **limits, autocommit=True)
@@ -171,17 +180,19 @@ def problem(engine: Engine) -> str | None:
 
 @lru_cache(maxsize=1)
 def newest_revision() -> str:
-    """The revision that the migrations of this code end in."""
+    """Return the revision that the migrations of this code end in."""
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory(str(MIGRATIONS)).get_current_head() or ""
 
 
 def _quote_nothing(context: Any) -> None:
-    """Cut an error of the server to what names no value: its text ends in logs, and may quote a record.
+    """Cut an error of the server to what names no value: its text ends in logs, and may quote a
+    record.
 
-    Messages of data exceptions (class 22) quote the value, details of broken constraints the row, a context
-    a line of what was copied. Other messages name tables, columns and constraints, and stay.
+    Messages of data exceptions (class 22) quote the value, details of broken constraints the row, a
+    context a line of what was copied. Other messages name tables, columns and constraints, and
+    stay.
     """
     error = context.original_exception
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
@@ -197,7 +208,8 @@ def _quote_nothing(context: Any) -> None:
         wrapped.args = (f"({type(error).__module__}.{type(error).__name__}) {said}",)
 
 
-#: A connection that lay idle for longer is tried before it is used: the server may have been restarted.
+#: A connection that lay idle for longer is tried before it is used: the server may have been
+#: restarted.
 IDLE_SECONDS = 1.0
 
 
@@ -242,7 +254,9 @@ _MOMENT: ContextVar[tuple[Engine, Connection] | None] = ContextVar("moment", def
 
 @contextmanager
 def one_moment(engine: Engine) -> Iterator[None]:
-    """Let all that is read within be of one moment, on one connection: `reading` returns that one."""
+    """Let all that is read within be of one moment, on one connection: `reading` returns that
+    one.
+    """
     with reading(engine, snapshot=True) as connection:
         held = _MOMENT.set((engine, connection))
         try:
@@ -252,10 +266,12 @@ def one_moment(engine: Engine) -> Iterator[None]:
 
 
 def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
-    """A connection whose transactions are READ ONLY: PostgreSQL refuses whatever would write.
+    """Return a connection whose transactions are READ ONLY: PostgreSQL refuses whatever would
+    write.
 
-    It comes from the pool of `engine` and returns as it was; nothing more is sent to the server for it.
-    `snapshot`: everything that is read is of one moment. Within `one_moment` it is the connection of that.
+    It comes from the pool of `engine` and returns as it was; nothing more is sent to the server for
+    it. `snapshot`: everything that is read is of one moment. Within `one_moment` it is the
+    connection of that.
     """
     shared = _MOMENT.get()
     if shared is not None and shared[0] is engine:
@@ -265,7 +281,9 @@ def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager
 
 
 def unpooled(url: str) -> Engine:
-    """An engine that keeps no connection open, for a process that forks: children would share it."""
+    """Return an engine that keeps no connection open, for a process that forks: children would
+    share it.
+    """
     server = _server_of(url)
     engine = create_engine(
         server.address,
@@ -281,7 +299,8 @@ def unpooled(url: str) -> Engine:
 def migrate(
     url: str, application_url: str | None = None, processes: Mapping[Process, str] | None = None
 ) -> None:
-    """Migrate the schema to the newest version, as its owner; grant the users of the other URLs their rights.
+    """Migrate the schema to the newest version, as its owner; grant the users of the other URLs
+    their rights.
 
     `application_url`: of all processes together; `processes`: of each that has a role of its own.
     """
@@ -299,9 +318,17 @@ def migrate(
 # --- rights -------------------------------------------------------------------------------------
 
 
-#: What one role for all processes may do to a table; to those not named here it may add, and change rows.
+#: What one role for all processes may do to a table; to those not named here it may add, and change
+#: rows.
 _APPEND_ONLY = (
-    *("entries", "fingerprints", "fingerprint_key", "corpus_fingerprints", "artifacts", "checkpoints"),
+    *(
+        "entries",
+        "fingerprints",
+        "fingerprint_key",
+        "corpus_fingerprints",
+        "artifacts",
+        "checkpoints",
+    ),
     *("signing_keys", "idempotency_keys", "ledger_log_marks", "comments"),
 )
 _RIGHTS = {
@@ -309,7 +336,8 @@ _RIGHTS = {
     "alembic_version": "SELECT",
     "standings": "SELECT",  # a trigger of the owner's keeps them
     **dict.fromkeys(("process_roles", "private_places"), ""),
-    **dict.fromkeys(("activity", "sign_ins"), "SELECT, INSERT, DELETE"),  # a trigger keeps what is young
+    # a trigger keeps what is young
+    **dict.fromkeys(("activity", "sign_ins"), "SELECT, INSERT, DELETE"),
     "sessions": "SELECT, INSERT, UPDATE, DELETE",  # long after their end
     "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
@@ -317,7 +345,8 @@ _RIGHTS = {
     "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
     "stopped_workers": "SELECT, INSERT, UPDATE, DELETE",  # one that works again says nothing
     "hooks": "SELECT, INSERT, DELETE",
-    "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",  # a message ends when it is delivered or given up
+    # a message ends when it is delivered or given up
+    "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",
     "checkpoint_requests": "SELECT, INSERT, DELETE",
     "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
     "passkey_challenges": "SELECT, INSERT, DELETE",
@@ -330,9 +359,9 @@ _EXCESSIVE = ("UPDATE", "DELETE", "TRUNCATE", "TRIGGER")
 def grant(connection: Connection, url: str, process: Process | None = None) -> None:
     """Grant the role of `url` its rights anew; the role is created if it does not exist.
 
-    `process`: whose role it is; None: of all of them. Runs after every migration, so that a new table never
-    lacks them. Does nothing if the URL names the connected user: owner and service are then one role, and
-    `excess_rights` reports what that gives away.
+    `process`: whose role it is; None: of all of them. Runs after every migration, so that a new
+    table never lacks them. Does nothing if the URL names the connected user: owner and service are
+    then one role, and `excess_rights` reports what that gives away.
     """
     address = database_address(url)
     role = address.username
@@ -343,7 +372,9 @@ def grant(connection: Connection, url: str, process: Process | None = None) -> N
     if not connection.execute(known, {"role": role}).scalar_one():
         _create_role(connection, role, address.password)
     name = sql.Identifier(role)
-    tables = text("SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user")
+    tables = text(
+        "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tableowner = current_user"
+    )
     for table in connection.execute(tables).scalars().all():
         rights = _RIGHTS.get(table, _OTHER_RIGHTS) if process is None else rights_of(process, table)
         target = sql.Identifier("public", table)
@@ -367,16 +398,19 @@ def _tell_guards(connection: Connection, role: str, process: Process | None) -> 
 
 
 def _create_role(connection: Connection, role: str, password: str | None) -> None:
-    """Create a role. Roles belong to the whole cluster: another database's migration may create it too."""
+    """Create a role. Roles belong to the whole cluster: another database's migration may create it
+    too.
+    """
     secret: sql.Composable = sql.SQL("")
     if password is not None:
         driver: Any = connection.connection.driver_connection
         hashed = driver.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
-        secret = sql.SQL(" PASSWORD {}").format(sql.Literal(hashed.decode()))  # never the password itself
+        # never the password itself
+        secret = sql.SQL(" PASSWORD {}").format(sql.Literal(hashed.decode()))
     create = sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(role)) + secret
-    body = sql.SQL("BEGIN {}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END").format(
-        create
-    )
+    body = sql.SQL(
+        "BEGIN {}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END"
+    ).format(create)
     _run(connection, sql.SQL("DO {}").format(sql.Literal(body.as_string())))
 
 
@@ -385,19 +419,25 @@ def _run(connection: Connection, statement: sql.Composed) -> None:
 
 
 def process_of(engine: Engine) -> str:
-    """Whose database role this is: a process, "service" where it is all of them's, "owner" of the tables."""
+    """Return whose database role this is: a process, "service" where it is all of them's, "owner"
+    of the tables.
+    """
     with engine.connect() as connection:
         found: str = connection.execute(text("SELECT calling_process()")).scalar_one()
         return found
 
 
 def excess_rights(engine: Engine) -> list[str]:
-    """The connected role's rights on the ledger beyond adding to it and reading it.
+    """Return the connected role's rights on the ledger beyond adding to it and reading it.
 
     Empty if owner and application are two roles. An owner may disable every trigger.
     """
     query = text("SELECT has_table_privilege('entries', :right)")
-    member = text("SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'entries'::regclass")
+    member = text(
+        "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'entries'::regclass"
+    )
     with engine.connect() as connection:
-        found = [each for each in _EXCESSIVE if connection.execute(query, {"right": each}).scalar_one()]
+        found = [
+            each for each in _EXCESSIVE if connection.execute(query, {"right": each}).scalar_one()
+        ]
         return [*found, "OWNER"] if connection.execute(member).scalar_one() else found

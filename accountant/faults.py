@@ -1,8 +1,9 @@
-"""Crash points: named places between two steps where the faults harness ends, stops or fails a process.
+"""Crash points: named places between two steps where the faults harness ends, stops or fails a
+process.
 
-In production `reached` does nothing, and no setting, message or request can change that. Only the harness in
-tests/faults, which starts its own processes, installs a hook; docs/reliability.md states what a
-crash means for the budget.
+In production `reached` does nothing, and no setting, message or request can change that. Only the
+harness in tests/faults, which starts its own processes, installs a hook; docs/reliability.md states
+what a crash means for the budget.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,8 @@ POINTS: dict[str, str] = {
     "worker.ended": "a failed or cancelled job is charged or void, committed",
     # settlement, inside its transaction
     "publish.fenced": "the token is checked and both rows are held, nothing is written",
-    "publish.charged": "COMMIT and balances are written, the output is not published, not committed",
+    "publish.charged": "COMMIT and balances are written, the output is not published, not "
+    "committed",
     "publish.written": "COMMIT and publication are written, not committed",
     "close.charged": "COMMIT or VOID is written, the job is not ended, not committed",
     # heartbeat
@@ -58,6 +60,8 @@ hook: Callable[[str, dict[str, object]], None] | None = None
 
 
 def reached(point: str, **facts: object) -> None:
-    """Report that this process is at `point`. `facts` name the job and the attempt for the harness."""
+    """Report that this process is at `point`. `facts` name the job and the attempt for the
+    harness.
+    """
     if hook is not None:
         hook(point, facts)

@@ -1,4 +1,6 @@
-"""Whether a PostgreSQL server can serve, by one connection: it takes writes, and its settings are right."""
+"""Whether a PostgreSQL server can serve, by one connection: it takes writes, and its settings are
+right.
+"""
 
 from collections.abc import Collection
 
@@ -7,7 +9,9 @@ import psycopg
 from accountant.connections import RELIED_ON, BoundedConnection
 
 
-def server_problem(connection: BoundedConnection, revision: str, limits: Collection[str]) -> str | None:
+def server_problem(
+    connection: BoundedConnection, revision: str, limits: Collection[str]
+) -> str | None:
     """Return why the server can't serve now, or None if it can.
 
     Args:
@@ -31,7 +35,8 @@ def _state_problem(connection: BoundedConnection, revision: str) -> str | None:
         return "the database is a standby: it takes no writes"
     if read_only:
         return (
-            "the server is read-only (default_transaction_read_only is on for all of it): it may be short of "
+            "the server is read-only (default_transaction_read_only is on for all of it): it may "
+            "be short of "
             "room, or under maintenance"
         )
     if encoding != "UTF8":
@@ -41,7 +46,8 @@ def _state_problem(connection: BoundedConnection, revision: str) -> str | None:
     return None
 
 
-# A default of the database or of the role is overridden; that of the whole server says what state it is in.
+# A default of the database or of the role is overridden; that of the whole server says what state
+# it is in.
 _STATE = """
 SELECT pg_is_in_recovery(),
     EXISTS (SELECT FROM pg_settings WHERE name = 'default_transaction_read_only'
@@ -62,13 +68,21 @@ SELECT pg_is_in_recovery(),
 
 def _session_problem(connection: BoundedConnection, limits: Collection[str]) -> str | None:
     """Return which setting of sessions is not what the code relies on, or None."""
-    relied_on = {**RELIED_ON, "session_replication_role": "origin"}  # no trigger guards the ledger in others
+    # no trigger guards the ledger in others
+    relied_on = {**RELIED_ON, "session_replication_role": "origin"}
     names = [*relied_on, *limits]
-    row = connection.execute("SELECT " + ", ".join(f"current_setting('{name}')" for name in names)).fetchone()
+    row = connection.execute(
+        "SELECT " + ", ".join(f"current_setting('{name}')" for name in names)
+    ).fetchone()
     settings = dict(zip(names, row or (), strict=True))
     if any(settings[name] == "0" for name in limits):
-        return "sessions have no time limits: the pooler's connect_query must set them (docs/operations.md)"
-    wrong = [name for name, value in relied_on.items() if not _is_set_to(settings[name], name, value)]
+        return (
+            "sessions have no time limits: the pooler's connect_query must set them "
+            "(docs/operations.md)"
+        )
+    wrong = [
+        name for name, value in relied_on.items() if not _is_set_to(settings[name], name, value)
+    ]
     if not wrong:
         return None
     told = ", ".join(f"{name} is {settings[name]!r}, not {relied_on[name]!r}" for name in wrong)
@@ -76,7 +90,7 @@ def _session_problem(connection: BoundedConnection, limits: Collection[str]) -> 
 
 
 def _is_set_to(value: str, name: str, wanted: str) -> bool:
-    """Whether a setting has a value that serves as the wanted one does."""
+    """Return whether a setting has a value that serves as the wanted one does."""
     if name == "DateStyle":  # in which order a date is read plays no part: the code writes ISO
         return value.startswith("ISO")
     if name == "extra_float_digits":  # any positive number writes every digit
@@ -89,7 +103,8 @@ def _is_set_to(value: str, name: str, wanted: str) -> bool:
 def _write_problem(connection: BoundedConnection) -> str | None:
     """Return why the server can't write, or None: a sort that spills to its disk is tried.
 
-    It leaves nothing behind. The files lie where the database does, unless temp_tablespaces says otherwise.
+    It leaves nothing behind. The files lie where the database does, unless temp_tablespaces says
+    otherwise.
     """
     try:
         with connection.transaction():
@@ -102,5 +117,6 @@ def _write_problem(connection: BoundedConnection) -> str | None:
 
 #: Some 700 kB, in some 10 ms.
 _SPILL = (
-    "SELECT count(*) FROM (SELECT n FROM generate_series(1, 20000) AS n ORDER BY n DESC OFFSET 1) AS spilt"
+    "SELECT count(*) FROM (SELECT n FROM generate_series(1, 20000) AS n ORDER BY n DESC "
+    "OFFSET 1) AS spilt"
 )

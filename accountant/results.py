@@ -1,10 +1,11 @@
-"""The results folder: what jobs published, each file named by its SHA-256, and the drafts of their attempts.
+"""The results folder: what jobs published, each file named by its SHA-256, and the drafts of their
+attempts.
 
     ROOT/<sha256>         published: a COMMIT names it
     ROOT/drafts/<name>    of an attempt: sealed under a key of the workers until the COMMIT
 
-No name of a file comes out of a row or a request. On a disk a file is opened below the root's own descriptor
-and never through a link. In an object store it is opened below the root's address.
+No name of a file comes out of a row or a request. On a disk a file is opened below the root's own
+descriptor and never through a link. In an object store it is opened below the root's address.
 """
 
 import hashlib
@@ -56,8 +57,9 @@ class Results:
     def open(self, sha256: str, *, whole: bool = True) -> "Published":
         """Open a published file for reading.
 
-        `whole` compares the whole file first. Without it, only the blocks that are read are compared, if this
-        process has seen the file before. Raises FileNotFoundError, Changed or another OSError.
+        `whole` compares the whole file first. Without it, only the blocks that are read are
+        compared, if this process has seen the file before. Raises FileNotFoundError, Changed or
+        another OSError.
         """
         digests = (_digests.__wrapped__ if whole else _digests)(self, sha256)
         return Published(self._read(sha256), digests)
@@ -76,7 +78,9 @@ class Results:
         return True
 
     def publish(self, sha256: str, content: Callable[[], Iterable[bytes]]) -> None:
-        """Write a file under its SHA-256, whole or not at all. Raises Changed if the content has another."""
+        """Write a file under its SHA-256, whole or not at all. Raises Changed if the content has
+        another.
+        """
         total = hashlib.sha256()
         for block in content():
             total.update(block)
@@ -123,7 +127,9 @@ class Results:
 
 
 def draft_name(job: UUID, token: UUID, part: str) -> str:
-    """Return the name of a draft of the attempt with this lease token. `part`: which of its files."""
+    """Return the name of a draft of the attempt with this lease token. `part`: which of its
+    files.
+    """
     return f"{job}.{token}.{part}"
 
 
@@ -138,7 +144,9 @@ def _checked(name: str) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def _digests(results: Results, sha256: str) -> tuple[bytes, ...]:
-    """Return the hashes of the blocks of a published file. Raises Changed unless the whole has its name."""
+    """Return the hashes of the blocks of a published file. Raises Changed unless the whole has its
+    name.
+    """
     total, found = hashlib.sha256(), []
     with results._read(sha256) as file:
         while block := file.read(BLOCK_BYTES):
@@ -150,7 +158,9 @@ def _digests(results: Results, sha256: str) -> tuple[bytes, ...]:
 
 
 class Published(io.BufferedReader):
-    """A published file that hands out no block before it is compared: it may change while it is read."""
+    """A published file that hands out no block before it is compared: it may change while it is
+    read.
+    """
 
     def __init__(self, file: IO[bytes], digests: tuple[bytes, ...]) -> None:
         self.size = file.seek(0, os.SEEK_END)
@@ -204,7 +214,9 @@ DRAFTS = "drafts"
 
 
 class _Store(Protocol):
-    """A place of files in two folders: "" for what is published, and DRAFTS. Names are checked by Results."""
+    """A place of files in two folders: "" for what is published, and DRAFTS. Names are checked by
+    Results.
+    """
 
     def read(self, folder: str, name: str) -> IO[bytes]: ...
     def create(self, name: str, reserved: int) -> AbstractContextManager[IO[bytes]]: ...
@@ -219,7 +231,7 @@ class _Disk:
 
     @contextmanager
     def _folder(self, name: str = DRAFTS) -> Iterator[int]:
-        """The descriptor of a folder, below that of the root."""
+        """Return the descriptor of a folder, below that of the root."""
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         found = root
         try:
@@ -246,7 +258,9 @@ class _Disk:
         with self._folder() as inside:
             with suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=inside)
-            handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666, dir_fd=inside)
+            handle = os.open(
+                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o666, dir_fd=inside
+            )
         with os.fdopen(handle, "wb") as file:
             if reserved:
                 os.posix_fallocate(handle, 0, reserved)

@@ -1,12 +1,14 @@
-"""What each process may do to each table: one database role a process, and nothing that is not stated here.
+"""What each process may do to each table: one database role a process, and nothing that is not
+stated here.
 
-    web ── people's requests     relay ── messages, leases that ran out     worker ── jobs that it leases
-    checks ── looks at data and models, fingerprints     signer ── checkpoints
+    web ── people's requests relay ── messages, leases that ran out worker ── jobs that it leases
+    checks ── looks at data and models, fingerprints signer ── checkpoints
 
-The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for columns in
-brackets; `FOR UPDATE` asks for UPDATE of any column. A table that is named nowhere here may be touched by
-nobody: whoever adds one says here who may do what to it. What rows a right reaches is for the owner's
-triggers (migrations/schema); docs/powers.md says what a stolen process can do.
+The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for
+columns in brackets; `FOR UPDATE` asks for UPDATE of any column. A table that is named nowhere here
+may be touched by nobody: whoever adds one says here who may do what to it. What rows a right
+reaches is for the owner's triggers (migrations/schema); docs/powers.md says what a stolen process
+can do.
 """
 
 import os
@@ -28,12 +30,15 @@ _FORGET = "SELECT (job_id), DELETE"  # a job's secrets end with it, whoever ends
 _ENDS = "state, attempt, failure, finished_at"
 _PARTS_SHOWN = "job_id, number, state, progress_done, progress_total"
 _PARTS_STOP = (
-    "state, lease_token, lease_expires, draft, staged_sha256, realized, realized_ex_post, ex_post_curve"
+    "state, lease_token, lease_expires, draft, staged_sha256, realized, "
+    "realized_ex_post, ex_post_curve"
 )
 _PARTS_END = f"{_PARTS_STOP}, attempt, handed_back, progress_done"
-#: What a decision on a waiting job states anew (transactions.job_requests.RESTATED and decision.Verdict).
+#: What a decision on a waiting job states anew (transactions.job_requests.RESTATED and
+#: decision.Verdict).
 _DECIDES = (
-    "state, attempt, terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, queued_at, "
+    "state, attempt, terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, "
+    "queued_at, "
     "finished_at"
 )
 _CHECKED = "state, facts, error"
@@ -47,16 +52,19 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(
             ("passkey_challenges", "logout_tokens"), "SELECT, INSERT, DELETE"
         ),  # each is taken once
-        "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",  # what nobody tried for long is forgotten
+        # what nobody tried for long is forgotten
+        "sign_in_limits": "SELECT, INSERT, UPDATE, DELETE",
         "hooks": "SELECT, INSERT, DELETE",  # what waits for one goes with it
         "hook_deliveries": "INSERT",
         # What is registered.
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora", "uploads"), _CHANGE),
         "probes": _READ,
         # Jobs, and what is decided on them.
-        "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, failure)",
+        "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, "
+        "failure)",
         "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
-        "decisions": "SELECT, INSERT, UPDATE (state, answered_by, answered_at, answer, entry_seq, made_job, "
+        "decisions": "SELECT, INSERT, UPDATE (state, answered_by, answered_at, answer, entry_seq, "
+        "made_job, "
         "made_decision)",
         "comments": _ADD,
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
@@ -65,7 +73,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         # The ledger.
         **dict.fromkeys(("accounts", "usage"), _CHANGE),
         "entries": _ADD,
-        **dict.fromkeys(("standings", "spending", "spending_marks", "checkpoints", "signing_keys"), _READ),
+        **dict.fromkeys(
+            ("standings", "spending", "spending_marks", "checkpoints", "signing_keys"), _READ
+        ),
         **dict.fromkeys(("checkpoint_requests", "ledger_log_marks"), _ADD),
         "alembic_version": _READ,
     },
@@ -119,7 +129,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
     },
     "signer": {
-        **dict.fromkeys(("accounts", "datasets", "entries", "standings", "ledger_log_marks"), _READ),
+        **dict.fromkeys(
+            ("accounts", "datasets", "entries", "standings", "ledger_log_marks"), _READ
+        ),
         **dict.fromkeys(("checkpoints", "signing_keys"), _ADD),
         "checkpoint_requests": "SELECT, DELETE",
     },
@@ -139,7 +151,7 @@ _TERM = re.compile(r"\s*([A-Z]+)\s*(?:\(([^)]*)\))?\s*(?:,|$)")
 
 
 def rights_of(process: Process, table: str) -> str:
-    """A process's rights on a table, as GRANT takes them; "" where it has none."""
+    """Return a process's rights on a table, as GRANT takes them; "" where it has none."""
     return RIGHTS[process].get(table, "")
 
 
@@ -147,11 +159,15 @@ def stated(rights: str) -> set[tuple[str, str | None]]:
     """(right, column) of each right in a statement of `RIGHTS`; column None: of the whole table."""
     found: set[tuple[str, str | None]] = set()
     for right, columns in _TERM.findall(rights):
-        found |= {(right, each.strip()) for each in columns.split(",")} if columns else {(right, None)}
+        found |= (
+            {(right, each.strip()) for each in columns.split(",")} if columns else {(right, None)}
+        )
     return found
 
 
 def process_urls(variables: Mapping[str, str] = os.environ) -> dict[Process, str]:
-    """The addresses of the database of each process with a role of its own: DATABASE_WEB_URL, and so on."""
+    """Return the addresses of the database of each process with a role of its own:
+    DATABASE_WEB_URL, and so on.
+    """
     named = {each: variables.get(f"DATABASE_{each.upper()}_URL") for each in PROCESSES}
     return {process: url for process, url in named.items() if url}

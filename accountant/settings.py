@@ -1,7 +1,7 @@
 """Settings from the environment, each with a default that serves a laptop.
 
-One object, read once per process by `load()`. Secrets live in files of mode 0600 below `home/keys`, made
-on first use, or in the environment; they are never printed.
+One object, read once per process by `load()`. Secrets live in files of mode 0600 below `home/keys`,
+made on first use, or in the environment; they are never printed.
 """
 
 import os
@@ -48,11 +48,13 @@ class Settings(BaseSettings):
         None, validation_alias="BROKER_URL", description="replaces the embedded Valkey"
     )
     runs_as: Process | None = Field(
-        None, description="which process this is; it then opens its own keys only. Nothing: all of them"
+        None,
+        description="which process this is; it then opens its own keys only. Nothing: all of them",
     )
     keys: Path | None = Field(None, description="folder of the keys; nothing: home/keys")
     ledger_log: Path | None = Field(
-        None, description="folder, not in the database's keeping, to which all ledger entries also go"
+        None,
+        description="folder, not in the database's keeping, to which all ledger entries also go",
     )
     public_log: Path | None = Field(
         None,
@@ -65,11 +67,13 @@ class Settings(BaseSettings):
     )
     signed_logs_folder: Path | None = Field(
         None,
-        description="where the signer keeps the heads that it signed, on storage that shares no backup with "
+        description="where the signer keeps the heads that it signed, on storage that shares no "
+        "backup with "
         "database or log; nothing: home/signed-logs",
     )
     public_log_name: str = Field(
-        "exchequer", description="what the published log calls itself: an address without its scheme"
+        "exchequer",
+        description="what the published log calls itself: an address without its scheme",
     )
     public_log_witnesses: dict[str, str] = Field(
         {}, description='JSON: who has to cosign the published log, as {"address": "key"}'
@@ -79,94 +83,138 @@ class Settings(BaseSettings):
     data_roots: str = Field(
         "", description="folders or URLs, separated by '|', under which workers may open data"
     )
-    model_roots: str = Field("", description="folders, separated by '|', under which workers may open models")
+    model_roots: str = Field(
+        "", description="folders, separated by '|', under which workers may open models"
+    )
     model_hub: bool = Field(False, description="allow model names that the hub resolves")
     model_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
-        description="type that models run in; auto: bfloat16 if saved so and fast (CUDA, AMX, AVX512-BF16), "
+        description="type that models run in; auto: bfloat16 if saved so and fast (CUDA, AMX, "
+        "AVX512-BF16), "
         "else float32",
     )
     decoding_gib: float | None = Field(
-        None, gt=0, description="room for contexts decoded together; nothing: 80% of a GPU's, 4 of a host's"
+        None,
+        gt=0,
+        description="room for contexts decoded together; nothing: 80% of a GPU's, 4 of a host's",
     )
     results_url: str | None = Field(None, description="where outputs are kept; any fsspec URL")
-    lease_seconds: float = Field(60.0, gt=0, description="a worker's claim lasts this long unrenewed")
+    lease_seconds: float = Field(
+        60.0, gt=0, description="a worker's claim lasts this long unrenewed"
+    )
     resend_seconds: float = Field(120.0, gt=0, description="send an unclaimed job again after this")
     max_attempts: int = Field(3, ge=1, description="attempts under one reservation")
     fan_out: int = Field(
-        1, ge=1, le=1000, description="workers that may share the batches of one job: how many there are"
+        1,
+        ge=1,
+        le=1000,
+        description="workers that may share the batches of one job: how many there are",
     )
     soft_limit_seconds: int = Field(
-        21_000, gt=0, description="an attempt ends itself after this; a dataset's policy may say less"
+        21_000,
+        gt=0,
+        description="an attempt ends itself after this; a dataset's policy may say less",
     )
     hard_limit_seconds: int = Field(
         21_600, gt=0, description="the process of an attempt is killed after this"
     )
     watchdog_seconds: float = Field(
-        300.0, ge=0, description="an idle worker restarts itself where work has waited this long; 0: never"
+        300.0,
+        ge=0,
+        description="an idle worker restarts itself where work has waited this long; 0: never",
     )
     leftover_seconds: float = Field(
         600.0, gt=0, description="time between looks for abandoned staged outputs"
     )
     uploads_folder: Path | None = Field(
-        None, description="where uploaded files are kept, a data root of its own; nothing: home/uploads"
+        None,
+        description="where uploaded files are kept, a data root of its own; nothing: home/uploads",
     )
-    upload_bytes: int = Field(512 * 2**20, ge=1, description="most bytes of an uploaded file, as it is sent")
+    upload_bytes: int = Field(
+        512 * 2**20, ge=1, description="most bytes of an uploaded file, as it is sent"
+    )
     upload_uncompressed_bytes: int = Field(4 * 2**30, ge=1, description="the same, unpacked")
-    upload_ratio: int = Field(200, ge=1, description="most bytes that a byte of a file may unpack to")
-    upload_line_bytes: int = Field(4 * 2**20, ge=1, description="longest line of an uploaded text file")
+    upload_ratio: int = Field(
+        200, ge=1, description="most bytes that a byte of a file may unpack to"
+    )
+    upload_line_bytes: int = Field(
+        4 * 2**20, ge=1, description="longest line of an uploaded text file"
+    )
     upload_columns: int = Field(1000, ge=1, description="most columns of an uploaded file")
-    upload_hours: float = Field(72.0, gt=0, description="an upload that nothing uses is destroyed after this")
+    upload_hours: float = Field(
+        72.0, gt=0, description="an upload that nothing uses is destroyed after this"
+    )
     notice_networks: str = Field(
-        "", description="networks besides the public internet, separated by '|', that notices may reach"
+        "",
+        description="networks besides the public internet, separated by '|', that notices may "
+        "reach",
     )
     notice_first_seconds: float = Field(
         5.0, gt=0, description="wait before a message is sent again; four times as long each time"
     )
     notice_hours: float = Field(24.0, gt=0, description="a notice is given up after this")
-    smtp_host: str | None = Field(None, description="mail server for notices; nothing: no mail is sent")
+    smtp_host: str | None = Field(
+        None, description="mail server for notices; nothing: no mail is sent"
+    )
     smtp_port: int = Field(587, ge=1, le=65535, description="its port")
-    smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="how it is spoken to")
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        "starttls", description="how it is spoken to"
+    )
     smtp_user: str | None = Field(None, description="the name to sign in with there, if any")
     smtp_password: SecretStr | None = Field(None, description="its password")
     mail_from: str = Field("exchequer@localhost", description="the sender of notices")
     mail_domains: str = Field(
-        "", description="domains, separated by '|', of the addresses that people may have notices sent to"
+        "",
+        description="domains, separated by '|', of the addresses that people may have notices sent "
+        "to",
     )
     endpoint_networks: str = Field(
-        "", description="networks besides the public internet, separated by '|', that endpoints may lie in"
+        "",
+        description="networks besides the public internet, separated by '|', that endpoints may "
+        "lie in",
     )
     endpoint_keys: dict[str, SecretStr] = Field(
-        {}, description='JSON: the key of each registered endpoint that asks for one, as {"name": "key"}'
+        {},
+        description='JSON: the key of each registered endpoint that asks for one, as {"name": '
+        '"key"}',
     )
     endpoint_seconds: float = Field(
         120.0, gt=0, description="an endpoint's answer is waited for so long, then asked for again"
     )
     free_jobs_per_person: int = Field(
-        10, ge=1, description="jobs that cost nothing which one person may have waiting or running at a time"
+        10,
+        ge=1,
+        description="jobs that cost nothing which one person may have waiting or running at a time",
     )
     waiting_jobs_per_person: int = Field(
-        100, ge=1, description="jobs with a price that one person may have waiting for a worker at a time"
+        100,
+        ge=1,
+        description="jobs with a price that one person may have waiting for a worker at a time",
     )
     approvals_per_person: int = Field(
-        50, ge=1, description="jobs that one person may have waiting for a steward's approval at a time"
+        50,
+        ge=1,
+        description="jobs that one person may have waiting for a steward's approval at a time",
     )
     data_checks_per_day: int = Field(
         20,
         ge=1,
-        description="corpora and versions of data that one person may have compared with all data a day",
+        description="corpora and versions of data that one person may have compared with all data "
+        "a day",
     )
     new_account_hours: float = Field(
         24.0,
         ge=0,
         le=24 * 365,
-        description="an account that is new, was reset or became a steward's confirms nothing for so long",
+        description="an account that is new, was reset or became a steward's confirms nothing for "
+        "so long",
     )
     results_every_seconds: int = Field(
         60,
         ge=0,
         le=86_400,
-        description="the policy's field of that name for a dataset registered without one; 0: nothing",
+        description="the policy's field of that name for a dataset registered without one; 0: "
+        "nothing",
     )
     requests_per_person: int = Field(
         6000, ge=0, description="API requests a minute, by the person of the token; 0: no limit"
@@ -187,27 +235,34 @@ class Settings(BaseSettings):
     fresh_minutes: float = Field(
         15.0,
         ge=0,
-        description="allowing, confirming, changing a policy, people or roles and adding a passkey on a page "
+        description="allowing, confirming, changing a policy, people or roles and adding a passkey "
+        "on a page "
         "ask who one is where that was shown longer ago; 0: never",
     )
     session_log_days: float = Field(
         30.0, ge=0, description="sessions that ended are listed for so long; 0: for ever"
     )
     sign_in_log_days: float = Field(
-        400.0, ge=0, description="the log of tries to sign in is kept so long, 90 at least; 0: for ever"
+        400.0,
+        ge=0,
+        description="the log of tries to sign in is kept so long, 90 at least; 0: for ever",
     )
     activity_log_days: float = Field(
         0.0, ge=0, description="the log of who did what is kept so long, 90 at least; 0: for ever"
     )
     trusted_proxies: int = Field(
-        0, ge=0, le=10, description="proxies before the web server whose X-Forwarded headers tell the truth"
+        0,
+        ge=0,
+        le=10,
+        description="proxies before the web server whose X-Forwarded headers tell the truth",
     )
     proxy_addresses: str = Field(
         "127.0.0.1|::1", description="addresses and networks of those proxies, separated by '|'"
     )
     public_url: str | None = Field(
         None,
-        description="the address that people's browsers use, where a proxy stands between; with the path, if "
+        description="the address that people's browsers use, where a proxy stands between; with "
+        "the path, if "
         "the service has one path of the host",
     )
     oidc_issuer: str | None = Field(
@@ -216,8 +271,12 @@ class Settings(BaseSettings):
     oidc_name: str = Field("single sign-on", description="what the sign-in page calls the provider")
     oidc_client_id: str | None = Field(None, description="this service's name at the provider")
     oidc_client_secret: SecretStr | None = Field(None, description="its secret there")
-    oidc_client_secret_file: Path | None = Field(None, description="a file that holds the secret instead")
-    oidc_scope: str = Field("openid profile", description="scopes that are asked for at the provider")
+    oidc_client_secret_file: Path | None = Field(
+        None, description="a file that holds the secret instead"
+    )
+    oidc_scope: str = Field(
+        "openid profile", description="scopes that are asked for at the provider"
+    )
     oidc_prompt: str | None = Field(
         None,
         description="what the provider asks for at each sign-in, as consent; nothing: its way",
@@ -226,16 +285,22 @@ class Settings(BaseSettings):
         60.0,
         gt=0,
         le=60,
-        description="sessions and tokens of people from the provider rest where it has not confirmed them "
+        description="sessions and tokens of people from the provider rest where it has not "
+        "confirmed them "
         "for so long; it is asked after half of that",
     )
     oidc_acr: str | None = Field(
         None,
-        description="how people must have signed in there before sensitive acts (acr); nothing: in any way",
+        description="how people must have signed in there before sensitive acts (acr); nothing: in "
+        "any way",
     )
-    oidc_roles_claim: str = Field("groups", description="claim of the id token that the roles are read from")
+    oidc_roles_claim: str = Field(
+        "groups", description="claim of the id token that the roles are read from"
+    )
     oidc_roles: dict[str, str] = Field(
-        {}, description='JSON: which value of that claim gives which role, as {"privacy-team": "steward"}'
+        {},
+        description='JSON: which value of that claim gives which role, as {"privacy-team": '
+        '"steward"}',
     )
 
     @field_validator("*", mode="before")
@@ -245,20 +310,29 @@ class Settings(BaseSettings):
         about = cls.model_fields[str(info.field_name)]
         kinds = {about.annotation, *get_args(about.annotation)}
         if isinstance(value, str) and value and kinds & {int, float} and not is_plain(value):
-            raise ValueError(f"{value!r} is not a number in plain digits; use one such as 30 or 2.5")
+            raise ValueError(
+                f"{value!r} is not a number in plain digits; use one such as 30 or 2.5"
+            )
         return value
 
     @field_validator("public_url")
     @classmethod
     def _read_public_url(cls, value: str | None) -> str | None:
-        """Return the address without a slash at its end. Raises ValueError if no link could begin with it."""
+        """Return the address without a slash at its end. Raises ValueError if no link could begin
+        with it.
+        """
         if value is None:
             return None
         parts = urlsplit(value)
-        plain = parts.scheme in ("http", "https") and parts.hostname and not (parts.query or parts.fragment)
+        plain = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and not (parts.query or parts.fragment)
+        )
         if not plain or "@" in parts.netloc or re.fullmatch(PATH, parts.path.rstrip("/")) is None:
             raise ValueError(
-                "it is no address that links can begin with; allowed: https://HOST or https://HOST/PATH, a "
+                "it is no address that links can begin with; allowed: https://HOST or "
+                "https://HOST/PATH, a "
                 "path of letters, digits and . _ ~ -"
             )
         return value.rstrip("/")
@@ -270,7 +344,9 @@ class Settings(BaseSettings):
 
     @property
     def attempt_seconds(self) -> int:
-        """The time limit of an attempt in seconds: it ends itself before its process would be killed."""
+        """The time limit of an attempt in seconds: it ends itself before its process would be
+        killed.
+        """
         return max(1, min(self.soft_limit_seconds, self.hard_limit_seconds * 19 // 20))
 
     @property
@@ -305,10 +381,11 @@ class Settings(BaseSettings):
         return [root for root in self.model_roots.split("|") if root]
 
     def secret(self, name: str) -> bytes:
-        """32 secret bytes called `name`: EXCHEQUER_KEY_<NAME> as hex, or keys/<name>, made if absent.
+        """32 secret bytes called `name`: EXCHEQUER_KEY_<NAME> as hex, or keys/<name>, made if
+        absent.
 
-        Creation is exclusive, so two processes that start together agree on one key. Raises RuntimeError
-        where the key is another process's.
+        Creation is exclusive, so two processes that start together agree on one key. Raises
+        RuntimeError where the key is another process's.
         """
         if self.runs_as is not None and self.runs_as not in KEYS[name]:
             whose = " and ".join(KEYS[name])
@@ -320,13 +397,18 @@ class Settings(BaseSettings):
         path = folder / name
         if not path.exists():
             # Where another process is first, its key stands.
-            with private_draft(path, secrets.token_hex(KEY_BYTES)) as draft, suppress(FileExistsError):
+            with (
+                private_draft(path, secrets.token_hex(KEY_BYTES)) as draft,
+                suppress(FileExistsError),
+            ):
                 os.link(draft, path)
         return _key(name, path.read_text())
 
 
 def _key(name: str, text: str) -> bytes:
-    """A key as it is kept: 64 hexadecimal digits. Raises RuntimeError for anything else, as an empty file."""
+    """Return a key as it is kept: 64 hexadecimal digits. Raises RuntimeError for anything else, as
+    an empty file.
+    """
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -338,5 +420,5 @@ def _key(name: str, text: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def load() -> Settings:
-    """The settings of this process."""
+    """Return the settings of this process."""
     return Settings()

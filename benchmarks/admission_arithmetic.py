@@ -2,11 +2,11 @@
 
     RUST_BACKTRACE=0 python -m benchmarks.admission_arithmetic [--most 10000]
 
-Every job is a Gaussian of its own multiplier, so nothing can be merged. Printed as ratios to our time
-at the same length, all in one run on one machine; `dp-accounting` and `opendp` must be installed. What
-an admission does beside arithmetic (the transaction, the price of the event) is not in here: each
-event's costs are computed once, when it is asked for, and that time stands in the first column. The
-whole run takes minutes: OpenDP's filter must answer 10,000 queries first.
+Every job is a Gaussian of its own multiplier, so nothing can be merged. Printed as ratios to our
+time at the same length, all in one run on one machine; `dp-accounting` and `opendp` must be
+installed. What an admission does beside arithmetic (the transaction, the price of the event) is not
+in here: each event's costs are computed once, when it is asked for, and that time stands in the
+first column. The whole run takes minutes: OpenDP's filter must answer 10,000 queries first.
 """
 
 import argparse
@@ -47,7 +47,9 @@ def median(action: Callable[[], object], least: int) -> float:
 
 def account_after(jobs: list[float]) -> Account:
     epsilon, delta = granted(EPSILON, DELTA)
-    filters = tuple(FilterAccount(each, each.limit(epsilon, delta)) for each in portfolio(epsilon, delta))
+    filters = tuple(
+        FilterAccount(each, each.limit(epsilon, delta)) for each in portfolio(epsilon, delta)
+    )
     account = Account(epsilon, delta, filters)
     for multiplier in jobs:
         account = move(account, account.costs(Gaussian(multiplier)), spent=1)
@@ -69,7 +71,9 @@ def ours(jobs: list[float]) -> tuple[float, float]:
     return pricing, median(admit, 2_000)
 
 
-def recomposed(accountant: Callable[[], dp_accounting.PrivacyAccountant], jobs: list[float]) -> float:
+def recomposed(
+    accountant: Callable[[], dp_accounting.PrivacyAccountant], jobs: list[float]
+) -> float:
     """A fresh accountant over all jobs and the new one, up to its epsilon."""
 
     def compose() -> None:
@@ -99,7 +103,8 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10_000)
     most = parser.parse_args().most
     print(
-        f"{'jobs':>7} {'price, µs':>10} {'admit, µs':>10} {'/ RDP':>10} {'/ PLD':>10} {'/ OpenDP filter':>16}"
+        f"{'jobs':>7} {'price, µs':>10} {'admit, µs':>10} {'/ RDP':>10} {'/ PLD':>10} "
+        f"{'/ OpenDP filter':>16}"
     )
     first = None
     for count in (10, 100, 1_000, 10_000):
@@ -108,9 +113,14 @@ def main() -> None:
         jobs = multipliers(count)
         pricing, admitting = ours(jobs)
         first = first or admitting
-        others = (recomposed(RdpAccountant, jobs), recomposed(PLDAccountant, jobs), opendp_filter(jobs))
+        others = (
+            recomposed(RdpAccountant, jobs),
+            recomposed(PLDAccountant, jobs),
+            opendp_filter(jobs),
+        )
         ratios = " ".join(
-            f"{other / admitting:>{width},.0f}" for other, width in zip(others, (10, 10, 16), strict=True)
+            f"{other / admitting:>{width},.0f}"
+            for other, width in zip(others, (10, 10, 16), strict=True)
         )
         print(f"{count:>7,} {pricing * 1e6:>10.1f} {admitting * 1e6:>10.1f} {ratios}")
     print(f"admit at the last length / at the first: {admitting / first:.2f}")

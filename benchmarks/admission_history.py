@@ -34,7 +34,9 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
         with cursor.copy(f"COPY entries ({entry_columns}) FROM STDIN") as copy:
             for number, job_id in enumerate(ids):
                 seq = first + 1 + number
-                entry = Entry(dataset, seq, EntryKind.RESERVE, now, "analyst", str(job_id), sample.body, head)
+                entry = Entry(
+                    dataset, seq, EntryKind.RESERVE, now, "analyst", str(job_id), sample.body, head
+                )
                 stored = entry.document()
                 document, recorded = canonical(stored), digest(stored)
                 copy.write_row(
@@ -51,7 +53,9 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
                     ]
                 )
                 head = recorded
-        moves = ", ".join(f"{name} = {name} + {entries} * {units}" for name, units in sample.moved.items())
+        moves = ", ".join(
+            f"{name} = {name} + {entries} * {units}" for name, units in sample.moved.items()
+        )
         cursor.execute(
             f"UPDATE accounts SET chain_seq = {first + entries}, chain_head = '{head}', {moves} "
             "WHERE dataset_id = %s",
@@ -65,7 +69,9 @@ def fill(ground: Ground, dataset: str, entries: int) -> None:
 
 @dataclass(frozen=True)
 class Sample:
-    """A real admission: its job's row, its entry's body, how it moved the account, whose cap it counts on."""
+    """A real admission: its job's row, its entry's body, how it moved the account, whose cap it
+    counts on.
+    """
 
     job: dict[str, Any]
     body: dict[str, Any]
@@ -77,16 +83,22 @@ class Sample:
 def ground_sample(ground: Ground, dataset: str) -> Sample:
     other = ground.datasets[-1]
     assert other != dataset
-    query = text("SELECT a.* FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE d.name = :name")
+    query = text(
+        "SELECT a.* FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE d.name = :name"
+    )
     with ground.engine.connect() as connection:
         before = connection.execute(query, {"name": other}).one()._mapping
     job_id = ground.submit(other, 0)
     with ground.engine.connect() as connection:
         after = connection.execute(query, {"name": other}).one()._mapping
         job = dict(
-            connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()._mapping
+            connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id})
+            .one()
+            ._mapping
         )
-        stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
+        stored = connection.execute(
+            text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id}
+        )
         body = opened(json.loads(stored.scalar_one()))["body"]
         counted = text("SELECT holder, reserved FROM usage WHERE dataset_id = :id")
         used = connection.execute(counted, {"id": job["dataset_id"]}).one()

@@ -2,9 +2,10 @@
 
     python -m benchmarks.admission_parts [--rounds 6] [--each 150]
 
-On one embedded PostgreSQL, in turn: admissions as they are, then without some indexes or triggers. Counted is
-processor time, of this process and of the server's, and bytes of the write-ahead log: neither grows when
-other work shares the machine. The server's is that of all its processes. Figures are medians of the rounds.
+On one embedded PostgreSQL, in turn: admissions as they are, then without some indexes or triggers.
+Counted is processor time, of this process and of the server's, and bytes of the write-ahead log:
+neither grows when other work shares the machine. The server's is that of all its processes. Figures
+are medians of the rounds.
 """
 
 import argparse
@@ -22,7 +23,10 @@ from benchmarks.admission_history import fill
 #: What is taken away: (indexes, triggers by table).
 PARTS: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str], ...]]] = {
     "as it is": ((), ()),
-    "without the triggers of notices": ((), (("hook_new_jobs", "jobs"), ("hook_account", "accounts"))),
+    "without the triggers of notices": (
+        (),
+        (("hook_new_jobs", "jobs"), ("hook_account", "accounts")),
+    ),
     "without kept balances": ((), (("accounts_standing", "accounts"),)),
     "without entries by time and person": (("ix_entries_at", "ix_entries_actor"), ()),
     "without entries by job": (("ix_entries_job_id",), ()),
@@ -96,7 +100,9 @@ def measure(ground: Ground, owner: Engine, postmaster: int, each: int) -> Cost:
 
 def main() -> None:
     """Each part in turn, then the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--each", type=int, default=150, help="admissions of one measurement")
     parser.add_argument("--entries", type=int, default=20_000, help="what the ledger holds before")
@@ -125,14 +131,18 @@ def main() -> None:
         each = middle(costs)
         share = (each.here + each.server) / (whole.here + whole.server) - 1
         print(
-            f"{name:36} {each.here:5.2f} ms here, {each.server:5.2f} ms in the server ({share:+.0%}), "
+            f"{name:36} {each.here:5.2f} ms here, {each.server:5.2f} ms in the server "
+            f"({share:+.0%}), "
             f"{each.log:6.0f} bytes"
         )
 
 
 def middle(costs: list[Cost]) -> Cost:
     return Cost(
-        *(statistics.median(getattr(each, name) for each in costs) for name in ("here", "server", "log"))
+        *(
+            statistics.median(getattr(each, name) for each in costs)
+            for name in ("here", "server", "log")
+        )
     )
 
 

@@ -1,10 +1,11 @@
-"""What a secret coin buys: tables of docs/accounting.md, section 10.8. `python -m benchmarks.allocation`
+"""What a secret coin buys: tables of docs/accounting.md, section 10.8. `python -m
+benchmarks.allocation`
 
-The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5, one unit
-added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin and with a coin drawn
-anew every 50 tokens; and epsilon at equal tokens. On an account: jobs of a size until the first refusal.
-Last: the time of a price on all four filters, no two alike. Exits with 1 where a figure is below what was
-promised.
+The shape is AG News': 120,000 units in 4 labels, 64 to a batch (k = 468), clip 9, temperature 1.5,
+one unit added or removed. Alone: tokens of one batch at an epsilon and delta 2.9e-6, on one coin
+and with a coin drawn anew every 50 tokens; and epsilon at equal tokens. On an account: jobs of a
+size until the first refusal. Last: the time of a price on all four filters, no two alike. Exits
+with 1 where a figure is below what was promised.
 """
 
 import sys
@@ -12,7 +13,13 @@ import time
 from collections.abc import Callable
 
 from accountant.core.privacy.composition import epsilon_alone, renyi_epsilon
-from accountant.core.privacy.events import Allocated, AllocatedReplaced, Event, Exponential, SelfComposed
+from accountant.core.privacy.events import (
+    Allocated,
+    AllocatedReplaced,
+    Event,
+    Exponential,
+    SelfComposed,
+)
 from accountant.core.privacy.filters import Filter, granted, portfolio, price_on
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
@@ -46,7 +53,9 @@ def plain(tokens: int) -> Event:
     return SelfComposed(DRAW, tokens)
 
 
-def most(event: Callable[[int], Event], epsilon: float, price: Callable[[Event], float | None]) -> int:
+def most(
+    event: Callable[[int], Event], epsilon: float, price: Callable[[Event], float | None]
+) -> int:
     """The largest count whose event costs at most `epsilon`."""
 
     def fits(count: int) -> bool:
@@ -90,8 +99,13 @@ def jobs(filters: tuple[Filter, ...], limits: tuple[int, int], event: Event) -> 
 def main() -> int:
     """Print the tables; 1 where a promise is broken."""
     short = False
-    print(f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone")
-    print(f"{'epsilon':>8} {'coin known':>11} {'Rényi':>7} {'exact':>7} {'rounds':>14} {'by Rényi':>9}")
+    print(
+        f"k = {BATCHES}, shift {DRAW.shift:g}, delta {DELTA:g}; tokens of one batch, one job alone"
+    )
+    print(
+        f"{'epsilon':>8} {'coin known':>11} {'Rényi':>7} {'exact':>7} {'rounds':>14} "
+        f"{'by Rényi':>9}"
+    )
     for epsilon, least, least_rounds in zip(EPSILONS, ONE_COIN, ROUNDS, strict=True):
         figures = (
             most(plain, epsilon, renyi),
@@ -112,7 +126,10 @@ def main() -> int:
     for (epsilon, delta), promised in zip(ACCOUNTS, JOBS, strict=True):
         limits = granted(epsilon, delta)
         filters = portfolio(*limits)
-        row = [(jobs(filters, limits, plain(size)), jobs(filters, limits, coin(size))) for size in SIZES]
+        row = [
+            (jobs(filters, limits, plain(size)), jobs(filters, limits, coin(size)))
+            for size in SIZES
+        ]
         shown = "".join(f"{f'{old:,} -> {new:,}':>16}" for old, new in row)
         print(f"{f'({epsilon}, {delta})':>18} {float(filters[0].order or 0):7.3f}  {shown}")
         short |= any(new < each for (_, new), each in zip(row, promised, strict=True))
@@ -122,13 +139,17 @@ def main() -> int:
 
 
 def slowest() -> float:
-    """Milliseconds of processor time of the slowest of 40 prices on four filters, each for the first time."""
+    """Milliseconds of processor time of the slowest of 40 prices on four filters, each for the
+    first time.
+    """
     taken = []
     for i in range(40):
         filters = portfolio(EPSILON_UNITS * (1, 3, 10)[i % 3], DELTA_UNITS // 10**6)
         kind = (Allocated, AllocatedReplaced)[i % 2]
         batches = (2, 17, 468, 10**5, 10**9)[i % 5]
-        event = kind(batches, max(1, batches - i), (1, 20, 300, 10**5)[i % 4], Exponential(0.5 / (1 + i)))
+        event = kind(
+            batches, max(1, batches - i), (1, 20, 300, 10**5)[i % 4], Exponential(0.5 / (1 + i))
+        )
         start = time.process_time()
         price_on(filters, event)
         taken.append(1e3 * (time.process_time() - start))

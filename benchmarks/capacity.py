@@ -1,9 +1,11 @@
-"""What many datasets and entries need, from sizes and rates measured here: `python -m benchmarks.capacity`.
+"""What many datasets and entries need, from sizes and rates measured here: `python -m
+benchmarks.capacity`.
 
-Some jobs go the whole way of the service, one in ten is cancelled. Measured:
-bytes by table, a request admitted, an entry exported and verified. From these follow, for 10,000 datasets and
-100,000,000 entries in a year, whose requests fall on datasets as 1/rank (Zipf): the disk, the busiest one,
-how long exports take, their verification, and that of all. A projection: nobody ran so many.
+Some jobs go the whole way of the service, one in ten is cancelled. Measured: bytes by table, a
+request admitted, an entry exported and verified. From these follow, for 10,000 datasets and
+100,000,000 entries in a year, whose requests fall on datasets as 1/rank (Zipf): the disk, the
+busiest one, how long exports take, their verification, and that of all. A projection: nobody ran so
+many.
 """
 
 import argparse
@@ -59,7 +61,9 @@ def measure(ground: Ground, size: int) -> Measured:
     with create_engine(ground.owner_url).connect() as connection:
         count = connection.execute(text("SELECT count(*) FROM entries")).scalar_one()
         query = text("SELECT pg_total_relation_size(CAST(:name AS regclass))")
-        tables = {name: connection.execute(query, {"name": name}).scalar_one() / count for name in SHOWN}
+        tables = {
+            name: connection.execute(query, {"name": name}).scalar_one() / count for name in SHOWN
+        }
     start = time.perf_counter()
     lines = list(entries.export(ground.engine, dataset, ground.steward, "jsonl"))
     exported = time.perf_counter() - start
@@ -67,7 +71,9 @@ def measure(ground: Ground, size: int) -> Measured:
     found = verify_lines(lines)
     verified = time.perf_counter() - start
     asked = rate(lambda *_: ground.submit(ground.datasets[1], 1), clients=1, seconds=5.0)
-    return Measured(tables, 1 / asked.per_second, exported / found.entries, verified / found.entries)
+    return Measured(
+        tables, 1 / asked.per_second, exported / found.entries, verified / found.entries
+    )
 
 
 def report(measured: Measured, datasets: int, total: int) -> None:
@@ -81,19 +87,30 @@ def report(measured: Measured, datasets: int, total: int) -> None:
     print(f"requests: {mean:.1f} a second over the year, {PEAK * mean:.0f} in the busiest hour")
     print(f"a request takes {1000 * measured.admit_seconds:.1f} ms here, one after the other")
     share = PEAK * mean / harmonic * measured.admit_seconds
-    print(f"the busiest dataset ({1 / harmonic:.0%} of all): its row in use {share:.1%} of the busiest hour")
+    print(
+        f"the busiest dataset ({1 / harmonic:.0%} of all): its row in use {share:.1%} of the "
+        "busiest hour"
+    )
     for name, size in (("busiest", busiest), ("median", median)):
         seconds = size * measured.export_seconds, size * measured.verify_seconds
-        print(f"{name} dataset, {size:,.0f} entries: export {seconds[0]:,.1f} s, verify {seconds[1]:,.1f} s")
+        print(
+            f"{name} dataset, {size:,.0f} entries: export {seconds[0]:,.1f} s, verify "
+            f"{seconds[1]:,.1f} s"
+        )
     days = total * measured.verify_seconds / 86_400
     print(
-        f"verification of all: {days:.1f} processor days at {1e6 * measured.verify_seconds:.0f} µs an entry"
+        f"verification of all: {days:.1f} processor days at {1e6 * measured.verify_seconds:.0f} µs "
+        "an entry"
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--measured", type=int, default=4_000, help="entries that are made and measured")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--measured", type=int, default=4_000, help="entries that are made and measured"
+    )
     parser.add_argument("--datasets", type=int, default=10_000)
     parser.add_argument("--entries", type=int, default=100_000_000)
     parser.add_argument("--home", type=Path, help="folder for the database")

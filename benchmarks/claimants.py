@@ -1,9 +1,9 @@
 """Many claimants on many datasets: `python -m benchmarks.claimants [--seconds 120]`.
 
-100 datasets with 20 concurrent claimants each, spread over processes whose threads ask for jobs of mixed
-size until the time is up; what is admitted is cancelled now and then, so that room comes back. Exits 1 unless
-no dataset is overspent (integrity.check replays each ledger and compares balances, entries and jobs) and no
-claimant met an error: a refusal is an answer.
+100 datasets with 20 concurrent claimants each, spread over processes whose threads ask for jobs of
+mixed size until the time is up; what is admitted is cancelled now and then, so that room comes
+back. Exits 1 unless no dataset is overspent (integrity.check replays each ledger and compares
+balances, entries and jobs) and no claimant met an error: a refusal is an answer.
 """
 
 import argparse
@@ -51,10 +51,15 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
     end = time.monotonic() + seconds
 
     def run(dataset: str) -> None:
-        chance = random.Random(f"{dataset} {threading.get_ident()}")  # sizes and pauses, nothing private
+        # sizes and pauses, nothing private
+        chance = random.Random(f"{dataset} {threading.get_ident()}")
         while time.monotonic() < end:
             request = JobRequest(
-                dataset, "private-prediction", model, {"tokens_per_batch": chance.choice(SIZES)}, "claim"
+                dataset,
+                "private-prediction",
+                model,
+                {"tokens_per_batch": chance.choice(SIZES)},
+                "claim",
             )
             start = time.perf_counter()
             try:
@@ -67,7 +72,9 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
             except Exception as error:
                 outcome.errors[f"{type(error).__name__}: {str(error)[:80]}"] += 1
 
-    threads = [threading.Thread(target=run, args=(each,)) for each in datasets for _ in range(CLAIMANTS)]
+    threads = [
+        threading.Thread(target=run, args=(each,)) for each in datasets for _ in range(CLAIMANTS)
+    ]
     for each in threads:
         each.start()
     for each in threads:
@@ -76,7 +83,9 @@ def claim(url: str, datasets: list[str], analyst: Actor, model: str, seconds: fl
     return outcome
 
 
-def measure(datasets: int, seconds: float, processes: int, home: Path | None = None) -> dict[str, Any]:
+def measure(
+    datasets: int, seconds: float, processes: int, home: Path | None = None
+) -> dict[str, Any]:
     """Run it on a server of its own; what was met, and what the checks found wrong afterwards."""
     with server(home) as (servers, folder):
         ground = new_ground(servers, folder, datasets, epsilon="10")
@@ -101,7 +110,11 @@ def measure(datasets: int, seconds: float, processes: int, home: Path | None = N
             assert process.stdout is not None
             met.append(json.loads(process.stdout.read()))
             process.wait()
-        wrong = {name: found for name in ground.datasets if (found := integrity.check(ground.engine, name))}
+        wrong = {
+            name: found
+            for name in ground.datasets
+            if (found := integrity.check(ground.engine, name))
+        }
         with ground.engine.connect() as connection:
             entries = connection.execute(text("SELECT count(*) FROM entries")).scalar_one()
         ground.engine.dispose()
@@ -118,7 +131,9 @@ def measure(datasets: int, seconds: float, processes: int, home: Path | None = N
 
 def main() -> int:
     """Print what was met; 1 where anything is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--datasets", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--processes", type=int, default=4)
@@ -134,10 +149,13 @@ def main() -> int:
     found = measure(asked.datasets, asked.seconds, asked.processes, asked.home)
     answers = sum(found["answers"].values())
     print(
-        f"{asked.datasets} datasets x {CLAIMANTS} claimants, {asked.processes} processes, {asked.seconds:g} s"
+        f"{asked.datasets} datasets x {CLAIMANTS} claimants, {asked.processes} processes, "
+        f"{asked.seconds:g} s"
     )
     print(f"{answers:,} answers {found['answers']}, {found['entries']:,} entries")
-    print(f"p50 {found['p50']:.0f} ms, p99 {found['p99']:.0f} ms from asking to the committed answer")
+    print(
+        f"p50 {found['p50']:.0f} ms, p99 {found['p99']:.0f} ms from asking to the committed answer"
+    )
     print(f"errors other than refusals: {found['errors'] or 'none'}")
     print(f"datasets whose ledger does not check: {found['wrong'] or 'none'}")
     return int(bool(found["errors"] or found["wrong"]))

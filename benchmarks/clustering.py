@@ -1,11 +1,12 @@
-"""Clustering of a million private records: public centres, counts, kept centres, each record's batch.
+"""Clustering of a million private records: public centres, counts, kept centres, each record's
+batch.
 
     python -m benchmarks.clustering [--records 1000000]
 
-Process CPU time of one thread and memory of this process. Embeddings are generated as they are asked for, in
-pieces, around 500 themes of which a few are common (384 dimensions, a fixed seed): what an embedding model
-takes comes on top, and `generating` says what the generator took. Centres come from texts as different as
-public ones are: around 400 of the themes and 200 others.
+Process CPU time of one thread and memory of this process. Embeddings are generated as they are
+asked for, in pieces, around 500 themes of which a few are common (384 dimensions, a fixed seed):
+what an embedding model takes comes on top, and `generating` says what the generator took. Centres
+come from texts as different as public ones are: around 400 of the themes and 200 others.
 """
 
 import argparse
@@ -49,11 +50,15 @@ def themes(seed: int, number: int) -> Floats:
 
 def around(centres: Floats, chosen: Any, generator: np.random.Generator) -> Floats:
     """Points near their theme: cosines of about 0.6 with it."""
-    return unit(centres[chosen] + generator.standard_normal((len(chosen), WIDTH)) * (1.3 / WIDTH**0.5))
+    return unit(
+        centres[chosen] + generator.standard_normal((len(chosen), WIDTH)) * (1.3 / WIDTH**0.5)
+    )
 
 
 def private(records: int, seconds: list[float]) -> dict[str | None, Iterator[Floats]]:
-    """Embeddings of each label's records; each time the same ones. Adds up what making them takes."""
+    """Embeddings of each label's records; each time the same ones. Adds up what making them
+    takes.
+    """
     centres = themes(1, THEMES)
     popular = 1 / np.arange(1, THEMES + 1)
     popular /= popular.sum()
@@ -62,7 +67,9 @@ def private(records: int, seconds: list[float]) -> dict[str | None, Iterator[Flo
         generator = np.random.default_rng(seed)
         for first in range(0, number, PIECE):
             start = time.process_time()
-            chosen = generator.choice(THEMES, min(PIECE, number - first), p=np.roll(popular, 125 * seed))
+            chosen = generator.choice(
+                THEMES, min(PIECE, number - first), p=np.roll(popular, 125 * seed)
+            )
             made = around(centres, chosen, generator)
             seconds[0] += time.process_time() - start
             yield made
@@ -99,7 +106,10 @@ def main() -> int:
     centres = timed(name, lambda: kmeans(public, CENTRES, 0), generating)
     held = Records(
         LABELS,
-        tuple(Record(str(place), LABELS[place * len(LABELS) // records], "") for place in range(records)),
+        tuple(
+            Record(str(place), LABELS[place * len(LABELS) // records], "")
+            for place in range(records)
+        ),
         b"k" * 32,
     )
     before = forget_peak()
@@ -107,7 +117,9 @@ def main() -> int:
     noisy = laplace_on_grid(counts, 10)
     batches = records // len(LABELS) // BATCH
     made = timed("keeping", lambda: keep(centres, noisy, KEPT // len(LABELS), batches), generating)
-    places = timed("assigning", lambda: within(private(records, generating), held, made), generating)
+    places = timed(
+        "assigning", lambda: within(private(records, generating), held, made), generating
+    )
     filled = timed("batches", lambda: held.batches(batches, places), generating)
     above = megabytes("VmHWM") - before
     sizes = np.array([len(texts) for texts in filled.values()])

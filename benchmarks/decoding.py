@@ -2,11 +2,11 @@
 
     python -m benchmarks.decoding [--quick] [--parts steps,reencode,...] [--model FOLDER ...]
 
-A random Llama of 12 layers, width 768, vocabulary 32,000; 64 contexts of 300 tokens, of which the first 40
-are one shared prefix. Alternatives take turns step by step and the medians of their times are compared, so
-that a busy machine slows both. Where only the time of a step counts, the caches are filled with random
-numbers instead of being read. EXCHEQUER_SHARED adds the small models that lie there; on CUDA the clock is the
-wall's, between synchronised steps.
+A random Llama of 12 layers, width 768, vocabulary 32,000; 64 contexts of 300 tokens, of which the
+first 40 are one shared prefix. Alternatives take turns step by step and the medians of their times
+are compared, so that a busy machine slows both. Where only the time of a step counts, the caches
+are filled with random numbers instead of being read. EXCHEQUER_SHARED adds the small models that
+lie there; on CUDA the clock is the wall's, between synchronised steps.
 """
 
 import argparse
@@ -51,7 +51,9 @@ def clock() -> float:
 
 
 def turns(rounds: int, **alternatives: Callable[[], object]) -> dict[str, float]:
-    """Median seconds of each alternative, one after another in every round, the first round left out."""
+    """Median seconds of each alternative, one after another in every round, the first round left
+    out.
+    """
     times: dict[str, list[float]] = {name: [] for name in alternatives}
     for _ in range(rounds + 1):
         for name, run in alternatives.items():
@@ -89,7 +91,8 @@ class Bench:
         ).tolist()
         rest = length - len(self.prefix)
         self.contexts = [
-            torch.randint(3, self.vocabulary, (rest,), generator=generator).tolist() for _ in range(contexts)
+            torch.randint(3, self.vocabulary, (rest,), generator=generator).tolist()
+            for _ in range(contexts)
         ]
         self.shape = Shape(len(self.prefix), rest, steps)
 
@@ -103,9 +106,13 @@ class Bench:
         return Batch(self.contexts, self.prefix)
 
     def plain_cache(self, length: int) -> DynamicCache:
-        """The cache that `generate` would keep of `length` tokens of each context, in random numbers."""
+        """The cache that `generate` would keep of `length` tokens of each context, in random
+        numbers.
+        """
         config = self.plain.config
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        width = (
+            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        )
         shape = (len(self.contexts), config.num_key_value_heads, length, width)
         kept = DynamicCache(config=config)
         for layer in range(config.num_hidden_layers):
@@ -135,8 +142,12 @@ def token_of(scores: np.ndarray, size: int, halves: int = 1) -> int:
     return draw(scores, scale)
 
 
-def private_step(bench: Bench, decoder: Decoder, tokens: dict[int, int], aggregation: str = "mean") -> None:
-    """One token of every batch: logits, aggregate, exact draw. Begins the texts again where they are full."""
+def private_step(
+    bench: Bench, decoder: Decoder, tokens: dict[int, int], aggregation: str = "mean"
+) -> None:
+    """One token of every batch: logits, aggregate, exact draw. Begins the texts again where they
+    are full.
+    """
     if decoder.batches[0].written == bench.shape.text:
         for number in tokens:
             decoder.restart(number)
@@ -160,7 +171,9 @@ def stepper(bench: Bench, decoder: Decoder, aggregation: str = "mean") -> Callab
 
 
 class TakingTurns(StoppingCriteria):
-    """Called by `generate` after each of its steps: notes its time and lets the alternatives do a step."""
+    """Called by `generate` after each of its steps: notes its time and lets the alternatives do a
+    step.
+    """
 
     def __init__(self, alternatives: dict[str, Callable[[], None]]) -> None:
         self.alternatives, self.begin = alternatives, 0.0
@@ -195,7 +208,8 @@ def part_steps(bench: Bench, rounds: int) -> None:
     """Private decoding against plain generate at equal rows."""
     decoder = bench.decoder()
     turns_taken = TakingTurns(
-        {name: stepper(bench, decoder, name) for name in ("mean", "median")}  # one text: same length for both
+        # one text: same length for both
+        {name: stepper(bench, decoder, name) for name in ("mean", "median")}
     )
     ids = torch.tensor([[*bench.prefix, *each] for each in bench.contexts], device=DEVICE)
     with torch.inference_mode():
@@ -250,18 +264,23 @@ def part_bfloat16(bench: Bench, rounds: int) -> None:
         decoder = Decoder(small.structure, [small.batch()], small.shape, small.sizes())
         scores = mean_scores((logits for _, logits in decoder.read()), CLIP, small.vocabulary)
         means.append(scores * (CLIP / GRID / len(small.contexts)))
-    found = turns(2 * rounds, fine=stepper(bench, bench.decoder()), rough=stepper(coarse, coarse.decoder()))
+    found = turns(
+        2 * rounds, fine=stepper(bench, bench.decoder()), rough=stepper(coarse, coarse.decoder())
+    )
     apart = np.abs(means[0] - means[1])
     line(
         bench.name,
         "bfloat16 against float32, steps per second",
         f"{found['fine'] / found['rough']:.2f}",
-        f"aggregated logits apart: mean {apart.mean():.2g}, largest {apart.max():.2g} of clip {CLIP:g}",
+        f"aggregated logits apart: mean {apart.mean():.2g}, largest {apart.max():.2g} of clip "
+        f"{CLIP:g}",
     )
 
 
 def part_together(bench: Bench, rounds: int) -> None:
-    """Two batches in one step against one after the other: of half a batch, and of an eighth of it."""
+    """Two batches in one step against one after the other: of half a batch, and of an eighth of
+    it.
+    """
     for contexts in (len(bench.contexts) // 2, len(bench.contexts) // 8):
         small = bench.of(contexts)
         first, second = stepper(small, small.decoder()), stepper(small, small.decoder())
@@ -281,7 +300,9 @@ def part_together(bench: Bench, rounds: int) -> None:
 def part_steering(bench: Bench, rounds: int) -> None:
     """Steered against unsteered."""
     middle = len(bench.structure.blocks) // 2
-    bias = {layer: torch.full((bench.structure.hidden,), 1e-3) for layer in range(middle, middle + 2)}
+    bias = {
+        layer: torch.full((bench.structure.hidden,), 1e-3) for layer in range(middle, middle + 2)
+    }
     found = turns(
         4 * rounds,
         plain=stepper(bench, bench.decoder()),
@@ -299,8 +320,12 @@ def part_bytes(bench: Bench, rounds: int) -> None:
     """Bytes that a step must read, weights and cache once, by the time it takes."""
     decoder = bench.decoder()
     found = turns(rounds, step=stepper(bench, decoder))["step"]
-    weights = sum(each.numel() * each.element_size() for each in bench.structure.network.parameters())
-    used = [layer.keys[:, :, : bench.shape.prefix + bench.shape.rest] for layer in decoder.store.own]
+    weights = sum(
+        each.numel() * each.element_size() for each in bench.structure.network.parameters()
+    )
+    used = [
+        layer.keys[:, :, : bench.shape.prefix + bench.shape.rest] for layer in decoder.store.own
+    ]
     cache = sum(2 * each.numel() * each.element_size() for each in used)
     line(
         bench.name,
@@ -330,7 +355,10 @@ def part_aggregation(rounds: int, quick: bool) -> None:
         )
         shape = f"{contexts} × {vocabulary:,}"
         line(
-            "aggregation", f"medians and their ends of {shape}", milliseconds(found["median"]), f"goal {goal}"
+            "aggregation",
+            f"medians and their ends of {shape}",
+            milliseconds(found["median"]),
+            f"goal {goal}",
         )
         line("aggregation", f"clipped means of {shape}", milliseconds(found["mean"]), "")
         interval = Median(6.0)
@@ -343,7 +371,8 @@ def part_aggregation(rounds: int, quick: bool) -> None:
 def part_memory() -> None:
     """256 contexts of 300 tokens: the peak of this process, which does nothing else.
 
-    One pass of prompts is read, the other rows are filled with random numbers, 16 tokens are decoded.
+    One pass of prompts is read, the other rows are filled with random numbers, 16 tokens are
+    decoded.
     """
     network = AutoModelForCausalLM.from_config(random_llama()).eval().requires_grad_(False)
     bench = Bench("random Llama, 12 layers", network, 256, LENGTH, 16, twice=False)
@@ -375,12 +404,16 @@ def benches(arguments: argparse.Namespace) -> Iterator[Bench]:
     shared = os.environ.get("EXCHEQUER_SHARED")
     folders = [Path(each) for each in arguments.model]
     folders += (
-        sorted(Path(shared).glob("data/models/*/config.json")) if shared and not arguments.model else []
+        sorted(Path(shared).glob("data/models/*/config.json"))
+        if shared and not arguments.model
+        else []
     )
     for folder in folders:
         home = folder.parent if folder.is_file() else folder
         try:
-            plain = AutoModelForCausalLM.from_pretrained(home, local_files_only=True, use_safetensors=True)
+            plain = AutoModelForCausalLM.from_pretrained(
+                home, local_files_only=True, use_safetensors=True
+            )
         except ValueError:
             continue  # an embedding model
         length = min(LENGTH, plain.config.max_position_embeddings - 40)
@@ -402,7 +435,8 @@ def main() -> None:
         part_memory()
         return
     print(
-        f"{DEVICE.type}, torch {torch.__version__}, {torch.get_num_threads()} thread, {rounds} rounds, "
+        f"{DEVICE.type}, torch {torch.__version__}, {torch.get_num_threads()} thread, {rounds} "
+        "rounds, "
         f"{CONTEXTS} contexts, temperature {TEMPERATURE}, clip {CLIP:g}"
     )
     line("model", "what", "figure", "details")
@@ -414,7 +448,9 @@ def main() -> None:
             for part in wanted:
                 PARTS[part](bench, rounds)
     if "memory" in parts:  # a process of its own: the peak is that of a process's life
-        subprocess.run([sys.executable, "-m", "benchmarks.decoding", "--parts", "memory"], check=True)
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.decoding", "--parts", "memory"], check=True
+        )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""Whole work of private decoding: prompts of 128 tokens and 64 written tokens, against plain alternatives.
+"""Whole work of private decoding: prompts of 128 tokens and 64 written tokens, against plain
+alternatives.
 
     python -m benchmarks.decoding_whole [--rows 64] [--rounds 3] [--layers 12] [--model FOLDER ...]
                                         [--dtype float32 bfloat16] [--only NAME ...]
 
-`generate` is transformers' own, sampling a text of its own for each row; the hand-written loop calls the
-plain model with its growing cache, clips and averages the logits of all rows and draws one token for them.
-The engine does what a job does: exact sums on the grid and an exact draw. All read the same prompts, which
-have no beginning in common, in the same type, on one thread; they take turns within each round, in processor
-time (on CUDA the wall's), so that whatever else runs slows each of them. Printed are medians of the rounds'
-ratios.
+`generate` is transformers' own, sampling a text of its own for each row; the hand-written loop
+calls the plain model with its growing cache, clips and averages the logits of all rows and draws
+one token for them. The engine does what a job does: exact sums on the grid and an exact draw. All
+read the same prompts, which have no beginning in common, in the same type, on one thread; they take
+turns within each round, in processor time (on CUDA the wall's), so that whatever else runs slows
+each of them. Printed are medians of the rounds' ratios.
 """
 
 import argparse
@@ -38,7 +39,9 @@ class Work:
         self.plain = plain.eval().requires_grad_(False).to(DEVICE)
         self.structure = prepare(copy.deepcopy(self.plain))
         random = torch.Generator().manual_seed(3)
-        self.ids = torch.randint(3, self.structure.vocabulary, (rows, LENGTH), generator=random).to(DEVICE)
+        self.ids = torch.randint(3, self.structure.vocabulary, (rows, LENGTH), generator=random).to(
+            DEVICE
+        )
         self.shape = Shape(0, LENGTH, STEPS)
         # As a job's: one batch, and the memory that a worker has unless told otherwise.
         self.sizes = sizes(self.structure.network, self.shape, rows, 1, default_memory(DEVICE))
@@ -116,9 +119,16 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     print(
-        f"{DEVICE.type}, torch {torch.__version__}, {options.rows} prompts of {LENGTH} tokens, {STEPS} steps"
+        f"{DEVICE.type}, torch {torch.__version__}, {options.rows} prompts of {LENGTH} tokens, "
+        f"{STEPS} steps"
     )
-    line("model", "type", "generate by engine", "hand-written by engine", "seconds: generate, hand, engine")
+    line(
+        "model",
+        "type",
+        "generate by engine",
+        "hand-written by engine",
+        "seconds: generate, hand, engine",
+    )
     line(*["---"] * 5)
     for name, plain in plain_models(options):
         if options.only and not any(name.startswith(each) for each in options.only):
@@ -126,7 +136,9 @@ def main() -> None:
         for dtype in options.dtype:
             times = Work(plain.to(getattr(torch, dtype)), options.rows).compared(options.rounds)
             ratios = [
-                statistics.median(one / own for one, own in zip(times[other], times["engine"], strict=True))
+                statistics.median(
+                    one / own for one, own in zip(times[other], times["engine"], strict=True)
+                )
                 for other in ("generate", "hand")
             ]
             seconds = ", ".join(f"{statistics.median(each):.3g}" for each in times.values())

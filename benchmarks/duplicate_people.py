@@ -1,14 +1,16 @@
 """How often strangers' datasets are refused as one, and how often a shared hundredth is missed.
 
-    python -m benchmarks.duplicate_people [--shared FOLDER] [--pairs 100000] [--file FILE.csv:COLUMN ...]
+    python -m benchmarks.duplicate_people [--shared FOLDER] [--pairs 100000] [--file FILE.csv:COLUMN
+    ...]
 
-Each record of a corpus goes into one of two datasets of strangers by a coin, or into neither, `pairs` times
-for each size. They are weighed as data is (accountant.core.text_evidence). Copies of a text of 100 letters in
-a corpus are one person's and stay together; `apart` takes them for strangers'.
+Each record of a corpus goes into one of two datasets of strangers by a coin, or into neither,
+`pairs` times for each size. They are weighed as data is (accountant.core.text_evidence). Copies of
+a text of 100 letters in a corpus are one person's and stay together; `apart` takes them for
+strangers'.
 
-`missed`: one in a hundred records of a dataset is in another too. The distribution of the evidence is exact,
-by convolution, and simulated. The made-up corpus has what is cleaned out of published ones: empty answers,
-stock phrases, and letters that many people send.
+`missed`: one in a hundred records of a dataset is in another too. The distribution of the evidence
+is exact, by convolution, and simulated. The made-up corpus has what is cleaned out of published
+ones: empty answers, stock phrases, and letters that many people send.
 """
 
 import argparse
@@ -59,7 +61,8 @@ STOCK = (
     "No complaints.",
 )
 LETTER = (
-    "This message and its attachments are confidential and meant for the addressee alone. If you received it "
+    "This message and its attachments are confidential and meant for the addressee alone. If you "
+    "received it "
     "by mistake, please tell the sender and delete it. Form {} of our office, as of this year."
 )
 TRIES, AT_ONCE = 2_000_000, 500
@@ -79,7 +82,9 @@ def texts(path: Path, column: str) -> Iterator[str]:
 
 
 def made_up(own: list[str], draw: random.Random) -> list[str]:
-    """Records of which a fifth are stock phrases, and a twentieth one of five letters of a hundred people."""
+    """Records of which a fifth are stock phrases, and a twentieth one of five letters of a hundred
+    people.
+    """
     forms = [LETTER.format(number) for number in range(5)]
     return [
         draw.choice(STOCK) if chance < 0.2 else draw.choice(forms) if chance < 0.25 else text
@@ -100,7 +105,10 @@ class Corpus:
     def repeated(self) -> dict[int, int]:
         """How many texts of at least so many letters are several records."""
         several = np.bincount(self.records, minlength=len(self.weights)) > 1
-        return {least: int((several & (self.letters >= least)).sum()) for least in (15, 20, 25, 30, 40, COPY)}
+        return {
+            least: int((several & (self.letters >= least)).sum())
+            for least in (15, 20, 25, 30, 40, COPY)
+        }
 
     def size(self, asked: float) -> int:
         return int(min(asked, len(self.records) // 2))
@@ -149,14 +157,18 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--shared", type=Path, default=Path("../shared/data"))
     parser.add_argument("--pairs", type=int, default=100_000)
-    parser.add_argument("--file", action="append", default=[], help="FILE.csv:COLUMN, another corpus")
+    parser.add_argument(
+        "--file", action="append", default=[], help="FILE.csv:COLUMN, another corpus"
+    )
     arguments = parser.parse_args()
     generator, draw = np.random.default_rng(7), random.Random(7)
     corpora = {name: read(arguments.shared, *where) for name, where in CORPORA.items()}
     for file in arguments.file:
         path, _, column = file.rpartition(":")
         corpora[Path(path).stem] = list(texts(Path(path), column))
-    corpora |= {f"{name}, stock phrases": made_up(own, draw) for name, own in list(corpora.items())[-1:]}
+    corpora |= {
+        f"{name}, stock phrases": made_up(own, draw) for name, own in list(corpora.items())[-1:]
+    }
     total = refused = 0
     print(
         f"{'corpus':28s}{'records':>8s}{'size':>7s}{'refused':>10s}{'apart':>10s}{'missed':>10s}{'simul.':>10s}{'T':>8s}"
@@ -180,7 +192,9 @@ def main() -> None:
                 flush=True,
             )
     # Clopper and Pearson's bound for no refusal, 95 %.
-    bound = -math.log(0.05) / total if not refused else (refused + 2 * math.sqrt(refused) + 2) / total
+    bound = (
+        -math.log(0.05) / total if not refused else (refused + 2 * math.sqrt(refused) + 2) / total
+    )
     print(f"all: {refused} of {total:,} pairs of strangers refused; at most {bound:.1e} at 95 %")
 
 

@@ -2,15 +2,17 @@
 
     python -m benchmarks.epsvec_sweep --model FOLDER --corpus FILE [--label-column C --label L]
 
-On public text alone: half of the corpus plays the records, the other half is what texts are compared with.
-Shots, vectors and noise are those of the mechanism at --epsilon. How long a vector has to be depends on how
-long a model's states are, so coefficients are tried as shares (--strengths) of the mean length of the states
-of the layers; the clipping norm that is tried and named is the median length of a difference on this public
-text. It must be public: never measure it on the records to be protected.
+On public text alone: half of the corpus plays the records, the other half is what texts are
+compared with. Shots, vectors and noise are those of the mechanism at --epsilon. How long a vector
+has to be depends on how long a model's states are, so coefficients are tried as shares
+(--strengths) of the mean length of the states of the layers; the clipping norm that is tried and
+named is the median length of a difference on this public text. It must be public: never measure it
+on the records to be protected.
 
-Each row: layers, coefficient, the share that it is, MAUVE against the held-out half (its settings are printed
-below), quality by the rule of `rejection` (0 to 10), share of texts that came to their end. Recommended: the
-highest MAUVE among rows whose quality is at least 0.9 of that without steering. Other options: --help.
+Each row: layers, coefficient, the share that it is, MAUVE against the held-out half (its settings
+are printed below), quality by the rule of `rejection` (0 to 10), share of texts that came to their
+end. Recommended: the highest MAUVE among rows whose quality is at least 0.9 of that without
+steering. Other options: --help.
 """
 
 import argparse
@@ -95,7 +97,9 @@ def public_texts(arguments: argparse.Namespace) -> Iterator[str]:
 
 def opened(arguments: argparse.Namespace) -> Bench:
     model = models.load(arguments.model, models.digest(arguments.model))
-    texts = [text for text, _ in zip(public_texts(arguments), range(arguments.records), strict=False)]
+    texts = [
+        text for text, _ in zip(public_texts(arguments), range(arguments.records), strict=False)
+    ]
     half = len(texts) // 2
     records = tuple(Record(f"{n}", LABEL, text) for n, text in enumerate(texts[:half]))
     embedder: embedders.Embedder = OwnEmbedder(model)
@@ -103,7 +107,9 @@ def opened(arguments: argparse.Namespace) -> Bench:
         folder = arguments.embedding
         embedder = embedders.load(folder, models.digest(folder, embedders.FILES))
     random = generator(model.device, arguments.seed)
-    return Bench(model, Records((LABEL,), records, b"sweep" * 8), texts[half:], embedder, arguments, random)
+    return Bench(
+        model, Records((LABEL,), records, b"sweep" * 8), texts[half:], embedder, arguments, random
+    )
 
 
 def blocks(bench: Bench) -> list[str]:
@@ -116,14 +122,24 @@ def blocks(bench: Bench) -> list[str]:
 
 
 def written(
-    writer: LocalWriter, manner: Manner, prompt: Prompt, bias: dict[int, torch.Tensor] | None, count: int
+    writer: LocalWriter,
+    manner: Manner,
+    prompt: Prompt,
+    bias: dict[int, torch.Tensor] | None,
+    count: int,
 ) -> list[Written]:
     return [each for each in writer.write([prompt.asked], manner, count, bias) if each.text]
 
 
-def row(bench: Bench, texts: list[Written], layers: str, coefficient: float, share: float) -> dict[str, Any]:
+def row(
+    bench: Bench, texts: list[Written], layers: str, coefficient: float, share: float
+) -> dict[str, Any]:
     ours, theirs = [each.text for each in texts], bench.held_out[: len(texts)]
-    named = str(bench.arguments.embedding.name) if bench.arguments.embedding else "the model's own states"
+    named = (
+        str(bench.arguments.embedding.name)
+        if bench.arguments.embedding
+        else "the model's own states"
+    )
     figure = mauve(bench.features(ours), bench.features(theirs), features=named)
     return {
         "layers": layers,
@@ -168,7 +184,8 @@ def sweep(bench: Bench) -> Iterator[dict[str, Any]]:
         for share in map(float, own.strengths.split(",")):
             coefficient = float(f"{share * length:.3g}")
             bias = {
-                layer: torch.from_numpy(coefficient * each) for layer, each in zip(span, found, strict=True)
+                layer: torch.from_numpy(coefficient * each)
+                for layer, each in zip(span, found, strict=True)
             }
             texts = written(writer, manner, prompt, bias, own.texts)
             yield {**row(bench, texts, layers, coefficient, share), "clip": clip}
@@ -177,27 +194,38 @@ def sweep(bench: Bench) -> Iterator[dict[str, Any]]:
 def recommended(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The row with the highest MAUVE whose texts are nearly as well written as unsteered ones."""
     least = 0.9 * rows[0]["quality"]
-    return max((each for each in rows if each["quality"] >= least), key=lambda each: float(each["mauve"]))
+    return max(
+        (each for each in rows if each["quality"] >= least), key=lambda each: float(each["mauve"])
+    )
 
 
 def main() -> None:
     """Print the table and the recommendation."""
     arguments = _arguments()
     disable_progress_bar()
-    print("from paper 000, Table 5:", "; ".join(f"{k} {v[1]:g} ({v[0]})" for k, v in PAPER_SETTINGS.items()))
-    print(f"{'layers':>8} {'coefficient':>12} {'share':>6} {'MAUVE':>6} {'quality':>8} {'complete':>9}")
+    print(
+        "from paper 000, Table 5:",
+        "; ".join(f"{k} {v[1]:g} ({v[0]})" for k, v in PAPER_SETTINGS.items()),
+    )
+    print(
+        f"{'layers':>8} {'coefficient':>12} {'share':>6} {'MAUVE':>6} {'quality':>8} "
+        f"{'complete':>9}"
+    )
     rows = []
     for each in sweep(opened(arguments)):
         rows.append(each)
         print(
-            f"{each['layers']:>8} {each['coefficient']:>12g} {each['share']:>6g} {each['mauve']:>6.3f} "
+            f"{each['layers']:>8} {each['coefficient']:>12g} {each['share']:>6g} "
+            f"{each['mauve']:>6.3f} "
             f"{each['quality']:>8.2f} {each['complete']:>9.0%}",
             flush=True,
         )
     print("MAUVE:", rows[0]["settings"])
     best = recommended(rows)
     if best["coefficient"]:
-        settings = f"coefficient {best['coefficient']:g}, layers {best['layers']}, clip {best['clip']:g}"
+        settings = (
+            f"coefficient {best['coefficient']:g}, layers {best['layers']}, clip {best['clip']:g}"
+        )
         print(f"recommended: {settings}")
     else:
         print("recommended: no steering; none of these rows is better than the prompt alone")
@@ -219,7 +247,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--layers", help="blocks, such as 3-4,5-6")
     parser.add_argument("--strengths", default="0.05,0.1,0.2,0.4")
     parser.add_argument("--texts", type=int, default=200)
-    parser.add_argument("--records", type=int, default=2_000, help="texts of the corpus that are used")
+    parser.add_argument(
+        "--records", type=int, default=2_000, help="texts of the corpus that are used"
+    )
     parser.add_argument("--partners", type=int, default=200)
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--shots", type=int, default=2)

@@ -1,20 +1,22 @@
-"""aug-pe, secpe and dp-kps at equal protection: quality of the texts and prompts sent to the language model.
+"""aug-pe, secpe and dp-kps at equal protection: quality of the texts and prompts sent to the
+language model.
 
-    python -m benchmarks.equal_protection noise
-    python -m benchmarks.equal_protection run --model FOLDER --embedding FOLDER --folder F [--arm NAME …]
-    python -m benchmarks.equal_protection table --folder F
+    python -m benchmarks.equal_protection noise python -m benchmarks.equal_protection run --model
+    FOLDER --embedding FOLDER --folder F [--arm NAME …] python -m benchmarks.equal_protection table
+    --folder F
 
-`run`: the Yelp development reviews of EXCHEQUER_SHARED play the private records, restaurants and other
-businesses as two labels that no prompt names; a part of the test reviews is secpe's public corpus, another
-the real texts to compare with. secpe promises that a secret with prior 1e-4 is guessed with probability r at
-most, where it stands in one record; aug-pe has the mu of Equation 4 for one record (paper 003, Table 5).
-dp-kps and aug-pe share epsilon 6. `noise`: what `recluster` leaves of secpe's noise at equal r, where a
-secret stands in more records; no data. Every run is the mechanism's own runner under a meter of its price, or
-without noise for "inf", which exists here only.
+`run`: the Yelp development reviews of EXCHEQUER_SHARED play the private records, restaurants and
+other businesses as two labels that no prompt names; a part of the test reviews is secpe's public
+corpus, another the real texts to compare with. secpe promises that a secret with prior 1e-4 is
+guessed with probability r at most, where it stands in one record; aug-pe has the mu of Equation 4
+for one record (paper 003, Table 5). dp-kps and aug-pe share epsilon 6. `noise`: what `recluster`
+leaves of secpe's noise at equal r, where a secret stands in more records; no data. Every run is the
+mechanism's own runner under a meter of its price, or without noise for "inf", which exists here
+only.
 
-All arms of a seed are written by one writer: the k-th text after a prompt is the same for all, so that they
-differ by what they select, and a text is written once. Texts and figures stay in F; a run that was cut short
-goes on.
+All arms of a seed are written by one writer: the k-th text after a prompt is the same for all, so
+that they differ by what they select, and a text is written once. Texts and figures stay in F; a run
+that was cut short goes on.
 """
 
 import argparse
@@ -61,10 +63,12 @@ PRIOR, RATIOS = 1e-4, (2.0, 10.0, 50.0, math.inf)
 TOKENS, HELD_OUT = 64, 500
 EPSILON = {"vocabulary_epsilon": 1.0, "kde_epsilon": 5.0}
 
-#: How texts are written: no prompt names the label, so what a classifier learns of it comes from votes.
+#: How texts are written: no prompt names the label, so what a classifier learns of it comes from
+#: votes.
 WRITING = {
     "prompt": "Write a short Yelp review of a business.",
-    "rewriting": "Rewrite this Yelp review in other words, about another business of this kind: {text}",
+    "rewriting": "Rewrite this Yelp review in other words, about another business of this kind: "
+    "{text}",
     "temperature": 0.9,
     "max_tokens": 40,
     "record_tokens": TOKENS,
@@ -77,7 +81,8 @@ WRITING = {
 
 
 class Shared:
-    """A writer that keeps what it wrote: the k-th text after a prompt is the same in every run of a seed.
+    """A writer that keeps what it wrote: the k-th text after a prompt is the same in every run of a
+    seed.
 
     Stands where an endpoint would; `asked` counts the texts that a run had written for it.
     """
@@ -88,7 +93,9 @@ class Shared:
         self.writer, self.file = writer, file
         self.kept: dict[str, list[tuple[str, bool]]] = {}
         if file.exists():
-            self.kept = {key: [(t, c) for t, c in own] for key, own in json.loads(file.read_text()).items()}
+            self.kept = {
+                key: [(t, c) for t, c in own] for key, own in json.loads(file.read_text()).items()
+            }
         self.seen: dict[str, int] = {}
         self.asked = 0
 
@@ -97,9 +104,13 @@ class Shared:
         self.seen, self.asked = {}, 0
         return self
 
-    def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
+    def write(
+        self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1
+    ) -> Iterator[Written]:
         """As `Writer.write`."""
-        wanted = [(row, str(prompt.text)) for row, prompt in enumerate(prompts) for _ in range(each)]
+        wanted = [
+            (row, str(prompt.text)) for row, prompt in enumerate(prompts) for _ in range(each)
+        ]
         places, missing = list[tuple[int, str, int]](), list[str]()
         for row, key in wanted:
             place = self.seen.get(key, 0)
@@ -173,7 +184,11 @@ class Bench:
     def held_out(self) -> list[tuple[str, str]]:
         """As many of each label."""
         rest = self.test[self.options.public :]
-        return [pair for label in LABELS for pair in [each for each in rest if each[0] == label][:HELD_OUT]]
+        return [
+            pair
+            for label in LABELS
+            for pair in [each for each in rest if each[0] == label][:HELD_OUT]
+        ]
 
     @cached_property
     def embedder(self) -> Known:
@@ -208,11 +223,15 @@ class Bench:
         chosen = []
         for label in LABELS:
             own = [each for each in self.private if each[0] == label]
-            chosen += [own[place] for place in random.choice(len(own), self.options.samples, replace=False)]
+            chosen += [
+                own[place] for place in random.choice(len(own), self.options.samples, replace=False)
+            ]
         return chosen
 
     def figures(self, made: Sequence[tuple[str, str]]) -> dict[str, float]:
-        """Fréchet distance to the held-out reviews, and accuracy on them of a classifier of embeddings."""
+        """Fréchet distance to the held-out reviews, and accuracy on them of a classifier of
+        embeddings.
+        """
         from sklearn.linear_model import LogisticRegression
 
         ours = self.vectors([text for _, text in made])
@@ -226,13 +245,17 @@ class Bench:
 
 
 def mu(ratio: float) -> float:
-    """Of Equation 4: what Gaussian DP lets a guess of prior p succeed with probability `ratio` p."""
+    """Of Equation 4: what Gaussian DP lets a guess of prior p succeed with probability `ratio`
+    p.
+    """
     return float(ndtri(ratio * PRIOR) - ndtri(PRIOR))
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of making texts. `ratio`: r / p. `records`: whether there are any. `paper`: its votes."""
+    """One way of making texts. `ratio`: r / p. `records`: whether there are any. `paper`: its
+    votes.
+    """
 
     mechanism: str
     ratio: float = math.inf
@@ -258,10 +281,17 @@ ARMS = {
 
 
 def made_by(bench: Bench, arm: Arm, writer: Shared, seed: int) -> dict[str, Any]:
-    """Texts of a run with their labels, σ, prompts, and where the mechanism evolves each round's texts."""
+    """Texts of a run with their labels, σ, prompts, and where the mechanism evolves each round's
+    texts.
+    """
     options = bench.options
     price = mechanisms.get(arm.mechanism)
-    evolving = {**WRITING, "samples": options.samples, "variations": options.variations, "seed": seed}
+    evolving = {
+        **WRITING,
+        "samples": options.samples,
+        "variations": options.variations,
+        "seed": seed,
+    }
     none = nullcontext()
     if arm.mechanism == "dp-kps":
         return of_phrases(bench, writer, seed)
@@ -273,8 +303,19 @@ def made_by(bench: Bench, arm: Arm, writer: Shared, seed: int) -> dict[str, Any]
         raw, runner = {**evolving, **spend, "epochs": options.epochs}, cast("Any", AugPeRunner())
     else:
         noise = {"noise_multiplier": 1.0} if math.isinf(arm.ratio) else {"bound": arm.ratio * PRIOR}
-        stated = {"prior": PRIOR, "records_per_secret": 1, "sampling_rate": 1.0, "neighbour": "removed"}
-        raw = {**evolving, **stated, **noise, "iterations": options.epochs, "recluster": arm.recluster}
+        stated = {
+            "prior": PRIOR,
+            "records_per_secret": 1,
+            "sampling_rate": 1.0,
+            "neighbour": "removed",
+        }
+        raw = {
+            **evolving,
+            **stated,
+            **noise,
+            "iterations": options.epochs,
+            "recluster": arm.recluster,
+        }
         raw |= {"public_corpus": "given", "clusters": options.clusters}
         raw |= {"voting": "nearest", "counted": "all"} if arm.paper else {}
         runner = SecPeRunner()
@@ -287,12 +328,16 @@ def made_by(bench: Bench, arm: Arm, writer: Shared, seed: int) -> dict[str, Any]
     given = Public(
         embedders={"embedding": bench.embedder},
         endpoints={"writer": cast("Any", writer)},
-        corpora={"public_corpus": cast("Any", Texts([text for _, text in bench.test[: options.public]]))},
+        corpora={
+            "public_corpus": cast("Any", Texts([text for _, text in bench.test[: options.public]]))
+        },
     )
     with without_noise() if exact else none:
         own = (bench.terms, bench.records(arm.records), bench.model, meter, Progress(0), given)
         found = list(runner.run(parameters, *own))
-    artifact = next(each for each in found if isinstance(each, Artifact) and each.name == "evolution")
+    artifact = next(
+        each for each in found if isinstance(each, Artifact) and each.name == "evolution"
+    )
     rounds = survivors(artifact, options.samples)
     labels = [label for label in LABELS for _ in range(options.samples)]
     return {
@@ -342,7 +387,9 @@ def run(options: argparse.Namespace) -> None:
                 continue
             started = time.process_time()
             found = made_by(bench, arm, writer.seeded(seed), seed)
-            found["figures"] = [bench.figures(each) for each in [*found.pop("rounds"), found["texts"]]]
+            found["figures"] = [
+                bench.figures(each) for each in [*found.pop("rounds"), found["texts"]]
+            ]
             found["cpu_seconds"] = round(time.process_time() - started, 1)
             place.write_text(json.dumps(found, ensure_ascii=False))
             shown = {key: value for key, value in found.items() if key != "texts"}
@@ -353,11 +400,15 @@ def run(options: argparse.Namespace) -> None:
 
 def table(folder: Path) -> None:
     """Both figures: mean, then each seed's."""
-    print("| | σ | prompts | Fréchet ↓ | each seed | accuracy ↑ | each seed |\n|---|---|---|---|---|---|---|")
+    print(
+        "| | σ | prompts | Fréchet ↓ | each seed | accuracy ↑ | each seed "
+        "|\n|---|---|---|---|---|---|---|"
+    )
     for name in ["real", "first samples", *ARMS]:
         stem = "aug-pe, r/p inf" if name == "first samples" else name
         found = [
-            json.loads(path.read_text()) for path in sorted(folder.glob(f"*-{stem.replace('/', ' ')}.json"))
+            json.loads(path.read_text())
+            for path in sorted(folder.glob(f"*-{stem.replace('/', ' ')}.json"))
         ]
         if not found:
             continue
@@ -369,7 +420,10 @@ def table(folder: Path) -> None:
         sigma, prompts = found[0].get("sigma"), found[0].get("prompts", 0)
         if name == "first samples":
             sigma = None
-        print(f"| {name} | {'' if sigma is None else f'{sigma:.3g}'} | {prompts} | {' | '.join(cells)} |")
+        print(
+            f"| {name} | {'' if sigma is None else f'{sigma:.3g}'} | {prompts} | "
+            f"{' | '.join(cells)} |"
+        )
 
 
 def noise(_: argparse.Namespace) -> None:
@@ -383,7 +437,8 @@ def noise(_: argparse.Namespace) -> None:
                 for rounds in (1, 4, 10)
             ]
             print(
-                f"| {records} | {rate:g} | {ratio:g} | {' | '.join(f'{each:.3g}' for each in means)} |",
+                f"| {records} | {rate:g} | {ratio:g} | "
+                f"{' | '.join(f'{each:.3g}' for each in means)} |",
                 flush=True,
             )
 
@@ -399,8 +454,16 @@ def main() -> int:
     parser.add_argument("--arm", nargs="+", choices=list(ARMS), help="these alone")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--records", type=int, default=5_000, help="private reviews")
-    parser.add_argument("--public", type=int, default=1_000, help="reviews in secpe's public corpus")
-    for name, default in (("samples", 24), ("variations", 3), ("epochs", 4), ("clusters", 8), ("phrases", 5)):
+    parser.add_argument(
+        "--public", type=int, default=1_000, help="reviews in secpe's public corpus"
+    )
+    for name, default in (
+        ("samples", 24),
+        ("variations", 3),
+        ("epochs", 4),
+        ("clusters", 8),
+        ("phrases", 5),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)

@@ -1,13 +1,15 @@
 """aug-pe and secpe: Fréchet distance over epochs, memory of a voting pass, and time of a round.
 
-    python -m benchmarks.evolution fid --embedding FOLDER [--model FOLDER] [--epsilon inf 4 1] [--seeds 1]
-    python -m benchmarks.evolution votes      one voting pass of 10,000 to 1,000,000 records
-    python -m benchmarks.evolution rounds     secpe: the release, and a round, for 100 to 1,000,000 records
+    python -m benchmarks.evolution fid --embedding FOLDER [--model FOLDER] [--epsilon inf 4 1]
+    [--seeds 1] python -m benchmarks.evolution votes one voting pass of 10,000 to 1,000,000 records
+    python -m benchmarks.evolution rounds secpe: the release, and a round, for 100 to 1,000,000
+    records
 
-`fid` runs the mechanism's own runner on a part of some reviews, which plays the private one, and compares the
-survivors of each epoch with the other part, which it does not see: the bundled reviews and model, or with
---model an instruction model and the Yelp reviews of ../shared/data. ε inf is a meter without noise, which
-exists here and nowhere in the service. The others need no model: vectors are random, seeds fixed.
+`fid` runs the mechanism's own runner on a part of some reviews, which plays the private one, and
+compares the survivors of each epoch with the other part, which it does not see: the bundled reviews
+and model, or with --model an instruction model and the Yelp reviews of ../shared/data. ε inf is a
+meter without noise, which exists here and nowhere in the service. The others need no model: vectors
+are random, seeds fixed.
 """
 
 import argparse
@@ -55,7 +57,10 @@ RECORDS, HELD_OUT, TOKENS = 2_000, 1_000, 64
 
 
 #: How samples are written by an instruction model, and by the bundled one.
-CHAT = {"prompt": "Write a short Yelp review of a business.", "rewriting": "Rewrite this review: {text}"}
+CHAT = {
+    "prompt": "Write a short Yelp review of a business.",
+    "rewriting": "Rewrite this review: {text}",
+}
 PLAIN = {"prompt": "A review ({label}):", "varying": "continue", "prompting": "plain", "stop": "\n"}
 LABELS = sample.LABELS[:4]
 
@@ -72,7 +77,9 @@ def yelp() -> tuple[Labelled, Labelled]:
 
 
 def bundled() -> tuple[Labelled, Labelled]:
-    """(private, held-out) reviews of four labels of the private part of the bundled corpus: a half each."""
+    """(private, held-out) reviews of four labels of the private part of the bundled corpus: a half
+    each.
+    """
     with sample.PRIVATE_CSV.open(encoding="utf-8", newline="") as file:
         found: Labelled = [
             (row["label"], row["text"]) for row in csv.DictReader(file) if row["label"] in LABELS
@@ -81,7 +88,9 @@ def bundled() -> tuple[Labelled, Labelled]:
 
 
 def of_epochs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """One run for every seed and ε: the distance of the first samples, and of each epoch's survivors."""
+    """One run for every seed and ε: the distance of the first samples, and of each epoch's
+    survivors.
+    """
     folder = arguments.model or sample.MODEL_DIR
     model = models.load(folder, models.digest(folder))
     private, held_out = yelp() if arguments.model else bundled()
@@ -89,12 +98,19 @@ def of_epochs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
     embedder = embedders.load(arguments.embedding, embedders.inspect(arguments.embedding)["sha256"])
     reference = embedders.embed_all(embedder, (text for _, text in held_out), TOKENS)
     texts = [text for _, text in private]
-    kept = Known(embedder, dict(zip(texts, embedders.embed_all(embedder, texts, TOKENS), strict=True)))
-    rows_of = tuple(Record(f"r{number}", label, text) for number, (label, text) in enumerate(private))
+    kept = Known(
+        embedder, dict(zip(texts, embedders.embed_all(embedder, texts, TOKENS), strict=True))
+    )
+    rows_of = tuple(
+        Record(f"r{number}", label, text) for number, (label, text) in enumerate(private)
+    )
     records = Records(terms.labels or (None,), rows_of, b"k" * 32)
     fixed = {
         **(CHAT if arguments.model else PLAIN),
-        **{name: getattr(arguments, name) for name in ("epochs", "samples", "variations", "max_tokens")},
+        **{
+            name: getattr(arguments, name)
+            for name in ("epochs", "samples", "variations", "max_tokens")
+        },
         **{"temperature": 1.0, "record_tokens": TOKENS, "embedding": "given"},
     }
     for seed in arguments.seeds:
@@ -106,10 +122,14 @@ def of_epochs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             assert dp is not None
             public = Public(embedders={"embedding": kept})
             with without_noise() if math.isinf(epsilon) else nullcontext():
-                run = Runner().run(parameters, terms, records, model, Meter(dp), Progress(0), public)
+                run = Runner().run(
+                    parameters, terms, records, model, Meter(dp), Progress(0), public
+                )
                 artifact = next(each for each in run if isinstance(each, Artifact))
             sets = survivors(artifact, arguments.samples)
-            found = [frechet(embedders.embed_all(embedder, each, TOKENS), reference) for each in sets]
+            found = [
+                frechet(embedders.embed_all(embedder, each, TOKENS), reference) for each in sets
+            ]
             yield {
                 "epsilon": str(epsilon),
                 "seed": seed,
@@ -126,7 +146,9 @@ def without_noise() -> Any:
 
 
 def survivors(artifact: Artifact, samples: int) -> list[list[str]]:
-    """The first `samples` candidates of every label, which nobody voted for, then each epoch's survivors."""
+    """The first `samples` candidates of every label, which nobody voted for, then each epoch's
+    survivors.
+    """
     families = artifact.json()["labels"]
     epochs = len(families[0]["epochs"])
     places = [[each["epochs"][0]["candidates"][:samples] for each in families]]
@@ -185,7 +207,11 @@ def of_votes() -> Iterator[dict[str, Any]]:
         found = count(points, samples, 1)
         seconds, above = time.process_time() - start, megabytes("VmHWM") - before
         assert found.sum() == number
-        yield {"records": number, "cpu_seconds": round(seconds, 2), "megabytes_above": round(above, 1)}
+        yield {
+            "records": number,
+            "cpu_seconds": round(seconds, 2),
+            "megabytes_above": round(above, 1),
+        }
         del points
 
 
@@ -205,7 +231,9 @@ class Numbered:
 
 
 def of_rounds() -> Iterator[dict[str, Any]]:
-    """600 clusters, 2,000 samples: CPU seconds of the one release, and the median of 60 rounds after it."""
+    """600 clusters, 2,000 samples: CPU seconds of the one release, and the median of 60 rounds
+    after it.
+    """
     where = Space(Numbered(50_000), 10, np.zeros(WIDTH, np.float32))
     raw = {
         **{"prior": 1e-4, "bound": 1e-3, "records_per_secret": 8, "sampling_rate": 0.5},
@@ -222,12 +250,16 @@ def of_rounds() -> Iterator[dict[str, Any]]:
     evolution.families, evolution.parameters = dict[Label, Family]({None: family}), parameters
     released = dict[int, tuple[float, Noisy]]()
     for number in (100, 10_000, 1_000_000):
-        records = Records((None,), tuple(Record(str(n), None, str(n)) for n in range(number)), b"k" * 32)
+        records = Records(
+            (None,), tuple(Record(str(n), None, str(n)) for n in range(number)), b"k" * 32
+        )
         start = time.process_time()
         members = Members(parameters, records, where, cells, lambda: None)
         first = release(parameters, members, Meter(FREE, secret=stated))
         once = time.process_time() - start
-        noisy = Noisy(first[0][None], first[1][None], cells.owners, cells.sizes, where.centre, where.centre)
+        noisy = Noisy(
+            first[0][None], first[1][None], cells.owners, cells.sizes, where.centre, where.centre
+        )
         released[number] = once, noisy
     rounds: dict[int, list[float]] = {number: [] for number in released}
     for _ in range(60):  # in turn, so that whatever else the machine does meets all three alike

@@ -1,12 +1,14 @@
-"""Run time of each request in examples/: its mechanism alone, on the bundled model and reviews, two threads.
+"""Run time of each request in examples/: its mechanism alone, on the bundled model and reviews, two
+threads.
 
     python -m benchmarks.examples [--only NAME] [--smollm2 FOLDER --minilm FOLDER] [--texts]
 
-With folders of `exchequer model get smollm2` and `minilm`: the requests for them in place of the others.
---texts prints the first three texts of each.
+With folders of `exchequer model get smollm2` and `minilm`: the requests for them in place of the
+others. --texts prints the first three texts of each.
 
-Seconds on the wall and of the processor, from opening the reviews to the last text, under a meter that
-reserves the request's own price. Imports and loading the model (about 5 s) come on top, as does the service.
+Seconds on the wall and of the processor, from opening the reviews to the last text, under a meter
+that reserves the request's own price. Imports and loading the model (about 5 s) come on top, as
+does the service.
 """
 
 import argparse
@@ -39,7 +41,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "examples"
 #: A word of six of the reviews, as a secret for secpe, and what is stated about it.
 SECRETS, STATED = Secrets(terms=("knees",)), SecretTerms(1e-4, 0.005, 8, 0.5, Without.REMOVED)
 # As the demo registers the reviews, which declares no secrets.
-TERMS = Terms(delta=1e-6, public_size=3000, labels=sample.LABELS, groups=sample.KINDS, secret=STATED)
+TERMS = Terms(
+    delta=1e-6, public_size=3000, labels=sample.LABELS, groups=sample.KINDS, secret=STATED
+)
 THREADS, GOAL = 2, 120
 
 
@@ -59,12 +63,18 @@ def public(model: models.LocalModel, embedding: Path) -> Public:
     corpus = Corpus("sample-public", str(sample.PUBLIC_SAMPLE_CSV), "{text}", "label")
     embedder = embedders.load(embedding, models.digest(embedding, embedders.FILES))
     return Public(
-        {"public_corpus": corpus, "corpus": corpus}, {"embedding": embedder}, {"writer": model}, sources={}
+        {"public_corpus": corpus, "corpus": corpus},
+        {"embedding": embedder},
+        {"writer": model},
+        sources={},
     )
 
 
 def run(
-    request: Mapping[str, Any], model: models.LocalModel, things: Public, released: Mapping[str, Released]
+    request: Mapping[str, Any],
+    model: models.LocalModel,
+    things: Public,
+    released: Mapping[str, Released],
 ) -> list[Any]:
     """Everything that one request makes."""
     mechanism, running = mechanisms.get(request["mechanism"]), runner(request["mechanism"])
@@ -82,7 +92,9 @@ def run(
         return list(running.reuse(parameters, TERMS, released, model, progress, things))
     price = mechanism.price(parameters, TERMS)
     meter = Meter(price.dp or FREE, price.ex_post_draws, secret=demand(price).secret)
-    layout = Layout("{text}", None, "label", sample.LABELS, 1, "business", sample.KINDS, secrets=SECRETS)
+    layout = Layout(
+        "{text}", None, "label", sample.LABELS, 1, "business", sample.KINDS, secrets=SECRETS
+    )
     records = read(str(sample.PRIVATE_CSV), layout, b"k" * 32)
     return list(running.run(parameters, TERMS, records, model, meter, progress, things))
 
@@ -95,7 +107,9 @@ def before(name: str) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", help="the name of one of them, without .json")
-    parser.add_argument("--smollm2", type=Path, metavar="FOLDER", help="for the requests that name it")
+    parser.add_argument(
+        "--smollm2", type=Path, metavar="FOLDER", help="for the requests that name it"
+    )
     parser.add_argument("--minilm", type=Path, metavar="FOLDER", help="for the same ones")
     parser.add_argument("--texts", action="store_true", help="print some of them")
     arguments = parser.parse_args()
@@ -115,12 +129,20 @@ def main() -> int:
     late = 0
     print("| example | texts | s on the wall | s of the processor |\n|---|---|---|---|", flush=True)
     for name in sorted(wanted, key=lambda name: (len(before(name)), name)):
-        request, own = json.loads(paths[name].read_text("utf-8")), large if name.endswith(OTHER) else model
+        request, own = (
+            json.loads(paths[name].read_text("utf-8")),
+            large if name.endswith(OTHER) else model,
+        )
         if own is None or (own is large and arguments.minilm is None):
             raise SystemExit(f"{name} needs --smollm2 and --minilm")
         wall, processor = time.perf_counter(), time.process_time()
         earlier = released.get(FOLLOWS.get(name, ""), {})
-        made = run(request, own, public(own, arguments.minilm if own is large else sample.MODEL_DIR), earlier)
+        made = run(
+            request,
+            own,
+            public(own, arguments.minilm if own is large else sample.MODEL_DIR),
+            earlier,
+        )
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         artifacts = [each for each in made if isinstance(each, Artifact)]
         # With what the examples before it released: some read that too.

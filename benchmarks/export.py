@@ -2,8 +2,9 @@
 
     python -m benchmarks.export [--entries 1000000]
 
-Fills a dataset of an embedded PostgreSQL with entries (a chain and balances that verify), exports it in each
-format by a process of its own, as the web does, and has `exchequer verify` check the JSON Lines.
+Fills a dataset of an embedded PostgreSQL with entries (a chain and balances that verify), exports
+it in each format by a process of its own, as the web does, and has `exchequer verify` check the
+JSON Lines.
 """
 
 import argparse
@@ -36,7 +37,9 @@ def export(url: str, dataset: str, form: str, path: Path) -> None:
 
 def main() -> None:
     """Fill, export, verify, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--home", type=Path, help="where the server's folder is made: a real disk")
     parser.add_argument(
@@ -57,11 +60,16 @@ def main() -> None:
             command = [sys.executable, "-m", "benchmarks.export", "--child"]
             seconds, peak = measured([*command, ground.url, dataset, form, str(path)])
             size = path.stat().st_size / 1e6
-            print(f"export {form:8} {size:7,.0f} MB {seconds:8.1f} s  {peak:6.0f} MB at most", flush=True)
+            print(
+                f"export {form:8} {size:7,.0f} MB {seconds:8.1f} s  {peak:6.0f} MB at most",
+                flush=True,
+            )
         path = folder / "ledger.jsonl"
         hashed, _ = measured(["sha256sum", str(path)])
         seconds, peak = measured([sys.executable, "-m", "web.cli", "verify", "--json", str(path)])
-        print(f"verify jsonl    {seconds:16.1f} s  {peak:6.0f} MB at most; sha256sum {hashed:.1f} s")
+        print(
+            f"verify jsonl    {seconds:16.1f} s  {peak:6.0f} MB at most; sha256sum {hashed:.1f} s"
+        )
         ground.engine.dispose()
 
 

@@ -2,9 +2,10 @@
 
     python -m benchmarks.fingerprints [--records 1000000]
 
-On an embedded PostgreSQL of its own: a CSV file of made-up records is read through as a worker does, alone;
-then with fingerprints; then with their claim; then a second dataset that shares a hundredth of its
-records, which is refused. Seconds, the ratio to reading alone, and the peak memory of this process.
+On an embedded PostgreSQL of its own: a CSV file of made-up records is read through as a worker
+does, alone; then with fingerprints; then with their claim; then a second dataset that shares a
+hundredth of its records, which is refused. Seconds, the ratio to reading alone, and the peak memory
+of this process.
 """
 
 import argparse
@@ -26,7 +27,20 @@ from web.local import Servers
 from workers.data import records
 from workers.data.fingerprints import fingerprints, proof
 
-WORDS = ("the", "gym", "was", "clean", "quiet", "but", "showers", "cold", "left", "early", "better", "place")
+WORDS = (
+    "the",
+    "gym",
+    "was",
+    "clean",
+    "quiet",
+    "but",
+    "showers",
+    "cold",
+    "left",
+    "early",
+    "better",
+    "place",
+)
 KEY = b"k" * 32
 LAYOUT = records.Layout("{text}")
 
@@ -66,11 +80,16 @@ def main() -> None:
             return datasets.add_dataset(engine, datasets.read_dataset(raw), steward)
 
         def claim(path: Path) -> None:
-            unit_fingerprints.claim(engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY))
+            unit_fingerprints.claim(
+                engine, waiting(), proof(KEY), fingerprints(str(path), LAYOUT, KEY)
+            )
 
         one, two = Path(folder, "one.csv"), Path(folder, "two.csv")
         made(
-            one, count, "one", "number {} of the people who wrote the same text to both of us, that we waited"
+            one,
+            count,
+            "one",
+            "number {} of the people who wrote the same text to both of us, that we waited",
         )
         made(
             two,
@@ -85,10 +104,14 @@ def main() -> None:
         timed("claimed: the first dataset", lambda: claim(one), base)
         timed("refused: another, with a hundredth in common", lambda: claim(two), base)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(f"peak memory {peak / 1024:.0f} MB, {(peak - before) / 1024:.0f} MB of it for claiming")
+        print(
+            f"peak memory {peak / 1024:.0f} MB, {(peak - before) / 1024:.0f} MB of it for claiming"
+        )
         with engine.connect() as connection:
             query = "SELECT pg_size_pretty(pg_total_relation_size('fingerprints'))"
-            print("fingerprints with their indexes:", connection.exec_driver_sql(query).scalar_one())
+            print(
+                "fingerprints with their indexes:", connection.exec_driver_sql(query).scalar_one()
+            )
         engine.dispose()
 
 

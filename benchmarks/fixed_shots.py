@@ -2,9 +2,10 @@
 
     python -m benchmarks.fixed_shots [--records 1000000]
 
-Process CPU time of one thread and this process's peak memory. Embeddings are generated piece by piece as they
-are asked for, around 500 themes (384 dimensions, fixed seed), as in benchmarks.clustering: what an embedding
-model takes comes on top, and `generating` says what the generator took.
+Process CPU time of one thread and this process's peak memory. Embeddings are generated piece by
+piece as they are asked for, around 500 themes (384 dimensions, fixed seed), as in
+benchmarks.clustering: what an embedding model takes comes on top, and `generating` says what the
+generator took.
 """
 
 import argparse
@@ -18,7 +19,17 @@ import numpy as np
 from accountant.core import mechanisms
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Terms
-from benchmarks.clustering import LABELS, PIECE, THEMES, WIDTH, around, forget_peak, megabytes, themes, timed
+from benchmarks.clustering import (
+    LABELS,
+    PIECE,
+    THEMES,
+    WIDTH,
+    around,
+    forget_peak,
+    megabytes,
+    themes,
+    timed,
+)
 from workers.data.records import Record, Records
 from workers.embedding.neighbours import Floats
 from workers.mechanisms.epsvec.shots import count_near, largest, release
@@ -51,13 +62,20 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     count = parser.parse_args().records // len(LABELS) * len(LABELS)
     terms = Terms(delta=1e-6, public_size=count, labels=LABELS)
-    raw = {"samples_per_label": 500, "noise_multiplier": 1.0, "shots": SHOTS, "candidates": CANDIDATES}
+    raw = {
+        "samples_per_label": 500,
+        "noise_multiplier": 1.0,
+        "shots": SHOTS,
+        "candidates": CANDIDATES,
+    }
     mechanism = mechanisms.get("epsvec")
     parameters = mechanism.parse(raw, terms)
     meter = Meter(mechanism.price(parameters, terms).dp or FREE)
     records = Records(
         LABELS,
-        tuple(Record(str(place), LABELS[place % len(LABELS)], str(place)) for place in range(count)),
+        tuple(
+            Record(str(place), LABELS[place % len(LABELS)], str(place)) for place in range(count)
+        ),
         b"k" * 32,
     )
     candidates = {label: [str(place) for place in range(CANDIDATES)] for label in LABELS}

@@ -3,11 +3,12 @@
     python -m benchmarks.summaries run --data yelp --model FOLDER --folder F --part states
     python -m benchmarks.group_means --folder F [--data yelp] [--seeds 5]
 
-For each seed another split: of every group n states play the records, the rest are public. Group means are
-clipped, summed and released with the noise of their price, many times; `right` is the share whose nearest
-public mean of a group, in the coordinates that were released, is its own group's, and `noise` the squared
-length of the noise over the mean squared distance of the groups' means from their middle. Only the noise's
-distribution is the service's here: exact sums plus floating-point draws.
+For each seed another split: of every group n states play the records, the rest are public. Group
+means are clipped, summed and released with the noise of their price, many times; `right` is the
+share whose nearest public mean of a group, in the coordinates that were released, is its own
+group's, and `noise` the squared length of the noise over the mean squared distance of the groups'
+means from their middle. Only the noise's distribution is the service's here: exact sums plus
+floating-point draws.
 """
 
 import argparse
@@ -31,7 +32,9 @@ def split(folder: Path, data: Data, seed: int) -> tuple[list[Floats], list[Float
     labels = {"private": np.array(data.private().labels), "public": np.array(data.public().labels)}
     random, own, rest = np.random.default_rng(seed), [], []
     for group in data.groups:
-        every = np.concatenate([found[part][labels[part] == group] for part in ("private", "public")])
+        every = np.concatenate(
+            [found[part][labels[part] == group] for part in ("private", "public")]
+        )
         every = every[random.permutation(len(every))]
         own.append(every[: data.size])
         rest.append(every[data.size :])
@@ -72,8 +75,14 @@ def main() -> None:
     print("| right / noise | " + " | ".join(EPSILONS) + " | right at ε 2, each seed |")
     print("|---|" + "---|" * (len(EPSILONS) + 1))
     for variant in VARIANTS:
-        rows = [measured(options.folder, DATA[options.data], variant, seed) for seed in range(options.seeds)]
-        cells = [" / ".join(f"{value:.2f}" for value in np.mean([r[e] for r in rows], 0)) for e in EPSILONS]
+        rows = [
+            measured(options.folder, DATA[options.data], variant, seed)
+            for seed in range(options.seeds)
+        ]
+        cells = [
+            " / ".join(f"{value:.2f}" for value in np.mean([r[e] for r in rows], 0))
+            for e in EPSILONS
+        ]
         each = ", ".join(f"{row['2'][0]:.3f}" for row in rows)
         print(f"| {variant} | {' | '.join(cells)} | {each} |")
 

@@ -1,7 +1,9 @@
-"""What the owner's triggers cost admission: `python -m benchmarks.guards [--seconds S] [--repeats N]`.
+"""What the owner's triggers cost admission: `python -m benchmarks.guards [--seconds S] [--repeats
+N]`.
 
-Admissions per second of `benchmarks.admission` on one hot dataset, with the guards on entries and balances
-and without them, in turn on one database, as the role of the web process; medians, and their ratio.
+Admissions per second of `benchmarks.admission` on one hot dataset, with the guards on entries and
+balances and without them, in turn on one database, as the role of the web process; medians, and
+their ratio.
 """
 
 import argparse
@@ -27,14 +29,20 @@ def switch(ground: Ground, act: str) -> None:
 
 def main() -> None:
     """Print a line for each number of clients."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one measurement")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--home", type=Path, help="where the server's folder is made: a real disk")
     asked = parser.parse_args()
     with server(asked.home) as (servers, folder):
         ground = new_ground(servers, folder, DATASETS)
-        web = make_url(servers.owner_url).set(username=ROLES["web"]).render_as_string(hide_password=False)
+        web = (
+            make_url(servers.owner_url)
+            .set(username=ROLES["web"])
+            .render_as_string(hide_password=False)
+        )
         migrate(servers.owner_url, servers.database_url, {"web": web})
         ground.engine.dispose()
         ground.engine = connect(web, pool_size=30)
@@ -52,7 +60,8 @@ def main() -> None:
                     )
             guarded, bare = (median(found[act]).per_second for act in found)
             print(
-                f"{clients:3} clients: {guarded:.0f} admissions/s with the guards, {bare:.0f} without, "
+                f"{clients:3} clients: {guarded:.0f} admissions/s with the guards, {bare:.0f} "
+                "without, "
                 f"ratio {guarded / bare:.2f}",
                 flush=True,
             )

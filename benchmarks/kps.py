@@ -1,15 +1,18 @@
-"""dp-kps without a language model: what a classifier learns from its phrase sequences (paper 002, Table 5).
+"""dp-kps without a language model: what a classifier learns from its phrase sequences (paper 002,
+Table 5).
 
-    python -m benchmarks.kps [--part sketches|epsilon|methods|limits|coral|timing] [--corpus dbpedia|imdb]
+    python -m benchmarks.kps [--part sketches|epsilon|methods|limits|coral|timing] [--corpus
+    dbpedia|imdb]
         [--embedding FOLDER] [--seeds 5]
 
-14,000 DBpedia summaries of 14 topics from the folder of real corpora (EXCHEQUER_SHARED), a fifth of each
-topic held out; "private" is the part that the rest plays. (imdb: 10,000 reviews of two sentiments, long
-documents.) Vocabulary: 82,765 English words without the 200 most frequent. A logistic regression on which
-phrases a sequence has learns from 1,000 sequences a topic and is tried on the sequences of held-out texts;
-`real` is one that learned from the private records' own sequences. Rows are means over seeds, with
-each seed's figure. Every release is made by the mechanism under a meter that reserves the price of the row.
-`--embedding`: a folder as models of kind embedding have it; without it, word vectors trained on public news
+14,000 DBpedia summaries of 14 topics from the folder of real corpora (EXCHEQUER_SHARED), a fifth of
+each topic held out; "private" is the part that the rest plays. (imdb: 10,000 reviews of two
+sentiments, long documents.) Vocabulary: 82,765 English words without the 200 most frequent. A
+logistic regression on which phrases a sequence has learns from 1,000 sequences a topic and is tried
+on the sequences of held-out texts; `real` is one that learned from the private records' own
+sequences. Rows are means over seeds, with each seed's figure. Every release is made by the
+mechanism under a meter that reserves the price of the row. `--embedding`: a folder as models of
+kind embedding have it; without it, word vectors trained on public news
 (workers.embedding.phrase_vectors).
 """
 
@@ -75,7 +78,9 @@ class Bench:
     terms: Terms
 
     @classmethod
-    def of(cls, rows_found: Sequence[tuple[str, str]], listed: TermList, model: Cached, seed: int) -> "Bench":
+    def of(
+        cls, rows_found: Sequence[tuple[str, str]], listed: TermList, model: Cached, seed: int
+    ) -> "Bench":
         """`rows_found`: (label, text)."""
         shuffled = list(rows_found)
         random.Random(seed).shuffle(shuffled)
@@ -97,7 +102,9 @@ class Bench:
         """The private steps under the meter of their price."""
         parameters = PRICE.parse(BASE | raw, self.terms)
         meter = Meter(PRICE.price(parameters, self.terms).dp or FREE)
-        return parameters, sketched(parameters, self.terms, self.records, meter, Progress(0), self.public)
+        return parameters, sketched(
+            parameters, self.terms, self.records, meter, Progress(0), self.public
+        )
 
     def drawn(
         self, parameters: DpKps, found: Sketched, seed: int, **changes: Any
@@ -133,10 +140,14 @@ def features(made: Sequence[tuple[str, list[int]]], width: int) -> csr_matrix:
     """Which phrases each sequence has: (n, width), 1 or 0."""
     own = [sorted(set(terms)) for _, terms in made]
     ends = np.cumsum([0, *map(len, own)])
-    return csr_matrix((np.ones(ends[-1]), np.concatenate(own).astype(np.int64), ends), (len(own), width))
+    return csr_matrix(
+        (np.ones(ends[-1]), np.concatenate(own).astype(np.int64), ends), (len(own), width)
+    )
 
 
-def accuracy(bench: Bench, found: Sketched, made: Sequence[tuple[str, list[int]]], most: int) -> float:
+def accuracy(
+    bench: Bench, found: Sketched, made: Sequence[tuple[str, list[int]]], most: int
+) -> float:
     """Of a classifier that learned from `made`, on the sequences of held-out texts."""
     from sklearn.linear_model import LogisticRegression
 
@@ -165,7 +176,9 @@ class Table:
         """As Markdown."""
         print("| | mean | each seed |\n|---|---|---|")
         for row, each in self.figures.items():
-            print(f"| {row} | {np.mean(each):.3f} | {' '.join(f'{figure:.3f}' for figure in each)} |")
+            print(
+                f"| {row} | {np.mean(each):.3f} | {' '.join(f'{figure:.3f}' for figure in each)} |"
+            )
 
 
 SKETCHES: Mapping[str, dict[str, Any]] = {
@@ -180,7 +193,9 @@ BANDWIDTHS = (1.0, 0.5, 0.25, 1 / 16)
 def of_sketches(bench: Bench, seed: int, table: Table) -> None:
     """ε 1 and 5: every sketch at one bandwidth, and the histogram at several, from one release."""
     for name, raw in SKETCHES.items():
-        parameters, found = bench.release(vocabulary_epsilon=1.0, kde_epsilon=5.0, bandwidth=0.25, **raw)
+        parameters, found = bench.release(
+            vocabulary_epsilon=1.0, kde_epsilon=5.0, bandwidth=0.25, **raw
+        )
         if name == "histogram, Laplace":
             table.add("real", accuracy(bench, found, bench.real(found, 10), 10))
             for bandwidth in BANDWIDTHS:
@@ -190,7 +205,8 @@ def of_sketches(bench: Bench, seed: int, table: Table) -> None:
             table.add(f"{name}, no kernel", accuracy(bench, found, made, 10))
         else:
             table.add(
-                f"{name}, bandwidth 0.25", accuracy(bench, found, bench.drawn(parameters, found, seed), 10)
+                f"{name}, bandwidth 0.25",
+                accuracy(bench, found, bench.drawn(parameters, found, seed), 10),
             )
 
 
@@ -211,7 +227,9 @@ def of_methods(bench: Bench, seed: int, table: Table) -> None:
     """Independent against iterative (Table 6), at ε 1 and 10; 300 sequences a label."""
     for method in ("independent", "logarithmic", "linear"):
         for noise in ("laplace", "gaussian"):
-            for bandwidth in {"independent": (0.25,), "logarithmic": (0.5, 1.0), "linear": (1.0,)}[method]:
+            for bandwidth in {"independent": (0.25,), "logarithmic": (0.5, 1.0), "linear": (1.0,)}[
+                method
+            ]:
                 raw = {"vocabulary_epsilon": 1.0, "kde_epsilon": 10.0, "sequences_per_label": 300}
                 raw |= {"bandwidth": bandwidth, "method": method, "noise": noise}
                 parameters, found = bench.release(**raw)
@@ -221,7 +239,9 @@ def of_methods(bench: Bench, seed: int, table: Table) -> None:
 
 
 def of_limits(bench: Bench, seed: int, table: Table) -> None:
-    """Sequences at an allowance that nobody grants, ε 1 and 1,000: the method without much noise."""
+    """Sequences at an allowance that nobody grants, ε 1 and 1,000: the method without much
+    noise.
+    """
     for bandwidth in (0.25, 0.5):
         raw = {"kde_epsilon": 1_000.0, "noise": "gaussian", "method": "logarithmic"}
         parameters, found = bench.release(**raw, bandwidth=bandwidth, sequences_per_label=300)
@@ -240,9 +260,13 @@ def timing(bench: Bench) -> None:
     bench.drawn(parameters, found, 0)
     drawn, wall_drawn = time.process_time() - started, time.perf_counter() - wall
     print(
-        f"{len(bench.records.records):,} records: {private:.1f} s of the processor, {wall_private:.1f} in all"
+        f"{len(bench.records.records):,} records: {private:.1f} s of the processor, "
+        f"{wall_private:.1f} in all"
     )
-    print(f"{len(bench.labels)} x 1,000 sequences: {drawn:.1f} s of the processor, {wall_drawn:.1f} in all")
+    print(
+        f"{len(bench.labels)} x 1,000 sequences: {drawn:.1f} s of the processor, {wall_drawn:.1f} "
+        "in all"
+    )
 
 
 def of_coral(bench: Bench, seed: int, table: Table) -> None:
@@ -251,7 +275,9 @@ def of_coral(bench: Bench, seed: int, table: Table) -> None:
     parameters, found = bench.release(**raw)
     made = bench.drawn(parameters, found, seed)
     embed = bench.public.embedder("embedding").embed
-    ours = np.concatenate(list(embed([" ".join(map(str, _words(found, own))) for _, own in made], 64)))
+    ours = np.concatenate(
+        list(embed([" ".join(map(str, _words(found, own))) for _, own in made], 64))
+    )
     chosen = bench.held_out[:1_400]
     theirs = np.concatenate(list(embed([text for _, text in chosen], 64)))
     labels = [label for label, _ in chosen]

@@ -2,13 +2,13 @@
 
     python -m benchmarks.launches [--rows 256] [--columns 300]
 
-A step of the engine is run on small random Llamas of 2 and 6 layers in bfloat16; every operator that
-computes (no view) is one launch, on a GPU too, and the two depths give those of a layer and those of the
-rest. What the engine does otherwise on a processor (it keeps the cache in float32 and attends by three calls)
-is done here as on a GPU. A wait is a copy to the host or a value that is asked for. Bytes are those of
-weights, cache and logits that a step has to move, for Llama-3.1-8B's shape in bfloat16. Speeds of the H200
-are its maker's; the time of an eager launch is an assumption, stated in the table. Nothing here is measured
-on a GPU.
+A step of the engine is run on small random Llamas of 2 and 6 layers in bfloat16; every operator
+that computes (no view) is one launch, on a GPU too, and the two depths give those of a layer and
+those of the rest. What the engine does otherwise on a processor (it keeps the cache in float32 and
+attends by three calls) is done here as on a GPU. A wait is a copy to the host or a value that is
+asked for. Bytes are those of weights, cache and logits that a step has to move, for Llama-3.1-8B's
+shape in bfloat16. Speeds of the H200 are its maker's; the time of an eager launch is an assumption,
+stated in the table. Nothing here is measured on a GPU.
 """
 
 import argparse
@@ -40,7 +40,9 @@ class Counting(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
-        given = {each.untyped_storage().data_ptr() for each in args if isinstance(each, torch.Tensor)}
+        given = {
+            each.untyped_storage().data_ptr() for each in args if isinstance(each, torch.Tensor)
+        }
         alike = isinstance(made, torch.Tensor) and made.untyped_storage().data_ptr() in given
         views = isinstance(made, tuple | list) and name in ("split", "chunk", "unbind")
         if name.endswith("_") or not (alike or views or name == "empty"):
@@ -48,7 +50,9 @@ class Counting(TorchDispatchMode):
         return made
 
 
-def fused(query: torch.Tensor, key: Any, value: Any, mask: torch.Tensor, scaling: Any) -> torch.Tensor:
+def fused(
+    query: torch.Tensor, key: Any, value: Any, mask: torch.Tensor, scaling: Any
+) -> torch.Tensor:
     """Attention of single queries by one call, in place of attention._single."""
     rows, heads, columns, width = key.shape
     query, mask = query.reshape(rows, heads, -1, width), mask.view(rows, heads, -1, columns)
@@ -65,8 +69,17 @@ def as_on_a_gpu() -> None:
 def counted(layers: int, rows: int, columns: int) -> tuple[Counter[str], Counter[str]]:
     """(operators of a pass, those of aggregating its logits)."""
     config = LlamaConfig(
-        **{"num_hidden_layers": layers, "hidden_size": 64, "intermediate_size": 128, "vocab_size": 500},
-        **{"num_attention_heads": 8, "num_key_value_heads": 2, "max_position_embeddings": 2 * columns},
+        **{
+            "num_hidden_layers": layers,
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "vocab_size": 500,
+        },
+        **{
+            "num_attention_heads": 8,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 2 * columns,
+        },
     )
     network = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     network = network.to(torch.bfloat16).eval().requires_grad_(False)
@@ -97,22 +110,35 @@ def main() -> None:
     layer = {name: (many[name] - few[name]) / 4 for name in many if many[name] != few[name]}
     rest = few.total() - 2 * sum(layer.values())
     launches = LAYERS * sum(layer.values()) + rest
-    print("operators of a layer:", ", ".join(f"{name} {count:g}" for name, count in sorted(layer.items())))
-    print(f"a pass: {sum(layer.values()):g} a layer and {rest:g} besides; {launches:g} for {LAYERS} layers")
-    print("aggregation:", ", ".join(f"{name} {count}" for name, count in sorted(aggregated.items())))
+    print(
+        "operators of a layer:",
+        ", ".join(f"{name} {count:g}" for name, count in sorted(layer.items())),
+    )
+    print(
+        f"a pass: {sum(layer.values()):g} a layer and {rest:g} besides; {launches:g} for {LAYERS} "
+        "layers"
+    )
+    print(
+        "aggregation:", ", ".join(f"{name} {count}" for name, count in sorted(aggregated.items()))
+    )
     waits = sum(few[name] for name in ("_local_scalar_dense", "nonzero"))
     print(f"waits: {waits} in a pass, and the copy of a batch's scores to the host")
 
     weights = 2 * (
-        LAYERS * HIDDEN * (HEADS * WIDTH * 2 + 2 * KEY_HEADS * WIDTH + 3 * INNER) + HIDDEN * VOCABULARY
+        LAYERS * HIDDEN * (HEADS * WIDTH * 2 + 2 * KEY_HEADS * WIDTH + 3 * INNER)
+        + HIDDEN * VOCABULARY
     )
     cache = 2 * 2 * LAYERS * KEY_HEADS * WIDTH * options.rows * options.columns
     logits = 4 * VOCABULARY * options.rows
     operations = weights * options.rows
     floor = max((weights + cache) / BANDWIDTH, operations / OPERATIONS)
-    aggregating = (2 * logits + 5 * 2 * logits) / BANDWIDTH  # written and read; five passes over float64
+    # written and read; five passes over float64
+    aggregating = (2 * logits + 5 * 2 * logits) / BANDWIDTH
     print(f"a step of {options.rows} contexts of {options.columns} columns moves")
-    print(f"  weights {weights / 1e9:.1f} GB, cache {cache / 1e9:.1f} GB, logits {logits / 1e9:.2f} GB")
+    print(
+        f"  weights {weights / 1e9:.1f} GB, cache {cache / 1e9:.1f} GB, logits {logits / 1e9:.2f} "
+        "GB"
+    )
     print(
         f"  at the memory's speed {1e3 * (weights + cache) / BANDWIDTH:.2f} ms; of arithmetic "
         f"{1e3 * operations / OPERATIONS:.2f} ms; logits {1e3 * aggregating:.2f} ms"

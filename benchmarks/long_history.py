@@ -1,11 +1,12 @@
-"""A service that has run for a year, for benchmarks: ledgers written by the ledger's own writer, so that they
-verify, and the people, files, lists and logs around them.
+"""A service that has run for a year, for benchmarks: ledgers written by the ledger's own writer, so
+that they verify, and the people, files, lists and logs around them.
 
     make(ground, Size())        then       things(ground) names one of each for addresses
 
-A job has a reservation and what settles it, so that a million entries are half a million jobs. Of every ten
-jobs eight are charged and succeed, one fails and is charged, one is cancelled and void; one request in twenty
-is refused. The first dataset has most of them; one mechanism and one analyst occur in its first days alone.
+A job has a reservation and what settles it, so that a million entries are half a million jobs. Of
+every ten jobs eight are charged and succeed, one fails and is charged, one is cancelled and void;
+one request in twenty is refused. The first dataset has most of them; one mechanism and one analyst
+occur in its first days alone.
 """
 
 import hashlib
@@ -32,7 +33,15 @@ from accountant.identities import credentials, people
 from accountant.identities.actor import Actor
 from accountant.queries import exports, quotes
 from accountant.settings import Settings
-from accountant.transactions import allowances, answers, approval, offers, policies, spending_sums, submission
+from accountant.transactions import (
+    allowances,
+    answers,
+    approval,
+    offers,
+    policies,
+    spending_sums,
+    submission,
+)
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -42,14 +51,17 @@ from web.api.ledgers import ACTIVITY, ENTRIES
 from web.api.paging import encoded
 
 YEAR = timedelta(days=365)
-BATCH = 256  # entries a statement: a row of balances is kept for each, as a service that runs keeps them
+# entries a statement: a row of balances is kept for each, as a service that runs keeps them
+BATCH = 256
 LIVE = 40  # jobs that are queued or run at any time
 TIGHT = "tight"  # a dataset whose allowance is nearly used
 
 
 @dataclass(frozen=True)
 class Size:
-    """The sizes of the history; `listed` is the number of rows of each short list, from people to uploads."""
+    """The sizes of the history; `listed` is the number of rows of each short list, from people to
+    uploads.
+    """
 
     entries: int = 1_000_000
     listed: int = 60
@@ -80,7 +92,10 @@ class _Past(LockedAccount):
 def make(ground: Ground, size: Size, say: Any = print) -> None:
     """Fill a new ground. Needs four datasets of it."""
     random.seed(1)
-    analysts = [ground.analyst, *(person_named(ground.engine, f"analyst-{n}") for n in range(1, 20))]
+    analysts = [
+        ground.analyst,
+        *(person_named(ground.engine, f"analyst-{n}") for n in range(1, 20)),
+    ]
     shapes = [shape(ground, mechanism, parameters) for mechanism, parameters in KINDS]
     refused = refusal_of(ground)
     parts = {ground.datasets[0]: 0.8, ground.datasets[1]: 0.1, ground.datasets[2]: 0.1}
@@ -127,11 +142,15 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
     approval.probed(ground.engine, job_id, {"template_tokens": 20}, None)
     with ground.engine.connect() as connection:
         row = connection.execute(text("SELECT * FROM jobs WHERE id = :id"), {"id": job_id}).one()
-        stored = connection.execute(text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id})
+        stored = connection.execute(
+            text("SELECT document FROM entries WHERE job_id = :id"), {"id": job_id}
+        )
         reserve = opened(json.loads(stored.scalar_one()))["body"]
         locked = LockedAccount(connection, dataset)
         event, account = read_reservation(reserve).event, locked.accounts.dp
-    made = Shape({name: value for name, value in row._mapping.items() if value is not None}, reserve)
+    made = Shape(
+        {name: value for name, value in row._mapping.items() if value is not None}, reserve
+    )
     made.bodies["succeeded"] = commit_body(account, event, "succeeded", 1, SHA256)
     made.bodies["failed"] = commit_body(account, event, "failed", 1, None)
     made.bodies["cancelled"] = {"outcome": "cancelled", "reason": "cancelled in the queue"}
@@ -139,7 +158,9 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
 
 
 def plan(count: int, shapes: list[Shape], analysts: list[Actor]) -> Iterator[tuple[Shape, Actor]]:
-    """The jobs of a dataset: a few of the rare mechanism, and the last analyst's, among the first alone."""
+    """The jobs of a dataset: a few of the rare mechanism, and the last analyst's, among the first
+    alone.
+    """
     for number in range(count):
         early = number < count / 50
         if early and number % 40 == 5:
@@ -149,10 +170,15 @@ def plan(count: int, shapes: list[Shape], analysts: list[Actor]) -> Iterator[tup
             yield shapes[number % 10 if number % 17 else 10], usual[number % len(usual)]
 
 
-_VERSION = "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE d.name = :name"
+_VERSION = (
+    "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE "
+    "d.name = :name"
+)
 
 
-def write_jobs(ground: Ground, name: str, entries: int, shapes: list[Shape], analysts: list[Actor]) -> None:
+def write_jobs(
+    ground: Ground, name: str, entries: int, shapes: list[Shape], analysts: list[Actor]
+) -> None:
     """`entries` entries of half as many jobs, over a year that ends now."""
     jobs = entries // 2 + LIVE // 2
     ids = [UUID(int=random.getrandbits(128), version=4) for _ in range(jobs)]
@@ -160,7 +186,8 @@ def write_jobs(ground: Ground, name: str, entries: int, shapes: list[Shape], ana
     began, step = datetime.now(UTC) - YEAR, YEAR / (jobs + 1)
     used: dict[tuple[str, str], list[int]] = {}
     held: dict[UUID, Reservation] = {}
-    owner = create_engine(ground.owner_url)  # of the tables: guards let nobody else write what is long past
+    # of the tables: guards let nobody else write what is long past
+    owner = create_engine(ground.owner_url)
     with owner.connect() as connection:
         version = one(connection, _VERSION, name=name)
     lag = min(LIVE, jobs // 2)
@@ -175,7 +202,9 @@ def write_jobs(ground: Ground, name: str, entries: int, shapes: list[Shape], ana
                 locked.post(EntryKind.RESERVE, analyst.name, ids[number], each.reserve)
                 settled = number + lag < jobs
                 state = outcome(number) if settled else "queued"
-                rows.append(job_row(each, ids[number], locked, analyst, version, number, state, step))
+                rows.append(
+                    job_row(each, ids[number], locked, analyst, version, number, state, step)
+                )
                 count_use(used, rows[-1], settled, state)
                 if number >= lag:
                     settle(locked, number - lag, planned[number - lag][0], ids[number - lag])
@@ -232,7 +261,9 @@ def job_row(
     return row
 
 
-def count_use(used: dict[tuple[str, str], list[int]], row: dict[str, Any], settled: bool, state: str) -> None:
+def count_use(
+    used: dict[tuple[str, str], list[int]], row: dict[str, Any], settled: bool, state: str
+) -> None:
     amount = counted(row.get("epsilon_alone"))
     for holder in (("analyst", str(row["analyst_id"])), ("project", row["project"])):
         sums = used.setdefault(holder, [0, 0])
@@ -245,7 +276,8 @@ def write_use(ground: Ground, name: str, used: dict[tuple[str, str], list[int]])
     statement = text(
         "INSERT INTO usage (dataset_id, kind, holder, spent, reserved) "
         "SELECT id, :kind, :holder, :spent, :reserved FROM datasets WHERE name = :name "
-        "ON CONFLICT (dataset_id, kind, holder) DO UPDATE SET spent = usage.spent + excluded.spent, "
+        "ON CONFLICT (dataset_id, kind, holder) DO UPDATE SET spent = usage.spent + "
+        "excluded.spent, "
         "reserved = usage.reserved + excluded.reserved"
     )
     rows = [
@@ -263,7 +295,9 @@ def refusal_of(ground: Ground) -> UUID:
     return submission.submit(ground.engine, request, ground.analyst, None)
 
 
-def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: list[Actor]) -> None:
+def write_refused(
+    ground: Ground, name: str, count: int, model: UUID, analysts: list[Actor]
+) -> None:
     """Refused requests like `model`, half of them refused by a steward."""
     columns = [each.name for each in tables.jobs.columns]
     new = {
@@ -273,10 +307,12 @@ def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: 
         "analyst_id": "(:people)[1 + n % :many]",
         "created_at": "now() - (:count - n) * (interval '1 year' / :count)",
         "finished_at": "now() - (:count - n) * (interval '1 year' / :count)",
-        "decided_at": "CASE WHEN n % 2 = 0 THEN now() - (:count - n) * (interval '1 year' / :count) END",
+        "decided_at": "CASE WHEN n % 2 = 0 THEN now() - (:count - n) * (interval '1 year' / "
+        ":count) END",
         "decided_by": "CASE WHEN n % 2 = 0 THEN cast(:steward AS uuid) END",
         "decision_reason": "CASE WHEN n % 2 = 0 THEN 'not this quarter' END",
-        "refusal": 'CASE WHEN n % 2 = 0 THEN j.refusal || \'{"cap": "steward"}\' ELSE j.refusal END',
+        "refusal": 'CASE WHEN n % 2 = 0 THEN j.refusal || \'{"cap": "steward"}\' ELSE j.refusal '
+        "END",
     }
     taken = ", ".join(new.get(each, f"j.{each}") for each in columns)
     statement = text(
@@ -286,7 +322,9 @@ def write_refused(ground: Ground, name: str, count: int, model: UUID, analysts: 
     )
     values = {"count": count, "job": model, "name": name, "steward": ground.steward.id}
     with ground.engine.begin() as connection:
-        connection.execute(statement, {**values, "people": [a.id for a in analysts], "many": len(analysts)})
+        connection.execute(
+            statement, {**values, "people": [a.id for a in analysts], "many": len(analysts)}
+        )
 
 
 # --- what is around them ------------------------------------------------------------------------
@@ -297,18 +335,28 @@ def one(connection: Any, statement: str, **values: Any) -> Any:
 
 
 def write_lists(ground: Ground, size: Size) -> None:
-    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait, decisions,
-    checkpoints, messages of notices, artifacts, uploads."""
+    """`size.listed` of each: datasets, people, tokens, models, corpora, requests that wait,
+    decisions, checkpoints, messages of notices, artifacts, uploads.
+    """
     engine, steward, many = ground.engine, ground.steward, size.listed
     second = person_named(engine, "second-steward", "steward")
     seed = Settings(home=ground.home / "web").secret("checkpoint")
     for number in range(many):
         name = f"more-{number:03}"
-        spec = {"name": name, "uri": f"/{name}.csv", "public_size": 1000, "description": "a small dataset"}
+        spec = {
+            "name": name,
+            "uri": f"/{name}.csv",
+            "public_size": 1000,
+            "description": "a small dataset",
+        }
         found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), steward))
         allowances.allow(engine, name, Allowance("8", "0.000001", "benchmark"), steward)
         models.add_model(engine, f"model-{number:03}", "/nowhere", "public text", steward)
-        corpus = {"name": f"corpus-{number:03}", "uri": f"/nowhere-{number}.csv", "statement": "made up"}
+        corpus = {
+            "name": f"corpus-{number:03}",
+            "uri": f"/nowhere-{number}.csv",
+            "statement": "made up",
+        }
         corpora.add(engine, corpora.CorpusSpec.model_validate(corpus), steward)
         person_named(engine, f"person-{number:03}")
         people.make_token(engine, ground.analyst, f"token {number}", ["read"], 30)
@@ -328,7 +376,8 @@ def write_lists(ground: Ground, size: Size) -> None:
 
 #: Rows that no function makes without a worker or a file.
 SMALL = (
-    "INSERT INTO uploads (sha256, address, format, bytes, uncompressed_bytes, columns, uploaded_by) "
+    "INSERT INTO uploads (sha256, address, format, bytes, uncompressed_bytes, columns, "
+    "uploaded_by) "
     "SELECT repeat(md5(n::text), 2), '/nowhere', 'csv', 100, 100, '[\"text\"]', :steward "
     "FROM generate_series(1, :many) AS n",
     "INSERT INTO hooks (id, owner_id, kind, url, events) "
@@ -336,8 +385,10 @@ SMALL = (
     "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts) "
     "SELECT gen_random_uuid(), :hook, 'job.failed', :analyst, '{}' "
     "FROM generate_series(1, 100 * :many) AS n",
-    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri, created_at) SELECT j.id, "
-    "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, '/nowhere', "
+    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri, created_at) SELECT "
+    "j.id, "
+    "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, "
+    "'/nowhere', "
     "j.created_at FROM jobs j JOIN datasets d ON d.id = j.dataset_id "
     "WHERE j.state = 'succeeded' LIMIT 100 * :many",
     "INSERT INTO parts (job_id, number, state, attempt, progress_done, progress_total) "
@@ -357,7 +408,9 @@ DEAR = {"temperature": 10.0, "clip": 1.0}
 
 
 def write_waiting(ground: Ground, many: int) -> None:
-    """Requests that wait, half of them beyond what is left by now; and offers that nobody answered."""
+    """Requests that wait, half of them beyond what is left by now; and offers that nobody
+    answered.
+    """
     spec = datasets.read_dataset({"name": TIGHT, "uri": "/tight.csv", "public_size": 1000})
     found_right(ground.engine, datasets.add_dataset(ground.engine, spec, ground.steward))
     allowances.allow(ground.engine, TIGHT, Allowance("1", "0.000001", "benchmark"), ground.steward)
@@ -365,18 +418,24 @@ def write_waiting(ground: Ground, many: int) -> None:
 
     def ask(dataset: str, tokens: int) -> UUID:
         parameters = {"tokens_per_batch": tokens, **DEAR}
-        request = JobRequest(dataset, "private-prediction", ground.model, parameters, "for the autumn report")
+        request = JobRequest(
+            dataset, "private-prediction", ground.model, parameters, "for the autumn report"
+        )
         return submission.submit(ground.engine, request, ground.analyst, None)
 
     raw = {"tokens_per_batch": 1, **DEAR}
-    whole = quotes.quote_on(ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch")
+    whole = quotes.quote_on(
+        ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch"
+    )
     most = int(whole["fit"]["value"])
     for number in range(many - many // 2):
         ask(TIGHT, max(1, most * (50 + number) // (50 + many)))
         ask(ground.datasets[2], 1 + number)
     offered = [ask(ground.datasets[2], 10 + number) for number in range(many)]
     for job in offered:
-        offers.offer(ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do")
+        offers.offer(
+            ground.engine, job, {"tokens_per_batch": 2}, ground.steward, "smaller would do"
+        )
     first = ask(TIGHT, max(1, most * 8 // 10))
     answers.answer(ground.engine, first, ground.steward, True, "first of these")
 
@@ -386,7 +445,8 @@ def write_logs(ground: Ground, size: Size) -> None:
     since = "now() - (:count - n) * (interval '1 year' / :count)"
     activity = (
         "INSERT INTO activity (at, actor_id, actor_name, action, object_kind, object_id, detail) "
-        f"SELECT {since}, :steward, CASE WHEN n % 5 = 0 THEN 'steward' ELSE 'somebody-' || n % 50 END, "
+        f"SELECT {since}, :steward, CASE WHEN n % 5 = 0 THEN 'steward' ELSE 'somebody-' || n % 50 "
+        "END, "
         "(ARRAY['policy set', 'ledger exported', 'output downloaded', 'roles set'])[1 + n % 4], "
         "(ARRAY['dataset', 'dataset', 'job', 'account'])[1 + n % 4], "
         "(ARRAY['data-0', 'data-1', 'a job', 'analyst'])[1 + n % 4], '{\"form\": \"jsonl\"}' "
@@ -394,13 +454,16 @@ def write_logs(ground: Ground, size: Size) -> None:
     )
     sign_ins = (
         "INSERT INTO sign_ins (at, name, user_id, method, address, user_agent, outcome) "
-        f"SELECT {since}, CASE WHEN n % 5 = 0 THEN 'analyst' ELSE 'somebody-' || n % 50 END, NULL, 'page', "
+        f"SELECT {since}, CASE WHEN n % 5 = 0 THEN 'analyst' ELSE 'somebody-' || n % 50 END, NULL, "
+        "'page', "
         "'192.0.2.1', 'a browser', CASE WHEN n % 7 = 0 THEN 'wrong password' ELSE 'signed in' END "
         "FROM generate_series(1, :count) AS n"
     )
     with create_engine(ground.owner_url).begin() as connection:
         for statement in (activity, sign_ins):
-            connection.execute(text(statement), {"count": size.logged, "steward": ground.steward.id})
+            connection.execute(
+                text(statement), {"count": size.logged, "steward": ground.steward.id}
+            )
 
 
 # --- one of each, for addresses -----------------------------------------------------------------
@@ -408,7 +471,8 @@ def write_logs(ground: Ground, size: Size) -> None:
 _MOMENT = "to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"+00:00\"')"
 _DEEP = "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1"
 _ONE = {
-    "job": "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' AND "
+    "job": "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' "
+    "AND "
     "j.state = 'succeeded' AND j.analyst_id = :analyst ORDER BY j.created_at LIMIT 1",
     "moment": f"SELECT replace({_MOMENT}, '+', '%2B') {_DEEP}",
     "old": "SELECT to_char(min(created_at) + interval '5 days', 'YYYY-MM-DD') FROM jobs "
@@ -420,7 +484,8 @@ _ONE = {
     "upload": "SELECT sha256 FROM uploads LIMIT 1",
     "decision": "SELECT id FROM decisions WHERE kind = 'offer' LIMIT 1",
     "hook": "SELECT id FROM hooks LIMIT 1",
-    "reference": "SELECT d.name || ':' || c.seq || ':' || c.key_id FROM checkpoints c JOIN datasets d "
+    "reference": "SELECT d.name || ':' || c.seq || ':' || c.key_id FROM checkpoints c JOIN "
+    "datasets d "
     "ON d.id = c.dataset_id LIMIT 1",
 }
 #: Places deep in a list.

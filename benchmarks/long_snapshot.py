@@ -1,9 +1,9 @@
 """The lock of an account's row while somebody reads for long: `python -m benchmarks.long_snapshot`.
 
-An account's row is rewritten by every entry. While a snapshot is open, PostgreSQL keeps all versions of it,
-and whoever locks the row goes through them. Timed, after so many rewrites: the statement that locks it, with
-nobody reading, with an export half downloaded, and with a snapshot held open (as pg_dump and
-`exchequer ledger check` hold one).
+An account's row is rewritten by every entry. While a snapshot is open, PostgreSQL keeps all
+versions of it, and whoever locks the row goes through them. Timed, after so many rewrites: the
+statement that locks it, with nobody reading, with an export half downloaded, and with a snapshot
+held open (as pg_dump and `exchequer ledger check` hold one).
 """
 
 import argparse
@@ -41,7 +41,9 @@ def snapshot(ground: Ground) -> AbstractContextManager[Any]:
 
 
 def lock_ms(ground: Ground, reader: Reader, rewrites: int) -> float:
-    """Median milliseconds of the statement that locks the row, after so many rewrites under `reader`."""
+    """Median milliseconds of the statement that locks the row, after so many rewrites under
+    `reader`.
+    """
     find = "SELECT dataset_id FROM accounts ORDER BY dataset_id LIMIT 1"
     with create_engine(ground.owner_url, isolation_level="AUTOCOMMIT").connect() as owner:
         owner.execute(text("VACUUM FULL accounts"))
@@ -54,14 +56,18 @@ def lock_ms(ground: Ground, reader: Reader, rewrites: int) -> float:
             for _ in range(ROUNDS):
                 owner.execute(text("BEGIN"))
                 start = time.perf_counter()
-                owner.execute(text("SELECT * FROM accounts WHERE dataset_id = :id FOR UPDATE"), {"id": one})
+                owner.execute(
+                    text("SELECT * FROM accounts WHERE dataset_id = :id FOR UPDATE"), {"id": one}
+                )
                 taken.append(1000 * (time.perf_counter() - start))
                 owner.execute(text("ROLLBACK"))
     return statistics.median(taken)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--rewrites", type=int, default=6000)
     parser.add_argument("--home", type=Path, help="folder for the database")
     given = parser.parse_args()

@@ -1,13 +1,16 @@
-"""The share of the engine's speed that mechanisms keep: ratios within one run, in CPU time, on one thread.
+"""The share of the engine's speed that mechanisms keep: ratios within one run, in CPU time, on one
+thread.
 
-    python -m benchmarks.mechanisms [--quick] [--parts mean,median,invisible-ink,epsvec] [--repeats 3]
+    python -m benchmarks.mechanisms [--quick] [--parts mean,median,invisible-ink,epsvec] [--repeats
+    3]
 
-Each mechanism's own runner decodes 64 private rows, or writes 64 steered texts, and between any two of its
-steps the engine's own benchmark (benchmarks.decoding) does one step of the same shape: the same rows, cache
-and kind of aggregation, and an exact draw. Steered texts are held against the engine's bare step, which draws
-nothing at all. A ratio is the engine's median seconds by the mechanism's; the figure is the median of
-`--repeats` runs that take turns. Models as in benchmarks.decoding: a random Llama of 12 layers, and with
-EXCHEQUER_SHARED the small ones that lie there.
+Each mechanism's own runner decodes 64 private rows, or writes 64 steered texts, and between any two
+of its steps the engine's own benchmark (benchmarks.decoding) does one step of the same shape: the
+same rows, cache and kind of aggregation, and an exact draw. Steered texts are held against the
+engine's bare step, which draws nothing at all. A ratio is the engine's median seconds by the
+mechanism's; the figure is the median of `--repeats` runs that take turns. Models as in
+benchmarks.decoding: a random Llama of 12 layers, and with EXCHEQUER_SHARED the small ones that lie
+there.
 """
 
 import argparse
@@ -30,7 +33,17 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from accountant.core import mechanisms
 from accountant.core.privacy.events import FREE, Event
 from accountant.core.privacy.price import Terms
-from benchmarks.decoding import CLIP, CONTEXTS, DEVICE, TEMPERATURE, Bench, clock, line, random_llama, stepper
+from benchmarks.decoding import (
+    CLIP,
+    CONTEXTS,
+    DEVICE,
+    TEMPERATURE,
+    Bench,
+    clock,
+    line,
+    random_llama,
+    stepper,
+)
 from workers.data.records import Place, Record, Records, Within
 from workers.engine import Shape
 from workers.generation import local_writer
@@ -66,7 +79,9 @@ class Turns:
         self.began = clock()
 
     def medians(self) -> Medians:
-        """Seconds of a step of each, without the first two: there prompts are read and room is set aside."""
+        """Seconds of a step of each, without the first two: there prompts are read and room is set
+        aside.
+        """
         return {name: statistics.median(each[2:]) for name, each in self.times.items()}
 
 
@@ -82,12 +97,18 @@ class TurnsMeter(Meter):
             self.turns.take()
         self.draws += 1
 
-    def sample_token(self, scores: NDArray[np.int64], scale: Fraction, event: Event, part: Any = None) -> int:
+    def sample_token(
+        self, scores: NDArray[np.int64], scale: Fraction, event: Event, part: Any = None
+    ) -> int:
         self._next()
         return super().sample_token(scores, scale, event, part)
 
     def ex_post_token(
-        self, scores: NDArray[np.int64], scale: Fraction, costs: NDArray[np.float64], part: Any = None
+        self,
+        scores: NDArray[np.int64],
+        scale: Fraction,
+        costs: NDArray[np.float64],
+        part: Any = None,
     ) -> int:
         self._next()
         return super().ex_post_token(scores, scale, costs, part)
@@ -142,7 +163,9 @@ class Subject:
         return Even((None,), found, b"k" * 32)
 
     def bench(self, prefix: int, rest: int, steps: int) -> Bench:
-        """The engine's benchmark on this model, in the mechanism's shape, with a context to spare."""
+        """The engine's benchmark on this model, in the mechanism's shape, with a context to
+        spare.
+        """
         made = Bench(self.name, self.model.network, 1, 8, steps, twice=False)
         made.structure, made.shape = self.model.structure, Shape(prefix, rest, steps)
         made.prefix = [3] * prefix
@@ -164,7 +187,9 @@ def subject(name: str, network: Any, tokenizer: Any, length: int) -> Subject:
         vocabulary=structure.vocabulary,
         memory_bytes=4 * 2**30,
     )
-    ids = torch.randint(3, structure.vocabulary, (2 * length,), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(
+        3, structure.vocabulary, (2 * length,), generator=torch.Generator().manual_seed(1)
+    )
     return Subject(name, model, length, tokenizer.decode(ids.tolist(), skip_special_tokens=True))
 
 
@@ -178,7 +203,9 @@ def subjects(quick: bool) -> Iterator[Subject]:
     for found in sorted(Path(shared).glob("data/models/*/config.json")) if shared else []:
         home = found.parent
         try:
-            network = AutoModelForCausalLM.from_pretrained(home, local_files_only=True, use_safetensors=True)
+            network = AutoModelForCausalLM.from_pretrained(
+                home, local_files_only=True, use_safetensors=True
+            )
         except ValueError:
             continue  # an embedding model
         length = min(LENGTH, network.config.max_position_embeddings - 80)
@@ -266,7 +293,9 @@ def of_ink(given: Subject, steps: int, batches: int = 1) -> Medians:
 def of_epsvec(given: Subject, steps: int) -> Medians:
     """64 steered texts after one prompt, against the engine's bare step."""
     middle = (len(given.model.structure.blocks) - 1) // 2
-    bias = {layer: torch.full((given.model.structure.hidden,), 1e-3) for layer in (middle, middle + 1)}
+    bias = {
+        layer: torch.full((given.model.structure.hidden,), 1e-3) for layer in (middle, middle + 1)
+    }
     bench = given.bench(given.length - 1, 1, steps).of(CONTEXTS)
     decoder = bench.decoder(1, steering=bias)
     tokens, written = torch.full((CONTEXTS,), 5), [0]
@@ -302,7 +331,9 @@ def main() -> None:
     repeats, steps = (1, 4) if arguments.quick else (arguments.repeats, arguments.steps)
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    print(f"{DEVICE.type}, torch {torch.__version__}, one thread, {repeats} repeats of {steps} steps")
+    print(
+        f"{DEVICE.type}, torch {torch.__version__}, one thread, {repeats} repeats of {steps} steps"
+    )
     line("model", "what", "against", f"ratio (goal {GOAL})", "a step", "the engine's")
     line("---", "---", "---", "---", "---", "---")
     for given in subjects(arguments.quick):

@@ -1,9 +1,10 @@
-"""The meter's own cost of a draw, by the number of batches: it looks at one batch, however many there are.
+"""The meter's own cost of a draw, by the number of batches: it looks at one batch, however many
+there are.
 
     python -m benchmarks.meter [--rounds 3]
 
-Batches draw in turn, as they do side by side in a step; the sampler is left out. Known batches, secret ones
-and the draws of the median, in microseconds of one thread.
+Batches draw in turn, as they do side by side in a step; the sampler is left out. Known batches,
+secret ones and the draws of the median, in microseconds of one thread.
 """
 
 import argparse
@@ -43,7 +44,9 @@ def median(batches: int, draws: int) -> tuple[list[Branch], Callable[[Branch], i
     return branches, lambda branch: branch.ex_post_token(SCORES, Fraction(1), COSTS)
 
 
-def microseconds(kind: Callable[..., tuple[list[Branch], Callable[[Branch], int]]], batches: int) -> float:
+def microseconds(
+    kind: Callable[..., tuple[list[Branch], Callable[[Branch], int]]], batches: int
+) -> float:
     """A draw's time, of the second half of the draws: all batches have drawn by then."""
     each = -(-DRAWS // batches) + 1
     branches, once = kind(batches, 2 * each)
@@ -63,7 +66,8 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     print("microseconds a draw, the least of", rounds, "rounds")
     print("batches    known   secret   median")
-    with patch("workers.noise.meter.draw", new=lambda *_: 0):  # the sampler's time is not the meter's
+    # the sampler's time is not the meter's
+    with patch("workers.noise.meter.draw", new=lambda *_: 0):
         for batches in BATCHES:
             kinds = (known, secret, median)
             found = [min(microseconds(kind, batches) for _ in range(rounds)) for kind in kinds]

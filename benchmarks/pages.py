@@ -2,15 +2,15 @@
 
     python -m benchmarks.pages [--entries 1000000] [--rounds 11] [--only WORD …] [--keep FOLDER]
 
-Fills an embedded PostgreSQL with a year of a service (long_history.py), then asks every address that is
-read, as each role that may take it: the addresses are those of the application's routes, and a route that is
-missing here is an error. Lists show 50 rows. Time is that of the application in this process, database
-included, network not: medians, each round beside one of /livez, an answer that does nothing. Beside it
-stands the processor time of one answer, of this process and of the server's, which is the same whatever else
-the machine does.
+Fills an embedded PostgreSQL with a year of a service (long_history.py), then asks every address
+that is read, as each role that may take it: the addresses are those of the application's routes,
+and a route that is missing here is an error. Lists show 50 rows. Time is that of the application in
+this process, database included, network not: medians, each round beside one of /livez, an answer
+that does nothing. Beside it stands the processor time of one answer, of this process and of the
+server's, which is the same whatever else the machine does.
 
-A page should take less than 100 ms. And no page may cost a statement for each row: the same addresses are
-asked before with 5 rows in every list, and must cost as many statements.
+A page should take less than 100 ms. And no page may cost a statement for each row: the same
+addresses are asked before with 5 rows in every list, and must cost as many statements.
 """
 
 import argparse
@@ -50,7 +50,12 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "livez": ("/livez",),
     "readyz": ("/readyz",),
     "healthz": ("/healthz",),
-    "datasets.catalogue": ("/", "/?q=small", "/?mechanism=private-prediction", "/?q=nothing-of-this-name"),
+    "datasets.catalogue": (
+        "/",
+        "/?q=small",
+        "/?mechanism=private-prediction",
+        "/?q=nothing-of-this-name",
+    ),
     "datasets.show": ("/datasets/{dataset}", "/datasets/tight"),
     "datasets.spent": ("/datasets/{dataset}/spending",),
     "policies.show": ("/datasets/{dataset}/policy",),
@@ -182,9 +187,15 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
         "/api/v1/ledger?limit=50&mechanism={rare}",
     ),
     "api.ledger_entry": ("/api/v1/datasets/{dataset}/ledger/{middle}",),
-    "api.list_refusals": ("/api/v1/refusals?limit=50", "/api/v1/refusals?limit=50&mechanism={rare}"),
+    "api.list_refusals": (
+        "/api/v1/refusals?limit=50",
+        "/api/v1/refusals?limit=50&mechanism={rare}",
+    ),
     "api.all_checkpoints": ("/api/v1/checkpoints?limit=50",),
-    "api.list_activity": ("/api/v1/activity?limit=50", "/api/v1/activity?limit=50&cursor={acts_cursor}"),
+    "api.list_activity": (
+        "/api/v1/activity?limit=50",
+        "/api/v1/activity?limit=50&cursor={acts_cursor}",
+    ),
     "api.dataset_report": ("/api/v1/datasets/{dataset}/report",),
     "api.jobs": (
         "/api/v1/jobs?limit=50",
@@ -204,7 +215,8 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "api.list_notices": ("/api/v1/notices",),
 }
 
-#: Routes that are no page of a list: whole ledgers, files, and the way to a provider that is not there.
+#: Routes that are no page of a list: whole ledgers, files, and the way to a provider that is not
+#: there.
 LEFT_OUT = {
     "static": "a file",
     "artifacts.file": "a file",
@@ -222,7 +234,9 @@ def require_all(app: Flask) -> None:
     read = {rule.endpoint for rule in app.url_map.iter_rules() if "GET" in (rule.methods or ())}
     unknown = read ^ (set(ADDRESSES) | set(LEFT_OUT))
     if unknown:
-        raise SystemExit(f"not both routes and addresses of this benchmark: {', '.join(sorted(unknown))}")
+        raise SystemExit(
+            f"not both routes and addresses of this benchmark: {', '.join(sorted(unknown))}"
+        )
 
 
 # --- asking -------------------------------------------------------------------------------------
@@ -230,7 +244,9 @@ def require_all(app: Flask) -> None:
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one address for one role and of an empty answer, and the statements of one answer."""
+    """Milliseconds of one address for one role and of an empty answer, and the statements of one
+    answer.
+    """
 
     address: str
     role: str
@@ -302,7 +318,9 @@ def asked(ground: Ground, only: list[str]) -> Iterator[tuple[str, str, Callable[
                     yield address, role, people[role].ask(address.format(**named))
 
 
-def measure(ground: Ground, rounds: int, only: list[str], before: dict[tuple[str, str], int]) -> list[Timing]:
+def measure(
+    ground: Ground, rounds: int, only: list[str], before: dict[tuple[str, str], int]
+) -> list[Timing]:
     """Every address for every role; a line each. `before`: statements with few rows."""
     found, empty, postmaster = [], None, postmaster_of(ground.home)
     for address, role, ask in asked(ground, only):
@@ -363,7 +381,8 @@ def known_ground(servers: Servers, home: Path) -> Ground:
     migrate(servers.owner_url, servers.database_url)
     engine = connect(servers.database_url, pool_size=30)
     people = [
-        credentials.actor_of(credentials.find_user(engine, name=name)) for name in ("steward", "analyst")
+        credentials.actor_of(credentials.find_user(engine, name=name))
+        for name in ("steward", "analyst")
     ]  # type: ignore[arg-type]
     names = [f"data-{number}" for number in range(4)]
     return Ground(engine, servers.database_url, servers.owner_url, home, *people, "model", names)
@@ -373,27 +392,38 @@ def sizes(ground: Ground) -> str:
     tables = ("jobs", "entries", "activity", "sign_ins", "artifacts", "datasets", "users")
     with ground.engine.connect() as connection:
         counts = {
-            name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one() for name in tables
+            name: connection.execute(text(f"SELECT count(*) FROM {name}")).scalar_one()
+            for name in tables
         }
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 def main() -> None:
     """Fill, ask, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--only", nargs="*", default=[], help="words of addresses")
-    parser.add_argument("--keep", type=Path, help="a folder where the filled service stays for the next run")
-    parser.add_argument("--check", nargs="*", default=[], help="datasets whose ledger is verified first")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder where the filled service stays for the next run"
+    )
+    parser.add_argument(
+        "--check", nargs="*", default=[], help="datasets whose ledger is verified first"
+    )
     given = parser.parse_args()
     if given.rounds < 2:
         parser.error("--rounds: at least 2, to tell a slow one from the others")
     with ground_of(SMALL, None) as ground:
-        before = {(address, role): counted(ask)[1] for address, role, ask in asked(ground, given.only)}
+        before = {
+            (address, role): counted(ask)[1] for address, role, ask in asked(ground, given.only)
+        }
     with ground_of(Size(entries=given.entries), given.keep) as ground:
         for name in given.check:
-            print(f"ledger of {name}: {integrity.check(ground.engine, name) or 'holds'}", flush=True)
+            print(
+                f"ledger of {name}: {integrity.check(ground.engine, name) or 'holds'}", flush=True
+            )
         print(f"{sizes(ground)}; {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
         print("median ms, slowest of ten, processor ms, statements", flush=True)
         found = measure(ground, given.rounds, given.only, before)

@@ -1,9 +1,10 @@
 """Time to compute a price: `python benchmarks/pricing.py` prints the median per mechanism.
 
-Exits 1 if one exceeds its bound. A price is what `exchequer price` computes after start-up: check the
-parameters, calibrate the noise, build the event, find epsilon alone and the Rényi curve. No two requests are
-alike, so caches don't help. Beside it: the second calculation of the same job (docs/accounting.md, 14)
-that a process does once a shape, and the look-up that every later job of it pays under the account's lock.
+Exits 1 if one exceeds its bound. A price is what `exchequer price` computes after start-up: check
+the parameters, calibrate the noise, build the event, find epsilon alone and the Rényi curve. No two
+requests are alike, so caches don't help. Beside it: the second calculation of the same job
+(docs/accounting.md, 14) that a process does once a shape, and the look-up that every later job of
+it pays under the account's lock.
 """
 
 import statistics
@@ -71,7 +72,9 @@ def second_ms(name: str, raw: dict[str, Any], neighbours: Neighbours) -> tuple[f
         cross_check._divergences.cache_clear()
         second_calculation._known.clear()  # events of both relations may be equal
         start = time.perf_counter()
-        second_calculation.calculate(cross_check.charge(asked.dp, filters, costs, alone, terms.delta))
+        second_calculation.calculate(
+            cross_check.charge(asked.dp, filters, costs, alone, terms.delta)
+        )
         first.append(1e3 * (time.perf_counter() - start))
         start = time.perf_counter()
         refused = second_calculation.refusal(Accounts(account), job, costs)
@@ -85,7 +88,8 @@ def main() -> int:
     """Print a table; 1 where a bound is passed."""
     slow = False
     print(
-        f"{'mechanism':20} {'neighbours':12} {'price ms':>10} {'second ms':>11} {'look-up ms':>12}  request"
+        f"{'mechanism':20} {'neighbours':12} {'price ms':>10} {'second ms':>11} {'look-up ms':>12} "
+        " request"
     )
     for name in MECHANISMS:
         if name == "secpe" or MECHANISMS[name].public or MECHANISMS[name].reads_output:
@@ -99,7 +103,9 @@ def main() -> int:
                     continue
                 second, look_up = second_ms(name, raw, neighbours)
                 slow |= taken > BOUND_MS
-                print(f"{name:20} {neighbours:12} {taken:10.1f} {second:11.1f} {look_up:12.3f}  {raw}")
+                print(
+                    f"{name:20} {neighbours:12} {taken:10.1f} {second:11.1f} {look_up:12.3f}  {raw}"
+                )
     print(f"bound: {BOUND_MS:g} ms for each price: {'passed over' if slow else 'kept'}")
     return int(slow)
 

@@ -1,10 +1,13 @@
-"""The cost of reading records: a CSV file, a Parquet file and JSON Lines of a size, in this tree and another.
+"""The cost of reading records: a CSV file, a Parquet file and JSON Lines of a size, in this tree
+and another.
 
-    python -m benchmarks.reading [--gigabytes 1] [--before FOLDER] [--rounds 2] [--forms …] [--what …]
+    python -m benchmarks.reading [--gigabytes 1] [--before FOLDER] [--rounds 2] [--forms …] [--what
+    …]
 
-`--before` is another checkout of the project. Both trees read the same files in turn, each in a process of
-its own: all records as a job reads them, and the units' fingerprints as a registration does. The least CPU
-seconds of all rounds count. A record has an integer unit, a label and a text of about 300 characters.
+`--before` is another checkout of the project. Both trees read the same files in turn, each in a
+process of its own: all records as a job reads them, and the units' fingerprints as a registration
+does. The least CPU seconds of all rounds count. A record has an integer unit, a label and a text of
+about 300 characters.
 """
 
 import argparse
@@ -69,7 +72,11 @@ def make(folder: Path, size: int) -> None:
         rows.writerow(schema.names)
         while first.tell() < size:
             group = [
-                (draw.randrange(10**7), draw.choice(LABELS), f"{draw.random()} {draw.choice(texts)}")
+                (
+                    draw.randrange(10**7),
+                    draw.choice(LABELS),
+                    f"{draw.random()} {draw.choice(texts)}",
+                )
                 for _ in range(20_000)
             ]
             rows.writerows(group)
@@ -84,7 +91,9 @@ def seconds(tree: Path, path: Path, what: str) -> float:
     """CPU seconds that a tree takes to read a file, or to register it, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", _READ, str(path), what]
-    made = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=True
+    )
     return float(made.stdout.split()[0])
 
 
@@ -94,7 +103,9 @@ def main() -> None:
     parser.add_argument("--before", type=Path)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS)
-    parser.add_argument("--what", nargs="+", choices=("read", "register"), default=("read", "register"))
+    parser.add_argument(
+        "--what", nargs="+", choices=("read", "register"), default=("read", "register")
+    )
     options = parser.parse_args()
     here = Path(__file__).resolve().parent.parent
     trees = {"this tree": here, **({"before": options.before.resolve()} if options.before else {})}

@@ -1,10 +1,12 @@
-"""How easily the pages' own sentences read: Flesch's reading ease over the paragraphs of all templates.
+"""How easily the pages' own sentences read: Flesch's reading ease over the paragraphs of all
+templates.
 
     python -m benchmarks.reading_ease
 
-206.835 - 1.015 words a sentence - 84.6 syllables a word (Flesch 1948): 60 to 70 is plain English, below 30 is
-read by graduates. Syllables are counted by groups of vowels, without a silent e. What a page fills in (names,
-figures) counts as one word of one syllable; what people write is not measured.
+206.835 - 1.015 words a sentence - 84.6 syllables a word (Flesch 1948): 60 to 70 is plain English,
+below 30 is read by graduates. Syllables are counted by groups of vowels, without a silent e. What a
+page fills in (names, figures) counts as one word of one syllable; what people write is not
+measured.
 """
 
 import re

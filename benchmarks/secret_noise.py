@@ -2,10 +2,10 @@
 
     python -m benchmarks.secret_noise [--svg FILE]
 
-N = 8000 records, m = 400 secrets, each in each record by a coin of 0.01 (a fixed seed); p = 1e-4 and
-r/p from 2 to 400. sigma_GDP gives mu = Phi^-1(r) - Phi^-1(p), the same bound on an attacker, for one
-record, and for the largest group of records that share a secret. sigma_secret is the least for which
-B(p) <= r, by three ways to set the sampling rates:
+N = 8000 records, m = 400 secrets, each in each record by a coin of 0.01 (a fixed seed); p = 1e-4
+and r/p from 2 to 400. sigma_GDP gives mu = Phi^-1(r) - Phi^-1(p), the same bound on an attacker,
+for one record, and for the largest group of records that share a secret. sigma_secret is the least
+for which B(p) <= r, by three ways to set the sampling rates:
 
     declared   one public rate for every record with a secret, as Exchequer has it: 1, 0.1 and 0.01;
     paper      Algorithm 1 as printed: weights of linear program (6), which then *sum* to 1 / max w;
@@ -55,7 +55,9 @@ def draws_of(rates: Floats) -> Floats:
 
 
 def least_for_rates(holds: npt.NDArray[np.bool_], rates: Floats, bound: float) -> float:
-    """The largest sigma that any secret needs, E Phi(Phi^-1(p) + sqrt(2) X / sigma) = r for each."""
+    """The largest sigma that any secret needs, E Phi(Phi^-1(p) + sqrt(2) X / sigma) = r for
+    each.
+    """
     expected = holds.T @ rates
     worst = LEAST
     for secret in np.argsort(-expected)[:20]:  # more expected draws need more noise
@@ -71,11 +73,15 @@ def least_for_rates(holds: npt.NDArray[np.bool_], rates: Floats, bound: float) -
 
 
 def table() -> tuple[int, list[str], list[list[float]], list[float]]:
-    """(largest group, column names, rows of r/p and ratios, records that take part where scaled)."""
+    """(largest group, column names, rows of r/p and ratios, records that take part where
+    scaled).
+    """
     generator = np.random.default_rng(3)
     holds = generator.random((RECORDS, SECRETS)) < COIN
     largest = int(holds.sum(axis=0).max())
-    names = [f"{who}, {rate}" for rate in (*DECLARED, "paper", "scaled") for who in ("record", "group")]
+    names = [
+        f"{who}, {rate}" for rate in (*DECLARED, "paper", "scaled") for who in ("record", "group")
+    ]
     rows, taking_part = [], []
     for ratio in RATIOS:
         mu, bound = mu_of(ratio), PRIOR * ratio
@@ -108,11 +114,15 @@ def drawing(names: list[str], rows: list[list[float]]) -> str:
         y = height - margin - (height - 2 * margin) * (math.log10(value) - low) / (high - low)
         return round(x, 1), round(y, 1)
 
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12">']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12">'
+    ]
     for decade in range(math.floor(low), math.ceil(high) + 1):
         if low <= decade <= high:
             y = place(RATIOS[0], 10.0**decade)[1]
-            parts.append(f'<line x1="{margin}" x2="{width - 180}" y1="{y}" y2="{y}" stroke="#ccc"/>')
+            parts.append(
+                f'<line x1="{margin}" x2="{width - 180}" y1="{y}" y2="{y}" stroke="#ccc"/>'
+            )
             parts.append(f'<text x="4" y="{y}">1e{decade}</text>')
     for column, name in enumerate(names, start=1):
         points = [place(row[0], row[column]) for row in rows if math.isfinite(row[column])]
@@ -120,8 +130,12 @@ def drawing(names: list[str], rows: list[list[float]]) -> str:
         colour = f"hsl({(column - 1) // 2 * 72},70%,40%)"
         dash = "" if column % 2 else ' stroke-dasharray="5"'
         parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}"{dash}/>')
-        parts.append(f'<text x="{width - 170}" y="{30 + 18 * column}" fill="{colour}">{name}</text>')
-    parts += [f'<text x="{place(ratio, 10**low)[0]}" y="{height - 25}">{ratio}</text>' for ratio in RATIOS]
+        parts.append(
+            f'<text x="{width - 170}" y="{30 + 18 * column}" fill="{colour}">{name}</text>'
+        )
+    parts += [
+        f'<text x="{place(ratio, 10**low)[0]}" y="{height - 25}">{ratio}</text>' for ratio in RATIOS
+    ]
     parts.append(f'<text x="{width // 3}" y="{height - 8}">r/p</text></svg>')
     return "\n".join(parts) + "\n"
 
@@ -136,13 +150,21 @@ def main() -> None:
     print(f"{'r/p':>5} " + " ".join(f"{name:>13}" for name in names))
     for row in rows:
         print(f"{row[0]:>5.0f} " + " ".join(f"{value:>13.3g}" for value in row[1:]))
-    below = [name for column, name in enumerate(names, start=1) if any(row[column] < 0.99 for row in rows)]
+    below = [
+        name
+        for column, name in enumerate(names, start=1)
+        if any(row[column] < 0.99 for row in rows)
+    ]
     print(f"below 1 somewhere: {'; '.join(below) or 'nowhere'}")
     print(
-        "Why: against one record's GDP a secret is worse off as soon as more than about one of its\n"
-        f"records takes part: together they move the release further, {largest} times as far at rate 1.\n"
-        "Against the group's GDP it is never worse: equal at rate 1 (but for the 0.3 % to which sigma is\n"
-        "found), better by what sampling leaves out. As printed, the paper's rates sum to 1/max w, about\n"
+        "Why: against one record's GDP a secret is worse off as soon as more than about one of "
+        "its\n"
+        f"records takes part: together they move the release further, {largest} times as far at "
+        "rate 1.\n"
+        "Against the group's GDP it is never worse: equal at rate 1 (but for the 0.3 % to which "
+        "sigma is\n"
+        "found), better by what sampling leaves out. As printed, the paper's rates sum to 1/max w, "
+        "about\n"
         "one record of the whole dataset a round: its gain is bought with data. Scaled, between "
         f"{min(taking_part):,.0f} and\n{max(taking_part):,.0f} of {RECORDS:,} records take part."
     )

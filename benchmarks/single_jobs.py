@@ -1,7 +1,7 @@
 """How much of an allowance a first job may be: `python -m benchmarks.single_jobs`.
 
-For each shape the dearest job that a new account admits, as the epsilon quoted for it alone at the account's
-delta over the account's epsilon: by the prices of edition 1, by those of new accounts on
+For each shape the dearest job that a new account admits, as the epsilon quoted for it alone at the
+account's delta over the account's epsilon: by the prices of edition 1, by those of new accounts on
 their filters, and as an account's first job. Prices are timed where no cache helps.
 """
 
@@ -31,15 +31,21 @@ SHAPES: dict[str, Callable[[float], Event]] = {
     "Poisson, q 0.01": lambda size: PoissonSampled(0.01, Gaussian(1 / size)),
     "Poisson, q 0.1": lambda size: PoissonSampled(0.1, Gaussian(1 / size)),
     "10 of 1,000, replaced": lambda size: SampledWithoutReplacement(10, 1000, Gaussian(1 / size)),
-    "100 Poisson draws, q 0.01": lambda size: SelfComposed(PoissonSampled(0.01, Gaussian(1 / size)), 100),
+    "100 Poisson draws, q 0.01": lambda size: SelfComposed(
+        PoissonSampled(0.01, Gaussian(1 / size)), 100
+    ),
     "Laplace": lambda size: Laplace(1 / size),
     "50 Laplace": lambda size: SelfComposed(Laplace(50 / size), 50),
-    "tokens, shift 0.09375": lambda size: SelfComposed(Exponential(0.09375), max(1, round(100 * size))),
+    "tokens, shift 0.09375": lambda size: SelfComposed(
+        Exponential(0.09375), max(1, round(100 * size))
+    ),
     "20 tokens": lambda size: SelfComposed(Exponential(size / 20), 20),
     "rounds of 50 tokens, k 468": lambda size: SelfComposed(
         Allocated(468, 468, 50, Exponential(0.09375)), max(1, round(200 * size))
     ),
-    "one coin, k 468": lambda size: Allocated(468, 468, max(1, round(200 * size)), Exponential(0.09375)),
+    "one coin, k 468": lambda size: Allocated(
+        468, 468, max(1, round(200 * size)), Exponential(0.09375)
+    ),
 }
 
 
@@ -47,7 +53,9 @@ def account(epsilon: str, edition: int) -> Account:
     """A new account with prices of this edition."""
     allowance = granted(epsilon, DELTA)
     filters = portfolio(*allowance, edition=edition)
-    return Account(*allowance, tuple(FilterAccount(each, each.limit(*allowance)) for each in filters))
+    return Account(
+        *allowance, tuple(FilterAccount(each, each.limit(*allowance)) for each in filters)
+    )
 
 
 def on_filters(of: Account, event: Event) -> bool:

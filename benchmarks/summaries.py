@@ -1,16 +1,17 @@
 """Private summaries of groups of reviews: score over ε, one-shot against token by token.
 
-    python -m benchmarks.summaries run --folder F [--data sample|yelp] [--model FOLDER] [--part NAME]
-    python -m benchmarks.summaries table --folder F
+    python -m benchmarks.summaries run --folder F [--data sample|yelp] [--model FOLDER] [--part
+    NAME] python -m benchmarks.summaries table --folder F
 
-sample: the bundled public reviews and model, groups are kinds of business; shifted: the private ones. yelp:
-six groups of Yelp's reviews by category and stars, read from EXCHEQUER_SHARED; yelp-four: those four of them
-that a classifier tells apart. n texts of each group are the records. A public half of its own gives centre,
-directions, adapter, and a classifier of the group (logistic regression on TF-IDF, or with --embedding on
-vectors). The score of a run is the share of its texts that the classifier puts into the right group. ε "inf"
-is without noise and exists here only. `run` goes through states, the ratio of cached to repeated reading,
-memory of a large group, adapters and scores of the variants, and token-by-token scores; each part leaves a
-file in F, so that a run that was cut short goes on.
+sample: the bundled public reviews and model, groups are kinds of business; shifted: the private
+ones. yelp: six groups of Yelp's reviews by category and stars, read from EXCHEQUER_SHARED;
+yelp-four: those four of them that a classifier tells apart. n texts of each group are the records.
+A public half of its own gives centre, directions, adapter, and a classifier of the group (logistic
+regression on TF-IDF, or with --embedding on vectors). The score of a run is the share of its texts
+that the classifier puts into the right group. ε "inf" is without noise and exists here only. `run`
+goes through states, the ratio of cached to repeated reading, memory of a large group, adapters and
+scores of the variants, and token-by-token scores; each part leaves a file in F, so that a run that
+was cut short goes on.
 """
 
 import argparse
@@ -103,7 +104,8 @@ def parsed(data: Data, epsilon: float, clip: float, variant: str) -> Any:
     used = option["centre"] or option["components"] is not None
     raw = {"epsilon": epsilon, "clip": clip, "public_size": data.size, **option}
     return mechanisms.get("summary-oneshot").parse(
-        raw | ({"public_corpus": "public"} if used else {}) | {"max_tokens": data.tokens}, data.terms
+        raw | ({"public_corpus": "public"} if used else {}) | {"max_tokens": data.tokens},
+        data.terms,
     )
 
 
@@ -114,7 +116,12 @@ def adapter(options: argparse.Namespace) -> dict[str, Any]:
     sigma = group_means.sigma(parsed(data, TRAINED_AT, clip, options.variant), data.terms)
     raw = {
         **{"corpus": "public", "clip": clip, "sigma": sigma, **VARIANTS[options.variant]},
-        **{"soft_tokens": options.soft_tokens, "steps": options.steps, "batch_size": 8, "set_size": 8},
+        **{
+            "soft_tokens": options.soft_tokens,
+            "steps": options.steps,
+            "batch_size": 8,
+            "set_size": 8,
+        },
         **{
             "target_tokens": data.tokens,
             "evaluate_every": 12,
@@ -151,7 +158,10 @@ def oneshot(options: argparse.Namespace) -> dict[str, Any]:
     made = soft_prompt_adapter.of_tensors(weights, model.structure.hidden, options.soft_tokens)
     own = np.array(data.private().labels)
     totals = np.stack(
-        [mean_states.clipped_sum(view, found["private"][own == group], clip) for group in data.groups]
+        [
+            mean_states.clipped_sum(view, found["private"][own == group], clip)
+            for group in data.groups
+        ]
     )
     name = f"oneshot-{options.variant}"
     kept = _kept(options, name) or {"scores": {}, "nats": {}, "texts": {}, "clip": clip}
@@ -159,11 +169,15 @@ def oneshot(options: argparse.Namespace) -> dict[str, Any]:
     scores, losses, shown = kept["scores"], kept["nats"], kept["texts"]
     for epsilon in options.epsilons:
         for seed in range(len(scores.get(epsilon, [])), options.seeds):
-            parameters = parsed(data, 1.0 if epsilon == "inf" else float(epsilon), clip, options.variant)
+            parameters = parsed(
+                data, 1.0 if epsilon == "inf" else float(epsilon), clip, options.variant
+            )
             meter = Exact(event(parameters)) if epsilon == "inf" else Meter(event(parameters))
             means = summary_oneshot.release(parameters, terms, totals, view, meter)
             with torch.inference_mode():
-                soft = made(torch.from_numpy(np.concatenate([means[group] for group in data.groups])))
+                soft = made(
+                    torch.from_numpy(np.concatenate([means[group] for group in data.groups]))
+                )
             writer = LocalWriter(model, generator(model.device, seed))
             manner = Manner(data.tokens, options.temperature)
             written = list(writer.write_after(list(soft), manner, options.decodings))
@@ -188,12 +202,18 @@ def records(data: Data) -> Records:
 
 
 def token(options: argparse.Namespace) -> dict[str, Any]:
-    """Prompts are read once; every run begins from them again, and one that was cut short goes on."""
+    """Prompts are read once; every run begins from them again, and one that was cut short goes
+    on.
+    """
     model, data = load(options), DATA[options.data]
     judge, terms, own = judge_of(options), data.terms, records(data)
     public = Reader(model, data.token, data.record_tokens).states(data.public().texts[::6])
     clip = float(np.quantile(np.linalg.norm(np.stack(list(public)), axis=1), 0.9))
-    raw: dict[str, Any] = {"clip": float(f"{clip:.4g}"), "public_size": data.size, "max_tokens": data.tokens}
+    raw: dict[str, Any] = {
+        "clip": float(f"{clip:.4g}"),
+        "public_size": data.size,
+        "max_tokens": data.tokens,
+    }
     raw |= {
         "record_tokens": data.record_tokens,
         "template": data.token,
@@ -223,18 +243,28 @@ def token(options: argparse.Namespace) -> dict[str, Any]:
             assert priced is not None
             meter = Exact(priced) if epsilon == "inf" else Meter(priced)
             random: dict[Group, torch.Generator] = {
-                group: torch.Generator().manual_seed(seed * 100 + n) for n, group in enumerate(data.groups)
+                group: torch.Generator().manual_seed(seed * 100 + n)
+                for n, group in enumerate(data.groups)
             }
             given = _Again(decoder, first), [Batch([])] * len(data.groups)
             opened = partial(tuple, given)
-            writing = summary_token.Writing(parameters, terms, model, meter, opened, data.groups, random)
+            writing = summary_token.Writing(
+                parameters, terms, model, meter, opened, data.groups, random
+            )
             texts = list(writing.texts(Progress(0)))
             scores.setdefault(epsilon, []).append(
                 judge.score([each.text for each in texts], [str(each.label) for each in texts])
             )
             losses.setdefault(epsilon, []).append(nats(model, [each.text for each in texts]))
             shown.setdefault(epsilon, []).extend(f"{each.label}: {each.text}" for each in texts)
-            print(epsilon, seed, scores[epsilon][-1], losses[epsilon][-1], shown[epsilon][-1], flush=True)
+            print(
+                epsilon,
+                seed,
+                scores[epsilon][-1],
+                losses[epsilon][-1],
+                shown[epsilon][-1],
+                flush=True,
+            )
             _save(options, "token", kept)
     return kept
 
@@ -253,7 +283,9 @@ class _Again(Decoder):
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    """CPU seconds of a text of T tokens over n contexts, with a cache and read again for every token."""
+    """CPU seconds of a text of T tokens over n contexts, with a cache and read again for every
+    token.
+    """
     model, data, size, tokens = load(options), DATA[options.data], 8, 50
     reader = Reader(model, data.token, data.record_tokens)
     prompt = reader.prompt
@@ -264,15 +296,21 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         decoder = Decoder(model.structure, [Batch(texts)], shape, Sizes(size, size, 1), hidden=True)
         cached = [torch.cat([values for _, values in decoder.read()]).clone()]
         for step in range(tokens - 1):
-            cached.append(torch.cat([values for _, values in decoder.step({0: 100 + step})]).clone())
+            cached.append(
+                torch.cat([values for _, values in decoder.step({0: 100 + step})]).clone()
+            )
         seconds = time.process_time() - started
         started, far = time.process_time(), 0.0
         for step in range(tokens):
             longer = [[*ids, *range(100, 100 + step)] for ids in texts]
             own = Shape(0, shape.rest + step, 0)
-            again = Decoder(model.structure, [Batch(longer)], own, Sizes(size, size, 1), hidden=True)
+            again = Decoder(
+                model.structure, [Batch(longer)], own, Sizes(size, size, 1), hidden=True
+            )
             states = torch.cat([values for _, values in again.read()])
-            far = max(far, float((states - cached[step]).norm(dim=1).max() / states.norm(dim=1).max()))
+            far = max(
+                far, float((states - cached[step]).norm(dim=1).max() / states.norm(dim=1).max())
+            )
         slow = time.process_time() - started
     return {
         "cached": seconds,
@@ -285,13 +323,19 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:
-    """Megabytes at most, above the model's own, and seconds: one group of n records, T tokens, two limits."""
+    """Megabytes at most, above the model's own, and seconds: one group of n records, T tokens, two
+    limits.
+    """
     data, size = DATA[options.data], 500
     texts = list(islice(cycle(data.texts("private").texts), size))
-    own = Records((None,), tuple(Record(f"{n}", None, text) for n, text in enumerate(texts)), b"k" * 32)
+    own = Records(
+        (None,), tuple(Record(f"{n}", None, text) for n, text in enumerate(texts)), b"k" * 32
+    )
     mechanism, terms = mechanisms.get("summary-token"), Terms()
     raw = {"epsilon": 1e3, "clip": 40.0, "public_size": size, "max_tokens": 50, "seed": 1}
-    parameters = mechanism.parse(raw | {"record_tokens": data.record_tokens, "template": data.token}, terms)
+    parameters = mechanism.parse(
+        raw | {"record_tokens": data.record_tokens, "template": data.token}, terms
+    )
     priced = mechanism.price(parameters, terms).dp
     assert priced is not None
     found: dict[str, Any] = {"n": size, "T": parameters.max_tokens}
@@ -311,7 +355,9 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _save(options: argparse.Namespace, name: str, found: dict[str, Any]) -> None:
-    (Path(options.folder) / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False))
+    (Path(options.folder) / f"{name}.json").write_text(
+        json.dumps(found, indent=1, ensure_ascii=False)
+    )
 
 
 def _kept(options: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -321,7 +367,9 @@ def _kept(options: argparse.Namespace, name: str) -> dict[str, Any]:
 
 
 def _whole(options: argparse.Namespace, name: str) -> bool:
-    """True where a part has nothing left to do: the scores of every ε and seed, if it makes some."""
+    """True where a part has nothing left to do: the scores of every ε and seed, if it makes
+    some.
+    """
     found = _kept(options, name)
     scores = found.get("scores")
     if scores is None:
@@ -351,7 +399,10 @@ def run(options: argparse.Namespace) -> None:
     parts: list[tuple[str, Callable[[argparse.Namespace], dict[str, Any]], str]]
     parts = [("states", states, ""), ("speed", speed, ""), ("memory", memory, "")]
     for variant in VARIANTS:
-        parts += [(f"adapter-{variant}", adapter, variant), (f"oneshot-{variant}", oneshot, variant)]
+        parts += [
+            (f"adapter-{variant}", adapter, variant),
+            (f"oneshot-{variant}", oneshot, variant),
+        ]
     for name, part, variant in [*parts, ("token", token, "")]:
         if options.part not in (None, name) or _whole(options, name):
             continue
@@ -372,7 +423,9 @@ def main() -> int:
     )
     parser.add_argument("--model", help="the folder of another model than the bundled one")
     parser.add_argument("--dtype", help="of the model: float32, bfloat16")
-    parser.add_argument("--embedding", type=Path, help="the folder of an embedding model, for the score")
+    parser.add_argument(
+        "--embedding", type=Path, help="the folder of an embedding model, for the score"
+    )
     parser.add_argument("--epsilons", nargs="+", choices=EPSILONS, default=list(EPSILONS))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=120)

@@ -1,4 +1,6 @@
-"""Texts of groups for benchmarks.summaries: bundled reviews, or those of Yelp by category and stars."""
+"""Texts of groups for benchmarks.summaries: bundled reviews, or those of Yelp by category and
+stars.
+"""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -51,7 +53,9 @@ FOUR = ("Restaurants 1", "Restaurants 5", "Shopping 5", "Beauty & Spas 5")
 def of_yelp(part: str, groups: Sequence[str] = YELP) -> Labelled:
     found = []
     for row in rows(SHARED / f"data/yelp_augpe/{'test' if part == 'private' else 'dev'}.csv.gz"):
-        group = f"{row['label1'].removeprefix('Business Category: ')} {row['label2'].split()[-1][0]}"
+        group = (
+            f"{row['label1'].removeprefix('Business Category: ')} {row['label2'].split()[-1][0]}"
+        )
         if group in groups:
             found.append((row["text"], group))
     return Labelled([text for text, _ in found], [group for _, group in found])

@@ -1,4 +1,6 @@
-"""Scores of summaries for benchmarks.summaries: is a text about its own group, and is it English at all?"""
+"""Scores of summaries for benchmarks.summaries: is a text about its own group, and is it English at
+all?
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,8 +25,9 @@ WORDS, TOKENS = 18, 64
 class Judge:
     """A classifier of groups that learned from public texts.
 
-    By an embedding model where there is one: logistic regression on all public texts of the groups, which
-    weigh as much in all; their vectors stay in the file `kept`. Else by TF-IDF, on as many texts of each.
+    By an embedding model where there is one: logistic regression on all public texts of the groups,
+    which weigh as much in all; their vectors stay in the file `kept`. Else by TF-IDF, on as many
+    texts of each.
     """
 
     def __init__(self, data: Data, embedding: Path | None, kept: Path) -> None:
@@ -50,12 +53,16 @@ class Judge:
         """Share of texts put into their own group; an empty text is in none."""
         found = self.classifier.predict(self._seen(texts))
         pairs = zip(texts, found, groups, strict=True)
-        return float(np.mean([bool(text.strip()) and guess == group for text, guess, group in pairs]))
+        return float(
+            np.mean([bool(text.strip()) and guess == group for text, guess, group in pairs])
+        )
 
     def ceiling(self, data: Data) -> float:
         """The score of the records' own first words."""
         private = data.private()
-        return self.score([" ".join(text.split()[:WORDS]) for text in private.texts], private.labels)
+        return self.score(
+            [" ".join(text.split()[:WORDS]) for text in private.texts], private.labels
+        )
 
 
 def nats(model: LocalModel, texts: Sequence[str]) -> float:
@@ -70,6 +77,8 @@ def nats(model: LocalModel, texts: Sequence[str]) -> float:
         with torch.inference_mode():
             logits = model.network(ids.to(model.device)).logits[0, len(first) - 1 : -1].float()
         losses.append(
-            float(torch.nn.functional.cross_entropy(logits, torch.tensor(own, device=logits.device)))
+            float(
+                torch.nn.functional.cross_entropy(logits, torch.tensor(own, device=logits.device))
+            )
         )
     return float(np.mean(losses)) if losses else float("nan")

@@ -1,11 +1,12 @@
-"""summary-token at ε ∞ on sets of eight reviews that people summarised: ROUGE against what they wrote.
+"""summary-token at ε ∞ on sets of eight reviews that people summarised: ROUGE against what they
+wrote.
 
     python -m benchmarks.summaries_rouge --model FOLDER --file OUT.json [--sets 20] [--tokens 48]
 
-The Yelp test sets of opinion_summaries (EXCHEQUER_SHARED). Groups of eight have no honest ε: the noise of
-any would drown them, so the meter adds none, here alone. Beside the mechanism: the model asked without any
-review, the set's first review cut to as many tokens, and the model given all eight at once.
-ROUGE is the mean over the references of a set, then over sets.
+The Yelp test sets of opinion_summaries (EXCHEQUER_SHARED). Groups of eight have no honest ε: the
+noise of any would drown them, so the meter adds none, here alone. Beside the mechanism: the model
+asked without any review, the set's first review cut to as many tokens, and the model given all
+eight at once. ROUGE is the mean over the references of a set, then over sets.
 """
 
 import argparse
@@ -70,10 +71,15 @@ def by_tokens(
         for place, text in enumerate(own)
     )
     records = Records((None,), made, b"k" * 32, groups=names)
-    return [text.text for text in Runner().run(parameters, terms, records, model, Exact(priced), Progress(0))]
+    return [
+        text.text
+        for text in Runner().run(parameters, terms, records, model, Exact(priced), Progress(0))
+    ]
 
 
-def asked(model: models.LocalModel, prompts: Sequence[str], tokens: int, temperature: float) -> list[str]:
+def asked(
+    model: models.LocalModel, prompts: Sequence[str], tokens: int, temperature: float
+) -> list[str]:
     """The model's answers."""
     writer = LocalWriter(model, generator(model.device, 1))
     made = [PublicPrompt(vouch(prompt), True) for prompt in prompts]
@@ -110,8 +116,12 @@ def main() -> None:
     ]
     ways: dict[str, Callable[[], list[str]]] = {
         "one of the people, against the others": lambda: [own[0] for own in references],
-        "the first review, cut": lambda: [str(cut.shortened(vouch(own[0]), tokens)) for own in reviews],
-        "the model without a review": lambda: asked(model, [ASKED] * len(found), tokens, temperature),
+        "the first review, cut": lambda: [
+            str(cut.shortened(vouch(own[0]), tokens)) for own in reviews
+        ],
+        "the model without a review": lambda: asked(
+            model, [ASKED] * len(found), tokens, temperature
+        ),
         "the model given all eight": lambda: asked(model, several, tokens, temperature),
         "summary-token, ε ∞": lambda: by_tokens(model, reviews, tokens, temperature),
     }

@@ -1,24 +1,28 @@
-"""Quality of the texts: the tables of papers 000 and 001 on a small public model, with their settings.
+"""Quality of the texts: the tables of papers 000 and 001 on a small public model, with their
+settings.
 
-    python -m benchmarks.utility MODEL [--table prediction ...] [--dataset ag_news] [--seeds 3] [--minutes 4]
+    python -m benchmarks.utility MODEL [--table prediction ...] [--dataset ag_news] [--seeds 3]
+    [--minutes 4]
 
 | table | shape of | what |
 |---|---|---|
 | context | – | what the model makes of a record in its context: without it nothing else can show |
-| clusters | 001, Table 2 | k-means, DP k-means, public centres with and without rebalancing; no model |
+| clusters | 001, Table 2 | k-means, DP k-means, public centres with and without rebalancing; no
+model |
 | prediction | 001, Table 3 | zero-shot, mean, median, at matched tokens, with ε and ex-post ε |
-| amplification | – | the mean at equal ε, with batches that are known and with batches that nobody knows |
+| amplification | – | the mean at equal ε, with batches that are known and with batches that nobody
+knows |
 | examples | 001, Table 4 | one against two examples in a context |
 | cluster-count | 001, Table 5 | number of clusters, without privacy |
 | coefficient | 000, Table 5 | how strongly to steer this model, on public texts |
 | epsvec | 000, Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram |
 | labels | – | one label's texts where it is 90 % of the records, and where it is 2 % |
 
-MODEL is a folder that `exchequer model get` made.
-Mechanisms are run by their own runners under a meter that reserves the real price; noise has no seed, so
-repeats are repeats, and seeds drive only which public texts are compared, and public k-means. Finished cells
-lie in --cache and are never run again; after --minutes no further cell is begun. JSON and Markdown go there
-too. Corpora: EXCHEQUER_SHARED.
+MODEL is a folder that `exchequer model get` made. Mechanisms are run by their own runners under a
+meter that reserves the real price; noise has no seed, so repeats are repeats, and seeds drive only
+which public texts are compared, and public k-means. Finished cells lie in --cache and are never run
+again; after --minutes no further cell is begun. JSON and Markdown go there too. Corpora:
+EXCHEQUER_SHARED.
 """
 
 import argparse
@@ -49,7 +53,9 @@ WITHOUT_PRIVATE = ("context", "coefficient")
 
 def cache_folder() -> Path:
     """The folder of cells and reports unless --cache names another; never in the repository."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "exchequer" / "utility"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "exchequer" / "utility"
+    )
 
 
 def parse() -> argparse.Namespace:
@@ -59,7 +65,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dataset", action="append", choices=["ag_news", "yelp", "imdb"])
     parser.add_argument("--minutes", type=float, help="after which no further cell is begun")
     parser.add_argument("--cache", type=Path, default=cache_folder())
-    parser.add_argument("--embedding", type=Path, default=utility_data.EMBEDDING, help="for the figures")
+    parser.add_argument(
+        "--embedding", type=Path, default=utility_data.EMBEDDING, help="for the figures"
+    )
     for name, default in Sizes().defaults().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     return parser.parse_args()
@@ -69,7 +77,9 @@ def main() -> None:
     arguments = parse()
     utility_data.EMBEDDING = arguments.embedding
     sizes = Sizes(**{name: getattr(arguments, name) for name in Sizes().defaults()})
-    store = Store(arguments.cache / "cells", None if arguments.minutes is None else 60 * arguments.minutes)
+    store = Store(
+        arguments.cache / "cells", None if arguments.minutes is None else 60 * arguments.minutes
+    )
     found: list[Table] = []
     for name in arguments.table or TABLES:
         datasets = arguments.dataset or ["ag_news"]
@@ -92,7 +102,9 @@ def write(folder: Path, table: Table) -> None:
         "notes": table.notes,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
     }
-    (folder / f"{table.name}.json").write_text(json.dumps(made, ensure_ascii=False, indent=1), "utf-8")
+    (folder / f"{table.name}.json").write_text(
+        json.dumps(made, ensure_ascii=False, indent=1), "utf-8"
+    )
     (folder / f"{table.name}.md").write_text(table.markdown(), "utf-8")
 
 

@@ -1,4 +1,6 @@
-"""One model and one corpus of benchmarks.utility: its cells, their metrics, and how rows are shown."""
+"""One model and one corpus of benchmarks.utility: its cells, their metrics, and how rows are
+shown.
+"""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +23,8 @@ METRICS = ("MAUVE ↑", "Fréchet ↓", "TSTR ↑", "lengths ↓", "openings ↑
 
 @dataclass(frozen=True)
 class Sizes:
-    """The settings that decide a cell's run time. Paper 001: s 64 or 256, clip 9, temperature 1.5, 1,000
-    texts.
+    """The settings that decide a cell's run time. Paper 001: s 64 or 256, clip 9, temperature 1.5,
+    1,000 texts.
     """
 
     seeds: int = 3
@@ -30,7 +32,8 @@ class Sizes:
     records: int = 768
     texts: int = 80
     tokens: int = 40
-    most_tokens: int = 1_000_000  # of a batch, however many ε allows: each is a pass over all records
+    # of a batch, however many ε allows: each is a pass over all records
+    most_tokens: int = 1_000_000
     batch: int = 32
     epsilon: float = 10.0
     clip: float = 6.0
@@ -85,7 +88,9 @@ class Bench:
         """Real texts as long as synthetic ones may be."""
         encode, decode = self.model.tokenizer.encode, self.model.tokenizer.decode
         most = self.sizes.tokens
-        return [decode(encode(text[: 32 * most], add_special_tokens=False)[:most]) for text in texts]
+        return [
+            decode(encode(text[: 32 * most], add_special_tokens=False)[:most]) for text in texts
+        ]
 
     @cached_property
     def held_out(self) -> Labelled:
@@ -96,16 +101,32 @@ class Bench:
     def real(self, repeat: int) -> Made:
         """The private texts themselves."""
         private = self.corpus.private
-        texts = [[t, label] for t, label in zip(self.cut(private.texts), private.labels, strict=True)]
-        return {"texts": texts, "epsilon": None, "ex_post_epsilon": None, "private": False, "repeat": repeat}
+        texts = [
+            [t, label] for t, label in zip(self.cut(private.texts), private.labels, strict=True)
+        ]
+        return {
+            "texts": texts,
+            "epsilon": None,
+            "ex_post_epsilon": None,
+            "private": False,
+            "repeat": repeat,
+        }
 
     def job(
         self, mechanism: str, raw: Mapping[str, Any], repeat: int, clusters: int | None = None
     ) -> Made | None:
         """One job of a mechanism."""
-        settings = {**self.common, "way": mechanism, "raw": dict(raw), "repeat": repeat, "clusters": clusters}
+        settings = {
+            **self.common,
+            "way": mechanism,
+            "raw": dict(raw),
+            "repeat": repeat,
+            "clusters": clusters,
+        }
         return self.store.once(
-            "texts", settings, lambda: utility_runs.run(mechanism, raw, self.corpus, self.model, clusters)
+            "texts",
+            settings,
+            lambda: utility_runs.run(mechanism, raw, self.corpus, self.model, clusters),
         )
 
     def way(self, mechanism: str, raw: Mapping[str, Any]) -> "Way":
@@ -121,21 +142,33 @@ class Bench:
             "record_tokens": 64,
             **({"stop": size.stop} if size.stop else {}),
         }
-        settings = {**self.common, "way": "prompted", "shots": shots, "template": size.template, **own}
+        settings = {
+            **self.common,
+            "way": "prompted",
+            "shots": shots,
+            "template": size.template,
+            **own,
+        }
         return self.store.once(
             "texts",
             {**settings, "repeat": repeat},
-            lambda: utility_runs.prompted(self.corpus, self.model, size.template, shots, own, repeat),
+            lambda: utility_runs.prompted(
+                self.corpus, self.model, size.template, shots, own, repeat
+            ),
         )
 
     # --- figures --------------------------------------------------------------------------------
 
     def figures(self, made: Made, repeat: int) -> Made:
-        """Metrics of `texts` of the texts, which the repeat's seed picks, against as many held-out ones."""
+        """Metrics of `texts` of the texts, which the repeat's seed picks, against as many held-out
+        ones.
+        """
         draw = random.Random(repeat)
         pairs = [(text, label) for text, label in made["texts"] if text.strip()]
         if len(pairs) < self.sizes.texts:
-            self.notes.append(f"a cell has {len(pairs)} texts, fewer than {self.sizes.texts}: not measured")
+            self.notes.append(
+                f"a cell has {len(pairs)} texts, fewer than {self.sizes.texts}: not measured"
+            )
             return dict.fromkeys(METRICS)
         taken = draw.sample(pairs, self.sizes.texts)
         texts, labels = [text for text, _ in taken], [label for _, label in taken]
@@ -156,7 +189,9 @@ Way = Callable[[int], Made | None]
 
 
 def compared(bench: Bench, ways: Mapping[str, Way]) -> list[list[str]]:
-    """A row for each way: its name, what it costs, its metrics. The first repeat of all comes first."""
+    """A row for each way: its name, what it costs, its metrics. The first repeat of all comes
+    first.
+    """
     made: dict[str, list[tuple[int, Made]]] = {name: [] for name in ways}
     for repeat in range(bench.sizes.seeds):
         for name, way in ways.items():
@@ -169,7 +204,11 @@ def compared(bench: Bench, ways: Mapping[str, Way]) -> list[list[str]]:
             for metric, value in bench.figures(each, repeat).items():
                 columns[metric].add(value)
         rows.append(
-            [name, privacy([each for _, each in cells]), *(each.shown() for each in columns.values())]
+            [
+                name,
+                privacy([each for _, each in cells]),
+                *(each.shown() for each in columns.values()),
+            ]
         )
     return rows
 
@@ -197,9 +236,12 @@ def settings_of(bench: Bench, **more: Any) -> Made:
         "model": f"{bench.folder.name} ({bench.sha256[:12]})",
         "corpus": bench.dataset,
         "private records": len(bench.corpus.private.texts),
-        "texts compared": f"{size.texts} with as many held-out ones, at most {size.tokens} tokens each",
-        "MAUVE": f"scaling 5, {max(2, round(size.texts / 10))} buckets, {utility_data.EMBEDDING.name}",
-        "TSTR": f"TF-IDF and logistic regression, {len(bench.corpus.held_out.texts)} held-out texts",
+        "texts compared": f"{size.texts} with as many held-out ones, at most {size.tokens} tokens "
+        "each",
+        "MAUVE": f"scaling 5, {max(2, round(size.texts / 10))} buckets, "
+        f"{utility_data.EMBEDDING.name}",
+        "TSTR": f"TF-IDF and logistic regression, {len(bench.corpus.held_out.texts)} held-out "
+        "texts",
         "repeats": size.seeds,
         **more,
     }

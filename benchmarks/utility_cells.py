@@ -1,7 +1,8 @@
 """Bookkeeping of benchmarks.utility: cells that are kept and resumed, repeats, tables in Markdown.
 
-A cell is one run or one measurement, named by everything that its outcome depends on. A finished cell is
-never run again, and a cell of other settings is another cell, so that tables can be filled in pieces.
+A cell is one run or one measurement, named by everything that its outcome depends on. A finished
+cell is never run again, and a cell of other settings is another cell, so that tables can be filled
+in pieces.
 """
 
 import hashlib
@@ -65,7 +66,10 @@ class Table:
 
     def markdown(self) -> str:
         lines = [f"### {self.title}", ""]
-        lines += ["; ".join(f"{key} {shown(value)}" for key, value in self.settings.items()) + ".", ""]
+        lines += [
+            "; ".join(f"{key} {shown(value)}" for key, value in self.settings.items()) + ".",
+            "",
+        ]
         lines += [f"| {' | '.join(self.columns)} |", f"|{'---|' * len(self.columns)}"]
         lines += [f"| {' | '.join(row)} |" for row in self.rows]
         lines += ["", *(f"- {note}" for note in self.notes)]
@@ -84,13 +88,19 @@ class Repeats:
             self.values.append(value)
 
     def shown(self, digits: int = 3) -> str:
-        """Mean ± standard deviation (n - 1), and how many repeats there are where some are missing."""
+        """Mean ± standard deviation (n - 1), and how many repeats there are where some are
+        missing.
+        """
         if not self.values:
             return "–"
         text = f"{statistics.fmean(self.values):.{digits}f}"
         if len(self.values) > 1:
             text += f" ± {statistics.stdev(self.values):.{digits}f}"
-        return text if len(self.values) == self.wanted else f"{text} ({len(self.values)} of {self.wanted})"
+        return (
+            text
+            if len(self.values) == self.wanted
+            else f"{text} ({len(self.values)} of {self.wanted})"
+        )
 
 
 def shown(value: object) -> str:

@@ -1,6 +1,8 @@
-"""Clusterings of private embeddings compared (paper 001, Table 2 and Figure 2): sizes and V-measure.
+"""Clusterings of private embeddings compared (paper 001, Table 2 and Figure 2): sizes and
+V-measure.
 
-The truth is k-means on the private embeddings themselves, which is no private method and exists here alone.
+The truth is k-means on the private embeddings themselves, which is no private method and exists
+here alone.
 """
 
 import math
@@ -24,7 +26,9 @@ DELTA_POWER = 1.1
 
 @dataclass(frozen=True)
 class Task:
-    """`points`: private embeddings. `public`: those of a public corpus. `kept`: centres after rebalancing."""
+    """`points`: private embeddings. `public`: those of a public corpus. `kept`: centres after
+    rebalancing.
+    """
 
     points: Floats
     public: Floats
@@ -54,13 +58,14 @@ def rebalanced(task: Task, epsilon: float) -> Floats:
     return centres[np.sort(np.argsort(-noisy, kind="stable")[: task.kept])]
 
 
-#: How far one point moves the sums and counts of a round: a row of at most GRID, and GRID for the count.
+#: How far one point moves the sums and counts of a round: a row of at most GRID, and GRID for the
+#: count.
 SENSITIVITY = Fraction(math.sqrt(2) * GRID) * (1 + Fraction(1, 10**9))
 
 
 def dp_kmeans(task: Task, epsilon: float) -> Floats:
-    """DP k-means without public data: noisy sums and counts of every cluster, round by round, from random
-    directions (the Lloyd iteration of Su et al. 2016, with exact Gaussian noise).
+    """DP k-means without public data: noisy sums and counts of every cluster, round by round, from
+    random directions (the Lloyd iteration of Su et al. 2016, with exact Gaussian noise).
     """
     width = task.points.shape[1]
     centres = unit(np.random.default_rng(task.seed).standard_normal((task.clusters, width)))
@@ -68,17 +73,19 @@ def dp_kmeans(task: Task, epsilon: float) -> Floats:
     meter = Meter(SelfComposed(event, ROUNDS))
     for _ in range(ROUNDS):
         noisy = meter.gaussian(sums(task.points, centres), SENSITIVITY, event)
-        # A centre is the direction of its noisy sum; one whose noisy count is below 1 stays where it was.
+        # A centre is the direction of its noisy sum; one whose noisy count is below 1 stays where
+        # it was.
         alive = noisy[:, -1] >= GRID
         centres[alive] = unit(noisy[alive, :-1].astype(np.float32))
     return centres
 
 
 def sums(points: Floats, centres: Floats) -> Integers:
-    """Sum and number of the points nearest to each centre, in steps of 1 / GRID: int64 (centres, d + 1).
+    """Sum and number of the points nearest to each centre, in steps of 1 / GRID: int64 (centres, d
+    + 1).
 
-    One point is in one row, which it moves by its own vector, no longer than GRID, and by GRID in the last
-    place.
+    One point is in one row, which it moves by its own vector, no longer than GRID, and by GRID in
+    the last place.
     """
     own = nearest(points, centres)[:, 0]
     inside = own >= 0
@@ -89,30 +96,41 @@ def sums(points: Floats, centres: Floats) -> Integers:
 
 
 def by_chance(task: Task, count: int) -> Integers:
-    """Any cluster for any point. V-measure is not corrected for chance, so this is where it begins."""
+    """Any cluster for any point. V-measure is not corrected for chance, so this is where it
+    begins.
+    """
     found: Integers = np.random.default_rng(task.seed).integers(0, count, len(task.points))
     return found
 
 
 def compare(task: Task, epsilons: tuple[float, ...]) -> Made:
-    """Figures of every clustering against k-means; k-means from another start is what can be hoped for."""
+    """Figures of every clustering against k-means; k-means from another start is what can be hoped
+    for.
+    """
     own = assigned(task, truth(task))
     again = replace(task, seed=task.seed + 1_000)
     ways: dict[tuple[str, str], Callable[[], Integers]] = {
         ("k-means", "∞"): lambda: own,
         ("k-means from another start", "∞"): lambda: assigned(task, truth(again)),
-        **{("DP k-means", f"{e:g}"): lambda e=e: assigned(task, dp_kmeans(task, e)) for e in epsilons},
+        **{
+            ("DP k-means", f"{e:g}"): lambda e=e: assigned(task, dp_kmeans(task, e))
+            for e in epsilons
+        },
         ("public centres", "0"): lambda: assigned(task, public_centres(task)),
         ("public centres, rebalanced", "0.1"): lambda: assigned(task, rebalanced(task, 0.1)),
         ("by chance, as many as k-means", "0"): lambda: by_chance(task, task.clusters),
         ("by chance, as many as rebalanced", "0"): lambda: by_chance(task, task.kept),
     }
-    rows = [{"method": name, "epsilon": e, **figures(way(), own)} for (name, e), way in ways.items()]
+    rows = [
+        {"method": name, "epsilon": e, **figures(way(), own)} for (name, e), way in ways.items()
+    ]
     return {"rows": rows}
 
 
 def assigned(task: Task, centres: Floats) -> Integers:
-    """The centre of every private point; one that could not be embedded is a cluster of its own, -1."""
+    """The centre of every private point; one that could not be embedded is a cluster of its own,
+    -1.
+    """
     found: Integers = nearest(task.points, centres)[:, 0]
     return found
 

@@ -1,9 +1,10 @@
-"""The effect of a record in a base model's context, on public text: all that private prediction has.
+"""The effect of a record in a base model's context, on public text: all that private prediction
+has.
 
-For a target text of some class: its mean negative log-likelihood after the template with no record, with one
-of its own class, with one of another class, and with two of its own. What a record says about its class is
-the difference between the figures of the other class and its own. KL: the divergence of the next token's
-distribution with the record from that without.
+For a target text of some class: its mean negative log-likelihood after the template with no record,
+with one of its own class, with one of another class, and with two of its own. What a record says
+about its class is the difference between the figures of the other class and its own. KL: the
+divergence of the next token's distribution with the record from that without.
 """
 
 import random
@@ -59,14 +60,20 @@ def measure(model: LocalModel, template: str, targets: int, seed: int) -> Made:
             found.setdefault(name, []).append(value)
     means: dict[str, Any] = {name: statistics.fmean(values) for name, values in found.items()}
     gains = [a - b for a, b in zip(found["other"], found["own"], strict=True)]
-    return {**means, "gain": statistics.fmean(gains), "gain_error": statistics.stdev(gains) / targets**0.5}
+    return {
+        **means,
+        "gain": statistics.fmean(gains),
+        "gain_error": statistics.stdev(gains) / targets**0.5,
+    }
 
 
 @torch.inference_mode()
 def _likelihood(
     model: LocalModel, context: Sequence[int], target: Sequence[int]
 ) -> tuple[float, torch.Tensor]:
-    """(mean negative log-likelihood of the target, log-probabilities of all tokens at its places)."""
+    """(mean negative log-likelihood of the target, log-probabilities of all tokens at its
+    places).
+    """
     ids = torch.tensor([[*context, *target]], device=model.device)
     kept = len(target) + 1  # of a vocabulary of 262,144, a pass is mostly logits
     logs = model.network(input_ids=ids, logits_to_keep=kept).logits[0, :-1].float().log_softmax(-1)

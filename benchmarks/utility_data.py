@@ -1,6 +1,8 @@
-"""Corpora of benchmarks.utility: the part that stands for private data, and a held-out part to compare with.
+"""Corpora of benchmarks.utility: the part that stands for private data, and a held-out part to
+compare with.
 
-All of them are published corpora; "private" is the part they play. Both parts are balanced over labels.
+All of them are published corpora; "private" is the part they play. Both parts are balanced over
+labels.
 """
 
 import csv
@@ -33,7 +35,9 @@ class Corpus:
     def records(self) -> tuple[Record, ...]:
         """The private part; every record is its own unit."""
         pairs = zip(self.private.texts, self.private.labels, strict=True)
-        return tuple(Record(f"{self.name}-{index}", label, text) for index, (text, label) in enumerate(pairs))
+        return tuple(
+            Record(f"{self.name}-{index}", label, text) for index, (text, label) in enumerate(pairs)
+        )
 
 
 def rows(path: Path) -> Iterator[dict[str, str]]:
@@ -45,11 +49,15 @@ def _ag_news() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     folder = SHARED / "data/ag_news"
     private = [(row["label_name"], row["text"]) for row in rows(folder / "train10k.csv.gz")]
     joined = "{title} . {description}"
-    return private, [(row["label_name"], joined.format(**row)) for row in rows(folder / "test.csv.gz")]
+    return private, [
+        (row["label_name"], joined.format(**row)) for row in rows(folder / "test.csv.gz")
+    ]
 
 
 def _yelp() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Polarity: one and two stars against four and five; three are left out, as in Yelp Polarity."""
+    """Polarity: one and two stars against four and five; three are left out, as in Yelp
+    Polarity.
+    """
     named = {"1.0": "Negative", "2.0": "Negative", "4.0": "Positive", "5.0": "Positive"}
     parts = []
     for part in ("dev", "test"):
@@ -64,7 +72,9 @@ def _yelp() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 def _imdb() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Halves of the labelled reviews; the base model has read others, without labels."""
     named = {"0": "Negative", "1": "Positive"}
-    found = [(named[row["label"]], row["text"]) for row in rows(SHARED / "data/imdb/train10k.csv.gz")]
+    found = [
+        (named[row["label"]], row["text"]) for row in rows(SHARED / "data/imdb/train10k.csv.gz")
+    ]
     random.Random(SPLIT_SEED).shuffle(found)
     return found[: len(found) // 2], found[len(found) // 2 :]
 
@@ -72,7 +82,9 @@ def _imdb() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 def _dbpedia() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Two classes of the public corpus, for choosing what may not be chosen on private data."""
     found = [
-        (row["label_name"], row["text"]) for row in rows(PUBLIC) if row["label_name"] in ("Company", "Film")
+        (row["label_name"], row["text"])
+        for row in rows(PUBLIC)
+        if row["label_name"] in ("Company", "Film")
     ]
     random.Random(SPLIT_SEED).shuffle(found)
     return found[: len(found) // 2], found[len(found) // 2 :]
@@ -85,11 +97,15 @@ def load(name: str, records: int | None, held_out: int = 1_000) -> Corpus:
     """At most `records` private and `held_out` held-out texts, as many of each label."""
     private, rest = READ[name]()
     labels = tuple(sorted({label for label, _ in private}))
-    return Corpus(name, labels, balanced(private, labels, records), balanced(rest, labels, held_out))
+    return Corpus(
+        name, labels, balanced(private, labels, records), balanced(rest, labels, held_out)
+    )
 
 
 def balanced(pairs: Sequence[tuple[str, str]], labels: Sequence[str], most: int | None) -> Labelled:
-    """As many of each label as the rarest has, at most `most` together, in a random order of fixed seed."""
+    """As many of each label as the rarest has, at most `most` together, in a random order of fixed
+    seed.
+    """
     shuffled = random.Random(SPLIT_SEED).sample(pairs, len(pairs))
     by_label = {label: [text for own, text in shuffled if own == label] for label in labels}
     each = min(map(len, by_label.values()))

@@ -1,8 +1,8 @@
 """Unequal labels: whether the texts of a rare label are as good as those of a common one.
 
-A label plays both parts: 90 % of one corpus and 2 % of another, with the same number of records in all. Three
-ways write its texts, and each is compared with held-out texts of that label alone, which are the same for all
-three. A repeat is another label, and other records.
+A label plays both parts: 90 % of one corpus and 2 % of another, with the same number of records in
+all. Three ways write its texts, and each is compared with held-out texts of that label alone, which
+are the same for all three. A repeat is another label, and other records.
 """
 
 import random
@@ -39,12 +39,16 @@ def unequal(
     return replace(corpus, labels=tuple(labels), private=private)
 
 
-def texts(bench: Bench, whole: utility_data.Corpus, way: str, repeat: int) -> tuple[str, Made | None]:
+def texts(
+    bench: Bench, whole: utility_data.Corpus, way: str, repeat: int
+) -> tuple[str, Made | None]:
     """(label, texts of it that one job wrote). Every way writes at least `texts` of them."""
     size, count = bench.sizes, len(whole.labels)
     label = whole.labels[repeat % count]
     others = [whole.labels[(repeat + more) % count] for more in (1, 2)]
-    corpus = unequal(whole, [label, *others] if way == COMMON else [*others, label], size.records, repeat)
+    corpus = unequal(
+        whole, [label, *others] if way == COMMON else [*others, label], size.records, repeat
+    )
     counts = [round(share * size.records) for share in SHARES]
     batches = max(1, counts[corpus.labels.index(label)] // size.batch)
     raw = {
@@ -85,7 +89,9 @@ def unequal_labels(bench: Bench) -> Table:
         "shares": [f"{share:.0%}" for share in SHARES],
         **{"clip": size.clip, "temperature": size.temperature, "template": repr(size.template)},
     }
-    settings = settings_of(replace(bench, sizes=replace(size, records=min(size.records, 96))), **described)
+    settings = settings_of(
+        replace(bench, sizes=replace(size, records=min(size.records, 96))), **described
+    )
     settings |= {"private records": size.records}
     del settings["TSTR"]
     return Table(
@@ -98,7 +104,9 @@ def unequal_labels(bench: Bench) -> Table:
     )
 
 
-def _mauve(bench: Bench, whole: utility_data.Corpus, label: str, made: Made, repeat: int) -> float | None:
+def _mauve(
+    bench: Bench, whole: utility_data.Corpus, label: str, made: Made, repeat: int
+) -> float | None:
     """Against as many held-out texts of the label, the same whoever wrote."""
     wanted, draw = bench.sizes.texts, random.Random(repeat)
     own = [
@@ -109,7 +117,9 @@ def _mauve(bench: Bench, whole: utility_data.Corpus, label: str, made: Made, rep
     real = bench.cut(draw.sample(own, wanted))
     written = [text for text, given in made["texts"] if given == label and text.strip()]
     if len(written) < wanted:
-        bench.notes.append(f"a cell of {label} has {len(written)} texts, fewer than {wanted}: not measured")
+        bench.notes.append(
+            f"a cell of {label} has {len(written)} texts, fewer than {wanted}: not measured"
+        )
         return None
     ours = embed_all(utility_data.embedder(), draw.sample(written, wanted))
     theirs = embed_all(utility_data.embedder(), real)

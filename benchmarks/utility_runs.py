@@ -1,7 +1,8 @@
-"""Texts for benchmarks.utility: the mechanisms' own runners under a meter that reserves their real price.
+"""Texts for benchmarks.utility: the mechanisms' own runners under a meter that reserves their real
+price.
 
-What has no privacy at all stands here too, and here alone: prompts of real records, and batches by k-means on
-private embeddings. The service has neither.
+What has no privacy at all stands here too, and here alone: prompts of real records, and batches by
+k-means on private embeddings. The service has neither.
 """
 
 import random
@@ -45,7 +46,9 @@ def terms_of(corpus: utility_data.Corpus) -> Terms:
 
 
 def most_tokens(mechanism: str, raw: Mapping[str, Any], terms: Terms, epsilon: float) -> int:
-    """The largest tokens_per_batch whose whole price stays within `epsilon`. Raises ValueError for none."""
+    """The largest tokens_per_batch whose whole price stays within `epsilon`. Raises ValueError for
+    none.
+    """
 
     def affordable(price: Any) -> bool:
         return price.dp is not None and epsilon_alone(price.dp, terms.delta)[0] <= epsilon
@@ -69,7 +72,9 @@ def most_clip(mechanism: str, raw: Mapping[str, Any], terms: Terms, epsilon: flo
 
 
 def epsvec_epsilon(corpus: utility_data.Corpus, raw: Mapping[str, Any], total: float) -> float:
-    """The `epsilon` of the vectors with which the whole job, shots included, costs at most `total`."""
+    """The `epsilon` of the vectors with which the whole job, shots included, costs at most
+    `total`.
+    """
     terms = terms_of(corpus)
 
     def affordable(price: Any) -> bool:
@@ -88,7 +93,9 @@ def run(
     model: LocalModel,
     clusters: int | None = None,
 ) -> Made:
-    """Texts and costs of one job, as a worker would run it. `clusters`: see `Sorted`; no privacy at all."""
+    """Texts and costs of one job, as a worker would run it. `clusters`: see `Sorted`; no privacy at
+    all.
+    """
     terms = terms_of(corpus)
     parameters = mechanisms.get(mechanism).parse(raw, terms)
     price = mechanisms.get(mechanism).price(parameters, terms)
@@ -101,7 +108,9 @@ def run(
     progress = Progress(runner.total(parameters, terms))
     made = [*runner.run(parameters, terms, records, model, meter, progress, public())]
     spent, reserved = releases(meter.realized), releases(price.dp or FREE)
-    assert all(count <= reserved[event] for event, count in spent.items()), "realized above reserved"
+    assert all(count <= reserved[event] for event, count in spent.items()), (
+        "realized above reserved"
+    )
     return {
         "texts": [[each.text, each.label] for each in made if isinstance(each, Text)],
         "epsilon": None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0],
@@ -127,10 +136,11 @@ def shortened(parameters: Parameters) -> Made:
 
 @dataclass(frozen=True)
 class Sorted(Records):
-    """Batches of records that k-means on their own embeddings finds alike: no privacy (001, Table 1).
+    """Batches of records that k-means on their own embeddings finds alike: no privacy (001, Table
+    1).
 
-    The records of a label in the order of their cluster, cut into as many equal batches as ever; one cluster
-    leaves them in a random order.
+    The records of a label in the order of their cluster, cut into as many equal batches as ever;
+    one cluster leaves them in a random order.
     """
 
     clusters: int = 1
@@ -163,7 +173,8 @@ def prompted(
     settings: Mapping[str, Any],
     seed: int,
 ) -> Made:
-    """Texts after a prompt of real records, `shots` of a label in it, or of none: epsilon infinite, or 0.
+    """Texts after a prompt of real records, `shots` of a label in it, or of none: epsilon infinite,
+    or 0.
 
     `settings`: texts, temperature, max_tokens and record_tokens. Public, so that a seed is fine.
     """
@@ -173,7 +184,9 @@ def prompted(
     for label in corpus.labels:
         prompt = Prompt(model.tokenizer, template, label)
         own = [
-            t for t, given in zip(corpus.private.texts, corpus.private.labels, strict=True) if given == label
+            t
+            for t, given in zip(corpus.private.texts, corpus.private.labels, strict=True)
+            if given == label
         ]
         for _ in range(each):
             contexts.append(_with_shots(prompt, draw.sample(own, shots), settings["record_tokens"]))
@@ -210,7 +223,9 @@ def write(
     seed: int,
     stop: str | None = None,
 ) -> list[str]:
-    """One text after each context, sampled with the library's own generator: nothing here is private."""
+    """One text after each context, sampled with the library's own generator: nothing here is
+    private.
+    """
     generator = torch.Generator().manual_seed(seed)
     texts: list[str] = []
     for first in range(0, len(contexts), ROWS):

@@ -17,10 +17,14 @@ def context(bench: Bench) -> Table:
     for name, template in utility_context.TEMPLATES.items():
         settings = {"model": bench.sha256, "template": template, "targets": targets, "seed": 0}
         made = bench.store.once(
-            "context", settings, lambda t=template: utility_context.measure(bench.model, t, targets, 0)
+            "context",
+            settings,
+            lambda t=template: utility_context.measure(bench.model, t, targets, 0),
         )
         if made is not None:
-            shown = [f"{made[key]:.3f}" for key in ("none", "own", "other", "two", "kl_first", "kl")]
+            shown = [
+                f"{made[key]:.3f}" for key in ("none", "own", "other", "two", "kl_first", "kl")
+            ]
             rows.append([name, *shown, f"{made['gain']:.3f} ± {made['gain_error']:.3f}"])
     columns = [
         "template",
@@ -52,7 +56,9 @@ def clusters(bench: Bench) -> Table:
             settings |= {"records": count, "rounds": utility_clusters.ROUNDS, "figures": "with AMI"}
             run = partial(_cluster, corpus, wanted, kept, seed)
             made.append(bench.store.once("clusters", settings, run))
-        rows += _cluster_rows(wanted, [each["rows"] for each in made if each is not None], bench.sizes.seeds)
+        rows += _cluster_rows(
+            wanted, [each["rows"] for each in made if each is not None], bench.sizes.seeds
+        )
     columns = ["k", "clustering", "ε", "clusters of ≥ 2", "of ≥ 100", "largest", "V-measure", "AMI"]
     settings = {
         "corpus": f"{bench.dataset}, {count:,} records",
@@ -143,11 +149,14 @@ def job(bench: Bench, raw: Mapping[str, Any], clusters: int | None = None) -> Wa
     return lambda repeat: bench.job("private-prediction", raw, repeat, clusters)
 
 
-INK_BATCH = 8  # records of a batch of invisible-ink, as in paper 000; fewer where texts would be too few
+# records of a batch of invisible-ink, as in paper 000; fewer where texts would be too few
+INK_BATCH = 8
 
 
 def ink(bench: Bench) -> Way:
-    """invisible-ink on the same records: one text a batch, and the clip that the table's ε allows."""
+    """invisible-ink on the same records: one text a batch, and the clip that the table's ε
+    allows.
+    """
     size = bench.sizes
     batch = max(1, min(INK_BATCH, size.records // size.texts))
     raw = {
@@ -160,7 +169,9 @@ def ink(bench: Bench) -> Way:
         "public_template": size.template.replace("{record}", ""),
         **({"stop": size.stop} if size.stop else {}),
     }
-    clip = utility_runs.most_clip("invisible-ink", raw, utility_runs.terms_of(bench.corpus), size.epsilon)
+    clip = utility_runs.most_clip(
+        "invisible-ink", raw, utility_runs.terms_of(bench.corpus), size.epsilon
+    )
     return bench.way("invisible-ink", {**raw, "clip": clip})
 
 
@@ -183,7 +194,9 @@ def prediction(bench: Bench) -> Table:
         f"Private prediction (001, Table 3), {bench.dataset}",
         ["method", "ε", *METRICS],
         compared(bench, ways),
-        settings_of(bench, **_described(bench, mean), **{"with clusters": grouped["tokens_per_batch"]}),
+        settings_of(
+            bench, **_described(bench, mean), **{"with clusters": grouped["tokens_per_batch"]}
+        ),
         bench.notes,
     )
 
@@ -202,7 +215,8 @@ def _described(bench: Bench, raw: Mapping[str, Any]) -> Made:
 
 
 def amplification(bench: Bench) -> Table:
-    """The mean at one ε and one number of texts: batches that everybody knows, and batches that nobody does.
+    """The mean at one ε and one number of texts: batches that everybody knows, and batches that
+    nobody does.
 
     Each with the largest clip that ε allows. Needs `most_tokens`, the tokens of a batch in both.
     """
@@ -211,7 +225,9 @@ def amplification(bench: Bench) -> Table:
     clips, ways = {}, {}
     for name in ("none", "allocation"):
         hidden = {**raw, "amplification": name}
-        clips[name] = utility_runs.most_clip("private-prediction", hidden, terms, bench.sizes.epsilon)
+        clips[name] = utility_runs.most_clip(
+            "private-prediction", hidden, terms, bench.sizes.epsilon
+        )
         ways[f"{name}, clip {clips[name]:.3g}"] = job(bench, {**hidden, "clip": clips[name]})
     described = _described(bench, {**raw, "clip": list(clips.values())})
     return Table(
@@ -230,7 +246,11 @@ def amplification(bench: Bench) -> Table:
 def mauves(bench: Bench, way: Way) -> list[str]:
     """MAUVE of each repeat, in order, for repeats that are pairs."""
     made = [way(repeat) for repeat in range(bench.sizes.seeds)]
-    found = [bench.figures(each, repeat)["MAUVE ↑"] for repeat, each in enumerate(made) if each is not None]
+    found = [
+        bench.figures(each, repeat)["MAUVE ↑"]
+        for repeat, each in enumerate(made)
+        if each is not None
+    ]
     return ["–" if each is None else f"{each:.3f}" for each in found]
 
 
@@ -244,7 +264,9 @@ def examples(bench: Bench) -> Table:
         ["examples", "ε", *METRICS],
         compared(bench, ways),
         settings_of(
-            bench, **_described(bench, mean), **{"template of two": repr(bench.sizes.template_of_two)}
+            bench,
+            **_described(bench, mean),
+            **{"template of two": repr(bench.sizes.template_of_two)},
         ),
         bench.notes,
     )
@@ -289,7 +311,9 @@ def raw_epsvec(bench: Bench, **more: Any) -> Made:
 
 
 def coefficient(bench: Bench) -> Table:
-    """The steering coefficient for this model, chosen on public texts in place of the private ones."""
+    """The steering coefficient for this model, chosen on public texts in place of the private
+    ones.
+    """
     bench = replace(bench, dataset="dbpedia", sizes=replace(bench.sizes, seeds=1))
     ways = {}
     for value in (0.0, 5.0, 10.0, 20.0, 40.0):
@@ -311,9 +335,11 @@ NO_HISTOGRAM = 1e6  # σ in records: the candidates with the largest noise
 
 
 def epsvec(bench: Bench) -> Table:
-    """Paper 000, Tables 1 and 2: steering, shots and the histogram that picks them, alone and together.
+    """Paper 000, Tables 1 and 2: steering, shots and the histogram that picks them, alone and
+    together.
 
-    Rows without steering have coefficient 0 and release vectors of noise, so that ε is that of the shots.
+    Rows without steering have coefficient 0 and release vectors of noise, so that ε is that of the
+    shots.
     """
     plain = {**raw_epsvec(bench), "coefficient": 0.0, "noise_multiplier": 1e5}
     unpicked = {"shots_noise_multiplier": NO_HISTOGRAM, "shots_epsilon": None}
@@ -334,7 +360,15 @@ def epsvec(bench: Bench) -> Table:
         **{f"EPSVec, {e:g}": steered(e) for e in (1.0, 3.0, 5.0)},
     }
     raw = raw_epsvec(bench)
-    keys = ("layers", "clip", "coefficient", "temperature", "samples_per_label", "candidates", "template")
+    keys = (
+        "layers",
+        "clip",
+        "coefficient",
+        "temperature",
+        "samples_per_label",
+        "candidates",
+        "template",
+    )
     return Table(
         f"epsvec-{bench.dataset}",
         f"EPSVec (000, Tables 1 and 2), {bench.dataset}",

@@ -3,16 +3,17 @@
     python -m benchmarks.verify --entries 10000 [--public] [--file PATH]
     python -m benchmarks.verify --file PATH --against FOLDER [--rounds 5]
 
-Writes an export with the writers' own code (core/ledger), then measures each of these in a process of its
-own: `sha256sum`, plain JSON parsing of every line, and `exchequer verify` of it and of a short one, whose
-time is the start. Prints processor seconds, the time that passed, and what an entry takes after the start.
-`--against`: another tree of this program, which verifies the same file by turns.
+Writes an export with the writers' own code (core/ledger), then measures each of these in a process
+of its own: `sha256sum`, plain JSON parsing of every line, and `exchequer verify` of it and of a
+short one, whose time is the start. Prints processor seconds, the time that passed, and what an
+entry takes after the start. `--against`: another tree of this program, which verifies the same file
+by turns.
 
 Other work on the machine makes all times longer: the load is printed before and after.
 
-The ledger: its rules and one allowance, then jobs of 40 shapes in two mechanisms. Of every ten, eight settle
-with what was reserved, one is void and one stays live until the end. Every reason and every output's hash is
-another.
+The ledger: its rules and one allowance, then jobs of 40 shapes in two mechanisms. Of every ten,
+eight settle with what was reserved, one is void and one stays live until the end. Every reason and
+every output's hash is another.
 """
 
 import argparse
@@ -65,7 +66,9 @@ def _declared() -> SimpleNamespace:
     terms = {"groups": [], **shapes()[0][2].to_json()}
     priced = {name: terms[name] for name in PRICED}
     secrets = {"secret_patterns": (), "secret_terms": ()}
-    return SimpleNamespace(unit_column=None, **priced, **secrets, **dict.fromkeys(UNIT_TERMS, "refuse"))
+    return SimpleNamespace(
+        unit_column=None, **priced, **secrets, **dict.fromkeys(UNIT_TERMS, "refuse")
+    )
 
 
 def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None, dict[str, Any]]]:
@@ -97,7 +100,10 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
         kept[number] = reserve, commit_body(account, event, "succeeded", 1, "0" * 64)
     made, waiting = 4, []
     while made < entries:
-        job, shape = str(uuid.UUID(int=random.getrandbits(128), version=4)), random.randrange(len(jobs))
+        job, shape = (
+            str(uuid.UUID(int=random.getrandbits(128), version=4)),
+            random.randrange(len(jobs)),
+        )
         reserve, commit = kept[shape]
         reason = f"within the plan of this quarter, item {made}"
         commit = {**commit, "output_sha256": random.randbytes(32).hex()}
@@ -194,12 +200,19 @@ def main() -> None:
     given = argparse.ArgumentParser()
     given.add_argument("--entries", type=int, default=10_000)
     given.add_argument("--public", action="store_true")
-    given.add_argument("--file", type=Path, help="where to leave the ledger; used as it is if it is there")
-    given.add_argument("--against", type=Path, help="another tree, which verifies the file by turns")
+    given.add_argument(
+        "--file", type=Path, help="where to leave the ledger; used as it is if it is there"
+    )
+    given.add_argument(
+        "--against", type=Path, help="another tree, which verifies the file by turns"
+    )
     given.add_argument("--rounds", type=int, default=5)
     asked = given.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path, short = (asked.file or Path(folder) / "ledger.jsonl").resolve(), Path(folder) / "short.jsonl"
+        path, short = (
+            (asked.file or Path(folder) / "ledger.jsonl").resolve(),
+            Path(folder) / "short.jsonl",
+        )
         if not path.exists():
             write(path, asked.entries, asked.public)
         write(short, SHORT, asked.public)

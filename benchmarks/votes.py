@@ -1,9 +1,10 @@
-"""Votes of records for samples against faiss, a round of votes by centres, and k-means: ratios in one run.
+"""Votes of records for samples against faiss, a round of votes by centres, and k-means: ratios in
+one run.
 
     python -m benchmarks.votes [--records 1900000]
 
-Process CPU time of one thread, random unit vectors of 384 dimensions (a fixed seed). Needs faiss-cpu and
-scikit-learn (the `bench` extra) to compare with; the service uses neither.
+Process CPU time of one thread, random unit vectors of 384 dimensions (a fixed seed). Needs
+faiss-cpu and scikit-learn (the `bench` extra) to compare with; the service uses neither.
 """
 
 import argparse
@@ -74,11 +75,15 @@ def of_votes(records: int) -> bool:
     print(f"{records:,} records, {SAMPLES:,} samples, {WIDTH} dimensions, one thread")
     print(f"  votes, k = 1           {own:8.2f} s   {ratio:.2f} of faiss ({other:.2f} s)")
     print(f"  memory above the input {above:8.0f} MB")
-    print(f"  votes, k = 5           {10 * five:8.2f} s   {10 * five / own:.2f} of k = 1 (a tenth was run)")
+    print(
+        f"  votes, k = 5           {10 * five:8.2f} s   {10 * five / own:.2f} of k = 1 (a tenth "
+        "was run)"
+    )
     print(f"  a round by {CENTRES} centres {1e3 * round_:8.2f} ms  {gain:,.0f} times cheaper")
     same = (some == chosen[: len(some), 0]).mean()
     print(
-        f"  same nearest as faiss  {100 * same:8.2f} %   cosine lost on the others at most {lost.max():.1e}"
+        f"  same nearest as faiss  {100 * same:8.2f} %   cosine lost on the others at most "
+        f"{lost.max():.1e}"
     )
     assert counts.sum() == records
     return ratio <= MOST_RATIO and above <= MOST_MEMORY and gain >= LEAST_GAIN
@@ -92,12 +97,18 @@ def of_kmeans() -> None:
     points = unit(0.5 * clouds[generator.integers(0, CLOUDS, POINTS)] + noise)
 
     def by_faiss(k: int) -> Floats:
-        made = faiss.Kmeans(WIDTH, k, niter=25, spherical=True, seed=1, max_points_per_centroid=POINTS)
+        made = faiss.Kmeans(
+            WIDTH, k, niter=25, spherical=True, seed=1, max_points_per_centroid=POINTS
+        )
         made.train(points)
         return np.asarray(made.centroids)
 
     def by_sklearn(k: int, start: str) -> Floats:
-        return KMeans(k, n_init=1, max_iter=25, init=start, random_state=0).fit(points).cluster_centers_
+        return (
+            KMeans(k, n_init=1, max_iter=25, init=start, random_state=0)
+            .fit(points)
+            .cluster_centers_
+        )
 
     print(f"k-means of {POINTS:,} points, {WIDTH} dimensions, 25 rounds at most, one thread")
     for k in (60, 1_000):

@@ -3,9 +3,9 @@
     make demo
     python docs/screenshots.py http://127.0.0.1:8750 ~/.local/share/exchequer/keys
 
-Signs in as the three people of the demo with the passwords in that folder, leaves one request in the inbox
-and one token, and takes the main pages into docs/images, as a desktop shows them in light.
-Colours are reduced to 256, which keeps every picture under 150 kB.
+Signs in as the three people of the demo with the passwords in that folder, leaves one request in
+the inbox and one token, and takes the main pages into docs/images, as a desktop shows them in
+light. Colours are reduced to 256, which keeps every picture under 150 kB.
 """
 
 import io
@@ -49,7 +49,9 @@ class Picture:
 
 
 def prepared(url: str, password: str) -> Scene:
-    """Find the dataset with the most entries and its newest result; ask for another job unless one waits."""
+    """Find the dataset with the most entries and its newest result; ask for another job unless one
+    waits.
+    """
     with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=30) as client:
         signed_in = client.post("/session", json={"name": "analyst", "password": password})
         client.headers["Authorization"] = f"Bearer {signed_in.raise_for_status().json()['token']}"
@@ -64,7 +66,8 @@ def prepared(url: str, password: str) -> Scene:
                 "mechanism": shown["mechanism"],
                 "model": shown["model"],
                 "parameters": shown["parameters"] | {"tokens_per_batch": 48, "max_text_tokens": 48},
-                "purpose": "are complaints about waiting times the same for all six kinds of business?",
+                "purpose": "are complaints about waiting times the same for all six kinds of "
+                "business?",
             }
             client.post("/jobs", json=asked).raise_for_status()
         entries = client.get(f"/jobs/{done['id']}").json()["entries"]

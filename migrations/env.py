@@ -1,8 +1,10 @@
-"""Runs migrations with timeouts and an advisory lock, so that two deployments can't run them at once.
+"""Runs migrations with timeouts and an advisory lock, so that two deployments can't run them at
+once.
 
-As DATABASE_OWNER_URL, or as DATABASE_URL where that is not set. Then the user of DATABASE_URL gets the rights
-that all processes need together, and those of DATABASE_WEB_URL, DATABASE_RELAY_URL, DATABASE_WORKER_URL,
-DATABASE_CHECKS_URL and DATABASE_SIGNER_URL what that one process needs; none of them more.
+As DATABASE_OWNER_URL, or as DATABASE_URL where that is not set. Then the user of DATABASE_URL gets
+the rights that all processes need together, and those of DATABASE_WEB_URL, DATABASE_RELAY_URL,
+DATABASE_WORKER_URL, DATABASE_CHECKS_URL and DATABASE_SIGNER_URL what that one process needs; none
+of them more.
 """
 
 import os
@@ -29,7 +31,8 @@ def run() -> None:
         raise util.CommandError("Neither DATABASE_OWNER_URL nor DATABASE_URL is set.")
     with unpooled(url).connect() as connection:
         connection.execute(text("SET lock_timeout = '10s'"))
-        connection.execute(text("SET statement_timeout = 0"))  # a million rows take as long as they take
+        # a million rows take as long as they take
+        connection.execute(text("SET statement_timeout = 0"))
         connection.execute(text("SET idle_in_transaction_session_timeout = 0"))
         connection.commit()
         context.configure(
@@ -52,9 +55,12 @@ def refuse_unreleased(revision: str | None) -> None:
     known = {script.revision for script in context.script.walk_revisions()}
     if revision is not None and revision not in known:
         raise util.CommandError(
-            f"This database is at revision {revision}, which this version does not know: it is from before "
-            "the first release, or newer than this code. Its ledgers stay readable: export them with the "
-            "version that made them. Then make an empty database, or name another one in DATABASE_URL (with "
+            f"This database is at revision {revision}, which this version does not know: it is "
+            "from before "
+            "the first release, or newer than this code. Its ledgers stay readable: export them "
+            "with the "
+            "version that made them. Then make an empty database, or name another one in "
+            "DATABASE_URL (with "
             "the local stack: in EXCHEQUER_HOME), and migrate again."
         )
 

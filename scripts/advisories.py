@@ -1,10 +1,11 @@
-"""`make audit`: no locked version has an advisory of the kept list, scripts/advisories.json. Works offline.
+"""`make audit`: no locked version has an advisory of the kept list, scripts/advisories.json. Works
+offline.
 
-    python scripts/advisories.py           # compares; exits with 1 where a locked version is affected
-    python scripts/advisories.py renew     # asks osv.dev about every locked package, and keeps what it says
+    python scripts/advisories.py # compares; exits with 1 where a locked version is affected python
+    scripts/advisories.py renew # asks osv.dev about every locked package, and keeps what it says
 
-A range is [first version, version that mends it or null]: the first is affected, the second is not. The list
-says when, and from where, it was made; an advisory that is younger is not known to it.
+A range is [first version, version that mends it or null]: the first is affected, the second is not.
+The list says when, and from where, it was made; an advisory that is younger is not known to it.
 """
 
 import argparse
@@ -25,11 +26,12 @@ Advisory = dict[str, Any]
 
 
 def affected(advisories: list[Advisory], versions: dict[str, str]) -> list[str]:
-    """A line for each advisory that holds of one of these versions, by package."""
+    """Return a line for each advisory that holds of one of these versions, by package."""
     return [
         f"{each['package']} {versions[each['package']]}: {each['id']}, {each['summary']}"
         for each in advisories
-        if each["package"] in versions and _within(Version(versions[each["package"]]), each["ranges"])
+        if each["package"] in versions
+        and _within(Version(versions[each["package"]]), each["ranges"])
     ]
 
 
@@ -42,7 +44,7 @@ def _within(version: Version, ranges: list[list[str | None]]) -> bool:
 
 
 def asked(package: str, address: str) -> list[Advisory]:
-    """The advisories on a package that OSV knows, all pages of them."""
+    """Return the advisories on a package that OSV knows, all pages of them."""
     found, page = [], ""
     while True:
         question: dict[str, Any] = {"package": {"name": package, "ecosystem": "PyPI"}}
@@ -99,13 +101,18 @@ def main(arguments: list[str] | None = None) -> int:
     if given.act == "renew":
         found = [each for name in sorted(versions) for each in asked(name, given.address)]
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        kept = {"kept": today, "source": f"every advisory of {given.address} on the locked packages"}
+        kept = {
+            "kept": today,
+            "source": f"every advisory of {given.address} on the locked packages",
+        }
         given.list.write_text(json.dumps({**kept, "advisories": found}, indent=1) + "\n")
     kept = json.loads(given.list.read_text())
     problems = affected(kept["advisories"], versions)
     count = len(kept["advisories"])
     sys.stdout.write(f"{count} advisories of {kept['kept']} ({kept['source']})\n")
-    sys.stdout.write("\n".join([*problems, f"{len(problems)} of {len(versions)} versions affected"]) + "\n")
+    sys.stdout.write(
+        "\n".join([*problems, f"{len(problems)} of {len(versions)} versions affected"]) + "\n"
+    )
     return 1 if problems else 0
 
 

@@ -1,10 +1,11 @@
 """How Exchequer is built: by setuptools, a checkout where it lies, or the client as one package.
 
-    editable      the checkout: `accountant`, `workers`, `web` and `exchequer` are imported from it
-    wheel, sdist  `exchequer` alone: prices, verification, command line and client, which need no server
+    editable the checkout: `accountant`, `workers`, `web` and `exchequer` are imported from it
+    wheel, sdist `exchequer` alone: prices, verification, command line and client, which need no
+    server
 
-In the package the folders lie under `exchequer`, and the imports among them name it. So there is one way to
-import a module in each environment, and no package with a name that other projects use.
+In the package the folders lie under `exchequer`, and the imports among them name it. So there is
+one way to import a module in each environment, and no package with a name that other projects use.
 `exchequer` on the package index is another project, so the distribution is `exchequer-dp`.
 """
 
@@ -47,7 +48,8 @@ PARTS = (
 #: Extras that make sense without the service.
 EXTRAS = ("client", "pandas", "export")
 DESCRIPTION = (
-    "Command line and Python client of Exchequer: prices and verifies privacy budgets, asks for jobs"
+    "Command line and Python client of Exchequer: prices and verifies privacy budgets, "
+    "asks for jobs"
 )
 
 
@@ -77,7 +79,9 @@ def staged() -> Iterator[Path]:
         package = folder / PACKAGE
         for part in PARTS:
             _copy(ROOT / part, package / part)
-        (package / "__init__.py").write_text(renamed((ROOT / f"{PACKAGE}.py").read_text("utf-8")), "utf-8")
+        (package / "__init__.py").write_text(
+            renamed((ROOT / f"{PACKAGE}.py").read_text("utf-8")), "utf-8"
+        )
         (package / "py.typed").touch()
         (package / COMMIT_FILE).write_text(commit() or "")
         shutil.copy(ROOT / "LICENSE", folder)
@@ -109,9 +113,12 @@ def renamed(source: str, name: str = "") -> str:
         elif isinstance(node, ast.Import):
             for alias in filter(lambda alias: _is_ours(alias.name), node.names):
                 if alias.asname is None:
-                    raise ValueError(f"{name}:{node.lineno}: import {alias.name} needs `as`, or `from`")
+                    raise ValueError(
+                        f"{name}:{node.lineno}: import {alias.name} needs `as`, or `from`"
+                    )
                 places.append((alias.lineno - 1, alias.col_offset))
-    for line, column in sorted(places, reverse=True):  # from the end, so that places stay where they are
+    # from the end, so that places stay where they are
+    for line, column in sorted(places, reverse=True):
         lines[line] = lines[line][:column] + f"{PACKAGE}.".encode() + lines[line][column:]
     return b"".join(lines).decode()
 
@@ -128,7 +135,9 @@ def _project() -> str:
     project |= {
         "description": DESCRIPTION,
         "license-files": ["LICENSE"],
-        "classifiers": [each for each in project["classifiers"] if not each.startswith("Framework")],
+        "classifiers": [
+            each for each in project["classifiers"] if not each.startswith("Framework")
+        ],
     }
     scripts = {name: f"{PACKAGE}.{target}" for name, target in project.pop("scripts").items()}
     tables = {
@@ -140,7 +149,8 @@ def _project() -> str:
         "tool.setuptools.package-data": {PACKAGE: ["py.typed", COMMIT_FILE]},
     }
     text = "".join(
-        f"[{table}]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+        f"[{table}]\n"
+        + "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
         for table, values in tables.items()
     )
     return text + f"[[project.authors]]\nname = {json.dumps(author['name'])}\n"

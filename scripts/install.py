@@ -2,13 +2,13 @@
 
     sh scripts/python.sh scripts/install.py libraries|service|dev
 
-`service` is the libraries and this checkout as a package; `dev` is that and what tests and linters need.
-VENV names the environment's folder, and TORCH the build of torch: cpu, cuda or auto.
+`service` is the libraries and this checkout as a package; `dev` is that and what tests and linters
+need. VENV names the environment's folder, and TORCH the build of torch: cpu, cuda or auto.
 
-An environment that is whole and up to date is left alone, which takes a moment. One that can't be trusted
-(cut off, moved, without its Python) is made anew; downloads are in a cache. uv installs, and pip where uv
-can't be had. Every file is checked against the hashes in the locks and nothing is resolved anew, but for a
-build of torch that is not on the package index: its version is checked.
+An environment that is whole and up to date is left alone, which takes a moment. One that can't be
+trusted (cut off, moved, without its Python) is made anew; downloads are in a cache. uv installs,
+and pip where uv can't be had. Every file is checked against the hashes in the locks and nothing is
+resolved anew, but for a build of torch that is not on the package index: its version is checked.
 """
 
 import ast
@@ -77,7 +77,14 @@ class Environment:
         self.folder = folder
         self.python = str(folder / "bin" / "python")
         self.variables = {**os.environ, "PIP_USER": "0", "VIRTUAL_ENV": str(folder)}
-        self.installer = [self.python, "-m", "pip", "--disable-pip-version-check", "install", "--no-compile"]
+        self.installer = [
+            self.python,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            "--no-compile",
+        ]
         self.record: dict[str, str] = {}
         with suppress(OSError, ValueError):
             self.record = json.loads((folder / "exchequer.json").read_text())
@@ -86,14 +93,18 @@ class Environment:
         """Return why this environment can't be used or added to, or None."""
         code = "import sys, pip; print('%d.%d' % sys.version_info[:2])"
         try:
-            answer = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=False)
+            answer = subprocess.run(
+                [self.python, "-c", code], capture_output=True, text=True, check=False
+            )
         except OSError:
             return "its Python is gone"
         version, ours = answer.stdout.strip(), f"{sys.version_info[0]}.{sys.version_info[1]}"
         made_as, has_torch = self.record.get("folder", str(self.folder)), self.record.get("torch")
         if answer.returncode:
             return "it has no pip" if "'pip'" in answer.stderr else "its Python does not run"
-        if version != ours and (os.environ.get("PYTHON") or version not in ("3.11", "3.12", "3.13", "3.14")):
+        if version != ours and (
+            os.environ.get("PYTHON") or version not in ("3.11", "3.12", "3.13", "3.14")
+        ):
             return f"it has Python {version}, and not {ours}"
         if self.record.get("unfinished"):
             return "an installation into it was cut off"
@@ -107,9 +118,16 @@ class Environment:
         """Make it with the Python that runs this, in place of what is there."""
         if self.folder.exists():
             names = {path.name for path in self.folder.iterdir()}
-            if "pyvenv.cfg" not in names and names - {"bin", "include", "lib", "lib64", "exchequer.json"}:
+            if "pyvenv.cfg" not in names and names - {
+                "bin",
+                "include",
+                "lib",
+                "lib64",
+                "exchequer.json",
+            }:
                 raise Failed(f"{self.folder} is no virtual environment: set VENV to another folder")
-            Path(self.python).unlink(missing_ok=True)  # first: what is left of it can't be taken for whole
+            # first: what is left of it can't be taken for whole
+            Path(self.python).unlink(missing_ok=True)
             shutil.rmtree(self.folder)
         require_room(self.folder, "")
         self.folder.mkdir(parents=True)
@@ -119,7 +137,8 @@ class Environment:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         if made.returncode:
             raise Failed(
-                (made.stdout + made.stderr).strip()[-1000:] + f"\n{sys.executable} can't make {self.folder}"
+                (made.stdout + made.stderr).strip()[-1000:]
+                + f"\n{sys.executable} can't make {self.folder}"
             )
 
     def lacks(self, part: str) -> bool:
@@ -130,8 +149,8 @@ class Environment:
     def changing(self) -> Iterator[None]:
         """Mark the environment as unfinished until the block has ended.
 
-        An installer that fails by itself, as without a network, leaves no package half in place. On a full
-        disk it does.
+        An installer that fails by itself, as without a network, leaves no package half in place. On
+        a full disk it does.
         """
         self.keep(folder=str(self.folder), unfinished="yes")
         try:
@@ -150,7 +169,9 @@ class Environment:
         draft.replace(self.folder / "exchequer.json")
 
     def prepare(self) -> None:
-        """Install the installer, uv, and what packages are built with. pip stays the installer without uv."""
+        """Install the installer, uv, and what packages are built with. pip stays the installer
+        without uv.
+        """
         uv = str(self.folder / "bin" / "uv")
         if self.can("--quiet", "--only-binary=:all:", *LOCKED, "-r", str(UV), dry=False) and _runs(
             [uv, "--version"]
@@ -173,17 +194,23 @@ class Environment:
         """Run a command in the checkout. Raises Failed where it fails."""
         if subprocess.run(command, cwd=ROOT, env=self.variables, check=False).returncode:
             free = shutil.disk_usage(self.folder).free / 1e9
-            raise Failed(f"{Path(command[0]).name} failed, as it says above ({free:.1f} GB of disk are free)")
+            raise Failed(
+                f"{Path(command[0]).name} failed, as it says above ({free:.1f} GB of disk are free)"
+            )
 
     def _where_pip_looks(self) -> dict[str, str]:
         """Return pip's configuration as variables of uv, which does not read it."""
         listed = subprocess.run(
-            [self.python, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+            [self.python, "-m", "pip", "config", "list"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         values: dict[str, list[str]] = {}
         for name, value in re.findall(r"^\S*\.([a-z-]+)=(['\"].*)$", listed.stdout, re.MULTILINE):
             values.setdefault(name, []).extend(ast.literal_eval(value).split())
-        # A version is taken from any place that has it, as pip does: the hashes say whether it is right.
+        # A version is taken from any place that has it, as pip does: the hashes say whether it is
+        # right.
         variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
         for name, (variable, separator) in PIP_SETTINGS.items():
             if name in values:
@@ -237,7 +264,8 @@ def require_room(folder: Path, *parts: str) -> None:
     needed, free = sum(ROOM[part] for part in parts), shutil.disk_usage(disk).free / 1e9
     if free < needed:
         raise Failed(
-            f"{disk} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make room, "
+            f"{disk} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make "
+            "room, "
             "or set VENV to a folder on another disk"
         )
 
@@ -245,13 +273,20 @@ def require_room(folder: Path, *parts: str) -> None:
 def install_torch(environment: Environment, asked: str) -> str:
     """Install torch, built for what was asked; return "cpu" or "cuda".
 
-    Without a GPU: a build for the CPU that lies where pip looks, else PyTorch's own index, else the package
-    index, which has the build for CUDA. With one: PyTorch's own index, else the package index.
+    Without a GPU: a build for the CPU that lies where pip looks, else PyTorch's own index, else the
+    package index, which has the build for CUDA. With one: PyTorch's own index, else the package
+    index.
     """
     found = re.search(r"^torch==(\S+)", CUDA.read_text(), re.MULTILINE)
     assert found, f"{CUDA.name} names no torch"
-    version, gpu = found[1], Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None
-    near, indexed = ("--no-deps", f"torch=={version}+cpu"), (f"--torch-backend={asked}", f"torch=={version}")
+    version, gpu = (
+        found[1],
+        Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None,
+    )
+    near, indexed = (
+        ("--no-deps", f"torch=={version}+cpu"),
+        (f"--torch-backend={asked}", f"torch=={version}"),
+    )
     if (asked == "cpu" or (asked == "auto" and not gpu)) and environment.can(*near):
         with stage("torch for the CPU, from where pip looks"):
             environment.install(*near)
@@ -263,10 +298,14 @@ def install_torch(environment: Environment, asked: str) -> str:
     built_for = "cuda" if gpu and asked != "cpu" else "cpu"
     if reached:
         require_room(environment.folder, built_for)
-        with stage(f"torch for {'the CPU' if built_for == 'cpu' else 'this GPU'}, from PyTorch's index"):
+        with stage(
+            f"torch for {'the CPU' if built_for == 'cpu' else 'this GPU'}, from PyTorch's index"
+        ):
             environment.install(*indexed)
         return built_for
-    none_near = NO_CPU_BUILD.format(version=version, python=f"{sys.version_info[0]}.{sys.version_info[1]}")
+    none_near = NO_CPU_BUILD.format(
+        version=version, python=f"{sys.version_info[0]}.{sys.version_info[1]}"
+    )
     if asked == "cpu":
         raise Failed(none_near.strip())
     if asked == "auto" and not gpu:
@@ -285,7 +324,8 @@ def install(environment: Environment, part: str, torch: str) -> None:
     if fault or not environment.folder.exists():
         version = ".".join(map(str, sys.version_info[:3]))
         print(
-            f"Installing into {_short(environment.folder)}, once. Ctrl-C stops; the same command goes on.",
+            f"Installing into {_short(environment.folder)}, once. Ctrl-C stops; the same command "
+            "goes on.",
             flush=True,
         )
         with stage(f"a virtual environment of Python {version}, {sys.executable}"):
@@ -348,8 +388,13 @@ def main() -> None:
     except Failed as error:
         sys.exit(f"{error}. Then run the same command again.")
     except OSError as error:
-        remedy = "Set VENV to a folder that you may write to" if error.errno in REFUSED else "Mend that"
-        sys.exit(f"{error.filename or folder}: {error.strerror}. {remedy}, then run the same command again.")
+        remedy = (
+            "Set VENV to a folder that you may write to" if error.errno in REFUSED else "Mend that"
+        )
+        sys.exit(
+            f"{error.filename or folder}: {error.strerror}. {remedy}, then run the same command "
+            "again."
+        )
     except KeyboardInterrupt:
         sys.exit("\nStopped. The same command goes on.")
 

@@ -1,16 +1,17 @@
 """`make lock`: write the five locks anew from pyproject.toml, with the hashes of every file.
 
-    requirements-uv.lock     uv, which installs the others
-    requirements-build.lock  what packages are built with
-    requirements.lock        what the service needs, but torch
-    requirements-cuda.lock   torch as the package index has it: built for CUDA, with NVIDIA's libraries
-    requirements-dev.lock    what tests and linters need besides
+    requirements-uv.lock uv, which installs the others requirements-build.lock what packages are
+    built with requirements.lock what the service needs, but torch requirements-cuda.lock torch as
+    the package index has it: built for CUDA, with NVIDIA's libraries requirements-dev.lock what
+    tests and linters need besides
 
-The locks hold for every supported Python, on x86-64 and ARM: markers say which package is for which one.
-Below each package stands what it requires, so that a test can tell a lock that lacks something.
+The locks hold for every supported Python, on x86-64 and ARM: markers say which package is for which
+one. Below each package stands what it requires, so that a test can tell a lock that lacks
+something.
 
-Versions stay as they are unless pyproject.toml asks for others. This machine's configuration is left out, so
-that local wheels and mirrors change nothing: everyone who makes the locks gets the same ones.
+Versions stay as they are unless pyproject.toml asks for others. This machine's configuration is
+left out, so that local wheels and mirrors change nothing: everyone who makes the locks gets the
+same ones.
 """
 
 import json
@@ -40,13 +41,16 @@ def main() -> None:
     everything = resolve(["--extra=dev", *service])
     moved = [name for name in runtime if pin(everything[name]) != pin(runtime[name])]
     if moved:
-        sys.exit(f"the extra `dev` asks for other versions of {', '.join(moved)} than the service has")
+        sys.exit(
+            f"the extra `dev` asks for other versions of {', '.join(moved)} than the service has"
+        )
     locks: dict[Path, Entries] = {path: {} for path in LOCKS}
     for name, entry in described(everything).items():
         locks[lock_of(name, build, runtime)][name] = entry
     for path, entries in locks.items():
         path.write_text(
-            "# Made by `make lock`; install with --require-hashes --no-deps.\n" + "".join(entries.values())
+            "# Made by `make lock`; install with --require-hashes --no-deps.\n"
+            + "".join(entries.values())
         )
 
 

@@ -1,7 +1,9 @@
-"""`make sbom`: what the service consists of, from the locks, as CycloneDX 1.6 (JSON) in build/sbom.json.
+"""`make sbom`: what the service consists of, from the locks, as CycloneDX 1.6 (JSON) in
+build/sbom.json.
 
-Each locked package with its version, the SHA-256 of every file that may be installed for it, and which lock
-names it. The same locks give the same file, byte for byte: it holds no time and no random number.
+Each locked package with its version, the SHA-256 of every file that may be installed for it, and
+which lock names it. The same locks give the same file, byte for byte: it holds no time and no
+random number.
 """
 
 import json
@@ -30,7 +32,7 @@ def locked() -> list[tuple[str, str, list[str], str]]:
 
 
 def document() -> dict[str, Any]:
-    """The bill of materials."""
+    """Return the bill of materials."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     components = [_component(*each) for each in locked()]
     stated = json.dumps(components, sort_keys=True)
@@ -48,7 +50,9 @@ def document() -> dict[str, Any]:
             }
         },
         "components": components,
-        "dependencies": [{"ref": project["name"], "dependsOn": [each["bom-ref"] for each in components]}],
+        "dependencies": [
+            {"ref": project["name"], "dependsOn": [each["bom-ref"] for each in components]}
+        ],
     }
 
 
@@ -61,7 +65,8 @@ def _component(name: str, version: str, hashes: list[str], lock: str) -> dict[st
         "version": version,
         "scope": "excluded" if lock == "requirements-dev.lock" else "required",
         "purl": address,
-        # One file a hash: a component's own `hashes` would be of one file, and a package has several.
+        # One file a hash: a component's own `hashes` would be of one file, and a package has
+        # several.
         "components": [
             {
                 "type": "file",

@@ -135,8 +135,8 @@ SIGNED = (
     (
         "acts: a confirmation of any proposal",
         ACTS,
-        ', "proposed": challenge(first).hex()}',
-        "}",
+        '        "proposed": challenge(first).hex(),\n',
+        "",
         LEDGER_TESTS,
     ),
     (

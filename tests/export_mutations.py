@@ -1,7 +1,10 @@
 """Guards against exports that lie, each taken out alone (tests.mechanism_mutations)."""
 
 VERIFIER, FORMATS = "accountant/core/ledger/verifier.py", "accountant/core/ledger/export_formats.py"
-FIELDS, CHECKPOINTS = "accountant/core/ledger/entry_fields.py", "accountant/core/ledger/checkpoints.py"
+FIELDS, CHECKPOINTS = (
+    "accountant/core/ledger/entry_fields.py",
+    "accountant/core/ledger/checkpoints.py",
+)
 BOOKS, LINEAGE = "accountant/core/ledger/books.py", "accountant/core/ledger/lineage.py"
 CHAIN, NAMES = "accountant/core/ledger/hash_chain.py", "accountant/core/names.py"
 JSON, PEOPLE = "accountant/core/ledger/canonical_json.py", "accountant/identities/credentials.py"
@@ -43,7 +46,8 @@ EXPORTS = (
     (
         "exports: a known key that signed nothing",
         FORMATS,
-        "    if pinned is not None and all(each.seq < found.entries for each in found.checkpoints):\n",
+        "    if pinned is not None and all(each.seq < found.entries for each in "
+        "found.checkpoints):\n",
         "    if False:\n",
         CLAIMS,
     ),
@@ -141,7 +145,8 @@ EXPORTS = (
     (
         "exports: any costs of a free job",
         BOOKS,
-        '        elif body["costs"] != ({} if account is None else _costs_of(account, event)[1]):\n',
+        '        elif body["costs"] != ({} if account is None else _costs_of(account, '
+        "event)[1]):\n",
         "        elif False:\n",
         CLAIMS,
     ),
@@ -156,7 +161,8 @@ EXPORTS = (
         "exports: filters in any form",
         BOOKS,
         '    if value_text(body["filters"]) != value_text(written):\n',
-        '    if [each["limit"] for each in body["filters"]] != [each["limit"] for each in written]:\n',
+        '    if [each["limit"] for each in body["filters"]] != [each["limit"] for each in '
+        "written]:\n",
         CLAIMS,
     ),
     (

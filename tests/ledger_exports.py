@@ -1,7 +1,8 @@
-"""Exports made by hand: an honest ledger of people, terms and jobs, and its edits with all hashes made anew.
+"""Exports made by hand: an honest ledger of people, terms and jobs, and its edits with all hashes
+made anew.
 
-That is what the owner of a database can do: change any entry, rehash everything after it, and state the sums
-that follow. `exchequer verify` has only the rules to go by.
+That is what the owner of a database can do: change any entry, rehash everything after it, and state
+the sums that follow. `exchequer verify` has only the rules to go by.
 """
 
 import copy
@@ -119,13 +120,17 @@ class Ledger:
 
     def register(self, version: int | None = None, **terms: Any) -> None:
         read = {} if version is None else {"data": FILES, "layout": LAYOUT}
-        self.add("REGISTER", None, {"terms": {**STATED, **terms}, "version": version, **read}, "sam")
+        self.add(
+            "REGISTER", None, {"terms": {**STATED, **terms}, "version": version, **read}, "sam"
+        )
 
     def policy(self, people: Mapping[str, str] | None = None, **changed: Any) -> None:
         actor = "sam" if people is None else people["confirmed_by"]
         self.add("POLICY", None, {"policy": {**POLICY, **changed}, **(people or {})}, actor)
 
-    def allow(self, epsilon: object = "10", people: Mapping[str, str] | None = None, **others: Any) -> None:
+    def allow(
+        self, epsilon: object = "10", people: Mapping[str, str] | None = None, **others: Any
+    ) -> None:
         body = allow_body(self.replay.books.account, epsilon, "1e-6", "as planned", **others)
         self.add("ALLOW", None, {**body, **(people or {})}, "sam" if people is None else "tom")
 
@@ -139,12 +144,18 @@ class Ledger:
         source: Mapping[str, Any] | None = None,
         **parameters: Any,
     ) -> Event:
-        """A RESERVE as the service writes it, approved by sam unless it is free; returns its event."""
+        """A RESERVE as the service writes it, approved by sam unless it is free; returns its
+        event.
+        """
         mechanism = mechanisms.get(mechanism_id)
         parsed = mechanism.parse(parameters, TERMS)
         asked = demand(mechanism.price(parsed, TERMS))
         free = not releases(asked.dp) and not asked.ex_post and asked.secret is None
-        stated = {"by": "sam", "reason": "within the plan"} if approval is None and not free else approval
+        stated = (
+            {"by": "sam", "reason": "within the plan"}
+            if approval is None and not free
+            else approval
+        )
         body = reserve_body(
             self.replay.books.account,
             mechanism_id,
@@ -166,7 +177,11 @@ class Ledger:
         self.add("COMMIT", job, body, "worker-1")
 
     def void(self, job: str) -> None:
-        body = {"outcome": "cancelled", "reason": "cancelled before a worker took it", "read": False}
+        body = {
+            "outcome": "cancelled",
+            "reason": "cancelled before a worker took it",
+            "read": False,
+        }
         self.add("VOID", job, body, "ana")
 
     def reverse(self, job: str) -> None:
@@ -181,7 +196,9 @@ class Ledger:
 
 def fewer(event: Event) -> Event:
     """Half of the releases of an event."""
-    return from_releases(type(releases(event))({leaf: count // 2 for leaf, count in releases(event).items()}))
+    return from_releases(
+        type(releases(event))({leaf: count // 2 for leaf, count in releases(event).items()})
+    )
 
 
 def honest() -> Ledger:
@@ -194,14 +211,20 @@ def honest() -> Ledger:
     event = ledger.reserve("early", tokens_per_batch=40, batches_per_label=1)
     ledger.commit("early", fewer(event))
     ledger.commit("count", ledger.reserve("count", "noisy-count", epsilon=0.2))
-    ledger.commit("lost", ledger.reserve("lost", tokens_per_batch=10, batches_per_label=1), "failed")
+    ledger.commit(
+        "lost", ledger.reserve("lost", tokens_per_batch=10, batches_per_label=1), "failed"
+    )
     ledger.reserve("void", tokens_per_batch=10, batches_per_label=1)
     ledger.void("void")
     vectors = ledger.reserve("vectors", "epsvec", epsilon=0.3)
-    kinds = [{"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in VECTORS.items()]
+    kinds = [
+        {"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in VECTORS.items()
+    ]
     ledger.commit("vectors", vectors, artifacts=kinds)
     vectors_job = name_of("vectors")
-    ledger.reserve("reuse", "epsvec", source=of_artifacts(vectors_job, VECTORS), from_job=vectors_job)
+    ledger.reserve(
+        "reuse", "epsvec", source=of_artifacts(vectors_job, VECTORS), from_job=vectors_job
+    )
     ledger.commit("reuse", FREE, read=False)
     early = name_of("early")
     public = {"public": {"corpus": {"kind": "corpus", "name": "novels", "sha256": "d" * 64}}}
@@ -224,7 +247,9 @@ def honest() -> Ledger:
 
 
 def rules(terms: Terms, **policy: Any) -> list[tuple[EntryKind, dict[str, Any]]]:
-    """The entries with which a ledger begins: terms, version 1 of the data, and a policy that asks little."""
+    """The entries with which a ledger begins: terms, version 1 of the data, and a policy that asks
+    little.
+    """
     stated = {"groups": [], **terms.to_json(), "unit_column": None}
     registered = {"terms": {name: stated[name] for name in TERMS_STATED}}
     open_ = Policy(auto_approve_epsilon="1000000", **policy)
@@ -238,7 +263,9 @@ def rules(terms: Terms, **policy: Any) -> list[tuple[EntryKind, dict[str, Any]]]
 # --- writing ------------------------------------------------------------------------------------
 
 
-def written(lines: Iterable[Line], dataset: str = DATASET) -> tuple[list[dict[str, Any]], list[str]]:
+def written(
+    lines: Iterable[Line], dataset: str = DATASET
+) -> tuple[list[dict[str, Any]], list[str]]:
     """The documents of entries and their hashes, numbered, chained and quoted as they stand now."""
     documents: list[dict[str, Any]] = []
     hashes: list[str] = []
@@ -272,7 +299,9 @@ def written(lines: Iterable[Line], dataset: str = DATASET) -> tuple[list[dict[st
 
 
 def export(lines: Iterable[Line], public: bool = False, dataset: str = DATASET) -> list[str]:
-    """The lines of an export in JSON Lines, with the totals that its entries add up to where they do."""
+    """The lines of an export in JSON Lines, with the totals that its entries add up to where they
+    do.
+    """
     documents, hashes = written(lines, dataset)
     replay = Replay()
     for document in documents:

@@ -1,8 +1,14 @@
 """Guards of the log outside the database, each taken out alone (tests.mechanism_mutations)."""
 
 LOG, EXPORTS = "accountant/transactions/ledger_log.py", "accountant/queries/exports.py"
-SWAPS, SWAP_TESTS = "accountant/transactions/swaps.py", "tests/accountant/transactions/test_swaps.py"
-NEW_LOG, PUBLICATION = "accountant/transactions/new_log.py", "accountant/core/transparency/publication.py"
+SWAPS, SWAP_TESTS = (
+    "accountant/transactions/swaps.py",
+    "tests/accountant/transactions/test_swaps.py",
+)
+NEW_LOG, PUBLICATION = (
+    "accountant/transactions/new_log.py",
+    "accountant/core/transparency/publication.py",
+)
 FILES_TESTS = "tests/accountant/ledger_log/test_files.py"
 FILES, SIGNED_TESTS = (
     "accountant/ledger_log/files.py",
@@ -40,8 +46,8 @@ OUTSIDE = (
     (
         "log: an export is compared before it is read",
         EXPORTS,
-        "    ensure(engine, dataset_id)  # after it was read: what",
-        "    # what",
+        "    ensure(engine, dataset_id)\n    proof =",
+        "    proof =",
         LOG_TESTS,
     ),
     (
@@ -103,7 +109,8 @@ OUTSIDE = (
     (
         "log: nothing is kept free for what was begun",
         FILES,
-        "                    (self.folder / _ROOM).unlink(missing_ok=True)  # what was begun is ended\n",
+        "                    (self.folder / _ROOM).unlink(missing_ok=True)  # what was begun is "
+        "ended\n",
         "                    raise\n",
         FILES_TESTS,
     ),
@@ -187,8 +194,8 @@ OUTSIDE = (
     (
         "swaps: an account moves that is not held",
         SWAPS,
-        "WHERE (SELECT count(at) FROM held) = %s ",
-        "WHERE %s > 0 ",
+        'FROM held WHERE (SELECT count(at) FROM "\n        "held) = %s "',
+        'FROM held WHERE %s > 0 "',
         SWAP_TESTS,
     ),
     (

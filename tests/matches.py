@@ -1,4 +1,6 @@
-"""A mechanism for tests that reads records and what two earlier jobs, of other mechanisms, released."""
+"""A mechanism for tests that reads records and what two earlier jobs, of other mechanisms,
+released.
+"""
 
 from collections.abc import Iterator
 

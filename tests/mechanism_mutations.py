@@ -2,8 +2,8 @@
 
     python -m tests.mechanism_mutations [--only TEXT]     # exits with 1 where nothing noticed
 
-A mutation is a text in a source file and what stands there instead, in a copy of the project. One whose text
-is no longer there is an error, so that the list keeps up with the code.
+A mutation is a text in a source file and what stands there instead, in a copy of the project. One
+whose text is no longer there is an error, so that the list keeps up with the code.
 """
 
 import argparse
@@ -58,7 +58,8 @@ SWAPPED = "accountant/core/privacy/replaced_samples.py"
 SWAPPED_TESTS = "tests/accountant/core/privacy/test_replaced_samples.py"
 ADMISSION = "accountant/core/ledger/admission.py"
 WHOLE_TESTS = (
-    "tests/accountant/core/privacy/test_whole_jobs.py tests/accountant/core/ledger/test_whole_jobs.py"
+    "tests/accountant/core/privacy/test_whole_jobs.py "
+    "tests/accountant/core/ledger/test_whole_jobs.py"
 )
 
 CROSS_CHECK = "accountant/core/privacy/cross_check.py"
@@ -153,8 +154,8 @@ MUTATIONS = (
     Mutation(
         "a correction that reopens what a whole job closed",
         "accountant/core/ledger/reversals.py",
-        'if before.read or "whole" in reserve["body"]:  # what closed the other filters never reopens them',
-        "if before.read:",
+        'if before.read or "whole" in reserve["body"]:\n        after',
+        "if before.read:\n        after",
         WHOLE_TESTS,
     ),
     Mutation(
@@ -274,14 +275,16 @@ MUTATIONS = (
         PREDICTION,
         'changed = 2 if parameters.context_partner == "lowest-hash" else 1',
         "changed = 1",
-        "tests/accountant/core/mechanisms/test_prices.py tests/workers/embedding/test_clustering.py",
+        "tests/accountant/core/mechanisms/test_prices.py "
+        "tests/workers/embedding/test_clustering.py",
     ),
     Mutation(
         "private prediction's shift without the records of a unit",
         PREDICTION,
         "Fraction(parameters.clip) / parameters.batch_size * terms.max_records_per_unit",
         "Fraction(parameters.clip) / parameters.batch_size",
-        "tests/accountant/core/mechanisms/test_prices.py tests/workers/embedding/test_clustering.py",
+        "tests/accountant/core/mechanisms/test_prices.py "
+        "tests/workers/embedding/test_clustering.py",
     ),
     Mutation(
         "batches filled in turn, not by a keyed hash",
@@ -309,21 +312,24 @@ MUTATIONS = (
         RUNNER,
         "self.scale = step / parameters.batch_size",
         "self.scale = step / max(1, parameters.batch_size - 1)",
-        "tests/workers/mechanisms/test_private_prediction.py tests/workers/mechanisms/test_contexts.py",
+        "tests/workers/mechanisms/test_private_prediction.py "
+        "tests/workers/mechanisms/test_contexts.py",
     ),
     Mutation(
         "tokens drawn at another temperature than is priced",
         RUNNER,
         "step = Fraction(parameters.clip) / (GRID * Fraction(parameters.temperature))",
         "step = Fraction(parameters.clip) / GRID",
-        "tests/workers/mechanisms/test_private_prediction.py tests/workers/mechanisms/test_contexts.py",
+        "tests/workers/mechanisms/test_private_prediction.py "
+        "tests/workers/mechanisms/test_contexts.py",
     ),
     Mutation(
         "logits clipped at another norm than is priced",
         RUNNER,
         "self.mean = Mean(parameters.clip, vocabulary)",
         "self.mean = Mean(2 * parameters.clip, vocabulary)",
-        "tests/workers/mechanisms/test_private_prediction.py tests/workers/mechanisms/test_contexts.py",
+        "tests/workers/mechanisms/test_private_prediction.py "
+        "tests/workers/mechanisms/test_contexts.py",
     ),
     Mutation(
         "invisible-ink at another temperature than is priced",
@@ -335,14 +341,15 @@ MUTATIONS = (
     Mutation(
         "invisible-ink's differences unclipped",
         INK,
-        ".mul_(GRID / clip).round_().clamp_(-GRID, GRID)",
-        ".mul_(GRID / clip).round_()",
+        "            .round_()\n            .clamp_(-GRID, GRID)\n",
+        "            .round_()\n",
         "tests/workers/mechanisms/test_invisible_ink.py",
     ),
     Mutation(
         "invisible-ink's candidates by private logits",
         INK,
-        "candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in public}",
+        "candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in "
+        "public}",
         "private = list(private)\n"
         "        first = {number: logits.mean(dim=0) for number, logits in reversed(private)}\n"
         "        candidates = {\n"
@@ -376,7 +383,8 @@ MUTATIONS = (
         "a record counted for two centres",
         "workers/embedding/clustering.py",
         "return np.stack([votes(pieces, centres) for pieces in pieces_of.values()])",
-        "return np.stack([votes(pieces, centres, min(2, len(centres))) for pieces in pieces_of.values()])",
+        "return np.stack([votes(pieces, centres, min(2, len(centres))) for pieces in "
+        "pieces_of.values()])",
         "tests/workers/embedding/test_clustering.py",
     ),
     Mutation(
@@ -398,7 +406,8 @@ MUTATIONS = (
         "a record counted for two candidates",
         SHOTS,
         "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)",
-        "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre, min(2, len(texts)))",
+        "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre, min(2, "
+        "len(texts)))",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
     Mutation(
@@ -439,7 +448,8 @@ MUTATIONS = (
     Mutation(
         "a coin of 53 bits",
         COINS,
-        "return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True",
+        "return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else "
+        "True",
         "return secrets.randbits(53) < int(rate * 2**53)",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
@@ -608,7 +618,8 @@ MUTATIONS = (
     Mutation(
         "phrases: a record read to its end",
         PHRASES + "sketches.py",
-        "found = listed.distinct(record.text, parameters.terms_per_record, parameters.record_words)",
+        "found = listed.distinct(record.text, parameters.terms_per_record, "
+        "parameters.record_words)",
         "found = listed.distinct(record.text, parameters.terms_per_record)",
         KPS,
     ),
@@ -711,9 +722,22 @@ def noticed(folder: Path, mutation: Mutation) -> str | None:
     path = folder / mutation.file
     source = path.read_text("utf-8")
     if source.count(mutation.text) != 1:
-        raise SystemExit(f"{mutation.title}: its text stands {source.count(mutation.text)} times in the code")
+        raise SystemExit(
+            f"{mutation.title}: its text stands {source.count(mutation.text)} times in the code"
+        )
     path.write_text(source.replace(mutation.text, mutation.instead), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-rf", "-p", "no:cacheprovider", "-m", "not slow"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-rf",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow",
+    ]
     try:
         ran = subprocess.run(
             [*command, *mutation.tests.split()],

@@ -1,4 +1,6 @@
-"""A passkey in software, and ledgers whose acts are signed with some: for the tests of verification."""
+"""A passkey in software, and ledgers whose acts are signed with some: for the tests of
+verification.
+"""
 
 import hashlib
 import json
@@ -26,7 +28,9 @@ class Passkey:
 
     def __init__(self, person: str, host: str = HOST) -> None:
         self.private = ec.generate_private_key(ec.SECP256R1())
-        public = self.private.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        public = self.private.public_key().public_bytes(
+            Encoding.DER, PublicFormat.SubjectPublicKeyInfo
+        )
         self.signer = Signer(person, f"https://{host}", encoded(public))
 
     def sign(
@@ -54,7 +58,9 @@ class Passkey:
         count: int = 1,
         text: tuple[str, str] = ("", ""),
     ) -> dict[str, str]:
-        """The three parts of an assertion over a challenge. `text`: replaced once in the client data."""
+        """The three parts of an assertion over a challenge. `text`: replaced once in the client
+        data.
+        """
         said = {
             "type": "webauthn.get",
             "challenge": encoded(asked),
@@ -91,7 +97,9 @@ SIGNING: Mapping[str, Any] = {
 
 
 def signed_ledger() -> Ledger:
-    """Every act that a policy can ask signatures of, signed; the first policy that asks for them is not."""
+    """Every act that a policy can ask signatures of, signed; the first policy that asks for them is
+    not.
+    """
     ledger = Ledger()
     ledger.register()
     ledger.policy()
@@ -114,7 +122,9 @@ def signed_ledger() -> Ledger:
 
 
 def sign_all(lines: list[Line], passkeys: Mapping[str, Passkey] = PASSKEYS) -> None:
-    """Sign every act as its entry says it, by whom it says, where a POLICY before it asks for that."""
+    """Sign every act as its entry says it, by whom it says, where a POLICY before it asks for
+    that.
+    """
     asked: Iterable[str] = ()
     for place, line in enumerate(lines):
         kind = EntryKind(line.kind)
@@ -125,12 +135,16 @@ def sign_all(lines: list[Line], passkeys: Mapping[str, Passkey] = PASSKEYS) -> N
 
 
 def acts_of(lines: list[Line], place: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The first act of an entry, and its second where two people made it, as the entries before it stand."""
+    """The first act of an entry, and its second where two people made it, as the entries before it
+    stand.
+    """
     line, before = lines[place], written(lines[:place])
     kinds = [each.kind for each in lines[:place]]
 
     def newest(kind: str) -> str | None:
-        return next((h for k, h in zip(kinds[::-1], before[1][::-1], strict=True) if k == kind), None)
+        return next(
+            (h for k, h in zip(kinds[::-1], before[1][::-1], strict=True) if k == kind), None
+        )
 
     basis = Basis(newest("POLICY"), newest("ALLOW"))
     first = first_act(EntryKind(line.kind), DATASET, line.job, line.actor, line.body, basis)
@@ -140,7 +154,9 @@ def acts_of(lines: list[Line], place: int) -> tuple[dict[str, Any], dict[str, An
     return first, second_act({**first, "nonce": signature["nonce"]}, line.body)
 
 
-def sign(lines: list[Line], place: int, passkeys: Mapping[str, Passkey] = PASSKEYS, **how: Any) -> None:
+def sign(
+    lines: list[Line], place: int, passkeys: Mapping[str, Passkey] = PASSKEYS, **how: Any
+) -> None:
     """Sign the entry at this place, by all who made it."""
     if lines[place].kind == "REVERSAL":  # it quotes entries that were signed meanwhile
         lines[place].body = dict(opened(written(lines[: place + 1])[0][-1])["body"])

@@ -8,7 +8,8 @@ POWERS = (
     (
         "powers: a worker renews and ends leases of others",
         "migrations/schema/parts.sql",
-        "WHEN 'worker' THEN coalesce(lease_secret_sha256 = lease_shown(), lease_secret_sha256 IS NULL)",
+        "WHEN 'worker' THEN coalesce(lease_secret_sha256 = lease_shown(), lease_secret_sha256 IS "
+        "NULL)",
         "WHEN 'worker' THEN true",
         POWER_TESTS,
     ),

@@ -19,7 +19,9 @@ from tests.support import Bench
 
 
 class Ground:
-    """One database, the folder of its log, and a bench whose jobs are admitted without a steward."""
+    """One database, the folder of its log, and a bench whose jobs are admitted without a
+    steward.
+    """
 
     def __init__(self, servers, owner_url: str, folder: Path) -> None:
         self._servers, self.owner_url, self.folder = servers, owner_url, folder

@@ -1,7 +1,8 @@
 """The order of tests, and their processes; tests/conftest.py hands this to pytest-xdist.
 
-A module stays in one process, so that what its fixtures build is built once, and so does a chain of modules
-on a warm service. The longest go first: no process is left with one of them when the others are done.
+A module stays in one process, so that what its fixtures build is built once, and so does a chain of
+modules on a warm service. The longest go first: no process is left with one of them when the others
+are done.
 """
 
 from pathlib import Path
@@ -9,28 +10,75 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-#: Those that ask for `warm_service` or `warm_engine`, in two chains, each in one process with one service.
-#: Another module that does starts a service of its own. First of all stand those for which no worker loads
-#: torch, as one of them starts a worker again.
+#: Those that ask for `warm_service` or `warm_engine`, in two chains, each in one process with one
+#: service. Another module that does starts a service of its own. First of all stand those for which
+#: no worker loads torch, as one of them starts a worker again.
 WARM = (
     (
-        *("test_artifact_jobs", "test_secret_jobs", "test_public_jobs", "test_jobs", "test_coin_jobs"),
+        *(
+            "test_artifact_jobs",
+            "test_secret_jobs",
+            "test_public_jobs",
+            "test_jobs",
+            "test_coin_jobs",
+        ),
         *("test_malformed_messages", "test_private_prediction_examples"),
     ),
     (
-        *("test_summary_jobs", "test_dp_kps_examples", "test_evolution_examples", "test_epsvec_examples"),
+        *(
+            "test_summary_jobs",
+            "test_dp_kps_examples",
+            "test_evolution_examples",
+            "test_epsvec_examples",
+        ),
         *("test_evaluation_job", "test_invisible_ink_example", "test_corpora"),
     ),
 )
-_CHAINS = {module: f"warm service {number}" for number, chain in enumerate(WARM) for module in chain}
-#: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after these.
+_CHAINS = {
+    module: f"warm service {number}" for number, chain in enumerate(WARM) for module in chain
+}
+#: The longest first, by `make test ARGS=--durations=0`; whatever is not named here runs after
+#: these.
 LONGEST = (
-    *(*WARM[0], *WARM[1], "test_survival", "test_accessibility", "test_first_use", "test_client_docs"),
-    *("test_analyst_journey", "test_conformance", "test_local", "test_faults", "test_endpoint_jobs"),
-    *("test_mechanism_forms", "test_fuzz", "test_audits", "test_uploads", "test_engine", "test_utility"),
+    *(
+        *WARM[0],
+        *WARM[1],
+        "test_survival",
+        "test_accessibility",
+        "test_first_use",
+        "test_client_docs",
+    ),
+    *(
+        "test_analyst_journey",
+        "test_conformance",
+        "test_local",
+        "test_faults",
+        "test_endpoint_jobs",
+    ),
+    *(
+        "test_mechanism_forms",
+        "test_fuzz",
+        "test_audits",
+        "test_uploads",
+        "test_engine",
+        "test_utility",
+    ),
     *("test_epsvec", "test_steward_journey", "test_paging", "test_auditor_journey", "test_twins"),
-    *("test_headers", "test_writers", "test_extending", "test_admission_under_load", "test_verify_at_scale"),
-    *("test_roles", "test_resuming", "test_recovery", "test_secpe_promise", "test_ledger", "test_neighbours"),
+    *(
+        "test_headers",
+        "test_writers",
+        "test_extending",
+        "test_admission_under_load",
+        "test_verify_at_scale",
+    ),
+    *(
+        "test_roles",
+        "test_resuming",
+        "test_recovery",
+        "test_secpe_promise",
+        "test_ledger",
+        "test_neighbours",
+    ),
 )
 _RANK = {name: rank for rank, name in enumerate(LONGEST)}
 

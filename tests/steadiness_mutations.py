@@ -1,4 +1,6 @@
-"""Guards of the self-test "one record moves one batch", each taken out alone (tests.mechanism_mutations)."""
+"""Guards of the self-test "one record moves one batch", each taken out alone
+(tests.mechanism_mutations).
+"""
 
 STEADINESS, MODELS = "workers/engine/steadiness.py", "workers/models.py"
 FOUND_TESTS, MODEL_TESTS = "tests/workers/engine/test_steadiness.py", "tests/workers/test_models.py"

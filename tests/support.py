@@ -37,7 +37,9 @@ from accountant.transactions.ledger_log import writing
 from workers.data import manifest
 
 SHARED = Path(os.environ.get("EXCHEQUER_SHARED", Path(__file__).resolve().parents[2] / "shared"))
-needs_shared = pytest.mark.skipif(not (SHARED / "data").is_dir(), reason="../shared/data is not here")
+needs_shared = pytest.mark.skipif(
+    not (SHARED / "data").is_dir(), reason="../shared/data is not here"
+)
 
 
 def person(engine: Engine, role: str, name: str | None = None) -> Actor:
@@ -49,7 +51,9 @@ def person(engine: Engine, role: str, name: str | None = None) -> Actor:
 
 
 def somebody(engine: Engine, name: str, role: str = "analyst") -> str:
-    """The name of an account that there is, made where nobody made it yet: policies name no others."""
+    """The name of an account that there is, made where nobody made it yet: policies name no
+    others.
+    """
     if credentials.find_user(engine, name=name) is None:
         person(engine, role, name)
     return name
@@ -71,7 +75,9 @@ def other_people(source: Path, target: Path, labels: Collection[str] | None = No
 
 
 def put(results: Path | str, content: bytes) -> tuple[Path, str]:
-    """Publish a file in a results folder, as a worker does after its COMMIT: its path and its SHA-256."""
+    """Publish a file in a results folder, as a worker does after its COMMIT: its path and its
+    SHA-256.
+    """
     sha256 = hashlib.sha256(content).hexdigest()
     path = Path(results) / sha256
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,8 +89,12 @@ def put(results: Path | str, content: bytes) -> tuple[Path, str]:
 NO_FILES = {"files": 1, "bytes": 0, "sha256": "0" * 64, "list": []}
 
 
-def found_right(engine: Engine, version_id: uuid.UUID, data: Mapping[str, object] | None = None) -> None:
-    """Make a version ready without a worker: no units are claimed. Mostly nothing lies at its address."""
+def found_right(
+    engine: Engine, version_id: uuid.UUID, data: Mapping[str, object] | None = None
+) -> None:
+    """Make a version ready without a worker: no units are claimed. Mostly nothing lies at its
+    address.
+    """
     versions = tables.dataset_versions
     found = datasets.version_to_check(engine, version_id)
     assert found is not None
@@ -114,7 +124,9 @@ def claimed(
 def unjudged() -> Iterator[None]:
     """A process that was taken over: it posts entries without asking whether they may stand."""
 
-    def reservation(connection: Connection, _: object, __: object, entry: Entry, ___: object) -> object:
+    def reservation(
+        connection: Connection, _: object, __: object, entry: Entry, ___: object
+    ) -> object:
         if entry.kind not in (EntryKind.COMMIT, EntryKind.VOID):
             return None
         query = "SELECT document FROM entries WHERE job_id = :job AND kind = 'RESERVE'"
@@ -167,24 +179,35 @@ class Bench:
         self.auditor = person(engine, "auditor", f"auditor-{tag}")
         self.model, self.dataset = f"model-{tag}", f"data-{tag}"
         model_id = models.add_model(engine, self.model, "/nowhere", "public text", self.steward)
-        facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
+        facts = {
+            "sha256": uuid.uuid4().hex * 2,
+            "context_tokens": 100_000,
+            "end_tokens": [2],
+            "layers": 12,
+        }
         registration.checked(engine, "model", model_id, facts, None)
         raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
         version = datasets.add_dataset(engine, datasets.read_dataset(raw), self.steward)
         found_right(engine, version)
 
-    def allow(self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test") -> None:
+    def allow(
+        self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test"
+    ) -> None:
         allowances.allow(self.engine, self.dataset, Allowance(epsilon, delta, reason), self.steward)
 
     def request(self, tokens: int = 10, **parameters: object) -> job_requests.JobRequest:
         values = {"tokens_per_batch": tokens, **parameters}
-        return job_requests.JobRequest(self.dataset, "private-prediction", self.model, values, "test")
+        return job_requests.JobRequest(
+            self.dataset, "private-prediction", self.model, values, "test"
+        )
 
     def submit(self, tokens: int = 10, key: str | None = None, **parameters: object) -> uuid.UUID:
         return submission.submit(self.engine, self.request(tokens, **parameters), self.analyst, key)
 
     def probe(self, job_id: uuid.UUID, tokens: int = 20) -> None:
-        """Store a worker's findings about model and template, so that later jobs are decided at once."""
+        """Store a worker's findings about model and template, so that later jobs are decided at
+        once.
+        """
         approval.probed(self.engine, job_id, {"template_tokens": tokens}, None)
 
     def warm(self) -> None:
@@ -195,12 +218,18 @@ class Bench:
 
 
 def public_things(engine: Engine, steward: Actor, texts: int, labels: list[str]) -> dict[str, str]:
-    """A registered corpus with these facts and an embedding model, as parameters; no worker looks."""
+    """A registered corpus with these facts and an embedding model, as parameters; no worker
+    looks.
+    """
     corpus, embedding = f"corpus-{uuid.uuid4().hex[:8]}", f"embedding-{uuid.uuid4().hex[:8]}"
     spec = {"name": corpus, "uri": "/nowhere.csv", "statement": "made up"}
     corpus_id = corpora.add(engine, corpora.CorpusSpec.model_validate(spec), steward)
     facts = {"sha256": uuid.uuid4().hex * 2, "texts": texts, "labels": labels}
     registration.checked(engine, "corpus", corpus_id, facts, None)
-    model_id = models.add_model(engine, embedding, "/nowhere", "public text", steward, kind="embedding")
-    registration.checked(engine, "model", model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None)
+    model_id = models.add_model(
+        engine, embedding, "/nowhere", "public text", steward, kind="embedding"
+    )
+    registration.checked(
+        engine, "model", model_id, {"sha256": uuid.uuid4().hex * 2, "dimensions": 8}, None
+    )
     return {"public_corpus": corpus, "embedding": embedding}

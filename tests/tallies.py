@@ -1,7 +1,8 @@
-"""A mechanism for tests that leaves artifacts and can begin from them: noisy counts, and what they say.
+"""A mechanism for tests that leaves artifacts and can begin from them: noisy counts, and what they
+say.
 
-Smaller than any mechanism of the papers and of their shape: `from_job`, vectors as safetensors, JSON
-beside it. tests/tally_worker.py is the Celery application of a worker that knows it.
+Smaller than any mechanism of the papers and of their shape: `from_job`, vectors as safetensors,
+JSON beside it. tests/tally_worker.py is the Celery application of a worker that knows it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -71,7 +72,9 @@ class Runner:
     def run(self, parameters, terms, records, model, meter, progress, public) -> Iterator[object]:
         from workers.interface import Artifact, Text
 
-        counts = np.array([sum(r.label == label for r in records.records) for label in records.labels])
+        counts = np.array(
+            [sum(r.label == label for r in records.records) for label in records.labels]
+        )
         noisy = meter.gaussian(counts, 1, Gaussian(parameters.noise_multiplier))
         named = dict(zip(map(str, records.labels), noisy.tolist(), strict=True))
         yield Artifact.of_json("counts", "noisy-counts", named)
@@ -81,7 +84,9 @@ class Runner:
         progress.advance(len(noisy))
         yield Text("counted")
 
-    def reuse(self, parameters, terms, artifacts: Mapping, model, progress, public) -> Iterator[object]:
+    def reuse(
+        self, parameters, terms, artifacts: Mapping, model, progress, public
+    ) -> Iterator[object]:
         from workers.interface import Artifact, Text
 
         if parameters.fails:
@@ -95,7 +100,9 @@ class Runner:
 
 
 def register(module: ModuleType | None = None) -> None:
-    """Make a module's mechanism, or this one's, known to this process, as if its two files were there."""
+    """Make a module's mechanism, or this one's, known to this process, as if its two files were
+    there.
+    """
     mechanism = MECHANISM if module is None else module.MECHANISM
     mechanisms.MECHANISMS[mechanism.id] = mechanism
 

@@ -12,7 +12,10 @@ def test_what_the_accountant_calls_runnable_is_what_workers_run():
     import workers.mechanisms
     from accountant.core.mechanisms import runnable
 
-    files = {f"workers.mechanisms.{each.name}" for each in pkgutil.iter_modules(workers.mechanisms.__path__)}
+    files = {
+        f"workers.mechanisms.{each.name}"
+        for each in pkgutil.iter_modules(workers.mechanisms.__path__)
+    }
     assert {each.runner for each in runnable().values()} == files
     for name, mechanism in runnable().items():
         running = workers.mechanisms.runner(name)
@@ -31,4 +34,11 @@ def test_a_mechanism_that_reads_artifacts_has_a_runner_without_records_and_meter
     for name, mechanism in runnable().items():
         if "from_job" in mechanism.fields:
             names = inspect.signature(runner(name).reuse).parameters
-            assert list(names) == ["parameters", "terms", "artifacts", "model", "progress", "public"]
+            assert list(names) == [
+                "parameters",
+                "terms",
+                "artifacts",
+                "model",
+                "progress",
+                "public",
+            ]

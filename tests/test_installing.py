@@ -59,7 +59,10 @@ def test_the_newest_supported_python_that_runs_is_taken(tmp_path: Path) -> None:
     [
         (lambda folder: None, "this machine has no python3 that runs"),
         (lambda folder: program(folder / "python3", OLD), "this machine has Python 3.9.18"),
-        (lambda folder: python(folder, "python3.12", WITHOUT_VENV), r"`sudo apt install python3\.\d+-venv`"),
+        (
+            lambda folder: python(folder, "python3.12", WITHOUT_VENV),
+            r"`sudo apt install python3\.\d+-venv`",
+        ),
     ],
 )
 def test_without_one_a_sentence_names_the_packages(
@@ -83,13 +86,17 @@ def wheel(folder: Path, name: str, version: str = "1.0") -> str:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(f"{name}.py", "")
         file.writestr(
-            f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            f"{stem}.dist-info/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         )
         file.writestr(
-            f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{stem}.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         file.writestr(f"{stem}.dist-info/RECORD", "")
-    return f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+    return (
+        f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+    )
 
 
 def checkout(folder: Path) -> Path:
@@ -98,13 +105,21 @@ def checkout(folder: Path) -> Path:
     shutil.copytree(ROOT / "scripts", folder / "scripts")
     for lock, names in LOCKS.items():
         pins = [wheel(folder / "wheels", name) for name in names]
-        (folder / f"requirements{lock}.lock").write_text("".join(pins) or "uv==0.0.1 --hash=sha256:00\n")
+        (folder / f"requirements{lock}.lock").write_text(
+            "".join(pins) or "uv==0.0.1 --hash=sha256:00\n"
+        )
     wheel(folder / "wheels", "torch", "1.0+cpu")
     return folder
 
 
-def install(folder: Path, part: str = "libraries", **variables: str) -> subprocess.CompletedProcess[str]:
-    where = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder / "wheels"), "PIP_CONFIG_FILE": os.devnull}
+def install(
+    folder: Path, part: str = "libraries", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    where = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder / "wheels"),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
     return subprocess.run(
         [PYTHON, folder / "scripts" / "install.py", part],
         env={"PATH": os.environ["PATH"], "HOME": str(folder), **where, **variables},
@@ -115,7 +130,8 @@ def install(folder: Path, part: str = "libraries", **variables: str) -> subproce
 
 def installed(folder: Path) -> set[str]:
     return {
-        path.name.partition("-1.0")[0] for path in folder.glob(".venv/lib/*/site-packages/*-1.0*.dist-info")
+        path.name.partition("-1.0")[0]
+        for path in folder.glob(".venv/lib/*/site-packages/*-1.0*.dist-info")
     }
 
 
@@ -203,7 +219,11 @@ def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
             ROOT / "scripts" / "install.py",
             "service",
         ],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "VENV": str(disk / "folder" / "venv")},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "VENV": str(disk / "folder" / "venv"),
+        },
         capture_output=True,
         text=True,
     )
@@ -214,7 +234,9 @@ def test_a_full_disk_is_said_before_the_installation(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_is_made_anew_and_goes_on_after_a_failure(moved: Path) -> None:
-    """A download that fails ends in a sentence and breaks nothing: the next run goes on from there."""
+    """A download that fails ends in a sentence and breaks nothing: the next run goes on from
+    there.
+    """
     lost = moved / "wheels" / "library-1.0-py3-none-any.whl"
     lost.rename(moved / "away")
     answer = install(moved)

@@ -21,7 +21,9 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT, BUILD_SYSTEM, GROUPS = (PYPROJECT[name] for name in ("project", "build-system", "dependency-groups"))
+PROJECT, BUILD_SYSTEM, GROUPS = (
+    PYPROJECT[name] for name in ("project", "build-system", "dependency-groups")
+)
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
@@ -34,7 +36,9 @@ def test_every_locked_file_has_a_hash_and_no_address(lock: Path) -> None:
 
 
 def test_the_locks_answer_every_requirement_and_no_package_stands_twice() -> None:
-    pins = re.findall(r"^([a-z0-9.-]+)==(\S+)", "".join(lock.read_text() for lock in LOCKS), re.MULTILINE)
+    pins = re.findall(
+        r"^([a-z0-9.-]+)==(\S+)", "".join(lock.read_text() for lock in LOCKS), re.MULTILINE
+    )
     locked = dict(pins)
     assert len(locked) == len(pins)
     extras = PROJECT["optional-dependencies"]
@@ -44,11 +48,16 @@ def test_the_locks_answer_every_requirement_and_no_package_stands_twice() -> Non
     assert f"torch=={locked['torch']}" in extras["worker"]
 
 
-# --- one set of locks for every supported Python and both machines ---------------------------------
+# --- one set of locks for every supported Python and both machines
+# ---------------------------------
 
 PYTHONS = [
     *(f"3.11.{patch}" for patch in range(16)),
-    *(f"3.{minor}.{patch}" for minor, last in ((12, 13), (13, 10), (14, 3)) for patch in range(last)),
+    *(
+        f"3.{minor}.{patch}"
+        for minor, last in ((12, 13), (13, 10), (14, 3))
+        for patch in range(last)
+    ),
 ]
 ENTRY = re.compile(r"^([a-z0-9.-]+)==(\S+)(?: ; (.*?))? \\$((?:\n    .*)*)", re.MULTILINE)
 SERVICE = ("uv", "build", "runtime", "cuda")
@@ -57,7 +66,8 @@ SERVICE = ("uv", "build", "runtime", "cuda")
 def entries(names: Sequence[str]) -> dict[str, tuple[Marker | None, list[Requirement]]]:
     """The marker of each locked package, and what it requires by the comments below it."""
     texts = [
-        (ROOT / f"requirements{'' if name == 'runtime' else '-' + name}.lock").read_text() for name in names
+        (ROOT / f"requirements{'' if name == 'runtime' else '-' + name}.lock").read_text()
+        for name in names
     ]
     return {
         name: (
@@ -81,9 +91,13 @@ def marks(python: str, machine: str) -> dict[str, str]:
 
 
 def required(
-    roots: Iterable[str], requirements: Mapping[str, list[Requirement]], environment: Mapping[str, str]
+    roots: Iterable[str],
+    requirements: Mapping[str, list[Requirement]],
+    environment: Mapping[str, str],
 ) -> set[str]:
-    """Every package that these requirements need in an environment, by what each package requires."""
+    """Every package that these requirements need in an environment, by what each package
+    requires.
+    """
     waiting = [Requirement(each) for each in roots]
     seen: set[tuple[str, str]] = set()
     while waiting:
@@ -109,10 +123,14 @@ def roots(*extras: str) -> list[str]:
     ]
 
 
-def faults(locked: Mapping[str, Any], wanted: list[str], python: str, machine: str) -> dict[str, set[str]]:
+def faults(
+    locked: Mapping[str, Any], wanted: list[str], python: str, machine: str
+) -> dict[str, set[str]]:
     """What a lock lacks in an environment, and what it installs there that nothing requires."""
     environment = marks(python, machine)
-    installed = {name for name, (marker, _) in locked.items() if not marker or marker.evaluate(environment)}
+    installed = {
+        name for name, (marker, _) in locked.items() if not marker or marker.evaluate(environment)
+    }
     needed = required(wanted, {name: stated for name, (_, stated) in locked.items()}, environment)
     return {"lacks": needed - installed, "needless": installed - needed}
 
@@ -166,8 +184,12 @@ def test_the_locks_say_what_the_installed_packages_say_of_themselves() -> None:
 
 def test_supported_pythons_are_stated_alike() -> None:
     """Where a package is made, where `make` looks for a Python, and in CI."""
-    minors = sorted({python.rpartition(".")[0] for python in PYTHONS}, key=lambda each: int(each[2:]))
-    named = [each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)]
+    minors = sorted(
+        {python.rpartition(".")[0] for python in PYTHONS}, key=lambda each: int(each[2:])
+    )
+    named = [
+        each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)
+    ]
     assert named == minors
     assert PROJECT["requires-python"] == f">={minors[0]}"
     assert (
@@ -187,12 +209,15 @@ def test_make_has_a_rule_for_each_of_its_names() -> None:
 def test_only_the_cuda_lock_brings_nvidia_libraries() -> None:
     """Else the build of torch for the CPU would not save them."""
     with_them = [
-        lock.name for lock in LOCKS if re.search(r"^(torch|triton|nvidia-|cuda-)", lock.read_text(), re.M)
+        lock.name
+        for lock in LOCKS
+        if re.search(r"^(torch|triton|nvidia-|cuda-)", lock.read_text(), re.M)
     ]
     assert with_them == ["requirements-cuda.lock"]
 
 
-# --- what it consists of, and what is known of that ------------------------------------------------
+# --- what it consists of, and what is known of that
+# ------------------------------------------------
 
 
 @pytest.fixture
@@ -200,7 +225,9 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
 
 
-def test_the_bill_of_materials_names_every_locked_package_and_file(scripts: None, tmp_path: Path) -> None:
+def test_the_bill_of_materials_names_every_locked_package_and_file(
+    scripts: None, tmp_path: Path
+) -> None:
     sbom = importlib.import_module("sbom")
     sbom.main(tmp_path / "sbom.json")
     found = json.loads((tmp_path / "sbom.json").read_text())
@@ -209,7 +236,9 @@ def test_the_bill_of_materials_names_every_locked_package_and_file(scripts: None
     pins = re.findall(r"^([a-z0-9.-]+)==(\S+)", texts, re.MULTILINE)
     named = sorted(each["purl"] for each in found["components"])
     assert named == sorted(f"pkg:pypi/{name}@{version}" for name, version in pins)
-    files = [file["hashes"][0]["content"] for each in found["components"] for file in each["components"]]
+    files = [
+        file["hashes"][0]["content"] for each in found["components"] for file in each["components"]
+    ]
     assert sorted(files) == sorted(re.findall(r"--hash=sha256:(\w+)", texts))
     assert sbom.document() == found  # the same locks, the same file
 
@@ -219,8 +248,16 @@ def test_no_locked_version_has_an_advisory_of_the_kept_list(scripts: None, capsy
     assert advisories.main([]) == 0, capsys.readouterr().out
     kept = json.loads(advisories.KEPT.read_text())
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", kept["kept"])
-    known = [{"id": "A-1", "package": "flask", "summary": "x", "ranges": [["1.0", "2.0"], ["3.0", None]]}]
-    for version, hit in (("0.9", False), ("1.0", True), ("1.9.9", True), ("2.0", False), ("3.1", True)):
+    known = [
+        {"id": "A-1", "package": "flask", "summary": "x", "ranges": [["1.0", "2.0"], ["3.0", None]]}
+    ]
+    for version, hit in (
+        ("0.9", False),
+        ("1.0", True),
+        ("1.9.9", True),
+        ("2.0", False),
+        ("3.1", True),
+    ):
         assert bool(advisories.affected(known, {"flask": version})) == hit, version
     assert not advisories.affected(known, {"jinja2": "1.0"})
 
@@ -231,7 +268,12 @@ def test_the_kept_list_is_renewed_from_what_osv_says(
     """Its answers, page by page, as its documentation has them."""
     advisories = importlib.import_module("advisories")
     package = {"name": "Flask", "ecosystem": "PyPI"}
-    events = [{"introduced": "0"}, {"fixed": "2.3.2"}, {"introduced": "3.0"}, {"last_affected": "99"}]
+    events = [
+        {"introduced": "0"},
+        {"fixed": "2.3.2"},
+        {"introduced": "3.0"},
+        {"last_affected": "99"},
+    ]
     pages = [
         {"vulns": [{"id": "B", "withdrawn": "2020", "affected": []}], "next_page_token": "more"},
         {
@@ -239,7 +281,9 @@ def test_the_kept_list_is_renewed_from_what_osv_says(
                 {
                     "id": "A",
                     "summary": "bad",
-                    "affected": [{"package": package, "ranges": [{"type": "ECOSYSTEM", "events": events}]}],
+                    "affected": [
+                        {"package": package, "ranges": [{"type": "ECOSYSTEM", "events": events}]}
+                    ],
                 }
             ]
         },
@@ -247,7 +291,9 @@ def test_the_kept_list_is_renewed_from_what_osv_says(
     monkeypatch.setattr(advisories, "locked", lambda: [("flask", "3.1", [], "x")])
     answers = iter(pages)
     monkeypatch.setattr(
-        advisories.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(json.dumps(next(answers)).encode())
+        advisories.urllib.request,
+        "urlopen",
+        lambda *_, **__: io.BytesIO(json.dumps(next(answers)).encode()),
     )
     assert advisories.main(["renew", "--list", str(tmp_path / "list.json")]) == 1  # 3.1 is affected
     (kept,) = json.loads((tmp_path / "list.json").read_text())["advisories"]
@@ -257,9 +303,13 @@ def test_the_kept_list_is_renewed_from_what_osv_says(
 def test_the_documented_command_pins_every_image_of_a_tag(tmp_path: Path) -> None:
     """With a `docker` that answers as the real one does for an image that was pulled."""
     guide = (ROOT / "docs" / "operations.md").read_text()
-    command = re.search(r"^    (for each in POSTGRES_IMAGE.*?^    done >> \.env)$", guide, re.M | re.S)[1]
+    command = re.search(
+        r"^    (for each in POSTGRES_IMAGE.*?^    done >> \.env)$", guide, re.M | re.S
+    )[1]
     docker = tmp_path / "docker"
-    docker.write_text('#!/bin/sh\nfor last; do :; done\n[ "$1" = pull ] || echo "${last%:*}@sha256:0f"\n')
+    docker.write_text(
+        '#!/bin/sh\nfor last; do :; done\n[ "$1" = pull ] || echo "${last%:*}@sha256:0f"\n'
+    )
     docker.chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     subprocess.run(["sh", "-c", command], cwd=tmp_path, env={"PATH": path}, check=True)
@@ -272,6 +322,12 @@ def test_the_documented_command_pins_every_image_of_a_tag(tmp_path: Path) -> Non
 
 
 def test_nothing_asks_for_a_package_that_is_not_published() -> None:
-    texts = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "web" / "templates").glob("*.html")]
-    asked = [path.name for path in texts if re.search(r"pip install ['\"]?exchequer", path.read_text())]
+    texts = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "web" / "templates").glob("*.html"),
+    ]
+    asked = [
+        path.name for path in texts if re.search(r"pip install ['\"]?exchequer", path.read_text())
+    ]
     assert asked == []

@@ -1,4 +1,6 @@
-"""The wheel of the client: one package, one way to import a module, and commands that work or say why not."""
+"""The wheel of the client: one package, one way to import a module, and commands that work or say
+why not.
+"""
 
 import ast
 import json
@@ -26,7 +28,10 @@ SERVICE = ("accountant", "workers", "web", "migrations")
     ("source", "expected"),
     [
         ("from web.cli import main", "from exchequer.web.cli import main"),
-        ("import accountant.core.names as names", "import exchequer.accountant.core.names as names"),
+        (
+            "import accountant.core.names as names",
+            "import exchequer.accountant.core.names as names",
+        ),
         (
             "def f():\n    from accountant import database",
             "def f():\n    from exchequer.accountant import database",
@@ -52,7 +57,8 @@ def test_an_import_that_binds_a_bare_name_is_refused() -> None:
         build_backend.renamed("import web.client")
 
 
-# --- built and installed ---------------------------------------------------------------------------
+# --- built and installed
+# ---------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel alone; its dependencies are this environment's, so no index is asked."""
+    """An environment with the wheel alone; its dependencies are this environment's, so no index is
+    asked.
+    """
     folder = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
@@ -111,15 +119,25 @@ def test_a_wheel_claims_one_package_and_says_what_it_is(wheel: Path) -> None:
     text = archive.read(metadata).decode()
     assert re.findall(r"^Name: (.*)$", text, re.M) == ["exchequer-dp"]
     assert re.findall(r"^Provides-Extra: (.*)$", text, re.M) == list(build_backend.EXTRAS)
-    assert re.search(r"torch|flask|sqlalchemy", "".join(re.findall(r"^Requires-Dist.*$", text, re.M))) is None
+    assert (
+        re.search(r"torch|flask|sqlalchemy", "".join(re.findall(r"^Requires-Dist.*$", text, re.M)))
+        is None
+    )
     assert {
-        name for name in names if name.startswith("exchequer/accountant/core/") and name.endswith(".py")
-    } == {f"exchequer/{path.relative_to(ROOT)}" for path in (ROOT / "accountant" / "core").rglob("*.py")}
+        name
+        for name in names
+        if name.startswith("exchequer/accountant/core/") and name.endswith(".py")
+    } == {
+        f"exchequer/{path.relative_to(ROOT)}"
+        for path in (ROOT / "accountant" / "core").rglob("*.py")
+    }
 
 
 @pytest.mark.slow
 def test_no_module_of_a_wheel_names_a_package_of_the_checkout(wheel: Path) -> None:
-    """Except for runners: they name what workers load, and are part of what an entry's price is of."""
+    """Except for runners: they name what workers load, and are part of what an entry's price is
+    of.
+    """
     archive = zipfile.ZipFile(wheel)
     pattern = re.compile(rf"({'|'.join(SERVICE)})(\.\w+)+")
     named = set()
@@ -226,4 +244,6 @@ def test_a_wheel_says_what_it_is_and_where_to_begin(environment: Path) -> None:
 def test_a_command_that_needs_the_service_says_so(environment: Path, command: str) -> None:
     found = run(environment, "exchequer", *command.split())
     assert (found.returncode, found.stdout) == (1, "")
-    assert re.fullmatch(r"exchequer: .* needs the service, and this is its client alone .*\n", found.stderr)
+    assert re.fullmatch(
+        r"exchequer: .* needs the service, and this is its client alone .*\n", found.stderr
+    )

@@ -1,4 +1,6 @@
-"""A Llama of a few thousand random weights as a GGUF file, partly quantised, with a chat template."""
+"""A Llama of a few thousand random weights as a GGUF file, partly quantised, with a chat
+template.
+"""
 
 from pathlib import Path
 
@@ -8,7 +10,8 @@ import numpy as np
 WIDTH, INNER, HEADS, LAYERS, CONTEXT = 32, 64, 4, 2, 128
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<file_sep>")
 CHAT = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] "
+    "}}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
@@ -21,7 +24,9 @@ def byte_letters() -> list[str]:
 
 
 def write(path: Path, seed: int = 0) -> dict[str, np.ndarray]:
-    """Write the file; returns the weights as they were before they were quantised, by GGUF's names."""
+    """Write the file; returns the weights as they were before they were quantised, by GGUF's
+    names.
+    """
     letters = byte_letters()
     words = [*SPECIAL, *letters, "th", "the"]
     file = gguf.GGUFWriter(path, "llama")
@@ -54,7 +59,9 @@ def write(path: Path, seed: int = 0) -> dict[str, np.ndarray]:
         shapes[f"blk.{layer}.ffn_down.weight"] = (WIDTH, INNER)
         for name in ("attn_norm", "ffn_norm"):
             shapes[f"blk.{layer}.{name}.weight"] = (WIDTH,)
-    weights = {name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    weights = {
+        name: random.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()
+    }
     for name, values in weights.items():
         kind = gguf.GGMLQuantizationType.Q8_0
         if ".ffn_" in name and values.ndim == 2:

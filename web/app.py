@@ -24,7 +24,8 @@ from web.proxies import Proxies
 
 MAX_BODY_BYTES = 2**20
 
-#: A COMMIT that waits for a standby that is gone ends after this; nobody knows then what became of it.
+#: A COMMIT that waits for a standby that is gone ends after this; nobody knows then what became of
+#: it.
 ANSWER_SECONDS = 120.0
 
 # No inline script or style anywhere; pictures in data: are Bootstrap's own marks for form fields.
@@ -47,7 +48,9 @@ PERMISSIONS_POLICY = dict.fromkeys(
 
 
 class _Json(DefaultJSONProvider):
-    """Answers of the service are their documents; members stay in the order in which they are declared."""
+    """Answers of the service are their documents; members stay in the order in which they are
+    declared.
+    """
 
     sort_keys = False
 
@@ -57,7 +60,9 @@ class _Json(DefaultJSONProvider):
 
 
 class _Sessions(SecureCookieSessionInterface):
-    """Cookies are marked Secure wherever the page came over TLS, and work on a laptop without it."""
+    """Cookies are marked Secure wherever the page came over TLS, and work on a laptop without
+    it.
+    """
 
     def get_cookie_secure(self, app: Flask) -> bool:  # noqa: ARG002
         return request.is_secure
@@ -72,7 +77,7 @@ def cookie_name(key: bytes) -> str:
 
 
 def create_app(settings: Settings | None = None) -> Flask:
-    """The web service for `settings`, by default those of this process."""
+    """Return the web service for `settings`, by default those of this process."""
     from web import auth, errors, oidc, request_bodies, shown_entries
     from web.api import limits
     from web.api.blueprint import api
@@ -131,12 +136,15 @@ def create_app(settings: Settings | None = None) -> Flask:
 
 
 def livez() -> Response:
-    """200 while the process answers: it asks nobody else. One that does not should be started again."""
+    """200 while the process answers: it asks nobody else. One that does not should be started
+    again.
+    """
     return jsonify(status="ok")
 
 
 def readyz() -> tuple[Response, int]:
-    """200 where requests can be served: database and log take writes, and the schema is this code's.
+    """200 where requests can be served: database and log take writes, and the schema is this
+    code's.
 
     503 too while a worker says that it takes no jobs.
     """
@@ -151,7 +159,8 @@ def readyz() -> tuple[Response, int]:
     return jsonify(status="ok"), 200
 
 
-#: What a role other than the web's own gives away to whoever takes this process over (docs/powers.md).
+#: What a role other than the web's own gives away to whoever takes this process over
+#: (docs/powers.md).
 _ROLES = {
     "owner": "the owner of the tables: it may change every row, the ledger's too",
     "service": "one for all processes: it may do what each of them may",
@@ -159,8 +168,8 @@ _ROLES = {
 
 
 def healthz() -> tuple[Response, int]:
-    """As `readyz`; also names prices that this process can't confirm, how the log outside stands, and a role
-    in the database that can do more than this process needs.
+    """As `readyz`; also names prices that this process can't confirm, how the log outside stands,
+    and a role in the database that can do more than this process needs.
     """
     answer, status = readyz()
     if status != 200:

@@ -31,11 +31,12 @@ R = TypeVar("R")
 
 
 def user_of_password(name: str, password: str, method: str, told: str = "signed in") -> Any | None:
-    """The active user with this name and password, or None; both failures take the same time.
+    """Return the active user with this name and password, or None; both failures take the same
+    time.
 
     `told`: how the log names a success. A user whose one-time password ran out is none. Raises
-    TooManyRequests with the seconds to wait, and then without a look at the password: whether there is such
-    a name plays no part in it.
+    TooManyRequests with the seconds to wait, and then without a look at the password: whether there
+    is such a name plays no part in it.
     """
     name, came = name.strip().lower(), origin(method)
     device = devices.of(name) if method == "page" else None
@@ -62,7 +63,9 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
 
 
 def needs_passkey(user: Any) -> bool:
-    """Whether the password of this user opens nothing without their passkey (settings.second_factor)."""
+    """Return whether the password of this user opens nothing without their passkey
+    (settings.second_factor).
+    """
     asked = settings().second_factor and user.password_expires is None
     return asked and bool(passkeys.of(engine(), user.id))
 
@@ -80,14 +83,15 @@ def _outcome(user: Any | None, matches: bool) -> str | None:
 def _too_many(wait: timedelta) -> NoReturn:
     seconds = max(1, math.ceil(wait.total_seconds()))
     raise TooManyRequests(
-        f"too many failures under this name or from this address: try again in {in_words(seconds)}, or ask "
+        "too many failures under this name or from this address: try again in "
+        f"{in_words(seconds)}, or ask "
         "an administrator to unlock the account",
         retry_after=seconds,
     )
 
 
 def in_words(seconds: int) -> str:
-    """A wait as somebody would say it."""
+    """Return a wait as somebody would say it."""
     for size, word in ((86_400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
             count = math.ceil(seconds / size)
@@ -111,8 +115,11 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         self.session_id = getattr(user, "session_id", None)
         self.must_change = user.password_expires is not None  # it was a one-time password
         began = getattr(user, "session_began", None)
-        #: True for a while after a sign-in with a one-time password, which need not be typed again then.
-        self.may_choose = self.must_change and began is not None and datetime.now(UTC) - began < _WHILE_FRESH
+        #: True for a while after a sign-in with a one-time password, which need not be typed again
+        #: then.
+        self.may_choose = (
+            self.must_change and began is not None and datetime.now(UTC) - began < _WHILE_FRESH
+        )
         self.has_password = user.password_hash is not None
         self.method: str | None = getattr(user, "session_method", None)
         #: When they last showed who they are, by signing in or again since.
@@ -152,23 +159,33 @@ def _end_this() -> None:
 def session_limits() -> tuple[timedelta, timedelta]:
     """Return the longest time that a session lasts in all, and unused."""
     configured = settings()
-    return timedelta(hours=configured.session_hours), timedelta(minutes=configured.session_idle_minutes)
+    return timedelta(hours=configured.session_hours), timedelta(
+        minutes=configured.session_idle_minutes
+    )
 
 
 def _load(token: str) -> SignedIn | None:
     # What a page asks for by itself while nobody sits before it keeps no session open.
     by_itself = request.method == "GET" and "HX-Request" in request.headers
-    user = standing.current(lambda: sessions.find(engine(), token, *session_limits(), used=not by_itself))
+    user = standing.current(
+        lambda: sessions.find(engine(), token, *session_limits(), used=not by_itself)
+    )
     return None if user is None else SignedIn(user, token)
 
 
 #: What somebody with a one-time password may ask for.
-_BEFORE_CHANGE = frozenset({"account.password", "account.change_password", "sign_in.sign_out", "static"})
+_BEFORE_CHANGE = frozenset(
+    {"account.password", "account.change_password", "sign_in.sign_out", "static"}
+)
 
 
 def _change_first() -> BaseResponse | None:
     """Redirect a user who signed in with a one-time password until they choose their own."""
-    if request.path.startswith("/api/") or request.endpoint in _BEFORE_CHANGE or "_user_id" not in session:
+    if (
+        request.path.startswith("/api/")
+        or request.endpoint in _BEFORE_CHANGE
+        or "_user_id" not in session
+    ):
         return None
     if current_user.is_authenticated and current_user.must_change:
         return redirect(url_for("account.password"), 303)
@@ -176,8 +193,9 @@ def _change_first() -> BaseResponse | None:
 
 
 def unauthorized() -> BaseResponse:
-    """The way to the sign-in, and back from there to what was asked for."""
-    if request.headers.get("HX-Request"):  # a part of a page can't show a sign-in: the page goes there
+    """Return the way to the sign-in, and back from there to what was asked for."""
+    # a part of a page can't show a sign-in: the page goes there
+    if request.headers.get("HX-Request"):
         return Response(status=401, headers={"HX-Redirect": url_for("sign_in.form")})
     wanted = f"{request.script_root}{request.full_path}".rstrip("?")
     elsewhere = request.method == "GET" and wanted != url_for("datasets.catalogue")
@@ -188,7 +206,9 @@ def local_path(address: str | None) -> str:
     """`address` where it is a path of this service, else the front page: no redirects elsewhere."""
     front = url_for("datasets.catalogue")
     begins = address is not None and address.startswith(front) and not address.startswith("//")
-    return address if address and begins and "\\" not in address and address.isprintable() else front
+    return (
+        address if address and begins and "\\" not in address and address.isprintable() else front
+    )
 
 
 def init_app(app: Flask) -> None:
@@ -227,8 +247,11 @@ def _owner_of_token() -> Any | None:
 
 
 def roles_of_sender() -> frozenset[str]:
-    """Return the roles of the sender of this request, by token or by session; empty for a stranger."""
-    g.asks_no_provider = True  # the server asks before it reads a body, and answers nobody meanwhile
+    """Return the roles of the sender of this request, by token or by session; empty for a
+    stranger.
+    """
+    # the server asks before it reads a body, and answers nobody meanwhile
+    g.asks_no_provider = True
     owner = _owner_of_token()
     if owner is not None:
         return frozenset(owner.roles)
@@ -246,7 +269,7 @@ def current_actor() -> Actor:
 
 
 def needs_role(*roles: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A view for people with one of `roles`."""
+    """Return a view for people with one of `roles`."""
 
     def wrap(view: Callable[P, R]) -> Callable[P, R]:
         @wraps(view)

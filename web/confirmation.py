@@ -1,7 +1,8 @@
-"""Before a sensitive act on a page, its person shows again who they are, where that was too long ago.
+"""Before a sensitive act on a page, its person shows again who they are, where that was too long
+ago.
 
-By a touch of a passkey, or the password, or by signing in again, in another tab, at the provider that they
-came from; then the form that came is sent again by itself.
+By a touch of a passkey, or the password, or by signing in again, in another tab, at the provider
+that they came from; then the form that came is sent again by itself.
 """
 
 from collections.abc import Callable
@@ -21,15 +22,20 @@ from web.auth import user_of_password
 from web.context import engine, here, settings
 
 _WORDS = (
-    "You signed in a while ago. Before this act, show that it is still you; it is done at once then, as you "
+    "You signed in a while ago. Before this act, show that it is still you; it is done at once "
+    "then, as you "
     "have just confirmed it."
 )
 _TOUCH = "Touch one of your passkeys: who holds your session alone can't take them away."
-_NEITHER = "You have neither a password here nor a passkey: sign out, sign in again, and do it then."
+_NEITHER = (
+    "You have neither a password here nor a passkey: sign out, sign in again, and do it then."
+)
 
 
 def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
-    """A view that acts, for somebody who has just shown who they are (settings.fresh_minutes)."""
+    """Return a view that acts, for somebody who has just shown who they are
+    (settings.fresh_minutes).
+    """
 
     @wraps(view)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -40,7 +46,8 @@ def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_passkey() -> Response | None:
-    """Return the page that asks for a touch of a passkey, however fresh the session; None: it was touched.
+    """Return the page that asks for a touch of a passkey, however fresh the session; None: it was
+    touched.
 
     Whoever has one alone may have lost it, and shows by any way who they are.
     """
@@ -95,4 +102,6 @@ def _answered() -> bool:
     typed = request.form.get(passkeys.PASSWORD)
     if typed is None:
         return passkeys.answered_again(current_user.actor)
-    return user_of_password(current_user.actor.name, typed, "page", "password confirmed") is not None
+    return (
+        user_of_password(current_user.actor.name, typed, "page", "password confirmed") is not None
+    )

@@ -10,7 +10,7 @@ from accountant.settings import Settings
 
 
 def settings() -> Settings:
-    """The settings of the current application."""
+    """Return the settings of the current application."""
     found: Settings = current_app.extensions["exchequer"]["settings"]
     return found
 
@@ -21,7 +21,7 @@ def here() -> str:
 
 
 def engine() -> Any:
-    """The database engine of the current application, to be handed on to `accountant`."""
+    """Return the database engine of the current application, to be handed on to `accountant`."""
     return current_app.extensions["exchequer"]["engine"]
 
 

@@ -1,7 +1,8 @@
 """The cookie of a browser in which somebody has signed in by password (OWASP: device cookies).
 
-It proves nothing but that: whose it is and which browser it is, signed with the key of sessions. Failures of
-a browser with it are counted for themselves, so that no stranger's failures keep its owner out.
+It proves nothing but that: whose it is and which browser it is, signed with the key of sessions.
+Failures of a browser with it are counted for themselves, so that no stranger's failures keep its
+owner out.
 """
 
 import hashlib
@@ -15,7 +16,9 @@ SECONDS = 180 * 24 * 3600
 
 
 def of(name: str) -> str | None:
-    """The device that this request comes from, where its cookie is of somebody of this name; else None."""
+    """Return the device that this request comes from, where its cookie is of somebody of this name;
+    else None.
+    """
     try:
         whose, device = _signer().loads(request.cookies.get(_cookie(), ""), max_age=SECONDS)
     except (BadSignature, ValueError, TypeError):

@@ -1,7 +1,8 @@
-"""The project's documents as HTML: `docs/*.md`, for the pages under `/docs` and for a site of files.
+"""The project's documents as HTML: `docs/*.md`, for the pages under `/docs` and for a site of
+files.
 
-Only documents that lie there when asked for are known, by name, so no address leads elsewhere. HTML in a
-document is text like any other. `python -m web.documents FOLDER` writes the site.
+Only documents that lie there when asked for are known, by name, so no address leads elsewhere. HTML
+in a document is text like any other. `python -m web.documents FOLDER` writes the site.
 """
 
 import posixpath
@@ -41,29 +42,31 @@ class Document:
 
 
 def names(folder: Path = FOLDER) -> dict[str, Path]:
-    """Every document by its name: its path below the folder, without its ending."""
+    """Return every document by its name: its path below the folder, without its ending."""
     return {str(each.relative_to(folder))[:-3]: each for each in sorted(folder.rglob("*.md"))}
 
 
 def is_there(name: str, folder: Path = FOLDER) -> bool:
-    """Whether there is such a document; `name` is none of a stranger's."""
+    """Return whether there is such a document; `name` is none of a stranger's."""
     return (folder / f"{name}.md").is_file()
 
 
 @lru_cache(maxsize=8)
 def places(name: str, folder: Path = FOLDER) -> frozenset[str]:
-    """The anchors of a document; none where there is no such document."""
+    """Return the anchors of a document; none where there is no such document."""
     found = render(name, lambda link: link, folder)
     return frozenset() if found is None else frozenset(re.findall(r' id="([^"]+)"', found.html))
 
 
 def pictures(folder: Path = FOLDER) -> dict[str, Path]:
-    """Every picture by its path below the folder."""
+    """Return every picture by its path below the folder."""
     return {str(each.relative_to(folder)): each for each in sorted(folder.rglob("*.png"))}
 
 
 def render(name: str, address: Address, folder: Path = FOLDER) -> Document | None:
-    """A document by its name; None where there is none. A folder's name lists what it holds."""
+    """Return a document by its name; None where there is none. A folder's name lists what it
+    holds.
+    """
     known = names(folder)
     if name in known:
         return _rendered(
@@ -73,7 +76,8 @@ def render(name: str, address: Address, folder: Path = FOLDER) -> Document | Non
     if not name or not inside:
         return None
     links = "".join(
-        f'<li><a href="{escape(address(each))}">{escape(_title(known[each]))}</a></li>' for each in inside
+        f'<li><a href="{escape(address(each))}">{escape(_title(known[each]))}</a></li>'
+        for each in inside
     )
     title = posixpath.basename(name).capitalize()
     return Document(title, f"<h1>{escape(title)}</h1><ul>{links}</ul>", ())
@@ -91,7 +95,9 @@ def _rendered(
     tokens = _PARSER.parse(_COMMENT.sub("", text))
     contents = tuple(_mark(tokens))
     _lead(tokens, posixpath.dirname(name), address, known, shown)
-    title = next((_plain(tokens[n + 1]) for n, t in enumerate(tokens) if t.type == "heading_open"), name)
+    title = next(
+        (_plain(tokens[n + 1]) for n, t in enumerate(tokens) if t.type == "heading_open"), name
+    )
     html = str(_PARSER.renderer.render(tokens, _PARSER.options, {}))
     numbers = count(1)
     html = re.sub("<table>", lambda _: _WIDE.format(next(numbers)), html).replace(
@@ -105,7 +111,9 @@ def _rendered(
 
 
 def _mark(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
-    """Give headings their anchors, as code hosts do, and rows whose first cell is a name that name."""
+    """Give headings their anchors, as code hosts do, and rows whose first cell is a name that
+    name.
+    """
     seen: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if token.type == "heading_open":
@@ -117,27 +125,39 @@ def _mark(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
                 yield anchor, _plain(tokens[number + 1])
         elif token.type == "tr_open" and tokens[number + 1].type == "td_open":
             inside = tokens[number + 2].children or []
-            if len(inside) == 1 and inside[0].type == "code_inline" and inside[0].content not in seen:
+            if (
+                len(inside) == 1
+                and inside[0].type == "code_inline"
+                and inside[0].content not in seen
+            ):
                 seen[inside[0].content] = 0
                 token.attrSet("id", inside[0].content)
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading."""
+    """Return the anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _plain(token: Token) -> str:
-    return "".join(each.content for each in token.children or [] if each.type in ("text", "code_inline"))
+    return "".join(
+        each.content for each in token.children or [] if each.type in ("text", "code_inline")
+    )
 
 
 # --- links --------------------------------------------------------------------------------------
 
 
 def _lead(
-    tokens: Sequence[Token], here: str, address: Address, known: frozenset[str], shown: frozenset[str]
+    tokens: Sequence[Token],
+    here: str,
+    address: Address,
+    known: frozenset[str],
+    shown: frozenset[str],
 ) -> None:
-    """Lead links between documents to their pages; what is no document or picture loses its link."""
+    """Lead links between documents to their pages; what is no document or picture loses its
+    link.
+    """
     folders = {posixpath.dirname(each) for each in known}
     for token in (each for outer in tokens for each in outer.children or []):
         name = {"link_open": "href", "image": "src"}.get(token.type)
@@ -197,7 +217,13 @@ def write_site(target: Path, folder: Path = FOLDER) -> int:
 
 
 def _file(name: str, folders: Sequence[str]) -> str:
-    return "index.html" if name == FIRST else f"{name}/index.html" if name in folders else f"{name}.html"
+    return (
+        "index.html"
+        if name == FIRST
+        else f"{name}/index.html"
+        if name in folders
+        else f"{name}.html"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Errors on their way out, in one place: problem+json on the API, a readable page elsewhere.
 
-What was raised on purpose says what was wrong. Anything else answers 500 with a reference that the log
-knows, and nothing of the exception leaves the server.
+What was raised on purpose says what was wrong. Anything else answers 500 with a reference that the
+log knows, and nothing of the exception leaves the server.
 """
 
 import secrets
@@ -88,7 +88,8 @@ CODES = {
 #: What a person does next, on a page.
 _NEXT = {
     400: "Go back, load the page again, and send the form once more. Nothing was changed.",
-    403: "Your account's page says which roles you have; an administrator can change them. Who may ask for "
+    403: "Your account's page says which roles you have; an administrator can change them. Who may "
+    "ask for "
     "jobs is in the dataset's policy, which a steward can change.",
     404: "Look for it in a list. What you may not see looks as if it were not there.",
     409: "Go back and load the page again: it shows how things stand now. Then decide anew.",
@@ -108,7 +109,7 @@ _SPEAKING = frozenset({412, 415, 429})
 
 
 def status_of(error: ExchequerError) -> int:
-    """The HTTP status of an error that was raised on purpose."""
+    """Return the HTTP status of an error that was raised on purpose."""
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
 
 
@@ -118,7 +119,9 @@ def problem(
     detail: str | None = None,
     problems: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Problem details (RFC 9457); without `code` and `detail`, what is said of the status by itself."""
+    """Return problem details (RFC 9457); without `code` and `detail`, what is said of the status by
+    itself.
+    """
     code = code or CODES.get(status, "error")
     return {
         "type": f"/api/docs#problem-{code}",
@@ -130,15 +133,18 @@ def problem(
     }
 
 
-def answer(status: int, code: str, detail: str, problems: list[dict[str, Any]] | None = None) -> Response:
-    """The error as the asker reads it best."""
+def answer(
+    status: int, code: str, detail: str, problems: list[dict[str, Any]] | None = None
+) -> Response:
+    """Return the error as the asker reads it best."""
     told = problem(status, code, detail, problems)
     told["type"] = request.script_root + told["type"]
     if request.path.startswith("/api/"):
         response = jsonify(told)
         response.mimetype = "application/problem+json"
     else:
-        if status in (500, 503):  # the page is for nobody: who is signed in can't be asked for again
+        # the page is for nobody: who is signed in can't be asked for again
+        if status in (500, 503):
             g._login_user = AnonymousUserMixin()
         told["next"] = _NEXT.get(status, _OTHERWISE)
         response = Response(render_template("error.html", **told))
@@ -172,13 +178,17 @@ def _http(error: HTTPException) -> Response | HTTPException:
 
 def _forged(error: CSRFError) -> Response:
     current_app.logger.info("CSRF: %s", error.description)
-    return answer(400, "form-expired", "the form is too old or came from elsewhere: load its page again")
+    return answer(
+        400, "form-expired", "the form is too old or came from elsewhere: load its page again"
+    )
 
 
 def _unexpected(error: Exception) -> Response:
     reference = secrets.token_hex(6)
     current_app.logger.error("reference %s", reference, exc_info=error)
-    return answer(500, "internal", f"this was not foreseen; the log has it under the reference {reference}")
+    return answer(
+        500, "internal", f"this was not foreseen; the log has it under the reference {reference}"
+    )
 
 
 def _away(error: Exception) -> Response:
@@ -190,7 +200,9 @@ def _away(error: Exception) -> Response:
 
 
 def answer_of(error: Exception) -> Response:
-    """What is answered in place of an answer that was ready, where one of ours or UNAVAILABLE was raised."""
+    """Return what is answered in place of an answer that was ready, where one of ours or
+    UNAVAILABLE was raised.
+    """
     return _on_purpose(error) if isinstance(error, ExchequerError) else _away(error)
 
 
@@ -224,14 +236,15 @@ def init_app(app: Flask) -> None:
 
 
 def without_prefix(error: InvalidRequest, prefix: str) -> InvalidRequest:
-    """The same error with `prefix` taken off the names of its fields."""
+    """Return the same error with `prefix` taken off the names of its fields."""
     return InvalidRequest(
-        FieldProblem(each.field.removeprefix(prefix), each.problem, each.allowed) for each in error.problems
+        FieldProblem(each.field.removeprefix(prefix), each.problem, each.allowed)
+        for each in error.problems
     )
 
 
 def with_prefix(error: InvalidRequest, prefix: str) -> InvalidRequest:
-    """The same error with `prefix` put before the names of its fields."""
+    """Return the same error with `prefix` put before the names of its fields."""
     return InvalidRequest(
         FieldProblem(prefix + each.field, each.problem, each.allowed) for each in error.problems
     )

@@ -23,7 +23,8 @@ from web.api.people import NewPassword, TokenRequest
 FORMS: tuple[tuple[str, str, tuple[tuple[str, type[BaseModel]], ...]], ...] = (
     (
         "A dataset",
-        "How a file is read: [uploads](uploads.md). Then [groups and secrets](groups-and-secrets.md).",
+        "How a file is read: [uploads](uploads.md). Then [groups and "
+        "secrets](groups-and-secrets.md).",
         (("dataset", DatasetSpec),),
     ),
     ("An allowance", "The meaning: [accounting](accounting.md).", (("allowance", NewAllowance),)),
@@ -51,10 +52,12 @@ LEFT_OUT = {
 
 #: Fields of forms alone, and parts of a field.
 OTHERS = {
-    "dataset.upload": "a file of your own, sent to the service: CSV, JSON Lines or Parquet, in UTF-8",
+    "dataset.upload": "a file of your own, sent to the service: CSV, JSON Lines or Parquet, in "
+    "UTF-8",
     "dataset.file": "a file that was sent before",
     "dataset.text_column": "the column that holds the text, where one does",
-    "allowance.shares.renyi": "share of δ of the first Rényi filter. The first allowance fixes shares",
+    "allowance.shares.renyi": "share of δ of the first Rényi filter. The first allowance fixes "
+    "shares",
     "allowance.shares.gaussian": "share of δ of the Gaussian filter",
     "allowance.shares.renyi2": "share of δ of the Rényi filter at a lower order",
     "allowance.shares.basic": "share of δ of basic composition",
@@ -62,7 +65,8 @@ OTHERS = {
     "allowance.secret.bound": "how likely it is guessed after all jobs, at most",
     "allowance.secret.records_per_secret": "how many records carry one secret, at most",
     "allowance.secret.sampling_rate": "public rate at which such records are drawn. 1: all",
-    "allowance.secret.neighbour": "a world without a secret: its records removed, or its text redacted",
+    "allowance.secret.neighbour": "a world without a secret: its records removed, or its text "
+    "redacted",
     "allowance.secret.kind": "whether many jobs share the statement, or one exact job has it alone",
     "job.goal": "what you want. It picks a mechanism; all of them are under *Expert*",
     "job.share": "largest part of what is left that *Fit to this part* may use",
@@ -73,10 +77,14 @@ OTHERS = {
 
 def page() -> str:
     """Return the document in Markdown."""
-    parts = ["# Fields\n\nWhat each field of a form means. *More* beside a field leads to its line here."]
+    parts = [
+        "# Fields\n\nWhat each field of a form means. *More* beside a field leads to its line here."
+    ]
     for title, lead, models in FORMS:
         rows = [f"| `{name}` | {_sentence(text)} |" for name, text in _fields(models)]
-        parts.append("\n".join([f"## {title}\n\n{lead}\n\n| field | what it means |\n|---|---|", *rows]))
+        parts.append(
+            "\n".join([f"## {title}\n\n{lead}\n\n| field | what it means |\n|---|---|", *rows])
+        )
     return "\n\n".join(parts) + "\n"
 
 

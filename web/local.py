@@ -169,7 +169,9 @@ def _follow_start(home: Path, on_progress: Say) -> None:
             return
         if record.failed:
             _await_end(record)
-            raise StackError(record.failed, record.reason, log_tail(home, record.failed), record.remedy)
+            raise StackError(
+                record.failed, record.reason, log_tail(home, record.failed), record.remedy
+            )
         if not alive:
             raise StackError("supervisor", "ended", log_tail(home, "supervisor"))
         time.sleep(_LOOK_SECONDS)

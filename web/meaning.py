@@ -14,9 +14,11 @@ NEIGHBOURS = ("add-remove", "replace-one")
 FALSE_ALARMS = (0.001, 0.01, 0.1)
 
 RELATIONS = {
-    "add-remove": "One unit is there or not. That somebody is in the data at all is protected, and so is the "
+    "add-remove": "One unit is there or not. That somebody is in the data at all is protected, and "
+    "so is the "
     "number of records: it is never shown.",
-    "replace-one": "One unit is exchanged for another. What somebody's records say is protected; how many "
+    "replace-one": "One unit is exchanged for another. What somebody's records say is protected; "
+    "how many "
     "records there are is public, and that somebody is among them may be known.",
 }
 
@@ -25,16 +27,20 @@ FILTER_WORDS = {
     "renyi": "for many jobs of any kind: it adds up their Rényi divergence at one order",
     "gaussian": "for jobs that add Gaussian noise or draw tokens: it adds up their μ²",
     "renyi2": "as the first, at a lower order: for many jobs on samples or secret coins",
-    "basic": "for jobs with a pure ε, such as Laplace noise, and for few large jobs: it adds up ε itself",
+    "basic": "for jobs with a pure ε, such as Laplace noise, and for few large jobs: it adds up ε "
+    "itself",
 }
 
 ABOUT_EX_POST = (
-    "An ex-post cap is a planning figure: it is what admission adds up. What a job really cost depends on "
+    "An ex-post cap is a planning figure: it is what admission adds up. What a job really cost "
+    "depends on "
     "the data, so no bound on a guesser follows from a cap."
 )
 ABOUT_SECRETS = (
-    "A bound r for a prior p says: whoever guesses a declared secret with probability at most p beforehand "
-    "is right with at most r after all jobs, for secrets in at most the declared number of records. It says "
+    "A bound r for a prior p says: whoever guesses a declared secret with probability at most p "
+    "beforehand "
+    "is right with at most r after all jobs, for secrets in at most the declared number of "
+    "records. It says "
     "nothing about anything else in them. " + NOT_FOUND
 )
 
@@ -42,7 +48,7 @@ ABOUT_SECRETS = (
 def meaning(
     epsilon: object, delta: object, neighbours: str = "add-remove", unit: str = "record"
 ) -> dict[str, Any]:
-    """The bound on a guesser for an allowance in decimals, and a judgement of it.
+    """Return the bound on a guesser for an allowance in decimals, and a judgement of it.
 
     Raises InvalidRequest for impossible figures.
     """
@@ -51,7 +57,10 @@ def meaning(
     eps, dlt = granted(epsilon, delta)
     small, chance = eps / EPSILON_UNITS, dlt / DELTA_UNITS
     success = best_success(small, chance)
-    found = [{"false_alarms": each, "at_most": most_detected(small, chance, each)} for each in FALSE_ALARMS]
+    found = [
+        {"false_alarms": each, "at_most": most_detected(small, chance, each)}
+        for each in FALSE_ALARMS
+    ]
     which = (
         f"whether one {unit} is in the data"
         if neighbours == "add-remove"
@@ -65,19 +74,23 @@ def meaning(
         "best_success": success,
         "detected": found,
         "sentences": [
-            f"Somebody who must tell {which}, knows everything else in it and would be right in half of all "
-            f"cases without help, is right in at most {at_most(success)} after everything that the jobs ever "
+            f"Somebody who must tell {which}, knows everything else in it and would be right in "
+            "half of all "
+            f"cases without help, is right in at most {at_most(success)} after everything that the "
+            "jobs ever "
             "publish.",
-            "It holds for every way to guess, with the whole allowance spent. It covers what the (ε, δ) "
+            "It holds for every way to guess, with the whole allowance spent. It covers what the "
+            "(ε, δ) "
             "statement covers: neither outputs of ex-post jobs nor jobs that protect secrets only.",
         ],
         "judgement": judgement(small),
-        "source": "Wasserman and Zhou 2010, Theorem 2.4; Kairouz, Oh and Viswanath 2015, Theorem 2.1",
+        "source": "Wasserman and Zhou 2010, Theorem 2.4; Kairouz, Oh and Viswanath 2015, Theorem "
+        "2.1",
     }
 
 
 def at_most(share: float) -> str:
-    """A bound in per cent, rounded up, with as many digits as tell it from the whole."""
+    """Return a bound in per cent, rounded up, with as many digits as tell it from the whole."""
     for digits in range(1, 10):
         shown = math.ceil(share * 10 ** (digits + 2)) / 10**digits
         if shown < 100:

@@ -12,9 +12,11 @@ _SAFE = re.compile(PATH)
 
 
 class Mount:
-    """WSGI middleware that puts each link below a path, whether or not the proxy takes it off requests.
+    """WSGI middleware that puts each link below a path, whether or not the proxy takes it off
+    requests.
 
-    The path is that of EXCHEQUER_PUBLIC_URL, or else the one that the server or a trusted proxy states.
+    The path is that of EXCHEQUER_PUBLIC_URL, or else the one that the server or a trusted proxy
+    states.
     """
 
     def __init__(self, application: Any, path: str) -> None:
@@ -36,11 +38,14 @@ def below(mount: str, path: str) -> str:
 
 
 def check_mount(app: Flask, path: str) -> None:
-    """Raise RuntimeError if a page of the service has the mount's first name: requests could be either's."""
+    """Raise RuntimeError if a page of the service has the mount's first name: requests could be
+    either's.
+    """
     first = path.split("/")[1] if path else ""
     taken = {rule.rule.split("/")[1] for rule in app.url_map.iter_rules()} - {""}
     if first in taken:
         raise RuntimeError(
-            f"EXCHEQUER_PUBLIC_URL: its path begins with /{first}, which is a page of the service; use "
+            f"EXCHEQUER_PUBLIC_URL: its path begins with /{first}, which is a page of the service; "
+            "use "
             "another path, such as /exchequer"
         )

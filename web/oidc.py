@@ -1,10 +1,12 @@
-"""Signing in at an OpenID Connect provider: authorization code with PKCE, state and nonce, through Authlib.
+"""Signing in at an OpenID Connect provider: authorization code with PKCE, state and nonce, through
+Authlib.
 
-The provider says who somebody is (issuer and subject, nothing else: no name and no e-mail address links to
-an account that is there) and which roles they have, anew at each sign-in and whenever it is asked again.
+The provider says who somebody is (issuer and subject, nothing else: no name and no e-mail address
+links to an account that is there) and which roles they have, anew at each sign-in and whenever it
+is asked again.
 
-    begin ──▶ the provider ──▶ finish: its answer, the code for an id token, claims that stand at userinfo
-    standing.py asks again with the refresh token; provider_logout.py signs out
+    begin ──▶ the provider ──▶ finish: its answer, the code for an id token, claims that stand at
+    userinfo standing.py asks again with the refresh token; provider_logout.py signs out
 """
 
 import hashlib
@@ -33,7 +35,8 @@ from web.sealing import seal
 
 SECONDS = 10.0
 LEEWAY = 120  # seconds that two clocks may be apart
-#: What is signed: a provider that says nothing about it uses RS256 (OpenID Connect Discovery 1.0, section 3).
+#: What is signed: a provider that says nothing about it uses RS256 (OpenID Connect Discovery 1.0,
+#: section 3).
 _ALGORITHMS = (
     "RS256",
     "RS384",
@@ -47,7 +50,14 @@ _ALGORITHMS = (
     "EdDSA",
     "Ed25519",
 )
-TROUBLE = (AuthlibBaseError, JoseError, requests.RequestException, RuntimeError, ValueError, KeyError)
+TROUBLE = (
+    AuthlibBaseError,
+    JoseError,
+    requests.RequestException,
+    RuntimeError,
+    ValueError,
+    KeyError,
+)
 _LEFT = "left"  # in the session: when the browser went to the provider
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -57,7 +67,9 @@ class Refused(Exception):
 
 
 def init_app(app: Flask) -> None:
-    """Get to know the provider, where the settings name one. Raises RuntimeError for half a setting."""
+    """Get to know the provider, where the settings name one. Raises RuntimeError for half a
+    setting.
+    """
     configured: Settings = app.extensions["exchequer"]["settings"]
     if configured.oidc_issuer is None:
         return
@@ -119,8 +131,11 @@ def _sent(asked: Mapping[str, str | None]) -> BaseResponse:
 
 
 def begin_again() -> BaseResponse:
-    """Send the browser to the provider for a new sign-in, whoever is signed in there. Raises as `begin`."""
-    asked = {"prompt": "login", "max_age": "0"}  # either is enough where a provider keeps to the standard
+    """Send the browser to the provider for a new sign-in, whoever is signed in there. Raises as
+    `begin`.
+    """
+    # either is enough where a provider keeps to the standard
+    asked = {"prompt": "login", "max_age": "0"}
     if wanted := settings().oidc_acr:
         asked["acr_values"] = wanted
     return _sent(asked)
@@ -167,7 +182,9 @@ def finish_again(user_id: UUID, since: float) -> datetime:
 
 
 def _shown(claims: Mapping[str, Any]) -> datetime | None:
-    """When somebody typed or touched something at the provider (OpenID Connect Core 1.0, section 2)."""
+    """When somebody typed or touched something at the provider (OpenID Connect Core 1.0, section
+    2).
+    """
     stated = claims.get("auth_time")
     if not isinstance(stated, int) or not 0 < stated < time.time() + LEEWAY:
         return None
@@ -175,7 +192,7 @@ def _shown(claims: Mapping[str, Any]) -> datetime | None:
 
 
 def _lacking(claims: Mapping[str, Any]) -> str:
-    """What the provider left out of what sensitive acts need; nothing: it is all there."""
+    """Return what the provider left out of what sensitive acts need; nothing: it is all there."""
     wanted = settings().oidc_acr
     if _shown(claims) is None:
         return "when you signed in there (auth_time)"
@@ -192,7 +209,9 @@ def client() -> Any:
 def public_address(endpoint: str) -> str:
     """Return the address of a page as people's browsers see it."""
     public = settings().public_url
-    return url_for(endpoint, _external=True) if public is None else urljoin(public, url_for(endpoint))
+    return (
+        url_for(endpoint, _external=True) if public is None else urljoin(public, url_for(endpoint))
+    )
 
 
 # --- the provider's answers -----------------------------------------------------------------------
@@ -218,7 +237,9 @@ def load_metadata() -> Mapping[str, Any]:
         raise ValueError("the provider's discovery document is another issuer's")
     # A key that anybody knows signs nothing: never HS256 with a public key's text, never "none".
     offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
-    metadata["id_token_signing_alg_values_supported"] = [each for each in offered if each in _ALGORITHMS]
+    metadata["id_token_signing_alg_values_supported"] = [
+        each for each in offered if each in _ALGORITHMS
+    ]
     return metadata
 
 
@@ -241,7 +262,9 @@ def _answer() -> Answer:
 
 
 def _check_sender(metadata: Mapping[str, Any]) -> None:
-    """Raise ValueError for an answer of another issuer (RFC 9207): a mix-up would take a code elsewhere."""
+    """Raise ValueError for an answer of another issuer (RFC 9207): a mix-up would take a code
+    elsewhere.
+    """
     senders = request.args.getlist("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
     if senders != [metadata["issuer"]] and (senders or promised):
@@ -256,7 +279,9 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed(claims: Mapping[str, Any], token: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the claims of an id token with those of userinfo, where the roles' claim stands there only."""
+    """Return the claims of an id token with those of userinfo, where the roles' claim stands there
+    only.
+    """
     if _roles_claim(claims, settings()) is not None or "access_token" not in token:
         return claims
     address = client().load_server_metadata().get("userinfo_endpoint")
@@ -276,10 +301,12 @@ def renew(refresh_token: str, subject: str) -> tuple[Mapping[str, Any] | None, s
 
     Returns their claims, if it states any, and the refresh token to ask with next time.
 
-    Raises OAuthError where the provider refuses, and others of TROUBLE where it does not answer rightly.
+    Raises OAuthError where the provider refuses, and others of TROUBLE where it does not answer
+    rightly.
     """
     metadata = load_metadata()
-    asked = {"grant_type": "refresh_token", "refresh_token": refresh_token, "scope": None}  # as granted
+    # as granted
+    asked = {"grant_type": "refresh_token", "refresh_token": refresh_token, "scope": None}
     token = client().fetch_access_token(**asked)
     claims: Mapping[str, Any] | None = {"iss": metadata["issuer"], "sub": subject}
     if "id_token" in token:
@@ -288,12 +315,16 @@ def renew(refresh_token: str, subject: str) -> tuple[Mapping[str, Any] | None, s
             raise ValueError("the id token is somebody else's")
     elif "userinfo_endpoint" not in metadata:
         claims = None
-    return None if claims is None else _completed(claims, token), token.get("refresh_token") or refresh_token
+    return None if claims is None else _completed(claims, token), token.get(
+        "refresh_token"
+    ) or refresh_token
 
 
 def _unreachable(error: Exception) -> Refused:
     # Quoted: some of it comes from the address, and must not look like a line of its own.
-    current_app.logger.warning("sign-in at the provider: %s: %r", type(error).__name__, str(error)[:300])
+    current_app.logger.warning(
+        "sign-in at the provider: %s: %r", type(error).__name__, str(error)[:300]
+    )
     return Refused(
         f"Signing in with {settings().oidc_name} did not work. Try again; if it goes on, tell an "
         "administrator: the log of this service says why."
@@ -304,12 +335,16 @@ def _unreachable(error: Exception) -> Refused:
 
 
 def user_of(claims: Mapping[str, Any]) -> Any:
-    """The account of a person at the provider, made at the first sign-in, with the roles stated now."""
+    """Return the account of a person at the provider, made at the first sign-in, with the roles
+    stated now.
+    """
     issuer, subject = str(claims["iss"]), str(claims["sub"])
     roles = roles_of(claims, settings())
     user = people.find_external(engine(), issuer, subject)
     if user is None and roles:
-        user = people.add_external(engine(), issuer, subject, _names(claims, issuer, subject), roles)
+        user = people.add_external(
+            engine(), issuer, subject, _names(claims, issuer, subject), roles
+        )
         user = user or people.find_external(engine(), issuer, subject)
     known = "" if user is None else user.name
     user_id = None if user is None else user.id
@@ -324,42 +359,56 @@ def user_of(claims: Mapping[str, Any]) -> Any:
     if user is None or not roles:
         sign_ins.log(engine(), known, user_id, origin("provider"), "no role")
         raise Refused(
-            f"{settings().oidc_name} knows you but gives you no role here. Ask whoever manages its groups."
+            f"{settings().oidc_name} knows you but gives you no role here. Ask whoever manages its "
+            "groups."
         )
     sign_ins.log(engine(), known, user_id, origin("provider"), "signed in")
     return credentials.find_user(engine(), user_id=user.id)
 
 
 def leaves_groups_out(claims: Mapping[str, Any], claim: str) -> bool:
-    """Whether the provider names another place for a claim, as Entra does for groups beyond 200.
+    """Return whether the provider names another place for a claim, as Entra does for groups beyond
+    200.
 
-    OpenID Connect Core 1.0, section 5.6.2; `hasgroups` is Entra's in answers that pass through the browser.
+    OpenID Connect Core 1.0, section 5.6.2; `hasgroups` is Entra's in answers that pass through the
+    browser.
     """
     elsewhere = claims.get("_claim_names")
     if isinstance(elsewhere, Mapping) and claim.partition(".")[0] in elsewhere:
         return True
-    return claim == "groups" and "groups" not in claims and claims.get("hasgroups") in (True, "true", "True")
+    return (
+        claim == "groups"
+        and "groups" not in claims
+        and claims.get("hasgroups") in (True, "true", "True")
+    )
 
 
 def _too_many_groups(name: str) -> Refused:
     """Tell the administrator in the log, and return what the person is told."""
     claim = settings().oidc_roles_claim
     current_app.logger.warning(
-        "sign-in at the provider: %r is in more groups than an id token holds (Entra: 200), so it came "
-        "without the claim %r. No role was changed. At the provider, put only the groups that are assigned "
-        "to this application into its tokens, or use application roles and EXCHEQUER_OIDC_ROLES_CLAIM=roles",
+        "sign-in at the provider: %r is in more groups than an id token holds (Entra: 200), so it "
+        "came "
+        "without the claim %r. No role was changed. At the provider, put only the groups that are "
+        "assigned "
+        "to this application into its tokens, or use application roles and "
+        "EXCHEQUER_OIDC_ROLES_CLAIM=roles",
         name or "somebody new",
         claim,
     )
     return Refused(
-        f"{settings().oidc_name} left your groups out, as you are in more of them than it sends (Entra: more "
-        "than 200). Your roles here stay as they are, and you are not signed in. Ask an administrator: the "
+        f"{settings().oidc_name} left your groups out, as you are in more of them than it sends "
+        "(Entra: more "
+        "than 200). Your roles here stay as they are, and you are not signed in. Ask an "
+        "administrator: the "
         "log of this service says what to change at the provider."
     )
 
 
 def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:
-    """The roles that a claim's values are mapped to; a claim within a claim is named with a dot."""
+    """Return the roles that a claim's values are mapped to; a claim within a claim is named with a
+    dot.
+    """
     value = _roles_claim(claims, configured)
     stated = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     mapped = configured.oidc_roles
@@ -376,7 +425,9 @@ def _roles_claim(claims: Mapping[str, Any], configured: Settings) -> Any:
 
 
 def _names(claims: Mapping[str, Any], issuer: str, subject: str) -> Iterator[str]:
-    """Names for a new account: as the provider calls the person, else with a trace of who they are."""
+    """Yield names for a new account: as the provider calls the person, else with a trace of who
+    they are.
+    """
     wished = claims.get("preferred_username")
     plain = unicodedata.normalize("NFKD", wished if isinstance(wished, str) else "").lower()
     plain = re.sub(r"[^a-z0-9._-]+", "-", plain.partition("@")[0]).strip("._-")[:50]

@@ -1,9 +1,10 @@
 """Passkeys in the browser: registered, used to sign in, and touched to sign an act or before one.
 
-py_webauthn checks what a browser sends (W3C Web Authentication, level 2, sections 7.1 and 7.2); what is
-signed for a ledger is checked once more as a verifier does, by `accountant.core.ledger.signatures`. A passkey
-belongs to the host of EXCHEQUER_PUBLIC_URL, without one to localhost: browsers make none for a bare address.
-A person is always verified (by PIN, finger or face), so a passkey by itself is two factors.
+py_webauthn checks what a browser sends (W3C Web Authentication, level 2, sections 7.1 and 7.2);
+what is signed for a ledger is checked once more as a verifier does, by
+`accountant.core.ledger.signatures`. A passkey belongs to the host of EXCHEQUER_PUBLIC_URL, without
+one to localhost: browsers make none for a bare address. A person is always verified (by PIN, finger
+or face), so a passkey by itself is two factors.
 """
 
 import json
@@ -54,7 +55,9 @@ CONFIRMING, PASSWORD = "confirming", "confirm_password"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the page asks a browser: its options as JSON, and the id under which the challenge is kept."""
+    """What the page asks a browser: its options as JSON, and the id under which the challenge is
+    kept.
+    """
 
     id: UUID
     options: dict[str, Any]
@@ -69,15 +72,20 @@ def relying_party() -> tuple[str, str]:
     return address.hostname or "", f"{address.scheme}://{address.netloc.lower()}"
 
 
-def page(asked: Asked | None, *, title: str, words: str, action: str, back: str, **shown: Any) -> Response:
-    """The page that asks for a touch, and sends the form that came to `action` with the answer.
+def page(
+    asked: Asked | None, *, title: str, words: str, action: str, back: str, **shown: Any
+) -> Response:
+    """Return the page that asks for a touch, and sends the form that came to `action` with the
+    answer.
 
     `asked` None: no passkey is asked for (`confirmation.py`).
     """
     host, origin = relying_party()
     values = {**_sent(), **shown.pop("values", {})}
     about = {"title": title, "words": words, "action": action, "back": back, "origin": origin}
-    return Response(render_template("passkey.html", asked=asked, values=values, host=host, **about, **shown))
+    return Response(
+        render_template("passkey.html", asked=asked, values=values, host=host, **about, **shown)
+    )
 
 
 def _sent() -> dict[str, list[str]]:
@@ -108,7 +116,9 @@ def ask_new(actor: Actor) -> Asked:
 
 
 def register(actor: Actor, name: str) -> UUID:
-    """Keep the passkey that a browser made for `ask_new`. Raises NotPermitted where it is not right."""
+    """Keep the passkey that a browser made for `ask_new`. Raises NotPermitted where it is not
+    right.
+    """
     host, origin = relying_party()
     taken = passkeys.take(engine(), _challenge_id(), actor.id, "register")
     try:
@@ -120,7 +130,9 @@ def register(actor: Actor, name: str) -> UUID:
             require_user_verification=True,
             supported_pub_key_algs=_ES256,
         )
-        public = decoded_public_key_to_cryptography(decode_credential_public_key(found.credential_public_key))
+        public = decoded_public_key_to_cryptography(
+            decode_credential_public_key(found.credential_public_key)
+        )
     except (WebAuthnException, ValueError, TypeError, KeyError):
         raise NotPermitted(_NOT_RIGHT) from None
     key = signatures.encoded(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
@@ -155,7 +167,11 @@ def ask_act(actor: Actor, needed: SignatureNeeded) -> tuple[Asked, dict[str, Any
 
 
 def _ask(
-    user_id: UUID | None, purpose: str, challenge: bytes, own: list[dict[str, Any]], nonce: str | None = None
+    user_id: UUID | None,
+    purpose: str,
+    challenge: bytes,
+    own: list[dict[str, Any]],
+    nonce: str | None = None,
 ) -> Asked:
     options = webauthn.generate_authentication_options(
         rp_id=relying_party()[0],
@@ -173,7 +189,9 @@ def _described(own: list[dict[str, Any]]) -> list[PublicKeyCredentialDescriptor]
 
 
 def user_of_passkey() -> Any | None:
-    """The active user whose passkey answered `ask_sign_in`; None where it is nobody's, or not right."""
+    """Return the active user whose passkey answered `ask_sign_in`; None where it is nobody's, or
+    not right.
+    """
     came = origin_of("passkey")
     try:
         passkey, _ = _used(None, "sign in")
@@ -187,7 +205,9 @@ def user_of_passkey() -> Any | None:
 
 
 def answered_again(actor: Actor) -> bool:
-    """Whether the form holds the answer to `ask_again`. Raises NotPermitted where it is not right."""
+    """Return whether the form holds the answer to `ask_again`. Raises NotPermitted where it is not
+    right.
+    """
     if "passkey" not in request.form or CONFIRMING not in request.form:
         return False
     _used(actor.id, "confirm")
@@ -195,19 +215,24 @@ def answered_again(actor: Actor) -> bool:
 
 
 def given(actor: Actor) -> dict[str, Any] | None:
-    """The signature that came with a form, as an entry holds it; None: none came. Raises NotPermitted."""
+    """Return the signature that came with a form, as an entry holds it; None: none came. Raises
+    NotPermitted.
+    """
     if "passkey" not in request.form or CONFIRMING in request.form:
         return None
     passkey, nonce = _used(actor.id, "act")
     response = _answer()["response"]
     key = signatures.fingerprint(passkey.signer.rsplit(" ", 1)[1])
     parts = {"authenticator_data": "authenticatorData", "client_data": "clientDataJSON"}
-    stated = {name: response[sent].rstrip("=") for name, sent in {**parts, "signature": "signature"}.items()}
+    stated = {
+        name: response[sent].rstrip("=")
+        for name, sent in {**parts, "signature": "signature"}.items()
+    }
     return {"nonce": nonce, "key": key, **stated}
 
 
 def _used(user_id: UUID | None, purpose: str) -> tuple[Any, str | None]:
-    """The passkey that answered, with the nonce that was kept for it; its use is noted."""
+    """Return the passkey that answered, with the nonce that was kept for it; its use is noted."""
     taken = passkeys.take(engine(), _challenge_id(), user_id, purpose)
     host, origin = relying_party()
     answer = _answer()
@@ -248,11 +273,14 @@ def _answer() -> dict[str, Any]:
 
 
 def sign(needed: SignatureNeeded, back: str) -> Response:
-    """The page that asks for the signature of an act, and then sends the same form again with it."""
+    """Return the page that asks for the signature of an act, and then sends the same form again
+    with it.
+    """
     actor: Actor = current_user.actor
     asked, act = ask_act(actor, needed)
     words = (
-        "The policy asks that you sign this with your passkey. What is signed stands below; the signature "
+        "The policy asks that you sign this with your passkey. What is signed stands below; the "
+        "signature "
         "goes into the ledger, where anybody who verifies an export checks it."
     )
     return page(asked, title="Sign this", words=words, action=here(), back=back, act=act)

@@ -1,7 +1,8 @@
-"""Passwords after NIST SP 800-63B (revision 4, section 3.1.1.2): long, not guessable, else as one likes.
+"""Passwords after NIST SP 800-63B (revision 4, section 3.1.1.2): long, not guessable, else as one
+likes.
 
-No rules about kinds of characters, no change after some time. A password is kept as an argon2id hash of its
-NFC form. The rules hold for new passwords; one that was kept before goes on to work.
+No rules about kinds of characters, no change after some time. A password is kept as an argon2id
+hash of its NFC form. The rules hold for new passwords; one that was kept before goes on to work.
 """
 
 import re
@@ -15,29 +16,142 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from accountant.core.errors import invalid
 
-#: A password is the only factor here: revision 4 asks for 15 characters then. Counted after normalization.
+#: A password is the only factor here: revision 4 asks for 15 characters then. Counted after
+#: normalization.
 MIN_PASSWORD = 15
 MAX_PASSWORD = 1024
 ALLOWED = (
-    f"{MIN_PASSWORD} to {MAX_PASSWORD:,} characters of any kind, spaces too: a few words that have nothing "
+    f"{MIN_PASSWORD} to {MAX_PASSWORD:,} characters of any kind, spaces too: a few words that have "
+    "nothing "
     "to do with you or with this service, or what a password manager makes"
 )
 
 # --- what is easily guessed ---------------------------------------------------------------------
 
-SERVICE_WORDS = ("exchequer", "privacy", "budget", "epsilon", "ledger", "steward", "analyst", "auditor")
-#: The roots of the passwords that most people use; digits, rows of keys and repeats are found by rule.
+SERVICE_WORDS = (
+    "exchequer",
+    "privacy",
+    "budget",
+    "epsilon",
+    "ledger",
+    "steward",
+    "analyst",
+    "auditor",
+)
+#: The roots of the passwords that most people use; digits, rows of keys and repeats are found by
+#: rule.
 COMMON_WORDS = (
-    *("password", "passwort", "passwd", "pass", "secret", "letmein", "welcome", "login", "signin", "admin"),
-    *("administrator", "root", "user", "guest", "test", "testing", "default", "changeme", "change", "temp"),
-    *("temporary", "access", "master", "hello", "iloveyou", "love", "loveyou", "monkey", "dragon", "shadow"),
-    *("sunshine", "princess", "football", "baseball", "soccer", "superman", "batman", "pokemon", "starwars"),
-    *("michael", "jordan", "jennifer", "thomas", "charlie", "daniel", "jessica", "ashley", "michelle"),
+    *(
+        "password",
+        "passwort",
+        "passwd",
+        "pass",
+        "secret",
+        "letmein",
+        "welcome",
+        "login",
+        "signin",
+        "admin",
+    ),
+    *(
+        "administrator",
+        "root",
+        "user",
+        "guest",
+        "test",
+        "testing",
+        "default",
+        "changeme",
+        "change",
+        "temp",
+    ),
+    *(
+        "temporary",
+        "access",
+        "master",
+        "hello",
+        "iloveyou",
+        "love",
+        "loveyou",
+        "monkey",
+        "dragon",
+        "shadow",
+    ),
+    *(
+        "sunshine",
+        "princess",
+        "football",
+        "baseball",
+        "soccer",
+        "superman",
+        "batman",
+        "pokemon",
+        "starwars",
+    ),
+    *(
+        "michael",
+        "jordan",
+        "jennifer",
+        "thomas",
+        "charlie",
+        "daniel",
+        "jessica",
+        "ashley",
+        "michelle",
+    ),
     *("trustno", "whatever", "freedom", "flower", "cookie", "summer", "winter", "spring", "autumn"),
-    *("january", "february", "march", "april", "june", "july", "august", "september", "october", "november"),
-    *("december", "monday", "friday", "computer", "internet", "server", "database", "system", "company"),
-    *("account", "private", "please", "enter", "abcabc", "qwert", "azerty", "qwertz", "asdf", "zxcv", "the"),
-    *("my", "your", "is", "this", "new", "old", "one", "two", "three", "for", "me", "in", "it", "and"),
+    *(
+        "january",
+        "february",
+        "march",
+        "april",
+        "june",
+        "july",
+        "august",
+        "september",
+        "october",
+        "november",
+    ),
+    *(
+        "december",
+        "monday",
+        "friday",
+        "computer",
+        "internet",
+        "server",
+        "database",
+        "system",
+        "company",
+    ),
+    *(
+        "account",
+        "private",
+        "please",
+        "enter",
+        "abcabc",
+        "qwert",
+        "azerty",
+        "qwertz",
+        "asdf",
+        "zxcv",
+        "the",
+    ),
+    *(
+        "my",
+        "your",
+        "is",
+        "this",
+        "new",
+        "old",
+        "one",
+        "two",
+        "three",
+        "for",
+        "me",
+        "in",
+        "it",
+        "and",
+    ),
 )
 _ROWS = (
     *(
@@ -59,9 +173,10 @@ _LONGEST = 64  # of those that are put together from pieces
 def easily_guessed(password: str, context: Iterable[str] = ()) -> bool:
     """Return True if the whole password is among the first that an attacker would try.
 
-    The list that it is compared with is made by rule: up to four pieces in a row, where a piece is a word of
-    the lists above, a word of `context`, up to four digits, a run along the alphabet or the keyboard, or one
-    character repeated; marks between them count for nothing. A part alone is never a reason.
+    The list that it is compared with is made by rule: up to four pieces in a row, where a piece is
+    a word of the lists above, a word of `context`, up to four digits, a run along the alphabet or
+    the keyboard, or one character repeated; marks between them count for nothing. A part alone is
+    never a reason.
     """
     folded = unicodedata.normalize("NFKC", password).casefold()
     plain = "".join(filter(str.isalnum, folded))
@@ -75,9 +190,11 @@ def easily_guessed(password: str, context: Iterable[str] = ()) -> bool:
 
 
 def _words(context: Iterable[str]) -> set[str]:
-    """The names given, whole and in parts."""
+    """Return the names given, whole and in parts."""
     parts = {part for name in context for part in [name, *re.split(r"[^a-z0-9]+", name.casefold())]}
-    return {plain for part in parts if len(plain := "".join(filter(str.isalnum, part.casefold()))) >= 3}
+    return {
+        plain for part in parts if len(plain := "".join(filter(str.isalnum, part.casefold()))) >= 3
+    }
 
 
 def _repeats(text: str) -> bool:
@@ -87,7 +204,9 @@ def _repeats(text: str) -> bool:
 
 
 def _splits(text: str, known: set[str]) -> bool:
-    """Return True if a text is a few guessable pieces in a row: finds the fewest pieces of each prefix."""
+    """Return True if a text is a few guessable pieces in a row: finds the fewest pieces of each
+    prefix.
+    """
     fewest = [0] + [len(text) + 1] * len(text)
     for end in range(1, len(text) + 1):
         for begin in range(end):
@@ -111,12 +230,12 @@ def _hasher() -> PasswordHasher:
 
 
 def normal(password: str) -> str:
-    """The form that is hashed: the same letters typed on two keyboards are one password."""
+    """Return the form that is hashed: the same letters typed on two keyboards are one password."""
     return unicodedata.normalize("NFC", password)
 
 
 def hash_password(password: str, *context: str, field: str = "password") -> str:
-    """The argon2id hash of a new password; `context`: names that it may not be made of.
+    """Return the argon2id hash of a new password; `context`: names that it may not be made of.
 
     Raises InvalidRequest for `field` where it is too short, too long or easily guessed.
     """
@@ -135,7 +254,8 @@ def hash_password(password: str, *context: str, field: str = "password") -> str:
 def verify_password(stored: str, password: str) -> bool:
     """Return True if `password` matches the hash `stored`, also one from before normalization.
 
-    How often it hashes depends on what was typed alone, so that time says nothing about what is stored.
+    How often it hashes depends on what was typed alone, so that time says nothing about what is
+    stored.
     """
     if len(password) > MAX_PASSWORD:
         password = password[: MAX_PASSWORD + 1]
@@ -151,7 +271,9 @@ def _matches(stored: str, password: str) -> bool:
 
 
 def rehashed(stored: str, password: str) -> str | None:
-    """Another hash of a password that was right, where the one that is kept is of an older kind."""
+    """Return another hash of a password that was right, where the one that is kept is of an older
+    kind.
+    """
     if not _hasher().check_needs_rehash(stored) and normal(password) == password:
         return None
     return _hasher().hash(normal(password))

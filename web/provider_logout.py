@@ -1,4 +1,5 @@
-"""Signing out at the provider: on the way out of this service, and when the provider says that somebody left.
+"""Signing out at the provider: on the way out of this service, and when the provider says that
+somebody left.
 
 OpenID Connect RP-Initiated Logout 1.0, and Back-Channel Logout 1.0.
 """
@@ -20,18 +21,21 @@ from web.context import engine, settings
 from web.sealing import unseal
 
 _EVENT = "http://schemas.openid.net/event/backchannel-logout"
-#: How long after its making a logout token arrives, when both clocks agree (section 4 of the standard).
+#: How long after its making a logout token arrives, when both clocks agree (section 4 of the
+#: standard).
 _LIFETIME = 120
 #: Servers take addresses of 8 KiB; an id token with hundreds of groups is longer.
 _LONGEST_HINT = 6000
-#: The provider's keys are fetched anew for an unknown one at most this often: anybody may send a token.
+#: The provider's keys are fetched anew for an unknown one at most this often: anybody may send a
+#: token.
 _KEYS_EVERY_SECONDS = 60.0
 
 
 def address(user: Any) -> tuple[str, str] | None:
     """Return where the provider ends a user's session there, and the state that it sends back.
 
-    None if the session did not come from it, or it has no such page. Call this before the session ends.
+    None if the session did not come from it, or it has no such page. Call this before the session
+    ends.
     """
     if oidc.name() is None or user.session_id is None:
         return None

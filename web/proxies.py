@@ -1,7 +1,9 @@
-"""Proxies before the service: what they say of a request counts, and what anybody else says does not.
+"""Proxies before the service: what they say of a request counts, and what anybody else says does
+not.
 
-A request is a proxy's where it comes from one of `proxy_addresses`; `trusted_proxies` of them stand in a row.
-Each appends the address that asked it to X-Forwarded-For; the last that is no proxy's is the client's.
+A request is a proxy's where it comes from one of `proxy_addresses`; `trusted_proxies` of them stand
+in a row. Each appends the address that asked it to X-Forwarded-For; the last that is no proxy's is
+the client's.
 """
 
 import ipaddress
@@ -15,7 +17,12 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 from accountant.settings import Settings
 
 #: What ProxyFix reads of a request that is a proxy's.
-_READ = ("HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PREFIX")
+_READ = (
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_PROTO",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_FORWARDED_PREFIX",
+)
 #: Headers by which gunicorn believes a neighbour that TLS ended before it.
 _TLS = ("HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_PROTOCOL", "HTTP_X_FORWARDED_SSL")
 
@@ -44,7 +51,9 @@ class Proxies:
         self.behind = ProxyFix(application, x_for=1, x_proto=1, x_host=1, x_prefix=1)
         self.hops = settings.trusted_proxies
         self.networks = networks(settings.proxy_addresses)
-        self.public_host = "" if settings.public_url is None else urlsplit(settings.public_url).netloc
+        self.public_host = (
+            "" if settings.public_url is None else urlsplit(settings.public_url).netloc
+        )
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """Answer a request as it came, or as the proxies before the service say that it came."""
@@ -88,8 +97,8 @@ class Proxies:
     def _choose_host(self, environ: dict[str, Any]) -> None:
         """Take the host of the public address, or else of the proxy.
 
-        A proxy that hands the client's Host on leaves the client's X-Forwarded-Host alone as a rule. One that
-        asks under the service's own address has to say the other.
+        A proxy that hands the client's Host on leaves the client's X-Forwarded-Host alone as a
+        rule. One that asks under the service's own address has to say the other.
         """
         if self.public_host:
             environ["HTTP_X_FORWARDED_HOST"] = self.public_host
@@ -103,8 +112,12 @@ def _values(environ: dict[str, Any], name: str) -> list[str]:
 
 
 def _plain(stated: str) -> str:
-    """Return an address without the port that some proxies add: 192.0.2.1:443, [2001:db8::1]:443."""
-    bare, _, _ = stated.removeprefix("[").partition("]") if stated.startswith("[") else (stated, "", "")
+    """Return an address without the port that some proxies add: 192.0.2.1:443,
+    [2001:db8::1]:443.
+    """
+    bare, _, _ = (
+        stated.removeprefix("[").partition("]") if stated.startswith("[") else (stated, "", "")
+    )
     return bare.partition(":")[0] if bare.count(":") == 1 else bare
 
 

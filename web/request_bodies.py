@@ -1,6 +1,7 @@
 """Uploads: accepted only on their route, only from a steward, and never whole in memory.
 
-MAX_CONTENT_LENGTH stays small for every other request. `allow_large` runs before anything reads a body.
+MAX_CONTENT_LENGTH stays small for every other request. `allow_large` runs before anything reads a
+body.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,8 @@ def init_app(app: Flask) -> None:
 def allow_large() -> None:
     """Raise the limit for a steward's upload; everybody else is stopped at the common one."""
     if request.endpoint == API:
-        # Read as a stream and counted there, after the token was looked at. (None would mean the common one.)
+        # Read as a stream and counted there, after the token was looked at. (None would mean the
+        # common one.)
         request.max_content_length = 2**62
     elif request.endpoint in FORMS and current_user.is_authenticated and _is_steward():
         request.max_content_length = settings().upload_bytes + FORM_BYTES
@@ -61,7 +63,9 @@ def blocks(stream: Any, length: int | None = None) -> Iterator[bytes]:
 
 
 def drain(stream: Any, most: int) -> None:
-    """Read on what nobody wants, so that who sends it comes to read the refusal; never more than `most`."""
+    """Read on what nobody wants, so that who sends it comes to read the refusal; never more than
+    `most`.
+    """
     for block in blocks(stream):
         most -= len(block)
         if most < 0:

@@ -9,27 +9,43 @@ from accountant.identities.credentials import SCOPES
 MEANINGS = {
     "read": "see what you may see, price requests, download results and exports",
     "jobs:submit": "ask for jobs, cancel them, and comment on them",
-    "budget:approve": "answer decisions (approve, refuse, accept an offer), make offers, set allowances",
+    "budget:approve": "answer decisions (approve, refuse, accept an offer), make offers, set "
+    "allowances",
     "data:manage": "send files, register datasets, versions, corpora and models, set policies",
     "admin": "accounts: add, close, roles, passwords",
 }
 
 #: What belongs to no scope: any token may ask whose it is, and end itself.
 _OPEN = frozenset({"api.me", "api.sign_out"})
-_READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})  # they change nothing
+# they change nothing
+_READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})
 _WRITING = {
     "jobs:submit": ("submit", "cancel", "comment"),
     "budget:approve": ("answer", "offer", "allow", "correct", "make_checkpoint"),
     "data:manage": (
-        *("add_dataset", "correct_dataset", "add_version", "set_policy", "upload", "discard_upload"),
+        *(
+            "add_dataset",
+            "correct_dataset",
+            "add_version",
+            "set_policy",
+            "upload",
+            "discard_upload",
+        ),
         *("add_corpus", "add_model"),
     ),
     "admin": (
-        *("add_user", "set_roles", "deactivate_user", "activate_user", "reset_password", "unlock_user"),
+        *(
+            "add_user",
+            "set_roles",
+            "deactivate_user",
+            "activate_user",
+            "reset_password",
+            "unlock_user",
+        ),
         *("sign_out_user", "revoke_tokens_of_user"),
     ),
-    # A token that made others, or took others away, would be worth more than it says; and an address goes on
-    # being told after its setter's token ended.
+    # A token that made others, or took others away, would be worth more than it says; and an
+    # address goes on being told after its setter's token ended.
     "every scope": (
         *("make_token", "revoke_token", "sign_out_everywhere", "change_password"),
         *("add_notice", "remove_notice", "test_notice"),
@@ -44,7 +60,7 @@ def stated(endpoint: str) -> bool:
 
 
 def needed(endpoint: str, method: str) -> tuple[str, ...]:
-    """The scopes that a token needs for a route."""
+    """Return the scopes that a token needs for a route."""
     if endpoint in _OPEN:
         return ()
     if method in ("GET", "HEAD", "OPTIONS") or endpoint in _READING:

@@ -22,12 +22,16 @@ def seal(user_id: UUID, token: str) -> bytes:
 def unseal(user_id: UUID, sealed: bytes) -> str | None:
     """Return the token, or None if it was sealed under another key or for another person."""
     try:
-        return _cipher().decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], user_id.bytes).decode()
+        return (
+            _cipher().decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], user_id.bytes).decode()
+        )
     except InvalidTag:
         return None
 
 
 def _cipher() -> AESGCM:
     return AESGCM(
-        HKDF(SHA256(), 32, salt=None, info=b"tokens of the provider").derive(settings().secret("session"))
+        HKDF(SHA256(), 32, salt=None, info=b"tokens of the provider").derive(
+            settings().secret("session")
+        )
     )

@@ -21,12 +21,15 @@ from web.stack.ports import inherited
 
 THREADS = 16
 
-#: Where files come in. waitress writes a body to a temporary file before the application sees a request.
+#: Where files come in. waitress writes a body to a temporary file before the application sees a
+#: request.
 UPLOAD_PATHS = ("/uploads", "/api/v1/uploads")
 
 
 def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
-    """A parser that takes large bodies at UPLOAD_PATHS alone, and there from stewards alone."""
+    """Return a parser that takes large bodies at UPLOAD_PATHS alone, and there from stewards
+    alone.
+    """
 
     mount = app.extensions["exchequer"]["settings"].public_path
 
@@ -39,12 +42,17 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
             super().parse_header(header_plus)
             known = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
             large = self.chunked or self.content_length >= self.adj.max_request_body_size
-            if known and large and self.command == "POST" and below(mount, self.path) in UPLOAD_PATHS:
+            if (
+                known
+                and large
+                and self.command == "POST"
+                and below(mount, self.path) in UPLOAD_PATHS
+            ):
                 if _from_steward(app, self.headers):
                     self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
                 if self.content_length >= self.adj.max_request_body_size:
-                    # Not read at all: the application explains the limit, by the length that is stated, or
-                    # who may send a file.
+                    # Not read at all: the application explains the limit, by the length that is
+                    # stated, or who may send a file.
                     self.content_length, self.body_rcv, self.connection_close = 0, None, True
 
     return Parser
@@ -52,7 +60,11 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
 
 def _from_steward(app: Flask, headers: Mapping[str, str]) -> bool:
     """Return True if a cookie or a token is a steward's; False while the database is away."""
-    named = {each: headers[each.upper()] for each in ("Authorization", "Cookie") if each.upper() in headers}
+    named = {
+        each: headers[each.upper()]
+        for each in ("Authorization", "Cookie")
+        if each.upper() in headers
+    }
     with app.test_request_context(headers=named):
         try:
             return "steward" in roles_of_sender()
@@ -68,15 +80,22 @@ def _with_body(adjustments: Any, most: int) -> Any:
 
 def main() -> None:
     """Serve until the process is told to end."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     settings = load()
     app = create_app(settings)
     HTTPChannel.parser_class = parser(app, settings.upload_bytes)
-    # What is loaded by now stays: without this a full collection goes through it all, a pause of 150 ms.
+    # What is loaded by now stays: without this a full collection goes through it all, a pause of
+    # 150 ms.
     gc.collect()
     gc.freeze()
     listener = inherited()
-    address = {"host": settings.host, "port": settings.port} if listener is None else {"sockets": [listener]}
+    address = (
+        {"host": settings.host, "port": settings.port}
+        if listener is None
+        else {"sockets": [listener]}
+    )
     serve(
         app,
         **address,

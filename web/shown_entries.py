@@ -1,8 +1,9 @@
-"""What an answer shows stands in the log outside the database by then, whichever page or address it was.
+"""What an answer shows stands in the log outside the database by then, whichever page or address it
+was.
 
-Between a COMMIT and the log's append anybody can read the new entry: a job that is queued, what is left, a
-page of the ledger. So before an answer leaves that somebody was let in for, the log is made to hold all that
-was committed when it was read. In one place, so that no page can be forgotten.
+Between a COMMIT and the log's append anybody can read the new entry: a job that is queued, what is
+left, a page of the ledger. So before an answer leaves that somebody was let in for, the log is made
+to hold all that was committed when it was read. In one place, so that no page can be forgotten.
 """
 
 from flask import Flask, Response, g
@@ -15,7 +16,7 @@ from web.context import engine
 
 
 def _after(response: Response) -> Response:
-    """The answer, or 503 in its place where what it shows can't be put into the log."""
+    """Return the answer, or 503 in its place where what it shows can't be put into the log."""
     if response.status_code == 503 or not _let_in():
         return response
     try:
@@ -27,11 +28,15 @@ def _after(response: Response) -> Response:
 
 
 def _let_in() -> bool:
-    """Whether this request had somebody's token or session: a stranger is shown nothing of a ledger."""
+    """Return whether this request had somebody's token or session: a stranger is shown nothing of a
+    ledger.
+    """
     user = g.get("_login_user")  # where a page asked Flask-Login for it
     return g.get("actor") is not None or (user is not None and user.is_authenticated)
 
 
 def init_app(app: Flask) -> None:
-    """Look before each answer; register it last, so that it comes before all else that is done to answers."""
+    """Look before each answer; register it last, so that it comes before all else that is done to
+    answers.
+    """
     app.after_request(_after)

@@ -1,7 +1,8 @@
-"""Standing of people from the provider: their sessions and tokens work while it goes on confirming them.
+"""Standing of people from the provider: their sessions and tokens work while it goes on confirming
+them.
 
 half of oidc_check_minutes after the last confirmation ──▶ the refresh token asks the provider again
-it confirms ──▶ roles are those of now       it refuses ──▶ sessions end, tokens rest until a new sign-in
+it confirms ──▶ roles are those of now it refuses ──▶ sessions end, tokens rest until a new sign-in
 no answer, or no refresh token ──▶ both rest after oidc_check_minutes
 """
 
@@ -23,7 +24,13 @@ _AWAY_SECONDS = 15.0
 #: A provider's answer that another process waits for is waited for here too.
 _WAIT_SECONDS = oidc.SECONDS + 2
 #: What ends a person's standing (RFC 6749, section 5.2; OpenID Connect Core 1.0, section 3.1.2.6).
-_REFUSALS = ("invalid_grant", "access_denied", "login_required", "interaction_required", "consent_required")
+_REFUSALS = (
+    "invalid_grant",
+    "access_denied",
+    "login_required",
+    "interaction_required",
+    "consent_required",
+)
 
 
 def limit() -> timedelta:
@@ -34,7 +41,8 @@ def limit() -> timedelta:
 def current(read: Callable[[], Any | None]) -> Any | None:
     """Return the user that `read` finds, or None if their provider has not confirmed them of late.
 
-    Asks the provider if need be, and reads again: roles may have changed, and a session may have ended.
+    Asks the provider if need be, and reads again: roles may have changed, and a session may have
+    ended.
     """
     user = read()
     if user is None or user.provider is None:
@@ -65,7 +73,9 @@ def _may_ask(user: Any) -> bool:
 
 
 def _told(user: Any) -> bool:
-    """Wait for the answer that another process gets. Returns False if there is none, or nobody asks."""
+    """Wait for the answer that another process gets. Returns False if there is none, or nobody
+    asks.
+    """
     deadline = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < deadline:
         state = external_accounts.state(engine(), user.id)

@@ -1,4 +1,6 @@
-"""The version that runs, with its commit. `scripts/build_backend.py` uses it: the standard library alone."""
+"""The version that runs, with its commit. `scripts/build_backend.py` uses it: the standard library
+alone.
+"""
 
 import platform
 import shutil
@@ -22,16 +24,21 @@ def is_checkout() -> bool:
 def version() -> str:
     """Return the version of the code."""
     if is_checkout():  # the metadata of an editable installation may be older than the code
-        return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"])
+        return str(
+            tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+        )
     return metadata.version(DISTRIBUTION)
 
 
 def commit() -> str | None:
-    """Return the commit of the code, or None if it is unknown; "-dirty" means uncommitted changes."""
+    """Return the commit of the code, or None if it is unknown; "-dirty" means uncommitted
+    changes.
+    """
     with suppress(OSError):
         return (ROOT / COMMIT_FILE).read_text("utf-8").strip() or None
     git = shutil.which("git")
-    if git is None or not (ROOT / ".git").exists():  # a parent folder may be a repository of another project
+    # a parent folder may be a repository of another project
+    if git is None or not (ROOT / ".git").exists():
         return None
     described = subprocess.run(
         [git, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],

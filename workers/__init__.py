@@ -1,1 +1,3 @@
-"""The workers: only they open data and models, and no noise reaches an output except through the meter."""
+"""The workers: only they open data and models, and no noise reaches an output except through the
+meter.
+"""

@@ -9,7 +9,9 @@ from accountant.core.webhook_rules import Network, Target
 
 
 def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
-    """The addresses of a target. Raises InvalidRequest where one is not to be reached, OSError for none."""
+    """Return the addresses of a target. Raises InvalidRequest where one is not to be reached,
+    OSError for none.
+    """
     found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     names = list(dict.fromkeys(str(each[4][0]) for each in found))
     for name in names:

@@ -2,9 +2,9 @@
 
     python -m workers.conversion FILE FOLDER
 
-Quantised weights become plain ones in bfloat16, once: nothing of a pass then depends on what else is in it.
-Tokenizer and chat template come from the same file. Nothing of the file is run. Each line on standard output
-is a step done, of STEPS; an error is one line on standard error and exit code 1.
+Quantised weights become plain ones in bfloat16, once: nothing of a pass then depends on what else
+is in it. Tokenizer and chat template come from the same file. Nothing of the file is run. Each line
+on standard output is a step done, of STEPS; an error is one line on standard error and exit code 1.
 """
 
 import os
@@ -34,9 +34,16 @@ def convert(file: Path, folder: Path) -> None:
     read, found = opened
     networks.check_complete(read, found)
     print(STEPS[1], flush=True)
-    # transformers takes a model that was read from GGUF for a quantised one still, and saves none of those.
-    plain = {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
-    fresh = AutoModelForCausalLM.from_config(type(read.config).from_dict(plain), dtype=torch.bfloat16)
+    # transformers takes a model that was read from GGUF for a quantised one still, and saves none
+    # of those.
+    plain = {
+        name: value
+        for name, value in read.config.to_dict().items()
+        if name != "quantization_config"
+    }
+    fresh = AutoModelForCausalLM.from_config(
+        type(read.config).from_dict(plain), dtype=torch.bfloat16
+    )
     fresh.load_state_dict(read.state_dict())
     fresh.save_pretrained(folder)
     weights.check_finite(weights.tensors(folder))
@@ -55,7 +62,8 @@ def main() -> None:
         convert(file, folder)
     except Exception as error:  # the libraries name no base of what they raise; the file is public
         sys.exit(
-            f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+            f"{type(error).__name__}: "
+            f"{str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         )
 
 

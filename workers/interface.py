@@ -1,12 +1,13 @@
-"""The interface of a mechanism: parameters, records, a model, the meter and a progress report. Nothing else.
+"""The interface of a mechanism: parameters, records, a model, the meter and a progress report.
+Nothing else.
 
-A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts, counts and
-artifacts as they are made. It never prices itself, never sees the ledger, and has no noise but the meter's.
-One whose parameters have `from_job` also has `reuse(parameters, terms, artifacts, model, progress, public)`,
-without records and meter: the result is free because nothing private is within its reach. The runner of a
-public mechanism has `make(parameters, terms, model, progress, public)` instead of `run`. One that has
-`check(parameters, terms, public)` looks at its public inputs before records are opened. One that `resumes`
-goes on where a lost attempt stopped.
+A runner is `run(parameters, terms, records, model, meter, progress, public)` and yields texts,
+counts and artifacts as they are made. It never prices itself, never sees the ledger, and has no
+noise but the meter's. One whose parameters have `from_job` also has `reuse(parameters, terms,
+artifacts, model, progress, public)`, without records and meter: the result is free because nothing
+private is within its reach. The runner of a public mechanism has `make(parameters, terms, model,
+progress, public)` instead of `run`. One that has `check(parameters, terms, public)` looks at its
+public inputs before records are opened. One that `resumes` goes on where a lost attempt stopped.
 """
 
 import json
@@ -76,30 +77,32 @@ class Artifact:
         if self.media_type not in SUFFIXES:
             raise ValueError(f"an artifact is JSON, safetensors or HTML, not {self.media_type!r}")
         if not (_NAME.fullmatch(self.name) and _NAME.fullmatch(self.kind)):
-            raise ValueError("names and kinds are lower case letters, digits, '.', '_' and '-', at most 63")
+            raise ValueError(
+                "names and kinds are lower case letters, digits, '.', '_' and '-', at most 63"
+            )
 
     @classmethod
     def of_json(cls, name: str, kind: str, value: Any) -> "Artifact":
-        """An artifact of finite JSON values."""
+        """Return an artifact of finite JSON values."""
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
         return cls(name, kind, JSON, text.encode())
 
     @classmethod
     def of_tensors(cls, name: str, kind: str, tensors: Mapping[str, NDArray[Any]]) -> "Artifact":
-        """An artifact of named arrays, of any shapes."""
+        """Return an artifact of named arrays, of any shapes."""
         from safetensors.numpy import save
 
         arrays = {key: np.ascontiguousarray(value) for key, value in tensors.items()}
         return cls(name, kind, SAFETENSORS, save(arrays))
 
     def json(self) -> Any:
-        """The value of a JSON artifact."""
+        """Return the value of a JSON artifact."""
         if self.media_type != JSON:
             raise ValueError(f"{self.name} is no JSON")
         return json.loads(self.content)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The arrays of a safetensors artifact."""
+        """Return the arrays of a safetensors artifact."""
         if self.media_type != SAFETENSORS:
             raise ValueError(f"{self.name} is no safetensors")
         from safetensors.numpy import load
@@ -119,9 +122,9 @@ class Released(Artifact):
 class Progress:
     """Public progress: how much of a publicly known amount is done.
 
-    `check` is called at every step; it raises if the job was cancelled or its lease was lost. Where nobody
-    may know in which batch a unit lies (`silent`), nothing is told before the end: the time of a round
-    depends on that.
+    `check` is called at every step; it raises if the job was cancelled or its lease was lost. Where
+    nobody may know in which batch a unit lies (`silent`), nothing is told before the end: the time
+    of a round depends on that.
     """
 
     total: int
@@ -144,8 +147,9 @@ class Progress:
 class Public:
     """Registered public inputs by the parameter field that names them, their bytes checked.
 
-    `texts` are those the job in `from_job` published, for a mechanism that reads them; None for others.
-    `sources` are artifacts of other jobs, by the field that names the job and then by their names.
+    `texts` are those the job in `from_job` published, for a mechanism that reads them; None for
+    others. `sources` are artifacts of other jobs, by the field that names the job and then by their
+    names.
     """
 
     corpora: Mapping[str, "Corpus"] = field(default_factory=dict)
@@ -165,7 +169,9 @@ class Public:
         return self.models[name]
 
     def writer(self, name: str, seed: int | None = None) -> "Writer":
-        """Return a writer for public prompts: an endpoint or a local language model. `seed`: of its draws."""
+        """Return a writer for public prompts: an endpoint or a local language model. `seed`: of its
+        draws.
+        """
         from workers.generation.local_writer import LocalWriter, generator
 
         if name in self.endpoints:
@@ -181,7 +187,7 @@ class Runner(Protocol):
     """The algorithm of one mechanism."""
 
     def total(self, parameters: Any, terms: Terms) -> int:
-        """The public number of steps of a run."""
+        """Return the public number of steps of a run."""
 
     def run(
         self,
@@ -195,14 +201,16 @@ class Runner(Protocol):
     ) -> Iterator[Text | Count | Artifact]:
         """Run the mechanism. Every random draw that touches private data goes through `meter`.
 
-        `model` is a LocalModel, or None for a mechanism without one. `public` has the registered inputs that
-        the parameters name.
+        `model` is a LocalModel, or None for a mechanism without one. `public` has the registered
+        inputs that the parameters name.
         """
 
 
 @runtime_checkable
 class Checker(Protocol):
-    """A runner that looks at its public inputs first: a job that they don't serve fails void and says why."""
+    """A runner that looks at its public inputs first: a job that they don't serve fails void and
+    says why.
+    """
 
     def check(self, parameters: Any, terms: Terms, public: Public) -> None:
         """Raises DataError naming the field, before any record is opened."""
@@ -218,13 +226,15 @@ class Preparer(Protocol):
 
 @runtime_checkable
 class Resumer(Protocol):
-    """A runner whose next attempt goes on with the draws that were kept of the one before (noise.kept_draws).
+    """A runner whose next attempt goes on with the draws that were kept of the one before
+    (noise.kept_draws).
 
-    The order of a part's draws, and what each is drawn from, must follow from the parameters, the records,
-    the job's key and the draws before: a private coin or choice of its own between two draws would be
-    another one in the next attempt. It is tossed in a `step` of the kept draws, and public texts are
-    written from a kept `seed` (docs/accounting.md, 13.3). Kept tokens are asked for by `kept_token`.
-    The values of a release are best given to the meter as a function: it is not called for a kept one.
+    The order of a part's draws, and what each is drawn from, must follow from the parameters, the
+    records, the job's key and the draws before: a private coin or choice of its own between two
+    draws would be another one in the next attempt. It is tossed in a `step` of the kept draws, and
+    public texts are written from a kept `seed` (docs/accounting.md, 13.3). Kept tokens are asked
+    for by `kept_token`. The values of a release are best given to the meter as a function: it is
+    not called for a kept one.
     """
 
     resumes: bool
@@ -232,7 +242,9 @@ class Resumer(Protocol):
 
 @runtime_checkable
 class Maker(Protocol):
-    """The runner of a public mechanism: it has no records, no meter, and nothing that opens a dataset."""
+    """The runner of a public mechanism: it has no records, no meter, and nothing that opens a
+    dataset.
+    """
 
     def total(self, parameters: Any, terms: Terms) -> int:
         """Return the number of public steps in a run."""
@@ -256,4 +268,6 @@ class Reuser(Protocol):
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Count | Artifact]:
-        """Run from the artifacts of the job in `from_job`, by name, already checked against the ledger."""
+        """Run from the artifacts of the job in `from_job`, by name, already checked against the
+        ledger.
+        """

@@ -1,7 +1,9 @@
-"""Loaded models that stay for the next job: as many as memory has room for beside the one that comes.
+"""Loaded models that stay for the next job: as many as memory has room for beside the one that
+comes.
 
-A judge and a writer stay both where there is room for both. Where there isn't, what was used longest ago goes
-*before* the next one is loaded: two large models, one after the other, never lie in memory together.
+A judge and a writer stay both where there is room for both. Where there isn't, what was used
+longest ago goes *before* the next one is loaded: two large models, one after the other, never lie
+in memory together.
 """
 
 import gc
@@ -26,9 +28,10 @@ class Shelf(Generic[T]):
         self._held: dict[Hashable, T] = {}
 
     def get(self, key: Hashable, needed: int, room: Callable[[], int], load: Callable[[], T]) -> T:
-        """The model of this key, loaded by `load` if it is not held.
+        """Return the model of this key, loaded by `load` if it is not held.
 
-        Others go first until `room` has the `needed` bytes. What a running job still uses is not freed.
+        Others go first until `room` has the `needed` bytes. What a running job still uses is not
+        freed.
         """
         found = self._held.pop(key, None)
         if found is None:
@@ -49,19 +52,22 @@ def _free() -> None:
 
 
 def free_memory(device: str) -> int:
-    """Bytes that can still be used: of a GPU's memory, or of the host's within its control group."""
+    """Return bytes that can still be used: of a GPU's memory, or of the host's within its control
+    group.
+    """
     if device == "cuda":
         import torch
 
         return int(torch.cuda.mem_get_info()[0])
     free = [_host("MemAvailable:")] if _MEMORY.exists() else []
-    with suppress(OSError, ValueError):  # no control group, or an older kind: the host's memory alone counts
+    # no control group, or an older kind: the host's memory alone counts
+    with suppress(OSError, ValueError):
         free.append(_group_limit() - int((_GROUP / "memory.current").read_text()))
     return min(free, default=2**62)
 
 
 def whole_memory(device: str) -> int:
-    """Bytes that a device has: a GPU's memory, or the host's within its control group."""
+    """Return bytes that a device has: a GPU's memory, or the host's within its control group."""
     if device == "cuda":
         import torch
 

@@ -1,7 +1,7 @@
 """Models from a local folder (or, if allowed, a hub): safetensors only, no code from the model.
 
-`inspect` and `template_tokens` read public files without loading weights; `load` returns a model that runs.
-The folder's hash is in the ledger; a model whose bytes changed is refused.
+`inspect` and `template_tokens` read public files without loading weights; `load` returns a model
+that runs. The folder's hash is in the ledger; a model whose bytes changed is refused.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["LocalModel", "ModelError", "Prompt", "inspect", "load", "resolve", "tokenizer"]
 
 HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
-#: All that changes what a model writes: weights and their index, configuration, generation settings, and the
-#: tokenizer's words, merges, added tokens and chat templates.
+#: All that changes what a model writes: weights and their index, configuration, generation
+#: settings, and the tokenizer's words, merges, added tokens and chat templates.
 READ_FILES = (
     *("*.json", "*.safetensors", "*.jinja", "additional_chat_templates/*.jinja"),
     *("*.model", "*.txt", "*.tiktoken", "*.spm", "*.bpe"),
@@ -54,8 +54,9 @@ LARGE = 50_000_000
 class LocalModel:
     """A loaded causal model, its tokenizer and the facts that were checked.
 
-    `structure` has its parts, as the decoding engine found them. `memory_bytes` is the memory for contexts
-    that are decoded together. `folder` is where it was loaded from, for metrics that train a fresh copy.
+    `structure` has its parts, as the decoding engine found them. `memory_bytes` is the memory for
+    contexts that are decoded together. `folder` is where it was loaded from, for metrics that train
+    a fresh copy.
     """
 
     network: Any
@@ -70,7 +71,9 @@ class LocalModel:
 
 
 def resolve(path: str, roots: list[str], hub: bool) -> Path:
-    """The folder of a model. Raises ModelError if it is not under a root or is not a folder."""
+    """Return the folder of a model. Raises ModelError if it is not under a root or is not a
+    folder.
+    """
     folder = Path(path).resolve()
     if any(folder.is_relative_to(Path(root).resolve()) for root in roots):
         if not folder.is_dir():
@@ -84,18 +87,24 @@ def resolve(path: str, roots: list[str], hub: bool) -> Path:
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Public facts of a model, from its files alone. Raises ModelError naming what is wrong with them."""
+    """Return public facts of a model, from its files alone. Raises ModelError naming what is wrong
+    with them.
+    """
     config = check_config(folder)
     architectures = config.get("architectures") or []
     if not any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
-        raise ModelError(f"path: {architectures or 'no architecture'} is not a causal language model")
+        raise ModelError(
+            f"path: {architectures or 'no architecture'} is not a causal language model"
+        )
     context = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(context, int) or context < 2:
         raise ModelError("path: config.json states no context length (max_position_embeddings)")
     layers = config.get("num_hidden_layers") or config.get("n_layer")
     width = config.get("hidden_size") or config.get("n_embd")
     if not isinstance(layers, int) or not isinstance(width, int):
-        raise ModelError("path: config.json states no layers or no width (num_hidden_layers, hidden_size)")
+        raise ModelError(
+            "path: config.json states no layers or no width (num_hidden_layers, hidden_size)"
+        )
     held = weights.tensors(folder)
     network = networks.empty(folder)
     networks.check_types(network, held)
@@ -117,34 +126,43 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """Return config.json. Raises ModelError for code, quantised weights, or weights of another name."""
+    """Return config.json. Raises ModelError for code, quantised weights, or weights of another
+    name.
+    """
     config = read_json(folder / "config.json")
     check_not_quantised(config)
     if "auto_map" in config:
         raise ModelError("path: the model brings its own code (auto_map), which is never run")
     if config.get("transformers_weights"):
         raise ModelError(
-            "path: config.json names a file of weights (transformers_weights), which is not read: remove it"
+            "path: config.json names a file of weights (transformers_weights), which is not read: "
+            "remove it"
         )
     return config
 
 
 def origin(folder: Path) -> dict[str, str]:
-    """Licence and source of a model, where a file of its folder, origin.json, states them."""
+    """Return licence and source of a model, where a file of its folder, origin.json, states
+    them.
+    """
     path = folder / "origin.json"
     stated = read_json(path) if path.exists() else {}
     return {name: str(stated[name])[:200] for name in ("licence", "source") if stated.get(name)}
 
 
 def check_not_quantised(config: dict[str, Any]) -> None:
-    """Refuse quantised weights: their kernels may round a context depending on the rest of its pass."""
+    """Refuse quantised weights: their kernels may round a context depending on the rest of its
+    pass.
+    """
     if config.get("quantization_config"):
         why = "a record's logits may then depend on the other records of its pass"
         raise ModelError(f"path: the model is quantised (quantization_config): {why}")
 
 
 def end_tokens(folder: Path) -> list[int]:
-    """All tokens that end a text: the tokenizer's and those in the model's generation settings."""
+    """Return all tokens that end a text: the tokenizer's and those in the model's generation
+    settings.
+    """
     path = folder / "generation_config.json"
     stated = read_json(path if path.exists() else folder / "config.json").get("eos_token_id")
     known = [tokenizer(folder).eos_token_id, *(stated if isinstance(stated, list) else [stated])]
@@ -152,12 +170,14 @@ def end_tokens(folder: Path) -> list[int]:
 
 
 def _saved_type(config: dict[str, Any]) -> str:
-    """The type of the saved weights, as config.json names it; older files call it torch_dtype."""
+    """Return the type of the saved weights, as config.json names it; older files call it
+    torch_dtype.
+    """
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
 def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
-    """SHA-256, in hex, over the names and bytes of every file that loading may read."""
+    """Return SHA-256, in hex, over the names and bytes of every file that loading may read."""
     total = hashlib.sha256()
     for path in sorted({file for pattern in files for file in folder.glob(pattern)}):
         name = path.relative_to(folder).as_posix()
@@ -172,7 +192,7 @@ def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
 
 
 def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
-    """All arrays of a safetensors file. Raises ModelError if it is not one."""
+    """Return all arrays of a safetensors file. Raises ModelError if it is not one."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -183,7 +203,9 @@ def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
 
 
 def tokenizer(folder: Path) -> Any:
-    """The tokenizer in a folder, read again if its files changed. Raises ModelError if none can be loaded."""
+    """Return the tokenizer in a folder, read again if its files changed. Raises ModelError if none
+    can be loaded.
+    """
     files = sorted(path for pattern in READ_FILES for path in folder.glob(pattern))
     states = ((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
     return _tokenizer(folder, tuple(states))
@@ -194,16 +216,19 @@ def _tokenizer(folder: Path, _: tuple[tuple[str, int, int], ...]) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        found = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        found = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
     except Exception as error:  # any library error here means: no tokenizer that can be used
         raise ModelError(f"path: its tokenizer can't be loaded ({type(error).__name__})") from None
-    # Else the first text that is longer than the model's context is told to the log, with its length.
+    # Else the first text that is longer than the model's context is told to the log, with its
+    # length.
     found.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return found
 
 
 def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
-    """The number of tokens of a template without its record, for the longest label."""
+    """Return the number of tokens of a template without its record, for the longest label."""
     names: list[str | None] = [*labels] or [None]
     prompts = [Prompt(tokenizer(folder), template, label) for label in names]
     return max(prompt.fixed_tokens for prompt in prompts)
@@ -212,10 +237,11 @@ def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
 class Prompt:
     """A template for one label, split at its records and tokenised piece by piece.
 
-    The pieces are tokenised separately so that a record can be cut at a public number of tokens. Blanks
-    before a record go with it: tokenizers join a blank to the word that follows. {user} and {assistant} stand
-    for what the model's chat template writes before and after a user's message. Records are text: the names
-    of special tokens in them are letters, so that none can end its turn.
+    The pieces are tokenised separately so that a record can be cut at a public number of tokens.
+    Blanks before a record go with it: tokenizers join a blank to the word that follows. {user} and
+    {assistant} stand for what the model's chat template writes before and after a user's message.
+    Records are text: the names of special tokens in them are letters, so that none can end its
+    turn.
     """
 
     def __init__(self, tokenizer: Any, template: str, label: str | None) -> None:
@@ -232,7 +258,9 @@ class Prompt:
                 texts.append("")
         self.tokenizer = tokenizer
         self.leads = [text[len(text.rstrip(" ")) :] for text in texts[:-1]]
-        self.fixed = [self._encode(text.rstrip(" ")) for text in texts[:-1]] + [self._encode(texts[-1])]
+        self.fixed = [self._encode(text.rstrip(" ")) for text in texts[:-1]] + [
+            self._encode(texts[-1])
+        ]
         if not chat:
             self.fixed[0] = text_start(tokenizer) + self.fixed[0]
 
@@ -249,17 +277,22 @@ class Prompt:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def tokens(self, record: str, record_tokens: int, partner: str = "") -> list[int]:
-        """The prompt with its records in place, each cut after `record_tokens` tokens."""
+        """Return the prompt with its records in place, each cut after `record_tokens` tokens."""
         made = list(self.fixed[0])
         for slot, lead, after in zip(self.slots, self.leads, self.fixed[1:], strict=True):
             text = record if slot == "record" else partner
-            # Characters far beyond any use of the tokens go first: time must not follow a record's length.
-            made += text_tokens(self.tokenizer, lead + text[: 32 * record_tokens])[:record_tokens] + after
+            # Characters far beyond any use of the tokens go first: time must not follow a record's
+            # length.
+            made += (
+                text_tokens(self.tokenizer, lead + text[: 32 * record_tokens])[:record_tokens]
+                + after
+            )
         return made
 
 
 def turn(tokenizer: Any) -> tuple[str, str]:
-    """The chat template's text before a user's message, and after it up to the model's answer.
+    """Return the chat template's text before a user's message, and after it up to the model's
+    answer.
 
     transformers renders it in a sandbox of jinja. Raises ModelError if there is none that will do.
     """
@@ -275,7 +308,8 @@ def turn(tokenizer: Any) -> tuple[str, str]:
 
 
 def request_tokens(tokenizer: Any, content: str) -> list[int]:
-    """A request: a user's turn where the model has a chat template, else the plain text to go on from.
+    """Return a request: a user's turn where the model has a chat template, else the plain text to
+    go on from.
 
     `content` is text, whatever it quotes: no special token of its own.
     """
@@ -293,8 +327,8 @@ def text_start(tokenizer: Any) -> list[int]:
 def set_threads() -> None:
     """Use half of the cores.
 
-    With more threads than free cores, small models are many times slower, because OpenMP's threads spin while
-    they wait.
+    With more threads than free cores, small models are many times slower, because OpenMP's threads
+    spin while they wait.
     """
     import torch
 
@@ -308,7 +342,7 @@ def weight_count(folder: Path) -> int:
 
 
 def faster_in_bfloat16(folder: Path, device: str) -> bool:
-    """True on CUDA, and for a LARGE model on a processor that multiplies in bfloat16."""
+    """Return True on CUDA, and for a LARGE model on a processor that multiplies in bfloat16."""
     if device == "cuda":
         return True
     processor = Path("/proc/cpuinfo")
@@ -319,13 +353,15 @@ def faster_in_bfloat16(folder: Path, device: str) -> bool:
 _shelf: Shelf[LocalModel] = Shelf()
 
 
-def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> LocalModel:
-    """The model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
+def load(
+    folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None
+) -> LocalModel:
+    """Return the model, ready to run, on CUDA if available. Raises ModelError if its bytes changed.
 
-    `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains by it
-    (CUDA; LARGE models on a processor that multiplies in it), else float32. `memory_gib` is the memory for
-    contexts; by default most of a device's, 4 GiB of a host's. It stays loaded for later calls; others stay
-    where there is room for them (model_shelf).
+    `dtype` is float32, bfloat16 or auto: bfloat16 if its weights were saved so and the device gains
+    by it (CUDA; LARGE models on a processor that multiplies in it), else float32. `memory_gib` is
+    the memory for contexts; by default most of a device's, 4 GiB of a host's. It stays loaded for
+    later calls; others stay where there is room for them (model_shelf).
     """
     device, coarse = _placed(folder, dtype)
     size = weight_count(folder) * (2 if coarse else 4)
@@ -334,13 +370,16 @@ def load(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | Non
         size + _contexts_bytes(device.type, memory_gib),
         lambda: free_memory(device.type),
         lambda: _fitting(
-            size, device, lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto")
+            size,
+            device,
+            lambda: _loaded(folder, sha256, device, coarse, memory_gib, dtype == "auto"),
         ),
     )
 
 
 def try_out(folder: Path, sha256: str, dtype: str = "auto", memory_gib: float | None = None) -> str:
-    """Load a model as `load` does, try it on a public text, and let it go; returns its type and device.
+    """Load a model as `load` does, try it on a public text, and let it go; returns its type and
+    device.
 
     Raises ModelError if it can't be loaded, or a logit is not finite.
     """
@@ -366,7 +405,9 @@ def has_room(parameters: int) -> bool:
 
 
 def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) -> LocalModel:
-    """Return what `load` gives. Raises ModelError if the weights, `size` bytes, don't fit into memory."""
+    """Return what `load` gives. Raises ModelError if the weights, `size` bytes, don't fit into
+    memory.
+    """
     from workers.engine import is_out_of_memory
 
     whole = whole_memory(device.type)
@@ -383,7 +424,9 @@ def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) 
 
 
 def _contexts_bytes(device: str, memory_gib: float | None) -> int:
-    """Memory that contexts should find beside a model: what is set, 4 GiB of a host's, half of a GPU's."""
+    """Memory that contexts should find beside a model: what is set, 4 GiB of a host's, half of a
+    GPU's.
+    """
     import torch
 
     if memory_gib is not None:
@@ -392,7 +435,9 @@ def _contexts_bytes(device: str, memory_gib: float | None) -> int:
 
 
 def _checked(network: Any, tokenizer: Any) -> "Structure":
-    """The network's parts. Raises StructureError or Unsteady where the engine can't run it."""
+    """Return the network's parts. Raises StructureError or Unsteady where the engine can't run
+    it.
+    """
     from workers.engine import check_finite, check_loaded, prepare, rehearse
 
     check_finite(network, text_start(tokenizer) + text_tokens(tokenizer, PUBLIC_TEXT))
@@ -410,7 +455,9 @@ def _loaded(
     memory_gib: float | None,
     or_float32: bool = False,
 ) -> LocalModel:
-    """Load and try the model; `or_float32`: in that type where the model fails a check in bfloat16."""
+    """Load and try the model; `or_float32`: in that type where the model fails a check in
+    bfloat16.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 

@@ -1,7 +1,7 @@
 """Networks opened from a folder of weights: each weight has its place, and each place its weight.
 
-transformers fills a place without weights with random numbers and only warns. Here that is an error, before
-anything runs.
+transformers fills a place without weights with random numbers and only warns. Here that is an
+error, before anything runs.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,9 @@ def open_network(
 ) -> Any:
     """Open a folder by a class of transformers, such as AutoModelForCausalLM.
 
-    On the device "meta" only names and shapes are looked at. An `encoder` may leave out the weights of heads,
-    and may lack those of a pooler, which is never read. Raises ModelError if weights and network differ.
+    On the device "meta" only names and shapes are looked at. An `encoder` may leave out the weights
+    of heads, and may lack those of a pooler, which is never read. Raises ModelError if weights and
+    network differ.
     """
     options = {} if device is None else {"device_map": {"": device}}
     try:
@@ -43,14 +44,18 @@ def open_network(
 
 
 def empty(folder: Path) -> Any:
-    """Open a causal model without its numbers: names, shapes and types. Raises ModelError as above."""
+    """Open a causal model without its numbers: names, shapes and types. Raises ModelError as
+    above.
+    """
     from transformers import AutoModelForCausalLM
 
     return open_network(AutoModelForCausalLM, folder, "auto", "meta")
 
 
 def tied(folder: Path, held: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the tensors of a causal model that are others under a second name, and those others."""
+    """Return the tensors of a causal model that are others under a second name, and those
+    others.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -69,7 +74,9 @@ def _pairs(network: Any, held: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def check_complete(network: Any, found: Mapping[str, Any], encoder: bool = False) -> None:
-    """Check what transformers says of a loading. Raises ModelError if a weight has no place, or no fit."""
+    """Check what transformers says of a loading. Raises ModelError if a weight has no place, or no
+    fit.
+    """
     missing, unexpected = set(found["missing_keys"]), set(found["unexpected_keys"])
     if encoder:
         inner = {name for name, _ in network.named_children()}
@@ -87,10 +94,14 @@ def check_complete(network: Any, found: Mapping[str, Any], encoder: bool = False
     if found["mismatched_keys"]:
         name, saved, wanted = sorted(found["mismatched_keys"])[0]
         raise ModelError(
-            f"path: {name} has the shape {_shape(saved)}, and the model that config.json states needs "
+            f"path: {name} has the shape {_shape(saved)}, and the model that config.json states "
+            "needs "
             f"{_shape(wanted)}"
         )
-    problems = [*found.get("error_msgs", ()), *map(str, (found.get("conversion_errors") or {}).values())]
+    problems = [
+        *found.get("error_msgs", ()),
+        *map(str, (found.get("conversion_errors") or {}).values()),
+    ]
     if problems:
         raise ModelError(f"path: weights can't be loaded: {_line(problems[0])}")
 
@@ -119,8 +130,12 @@ def copies(network: Any, held: Mapping[str, Tensor]) -> set[str]:
 
 
 def check_types(network: Any, held: Mapping[str, Tensor]) -> None:
-    """Check that no parameter is saved as whole numbers. Raises ModelError: those are quantised weights."""
+    """Check that no parameter is saved as whole numbers. Raises ModelError: those are quantised
+    weights.
+    """
     names = {name for name, _ in network.named_parameters(remove_duplicate=False)}
     whole = sorted(name for name in names & held.keys() if not held[name].is_float)
     if whole:
-        raise ModelError(f"path: {whole[0]} is saved as {held[whole[0]].dtype}, not in floating point")
+        raise ModelError(
+            f"path: {whole[0]} is saved as {held[whole[0]].dtype}, not in floating point"
+        )

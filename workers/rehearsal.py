@@ -1,10 +1,11 @@
-"""Rehearsals: the run of a mechanism with its real noise, on the texts of a registered public corpus.
+"""Rehearsals: the run of a mechanism with its real noise, on the texts of a registered public
+corpus.
 
     corpus ──▶ held out ──────────────────────────────────▶ compared ──▶ report
            └─▶ stand for records ──▶ the mechanism, metered ──▶ texts ──┘
 
-Nothing private is within reach: there is no dataset, no address of one, and no ledger. The noise is drawn by
-a meter of the mechanism's own price, which is told to nobody and charged to nobody.
+Nothing private is within reach: there is no dataset, no address of one, and no ledger. The noise is
+drawn by a meter of the mechanism's own price, which is told to nobody and charged to nobody.
 """
 
 import secrets
@@ -32,7 +33,8 @@ from workers.interface import Artifact, Checker, Count, Preparer, Progress, Publ
 from workers.mechanisms import runner
 from workers.noise.meter import Meter
 
-#: Texts of a corpus that are looked at, and the part of them, at most so many, that is held out to compare.
+#: Texts of a corpus that are looked at, and the part of them, at most so many, that is held out to
+#: compare.
 MOST_LOOKED_AT = 1_000_000
 HELD_OUT = 5
 MOST_HELD_OUT = 1_000
@@ -43,7 +45,9 @@ MOST_COMPARED = 1_000
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Public texts that stand for records, those held out with their labels, and how labels were found."""
+    """Public texts that stand for records, those held out with their labels, and how labels were
+    found.
+    """
 
     records: Records
     held_out: Texts
@@ -54,18 +58,22 @@ class Runner:
     """Runs the rehearsal of the mechanism that the parameters' class names."""
 
     def total(self, parameters: Any, terms: Terms) -> int:
-        """The steps of what is rehearsed."""
+        """Return the steps of what is rehearsed."""
         mechanism, rehearsed = _rehearsed(parameters, terms)
         return runner(mechanism.id).total(rehearsed, terms)
 
     def make(
         self, parameters: Any, terms: Terms, model: Any, progress: Progress, public: Public
     ) -> Iterator[Any]:
-        """Everything that the mechanism makes, then a report. Raises DataError for too small a corpus."""
+        """Yield everything that the mechanism makes, then a report. Raises DataError for too small
+        a corpus.
+        """
         mechanism, rehearsed = _rehearsed(parameters, terms)
         running = runner(mechanism.id)
         most = parameters.rehearsal_texts or terms.public_size or MOST_LOOKED_AT
-        corpus = _split(list(islice(public.corpus(rehearsal.CORPUS).texts(), MOST_LOOKED_AT)), most, terms)
+        corpus = _split(
+            list(islice(public.corpus(rehearsal.CORPUS).texts(), MOST_LOOKED_AT)), most, terms
+        )
         if isinstance(running, Checker):
             running.check(rehearsed, terms, public)
         if isinstance(running, Preparer):
@@ -75,7 +83,8 @@ class Runner:
         began = time.monotonic()
         made: list[Any] = []
         for item in running.run(rehearsed, terms, corpus.records, model, meter, progress, public):
-            if isinstance(item, Artifact):  # another kind: no job takes it for a release of the dataset
+            # another kind: no job takes it for a release of the dataset
+            if isinstance(item, Artifact):
                 yield replace(item, kind=rehearsal.MADE)
             else:
                 made.append(item)
@@ -97,7 +106,7 @@ class Runner:
 
 
 def _rehearsed(parameters: Any, terms: Terms) -> tuple[Mechanism[Any], Any]:
-    """The mechanism and its own parameters."""
+    """Return the mechanism and its own parameters."""
     mechanism = mechanisms.get(parameters.rehearses)
     given = parameters.model_dump(mode="json")
     used = mechanism.used_fields(given)
@@ -108,10 +117,12 @@ def _rehearsed(parameters: Any, terms: Terms) -> tuple[Mechanism[Any], Any]:
 
 
 def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) -> _Corpus:
-    """A fifth of the texts, drawn at random, is held out; of the others `most` stand for records.
+    """Return a fifth of the texts, drawn at random, is held out; of the others `most` stand for
+    records.
 
-    Where all names of labels (or groups) are labels of the corpus too, texts keep theirs and others are left
-    out; else each text gets a label by a coin, so that as many texts as of the dataset's are in each.
+    Where all names of labels (or groups) are labels of the corpus too, texts keep theirs and others
+    are left out; else each text gets a label by a coin, so that as many texts as of the dataset's
+    are in each.
     """
     found = {label for _, label in texts}
     by_name = bool(terms.labels) and set(terms.labels) <= found
@@ -143,7 +154,9 @@ def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) 
     )
 
 
-def _named(label: str | None, names: Sequence[str], by_name: bool, random: SystemRandom) -> str | None:
+def _named(
+    label: str | None, names: Sequence[str], by_name: bool, random: SystemRandom
+) -> str | None:
     if not names:
         return None
     return label if by_name and label in names else random.choice(names)
@@ -153,7 +166,9 @@ def _named(label: str | None, names: Sequence[str], by_name: bool, random: Syste
 
 
 def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
-    """What was made: texts with their lengths in words, or counts with how far they are from the truth."""
+    """Return what was made: texts with their lengths in words, or counts with how far they are from
+    the truth.
+    """
     texts = [each for each in made if isinstance(each, Text)]
     if texts:
         words = sorted(len(each.text.split()) for each in texts)
@@ -181,7 +196,9 @@ def _truth(records: Records, label: str | None) -> int:
 def _figures(
     made: list[Any], corpus: _Corpus, embedding: Embedding | None, check: Callable[[], None]
 ) -> list[dict[str, Any]]:
-    """Each metric of the texts against those held out; beside it the ceiling, that of the texts read."""
+    """Return each metric of the texts against those held out; beside it the ceiling, that of the
+    texts read.
+    """
     texts = [each for each in made if isinstance(each, Text) and each.text.strip()][:MOST_COMPARED]
     if len(texts) < 2:
         return []
@@ -202,14 +219,20 @@ def _figures(
 
 
 def _side(each_of: Sequence[Text | Record], labelled: bool) -> Texts:
-    texts = cast("list[PublicText]", [each.text for each in each_of])  # no metric here asks a Writer
+    # no metric here asks a Writer
+    texts = cast("list[PublicText]", [each.text for each in each_of])
     return Texts(texts, [str(each.label) for each in each_of] if labelled else None)
 
 
-def _figure(metric: str, ours: Texts, theirs: Texts, embedding: Embedding | None) -> Mapping[str, Any] | None:
-    """One metric; None where these texts have none, such as a single label."""
+def _figure(
+    metric: str, ours: Texts, theirs: Texts, embedding: Embedding | None
+) -> Mapping[str, Any] | None:
+    """Return one metric; None where these texts have none, such as a single label."""
     asked = Evaluation(
-        from_job="-" * 36, corpus="-", metrics=metric, embedding=None if embedding is None else embedding.name
+        from_job="-" * 36,
+        corpus="-",
+        metrics=metric,
+        embedding=None if embedding is None else embedding.name,
     )
     try:
         (figure,) = evaluate(asked, ours, theirs, embedding)

@@ -1,7 +1,9 @@
-"""Texts as token numbers that say what was written, and never more: a text can't end itself or a turn.
+"""Texts as token numbers that say what was written, and never more: a text can't end itself or a
+turn.
 
-A tokenizer reads its special tokens wherever their names stand, in a record too: `</s>` would end the
-record's text for the model, `<|im_end|>` the turn that shows it. Here such names are letters like any other.
+A tokenizer reads its special tokens wherever their names stand, in a record too: `</s>` would end
+the record's text for the model, `<|im_end|>` the turn that shows it. Here such names are letters
+like any other.
 """
 
 import re
@@ -18,18 +20,28 @@ MARK = re.compile(
 )  # <start_of_turn>, [INST], and not the blanks that some models add as tokens
 
 #: What tokenizers raise at a text that they can't encode: plain exceptions, which quote the text.
-FAILURES = (Exception, TypeError, ValueError, KeyError, IndexError, OverflowError, UnicodeEncodeError)
+FAILURES = (
+    Exception,
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    UnicodeEncodeError,
+)
 
 
 def text_tokens(tokenizer: Any, text: str) -> list[int]:
-    """Token numbers of a text, without any that begins, ends or divides texts or turns.
+    """Return token numbers of a text, without any that begins, ends or divides texts or turns.
 
     A text that the tokenizer can't take has none: no record's words may end its job.
     """
     if not text:
         return []
     interruption.check()
-    found = encoded(lambda: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+    found = encoded(
+        lambda: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+    )
     barred = control_tokens(tokenizer)
     return [token for token in found if token not in barred]
 
@@ -47,7 +59,8 @@ def encoded(encode: Callable[[], Iterable[T]]) -> list[T]:
 
 @lru_cache(maxsize=8)
 def control_tokens(tokenizer: Any) -> frozenset[int]:
-    """Tokens that stand for more than their letters: special ones, and marks that the chat template writes.
+    """Return tokens that stand for more than their letters: special ones, and marks that the chat
+    template writes.
 
     That for unknown letters is not among them, unless it serves as another too.
     """
@@ -59,4 +72,6 @@ def control_tokens(tokenizer: Any) -> frozenset[int]:
         if each.special or (MARK.fullmatch(each.content) and each.content in template)
     }
     named = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id} - {None}
-    return frozenset(((control | set(tokenizer.all_special_ids)) - {tokenizer.unk_token_id}) | named)
+    return frozenset(
+        ((control | set(tokenizer.all_special_ids)) - {tokenizer.unk_token_id}) | named
+    )

@@ -1,7 +1,8 @@
-"""Tokenizer and network compared: each token has a row, each output a token, and no control token is a word.
+"""Tokenizer and network compared: each token has a row, each output a token, and no control token
+is a word.
 
-A tokenizer that is not the network's would end a private job by a single word of a record, or drop words of
-records in silence. Both are found here, from public files alone.
+A tokenizer that is not the network's would end a private job by a single word of a record, or drop
+words of records in silence. Both are found here, from public files alone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +15,14 @@ from workers.weights import ModelError, listed, read_json
 #: Letters that hardly any vocabulary has as they stand: what is encoded as "unknown".
 RARE = "ꙮ ᚠ 🧿 \u0e4f \U0001f9e0 \x07 日本 هذا"
 _FAILS = (
-    "path: the tokenizer fails at letters that it does not know ({}), so that a record could end its job: "
+    "path: the tokenizer fails at letters that it does not know ({}), so that a record could end "
+    "its job: "
     "give it an unknown token"
 )
 SPECIAL = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
-STATED = tuple(f"{name}_token_id" for name in (*SPECIAL, "decoder_start", "forced_bos", "forced_eos"))
+STATED = tuple(
+    f"{name}_token_id" for name in (*SPECIAL, "decoder_start", "forced_bos", "forced_eos")
+)
 
 
 def check(tokenizer: Any, folder: Path, rows: int, outputs: bool = True) -> None:
@@ -64,7 +68,8 @@ def _check_rows(words: Mapping[int, str], rows: int) -> None:
     if beyond:
         raise ModelError(
             f"path: the tokenizer has tokens that the model's {rows:,} embeddings lack: "
-            f"{listed(f'{words[token]!r} ({token})' for token in beyond)}: remove them, or resize the "
+            f"{listed(f'{words[token]!r} ({token})' for token in beyond)}: remove them, or resize "
+            "the "
             "embeddings (resize_token_embeddings) and train these tokens"
         )
 
@@ -73,14 +78,18 @@ def _check_outputs(words: Mapping[int, str], rows: int) -> None:
     nameless = [token for token in range(rows) if token not in words]
     if nameless:
         raise ModelError(
-            f"path: the tokenizer has {rows - len(nameless):,} tokens and the model {rows:,} outputs: those "
+            f"path: the tokenizer has {rows - len(nameless):,} tokens and the model {rows:,} "
+            "outputs: those "
             f"without a token, {nameless[0]} first, can't be decoded when drawn: cut them with "
-            "resize_token_embeddings(len(tokenizer)), or save the tokenizer that belongs to the model"
+            "resize_token_embeddings(len(tokenizer)), or save the tokenizer that belongs to the "
+            "model"
         )
 
 
 def _check_unique(folder: Path) -> None:
-    """Refuse two tokens of one id, and one token of two ids, in tokenizer.json: the last would win."""
+    """Refuse two tokens of one id, and one token of two ids, in tokenizer.json: the last would
+    win.
+    """
     path = folder / "tokenizer.json"
     if not path.is_file():
         return
@@ -112,12 +121,15 @@ def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: in
             if token is None:
                 continue
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < rows:
-                raise ModelError(f"path: {name} states {field} {token!r}: use a token from 0 to {rows - 1}")
+                raise ModelError(
+                    f"path: {name} states {field} {token!r}: use a token from 0 to {rows - 1}"
+                )
             word = tokenizer.decode([token])
             said = any(letter.isalnum() for letter in word) and not MARK.fullmatch(word.strip())
             if said and token in _written(tokenizer, word):
                 raise ModelError(
-                    f"path: {name} states {field} {token}, which is {word!r}, a word of texts: they "
+                    f"path: {name} states {field} {token}, which is {word!r}, a word of texts: "
+                    "they "
                     "would end there, or lose it"
                 )
 
@@ -131,24 +143,30 @@ def _unknown(tokenizer: Any, rows: int) -> set[int]:
         raise ModelError(_FAILS.format(type(error).__name__)) from None
     beyond = sorted(token for token in unknown | added if not 0 <= token < rows)
     if beyond:
-        raise ModelError(f"path: the tokenizer writes the token {beyond[0]}, and the model has {rows:,}")
+        raise ModelError(
+            f"path: the tokenizer writes the token {beyond[0]}, and the model has {rows:,}"
+        )
     return unknown
 
 
 def _check_controls(tokenizer: Any, unknown: set[int]) -> None:
-    """Check that no text is encoded with a token that controls texts, where it would be left out."""
+    """Check that no text is encoded with a token that controls texts, where it would be left
+    out.
+    """
     control = control_tokens(tokenizer)
     clash = sorted(control & unknown)
     if clash:
         word = tokenizer.convert_ids_to_tokens(clash[0])
         raise ModelError(
-            f"path: {word!r} stands for unknown letters and for the start or end of texts: use two tokens"
+            f"path: {word!r} stands for unknown letters and for the start or end of texts: use two "
+            "tokens"
         )
     for token in sorted(control):
         word = tokenizer.decode([token])
         if not MARK.fullmatch(word.strip()) and token in _written(tokenizer, word):
             raise ModelError(
-                f"path: the special token {word!r} ({token}) is in ordinary texts, and would be left out of "
+                f"path: the special token {word!r} ({token}) is in ordinary texts, and would be "
+                "left out of "
                 "each: give it a mark of its own, such as <pad>"
             )
 
@@ -156,7 +174,9 @@ def _check_controls(tokenizer: Any, unknown: set[int]) -> None:
 def _written(tokenizer: Any, word: str) -> set[int]:
     """Return the tokens of ordinary texts in which a word stands."""
     bare = word.strip() or word
-    return {token for text in (word, bare, f"a {bare} b", f"a{bare}") for token in _ids(tokenizer, text)}
+    return {
+        token for text in (word, bare, f"a {bare} b", f"a{bare}") for token in _ids(tokenizer, text)
+    }
 
 
 def _ids(tokenizer: Any, text: str) -> list[int]:

@@ -1,8 +1,9 @@
-"""Weights on disk: which files of a folder are loaded, what is in them, and that every number is finite.
+"""Weights on disk: which files of a folder are loaded, what is in them, and that every number is
+finite.
 
-transformers loads `model.safetensors`, or the shards that `model.safetensors.index.json` names. A folder in
-which another file of weights could be meant is refused. Files that are never read, such as
-`consolidated.safetensors` or `pytorch_model.bin`, count nowhere.
+transformers loads `model.safetensors`, or the shards that `model.safetensors.index.json` names. A
+folder in which another file of weights could be meant is refused. Files that are never read, such
+as `consolidated.safetensors` or `pytorch_model.bin`, count nowhere.
 """
 
 import json
@@ -67,27 +68,38 @@ def tensors(folder: Path) -> dict[str, Tensor]:
         return _of_shards(folder, shards)
     if (folder / "adapter_config.json").is_file():
         raise ModelError(
-            "path: the folder holds an adapter (adapter_config.json): merge it into its model and save that"
+            "path: the folder holds an adapter (adapter_config.json): merge it into its model and "
+            "save that"
         )
     if single and (index or shards):
         other = INDEX if index else min(shards)
-        raise ModelError(f"path: the weights are there twice, {SINGLE} and {other}: keep one of the two")
+        raise ModelError(
+            f"path: the weights are there twice, {SINGLE} and {other}: keep one of the two"
+        )
     if index:
         return _of_shards(folder, shards)
     if not single:
-        raise ModelError(f"path: no {SINGLE} and no {INDEX} is in the folder; other weights are not loaded")
+        raise ModelError(
+            f"path: no {SINGLE} and no {INDEX} is in the folder; other weights are not loaded"
+        )
     return header(folder / SINGLE)
 
 
 def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
-    """Return the tensors of the shards that the index names; each is where the index says, and only there."""
+    """Return the tensors of the shards that the index names; each is where the index says, and only
+    there.
+    """
     places = _places(folder)
     named = set(places.values())
     missing = sorted(name for name in named if not (folder / name).is_file())
     if missing:
-        raise ModelError(f"path: {listed(missing)} is named by {INDEX} and missing: download it again")
+        raise ModelError(
+            f"path: {listed(missing)} is named by {INDEX} and missing: download it again"
+        )
     if shards - named:
-        raise ModelError(f"path: {INDEX} does not name {listed(shards - named)}: remove it or mend the index")
+        raise ModelError(
+            f"path: {INDEX} does not name {listed(shards - named)}: remove it or mend the index"
+        )
     found: dict[str, Tensor] = {}
     for file in sorted(named):
         held = header(folder / file)
@@ -98,7 +110,9 @@ def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
         if lacking:
             raise ModelError(f"path: {file} lacks {listed(lacking)}, which {INDEX} names there")
         if held.keys() - places.keys():
-            raise ModelError(f"path: {file} has {listed(held.keys() - places.keys())}, unknown to {INDEX}")
+            raise ModelError(
+                f"path: {file} has {listed(held.keys() - places.keys())}, unknown to {INDEX}"
+            )
         found |= held
     return found
 
@@ -110,8 +124,14 @@ def _places(folder: Path) -> dict[str, str]:
         raise ModelError(f"path: {INDEX} has no weight_map")
     # A file of another kind would be loaded and not be in the model's hash (models.READ_FILES).
     for name in places.values():
-        if not isinstance(name, str) or Path(name).name != name or Path(name).suffix != ".safetensors":
-            raise ModelError(f"path: {INDEX} names something else than safetensors files of this folder")
+        if (
+            not isinstance(name, str)
+            or Path(name).name != name
+            or Path(name).suffix != ".safetensors"
+        ):
+            raise ModelError(
+                f"path: {INDEX} names something else than safetensors files of this folder"
+            )
     return places
 
 
@@ -146,7 +166,9 @@ def parameters(held: Mapping[str, Tensor], copies: Iterable[str] = ()) -> int:
 
 
 def check_finite(held: Mapping[str, Tensor]) -> None:
-    """Read all numbers through. Raises ModelError for NaN, infinity, or more than bfloat16 can hold."""
+    """Read all numbers through. Raises ModelError for NaN, infinity, or more than bfloat16 can
+    hold.
+    """
     from safetensors import safe_open
 
     for path in sorted({tensor.file for tensor in held.values()}):
@@ -155,12 +177,15 @@ def check_finite(held: Mapping[str, Tensor]) -> None:
                 for name in names:
                     if not _is_finite(file.get_tensor(name)):
                         raise ModelError(
-                            f"path: {name} in {path.name} holds NaN, infinity or a number beyond bfloat16"
+                            f"path: {name} in {path.name} holds NaN, infinity or a number beyond "
+                            "bfloat16"
                         )
 
 
 def _runs(held: Mapping[str, Tensor]) -> Iterator[list[str]]:
-    """Divide the names in runs of MAPPED numbers. Each maps its file again, so that memory is bounded."""
+    """Divide the names in runs of MAPPED numbers. Each maps its file again, so that memory is
+    bounded.
+    """
     run: list[str] = []
     numbers = 0
     for name, tensor in held.items():
@@ -184,7 +209,8 @@ def _is_finite(values: "torch.Tensor") -> bool:
     for piece in values.reshape(-1).split(STEP):
         interruption.check()
         least, largest = torch.aminmax(piece.float() if piece.dtype.itemsize == 1 else piece)
-        if not -most <= float(least) <= float(largest) <= most:  # False for NaN, which aminmax hands on
+        # False for NaN, which aminmax hands on
+        if not -most <= float(least) <= float(largest) <= most:
             return False
     return True
 

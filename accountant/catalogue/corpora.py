@@ -1,8 +1,8 @@
 """Public corpora: texts that reach a mechanism without a price, because a steward vouches for them.
 
-Cluster centres, public contexts, vocabularies and evaluation read nothing else. A corpus is declared
-`public`, or `consented`: given for this use by the people who wrote it. Its hash goes into every entry of
-a job that read it, so that the declaration can be held against the very bytes.
+Cluster centres, public contexts, vocabularies and evaluation read nothing else. A corpus is
+declared `public`, or `consented`: given for this use by the people who wrote it. Its hash goes into
+every entry of a job that read it, so that the declaration can be held against the very bytes.
 """
 
 import re
@@ -29,7 +29,9 @@ class CorpusSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     name: str = Field(max_length=200, description="what requests call it")
-    uri: str = Field(min_length=1, max_length=2000, description="file, folder or address, under a data root")
+    uri: str = Field(
+        min_length=1, max_length=2000, description="file, folder or address, under a data root"
+    )
     text_template: str = Field(
         "{text}", max_length=4000, description="a text from its columns, as `{title}. {body}`"
     )
@@ -37,11 +39,13 @@ class CorpusSpec(BaseModel):
         None, max_length=200, description="its column of labels, where an evaluation compares them"
     )
     declaration: Literal["public", "consented"] = Field(
-        "public", description="anybody may read it (public), or its writers gave it for this (consented)"
+        "public",
+        description="anybody may read it (public), or its writers gave it for this (consented)",
     )
     statement: str = Field(
         max_length=4000,
-        description="a sentence that you vouch for: whose texts these are, why their use touches nobody",
+        description="a sentence that you vouch for: whose texts these are, why their use touches "
+        "nobody",
     )
 
 
@@ -50,7 +54,9 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
     actor.require("steward")
     problems = []
     if not re.fullmatch(NAME, spec.name):
-        problems.append(FieldProblem("name", repr(spec.name), "lower case letters, digits, '.', '_' and '-'"))
+        problems.append(
+            FieldProblem("name", repr(spec.name), "lower case letters, digits, '.', '_' and '-'")
+        )
     if not slots(spec.text_template):
         problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
     if not spec.statement.strip():
@@ -64,14 +70,14 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
 def listing(
     engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[dict[str, Any]]:
-    """Corpora by name, with their public facts; address and error for stewards only."""
+    """Return corpora by name, with their public facts; address and error for stewards only."""
     table = tables.corpora
     query = paging.window(select(table), [table.c.name], limit, after, descending=False)
     return _shown(engine, viewer, query)
 
 
 def show(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
-    """One corpus. Raises NotFound."""
+    """Return one corpus. Raises NotFound."""
     found = _shown(engine, viewer, select(tables.corpora).where(tables.corpora.c.name == name))
     if not found:
         raise NotFound("corpus", name)

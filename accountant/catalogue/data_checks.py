@@ -1,7 +1,9 @@
-"""Checks of data answer questions about it: whether a text is a record, or a person is in a dataset.
+"""Checks of data answer questions about it: whether a text is a record, or a person is in a
+dataset.
 
-Whoever registers a corpus or data asks one such question, however many texts it holds. So each person has so
-many a day; the activity log lists who asked, and whose data was met (transactions.unit_fingerprints).
+Whoever registers a corpus or data asks one such question, however many texts it holds. So each
+person has so many a day; the activity log lists who asked, and whose data was met
+(transactions.unit_fingerprints).
 """
 
 from datetime import timedelta
@@ -29,4 +31,6 @@ def require_room(engine: Engine, actor: Actor) -> None:
         asked = connection.execute(query).scalar_one()
     if asked >= most:
         told = f"{asked} registrations of yours were compared with all data in the last 24 hours"
-        raise invalid("uri", told, f"at most {most} (EXCHEQUER_DATA_CHECKS_PER_DAY): try again tomorrow")
+        raise invalid(
+            "uri", told, f"at most {most} (EXCHEQUER_DATA_CHECKS_PER_DAY): try again tomorrow"
+        )

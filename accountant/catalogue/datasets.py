@@ -32,7 +32,9 @@ class DatasetSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    name: str = Field(pattern=NAME, description="what people and programs call it. Public, and fixed")
+    name: str = Field(
+        pattern=NAME, description="what people and programs call it. Public, and fixed"
+    )
     uri: str = Field(
         min_length=1,
         max_length=2000,
@@ -65,7 +67,8 @@ class DatasetSpec(BaseModel):
         "alone: refuse such data, merge them into one unit, or keep them as different units",
     )
     missing_units: Literal["refuse", "separate"] = Field(
-        "refuse", description="records without a unit: refuse such data, or make each a unit by itself"
+        "refuse",
+        description="records without a unit: refuse such data, or make each a unit by itself",
     )
     public_size: int | None = Field(
         None,
@@ -77,29 +80,38 @@ class DatasetSpec(BaseModel):
         None,
         description="the column of a text's kind. Jobs may write one kind at a time",
     )
-    labels: tuple[str, ...] = Field((), description="all labels there may be. Their names are public")
+    labels: tuple[str, ...] = Field(
+        (), description="all labels there may be. Their names are public"
+    )
     group_column: str | None = Field(
         None,
         description="the column of the groups that summaries are of. A unit is in one group only",
     )
-    groups: tuple[str, ...] = Field((), description="all groups there may be. Their names are public")
+    groups: tuple[str, ...] = Field(
+        (), description="all groups there may be. Their names are public"
+    )
     secret_patterns: tuple[str, ...] = Field(
         (),
         description="what a secret looks like, in RE2 syntax with bounded repetitions, as "
         "`\\b\\d{4}\\b`. Stewards alone see it",
     )
-    secret_terms: tuple[str, ...] = Field((), description="words that are secrets. Stewards alone see them")
+    secret_terms: tuple[str, ...] = Field(
+        (), description="words that are secrets. Stewards alone see them"
+    )
     secret_column: str | None = Field(
-        None, description="the column of a record's secret, which is one wherever it stands in the text"
+        None,
+        description="the column of a record's secret, which is one wherever it stands in the text",
     )
     text_template: str = Field(
-        "{text}", max_length=4000, description="a record's text from its columns, as `{title}. {body}`"
+        "{text}",
+        max_length=4000,
+        description="a record's text from its columns, as `{title}. {body}`",
     )
     policy: Policy = Policy()
 
 
 def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
-    """A checked declaration. Raises InvalidRequest naming every wrong field."""
+    """Return a checked declaration. Raises InvalidRequest naming every wrong field."""
     try:
         # JSON mode: JSON has no tuples, and everything else stays strict.
         spec = DatasetSpec.model_validate_json(json.dumps(dict(raw)))
@@ -112,17 +124,25 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
         if spec.unit_column is None and getattr(spec, field) != "refuse":
             problems.append(FieldProblem(field, "the unit is a record", "refuse"))
     if (spec.label_column is None) != (not spec.labels):
-        problems.append(FieldProblem("labels", "a label column and its labels go together", "both or none"))
+        problems.append(
+            FieldProblem("labels", "a label column and its labels go together", "both or none")
+        )
     if (spec.group_column is None) != (not spec.groups):
-        problems.append(FieldProblem("groups", "a group column and its groups go together", "both or none"))
+        problems.append(
+            FieldProblem("groups", "a group column and its groups go together", "both or none")
+        )
     for field, names in (("labels", spec.labels), ("groups", spec.groups)):
         # Two names that one cell may be are one name: "1" and "1.0".
-        if len(set(map(cells.text, names))) != len(names) or any(not 0 < len(name) <= 200 for name in names):
+        if len(set(map(cells.text, names))) != len(names) or any(
+            not 0 < len(name) <= 200 for name in names
+        ):
             problems.append(
                 FieldProblem(field, "empty, overlong or repeated", "distinct, 1 to 200 characters")
             )
         elif "" in map(cells.text, names):
-            problems.append(FieldProblem(field, "one is read as missing", "another name than nan or NaT"))
+            problems.append(
+                FieldProblem(field, "one is read as missing", "another name than nan or NaT")
+            )
     try:
         secret_patterns.check(spec.secret_patterns, spec.secret_terms)
     except InvalidRequest as error:
@@ -143,7 +163,9 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
 
 
 def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | None = None) -> UUID:
-    """Register a dataset; a worker checks its data before anything can run. Returns the version's id."""
+    """Register a dataset; a worker checks its data before anything can run. Returns the version's
+    id.
+    """
     actor.require("steward")
     data_checks.require_room(engine, actor)
     spec = _with_defaults(spec)
@@ -155,11 +177,20 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
             if earlier != version_id:
                 return earlier
             owners.check_people(connection, spec.policy, prefix="policy.")
-            connection.execute(insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values))
-            connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
+            connection.execute(
+                insert(tables.datasets).values(id=dataset_id, created_by=actor.id, **values)
+            )
+            connection.execute(
+                insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS)
+            )
             registrations.begin(connection, dataset_id, spec, spec.policy, actor.name)
             activity_log.record(
-                connection, actor, "dataset registered", "dataset", spec.name, policy=values["policy"]
+                connection,
+                actor,
+                "dataset registered",
+                "dataset",
+                spec.name,
+                policy=values["policy"],
             )
             return _add_version(connection, version_id, dataset_id, 1, spec, actor)
     except IntegrityError:
@@ -167,7 +198,7 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
 
 
 def _with_defaults(spec: DatasetSpec) -> DatasetSpec:
-    """The declaration with what the service's settings say of a field that it leaves out."""
+    """Return the declaration with what the service's settings say of a field that it leaves out."""
     field = "results_every_seconds"
     if field in spec.policy.model_fields_set:
         return spec
@@ -180,7 +211,12 @@ LAYOUT = ("uri", "text_template", "unit_column", "label_column", "group_column",
 
 
 def _add_version(
-    connection: Connection, version_id: UUID, dataset_id: UUID, number: int, spec: DatasetSpec, actor: Actor
+    connection: Connection,
+    version_id: UUID,
+    dataset_id: UUID,
+    number: int,
+    spec: DatasetSpec,
+    actor: Actor,
 ) -> UUID:
     connection.execute(
         insert(tables.dataset_versions).values(
@@ -199,7 +235,14 @@ def _add_version(
 #: What another version of data in use may declare: its units are those that the statements name.
 VERSION = frozenset(LAYOUT) - {"unit_column"}
 #: What all versions share, and may be declared again while no data was found right.
-SHARED = ("labels", "groups", "max_records_per_unit", *UNIT_TERMS, "secret_patterns", "secret_terms")
+SHARED = (
+    "labels",
+    "groups",
+    "max_records_per_unit",
+    *UNIT_TERMS,
+    "secret_patterns",
+    "secret_terms",
+)
 CORRECTABLE = frozenset({*LAYOUT, *SHARED})
 
 
@@ -208,8 +251,8 @@ def correct_dataset(
 ) -> UUID:
     """Declare again a dataset whose data was refused, and have it checked: as its next version.
 
-    `changes`: any of CORRECTABLE. Raises Conflict once any version was found right: what jobs may have
-    read stays, and other data of the same people is a new version.
+    `changes`: any of CORRECTABLE. Raises Conflict once any version was found right: what jobs may
+    have read stays, and other data of the same people is a new version.
     """
     actor.require("steward")
     _known(changes, CORRECTABLE, "can't be corrected")
@@ -225,9 +268,13 @@ def correct_dataset(
             raise Conflict("the dataset's data is in use or still being checked")
         spec = _declared(dataset, versions[-1], changes)
         values = spec.model_dump(mode="json", include={"unit_column", *SHARED})
-        connection.execute(update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values))
+        connection.execute(
+            update(tables.datasets).where(tables.datasets.c.id == dataset.id).values(**values)
+        )
         registrations.declare_anew(locked, spec, actor.name)
-        activity_log.record(connection, actor, "data corrected", "dataset", name, fields=sorted(changes))
+        activity_log.record(
+            connection, actor, "data corrected", "dataset", name, fields=sorted(changes)
+        )
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
@@ -236,10 +283,10 @@ def add_version(
 ) -> UUID:
     """Add data to a dataset: a version on the same account, with its own layout. Returns its id.
 
-    `changes`: any of VERSION, and `uri` always; what is not given stays as in the newest version in use.
-    Jobs asked for once a worker has found it right run on it. Raises Conflict where no version was found
-    right yet, and InvalidRequest where the privacy unit would be named by another column, or labels would
-    appear or vanish: prices and statements rest on these.
+    `changes`: any of VERSION, and `uri` always; what is not given stays as in the newest version in
+    use. Jobs asked for once a worker has found it right run on it. Raises Conflict where no version
+    was found right yet, and InvalidRequest where the privacy unit would be named by another column,
+    or labels would appear or vanish: prices and statements rest on these.
     """
     actor.require("steward")
     _known(changes, VERSION, "is the dataset's, for every version")
@@ -254,15 +301,20 @@ def add_version(
             return earlier
         ready = [version for version in versions if version.state == "ready"]
         if not ready:
-            raise Conflict("no data of this dataset was found right yet: correct what was refused first")
+            raise Conflict(
+                "no data of this dataset was found right yet: correct what was refused first"
+            )
         for field in ("label_column", "group_column", "secret_column"):
             there = getattr(ready[-1], field) is not None
             if field in changes and (changes[field] is not None) != there:
                 allowed = "the name of a column" if there else "nothing"
                 raise invalid(field, "every version of a dataset has one, or none has", allowed)
-        # The statements name the dataset's unit: data on visits would break what is said of patients.
+        # The statements name the dataset's unit: data on visits would break what is said of
+        # patients.
         spec = _declared(dataset, ready[-1], {**changes, "unit_column": dataset.unit_column})
-        activity_log.record(connection, actor, "data added", "dataset", name, version=len(versions) + 1)
+        activity_log.record(
+            connection, actor, "data added", "dataset", name, version=len(versions) + 1
+        )
         return _add_version(connection, version_id, dataset.id, len(versions) + 1, spec, actor)
 
 
@@ -272,18 +324,28 @@ def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> 
         raise invalid(unknown[0] if unknown else "body", problem, ", ".join(sorted(fields)))
 
 
-def _locked_dataset(connection: Connection, name: str, actor: Actor) -> tuple[Row[Any], list[Row[Any]]]:
-    """A dataset's row, held, and its versions in order. Raises NotFound, and NotPermitted."""
+def _locked_dataset(
+    connection: Connection, name: str, actor: Actor
+) -> tuple[Row[Any], list[Row[Any]]]:
+    """Return a dataset's row, held, and its versions in order. Raises NotFound, and
+    NotPermitted.
+    """
     found = select(tables.datasets).where(tables.datasets.c.name == name)
     dataset = one(connection, found.with_for_update(), "dataset", name)
     owners.require(actor, Policy.model_validate(dataset.policy), "steward")
-    query = select(tables.dataset_versions).where(tables.dataset_versions.c.dataset_id == dataset.id)
+    query = select(tables.dataset_versions).where(
+        tables.dataset_versions.c.dataset_id == dataset.id
+    )
     return dataset, list(connection.execute(query.order_by(tables.dataset_versions.c.number)))
 
 
 def _declared(dataset: Row[Any], version: Row[Any], changes: Mapping[str, Any]) -> DatasetSpec:
-    """The declaration of a dataset with this version's layout and `changes`, checked as a whole."""
-    own = {field: getattr(dataset, field) for field in DatasetSpec.model_fields if field not in LAYOUT}
+    """Return the declaration of a dataset with this version's layout and `changes`, checked as a
+    whole.
+    """
+    own = {
+        field: getattr(dataset, field) for field in DatasetSpec.model_fields if field not in LAYOUT
+    }
     return read_dataset({**own, **{field: getattr(version, field) for field in LAYOUT}, **changes})
 
 
@@ -296,11 +358,15 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
         ).one_or_none()
         if version is None:
             return None
-        return version, connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
+        return version, connection.execute(
+            select(datasets).where(datasets.c.id == version.dataset_id)
+        ).one()
 
 
 def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
-    """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records success."""
+    """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records
+    success.
+    """
     versions = tables.dataset_versions
     with engine.begin() as connection:
         connection.execute(

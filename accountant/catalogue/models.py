@@ -20,10 +20,18 @@ class EndpointSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
-    model: str = Field(min_length=1, max_length=200, description="the model's name, as it is asked for there")
-    version: str = Field(min_length=1, max_length=200, description="its version or date, as declared")
-    chat: bool = Field(True, description="prompts are messages (/chat/completions), not texts to continue")
-    requests: int = Field(10_000, ge=1, le=10**7, description="most requests of one attempt at a job")
+    model: str = Field(
+        min_length=1, max_length=200, description="the model's name, as it is asked for there"
+    )
+    version: str = Field(
+        min_length=1, max_length=200, description="its version or date, as declared"
+    )
+    chat: bool = Field(
+        True, description="prompts are messages (/chat/completions), not texts to continue"
+    )
+    requests: int = Field(
+        10_000, ge=1, le=10**7, description="most requests of one attempt at a job"
+    )
     tokens: int = Field(
         2_000_000, ge=1, le=10**10, description="most tokens that these may read and write together"
     )
@@ -41,15 +49,18 @@ def add_model(
 ) -> UUID:
     """Register a model; a worker checks its files first. `trained_on` is the steward's declaration.
 
-    `kind`: `language` writes texts, `embedding` places them in a space, `endpoint` writes texts elsewhere:
-    `path` is its https address then. No key of it is kept: the workers' settings have it.
+    `kind`: `language` writes texts, `embedding` places them in a space, `endpoint` writes texts
+    elsewhere: `path` is its https address then. No key of it is kept: the workers' settings have
+    it.
     """
     actor.require("steward")
     problems = []
     if kind not in MODEL_KINDS:
         problems.append(FieldProblem("kind", repr(kind), ", ".join(MODEL_KINDS)))
     if not re.fullmatch(NAME, name):
-        problems.append(FieldProblem("name", repr(name), "lower case letters, digits, '.', '_' and '-'"))
+        problems.append(
+            FieldProblem("name", repr(name), "lower case letters, digits, '.', '_' and '-'")
+        )
     if not path.strip():
         problems.append(FieldProblem("path", "empty", "a folder under a model root, or a hub name"))
     if (kind == "endpoint") != (endpoint is not None):
@@ -57,12 +68,22 @@ def add_model(
         problems.append(FieldProblem("endpoint", problem, "model and version; or nothing"))
     if kind == "endpoint" and "?" in path:
         problems.append(
-            FieldProblem("path", "has a query", "an address without one: a key stands in no address")
+            FieldProblem(
+                "path", "has a query", "an address without one: a key stands in no address"
+            )
         )
     if not trained_on.strip():
-        problems.append(FieldProblem("trained_on", "empty", "a sentence: what the model was trained on"))
+        problems.append(
+            FieldProblem("trained_on", "empty", "a sentence: what the model was trained on")
+        )
     if problems:
         raise InvalidRequest(problems)
     declared = None if endpoint is None else endpoint.model_dump(mode="json")
-    values = {"name": name, "kind": kind, "path": path, "endpoint": declared, "trained_on": trained_on}
+    values = {
+        "name": name,
+        "kind": kind,
+        "path": path,
+        "endpoint": declared,
+        "trained_on": trained_on,
+    }
     return registration.register(engine, "model", values, actor, once, trained_on=trained_on)

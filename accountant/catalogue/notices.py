@@ -4,9 +4,9 @@
     take: due rows, SKIP LOCKED, each given a claim until it is given up for lost ──▶ sent outside
     settle: only under the claim; deleted when it is delivered or given up, else tried again later
 
-An administrator sets an address, for a person: it is told what that person may see. A message whose sender
-dies is taken again when its claim runs out, under the same id: at least once. What the person may be told is
-decided anew at every attempt, from the roles that they have then.
+An administrator sets an address, for a person: it is told what that person may see. A message whose
+sender dies is taken again when its claim runs out, under the same id: at least once. What the
+person may be told is decided anew at every attempt, from the roles that they have then.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -55,9 +55,9 @@ def add(
 ) -> UUID:
     """Set an address for a person, as an administrator; returns its id.
 
-    `allowed`: networks beside the public internet. `domains`: those that mail may go to. Raises NotPermitted,
-    and InvalidRequest for an address, an event or a person that can't be, for events that the person's roles
-    let them never see, and for too many addresses.
+    `allowed`: networks beside the public internet. `domains`: those that mail may go to. Raises
+    NotPermitted, and InvalidRequest for an address, an event or a person that can't be, for events
+    that the person's roles let them never see, and for too many addresses.
     """
     actor.require(SETTER)
     if kind == "mail":
@@ -74,8 +74,13 @@ def add(
         if hidden and not OVERSEERS & set(owner.roles):
             allowed_events = ", ".join(webhook_rules.JOB_EVENTS)
             raise invalid("events", f"{hidden[0]} is for stewards and auditors", allowed_events)
-        if connection.execute(select(func.count()).select_from(hooks)).scalar_one() >= MOST_ADDRESSES:
-            raise invalid("url", f"there are {MOST_ADDRESSES} addresses", "end the notices to one first")
+        if (
+            connection.execute(select(func.count()).select_from(hooks)).scalar_one()
+            >= MOST_ADDRESSES
+        ):
+            raise invalid(
+                "url", f"there are {MOST_ADDRESSES} addresses", "end the notices to one first"
+            )
         hook_id = uuid4()
         values = {"id": hook_id, "owner_id": owner.id, "kind": kind, "url": url, "events": wanted}
         connection.execute(insert(hooks).values(**values))
@@ -86,7 +91,9 @@ def add(
 
 
 def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
-    """End the notices to an address: the person's own, or any as an administrator. Raises NotFound."""
+    """End the notices to an address: the person's own, or any as an administrator. Raises
+    NotFound.
+    """
     with engine.begin() as connection:
         _shown(connection, hook_id, actor)
         connection.execute(delete(hooks).where(hooks.c.id == hook_id))
@@ -125,7 +132,9 @@ def _shown(connection: Connection, hook_id: UUID, viewer: Actor) -> Row[Any]:
 
 
 def _view(row: Row[Any], viewer: Actor) -> dict[str, Any]:
-    """The fields of an address. Only administrators see it whole: a chat's is the key to write there."""
+    """Return the fields of an address. Only administrators see it whole: a chat's is the key to
+    write there.
+    """
     whole = SETTER in viewer.roles or row.kind == "mail"
     return {
         "id": str(row.id),
@@ -179,7 +188,8 @@ class Retries:
 
 
 def take(engine: Engine, most: int, busy: Collection[UUID] = ()) -> list[Delivery]:
-    """Claim messages that are due, a few of each address but those that are busy; two senders share them.
+    """Claim messages that are due, a few of each address but those that are busy; two senders share
+    them.
 
     What its person may not see any more is deleted here, unsent.
     """
@@ -219,7 +229,9 @@ def _claim(connection: Connection, delivery_id: UUID) -> Delivery | None:
 
 
 def _may_see(row: Row[Any]) -> bool:
-    """Whether a message may go to its address, given the present state of the address's person."""
+    """Return whether a message may go to its address, given the present state of the address's
+    person.
+    """
     if not row.active:
         return False
     person = Actor(row.owner_id, row.name, frozenset(row.roles))
@@ -231,7 +243,9 @@ def _may_see(row: Row[Any]) -> bool:
 def settle(
     engine: Engine, delivery: Delivery, outcome: Outcome, retries: Retries
 ) -> Literal["delivered", "given up", "waiting"] | None:
-    """Write what came of an attempt; returns what became of the message, None where the claim has ended."""
+    """Write what came of an attempt; returns what became of the message, None where the claim has
+    ended.
+    """
     held = (deliveries.c.id == delivery.id, deliveries.c.claim == delivery.claim)
     now = func.clock_timestamp()
     over = (deliveries.c.occurred_at + timedelta(hours=retries.hours) < now).label("over")

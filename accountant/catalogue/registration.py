@@ -1,4 +1,6 @@
-"""Models and corpora alike: a steward registers one, and a worker looks at it before any job may use it."""
+"""Models and corpora alike: a steward registers one, and a worker looks at it before any job may
+use it.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -19,9 +21,15 @@ _TABLES = {"model": tables.models, "corpus": tables.corpora}
 
 
 def register(
-    engine: Engine, kind: Kind, values: Mapping[str, Any], actor: Actor, once: Once | None, **detail: Any
+    engine: Engine,
+    kind: Kind,
+    values: Mapping[str, Any],
+    actor: Actor,
+    once: Once | None,
+    **detail: Any,
 ) -> UUID:
-    """A new row, which a worker is told to check; returns its id. `detail`: for the activity log.
+    """Return a new row, which a worker is told to check; returns its id. `detail`: for the activity
+    log.
 
     Raises Conflict where the name is taken.
     """
@@ -34,7 +42,9 @@ def register(
             row = {**values, "id": made, "state": "checking", "created_by": actor.id}
             connection.execute(insert(_TABLES[kind]).values(row))
             connection.execute(insert(tables.outbox).values(task=f"check_{kind}", subject=made))
-            activity_log.record(connection, actor, f"{kind} registered", kind, values["name"], **detail)
+            activity_log.record(
+                connection, actor, f"{kind} registered", kind, values["name"], **detail
+            )
     except IntegrityError:
         raise Conflict(f"there is a {kind} {values['name']!r} already") from None
     return made

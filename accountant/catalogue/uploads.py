@@ -1,10 +1,12 @@
 """Files that stewards send: taken in block by block, checked while they pass, kept by their hash.
 
-    receive ── draft, locked, 0600 ── scanned ── fsync ── Parquet read through by a process of its own
+    receive ── draft, locked, 0600 ── scanned ── fsync ── Parquet read through by a process of its
+    own
             ── under one lock: row, rename to SHA-256 ──▶ an address, as a dataset declares it
 
-Nothing stays of a file that was refused or broken off: its draft goes with the request, and a draft whose
-process was killed is found by its lock. A file that no dataset and no corpus names is destroyed in time.
+Nothing stays of a file that was refused or broken off: its draft goes with the request, and a draft
+whose process was killed is found by its lock. A file that no dataset and no corpus names is
+destroyed in time.
 """
 
 import contextlib
@@ -40,7 +42,8 @@ from accountant.transactions import set_aside
 
 uploads, versions, corpora = tables.uploads, tables.dataset_versions, tables.corpora
 
-#: The advisory lock under which files get and lose their names, so that none goes while it is claimed.
+#: The advisory lock under which files get and lose their names, so that none goes while it is
+#: claimed.
 _LOCK = 0x6578_7570
 
 #: Characters of a file's name that are kept.
@@ -71,7 +74,7 @@ class Store:
 
     @classmethod
     def of(cls, settings: Settings) -> "Store":
-        """The store of these settings."""
+        """Return the store of these settings."""
         limits = Limits(
             settings.upload_uncompressed_bytes,
             settings.upload_ratio,
@@ -87,11 +90,13 @@ class Store:
 def receive(
     engine: Engine, store: Store, blocks: Iterable[bytes], actor: Actor, name: str | None = None
 ) -> Kept:
-    """Keep a file; returns what it is, its columns, and the address under which a dataset may name it.
+    """Keep a file; returns what it is, its columns, and the address under which a dataset may name
+    it.
 
-    The same bytes make one file, regardless of the sender. `name`: what the sender calls it, for display.
-    Memory does not grow with the file. Raises InvalidRequest (field `file`) for what is no table of texts or
-    breaks a limit, TooLarge, and NoRoom where the disk is full; none of them leaves anything behind.
+    The same bytes make one file, regardless of the sender. `name`: what the sender calls it, for
+    display. Memory does not grow with the file. Raises InvalidRequest (field `file`) for what is no
+    table of texts or breaks a limit, TooLarge, and NoRoom where the disk is full; none of them
+    leaves anything behind.
     """
     actor.require("steward")
     try:
@@ -127,13 +132,17 @@ class File:
 
 
 def shown_name(name: str | None) -> str | None:
-    """The last part of a file's name, without what can't be shown; None where nothing is left."""
+    """Return the last part of a file's name, without what can't be shown; None where nothing is
+    left.
+    """
     last = re.split(r"[/\\]", name or "")[-1]
     return "".join(each for each in last if each.isprintable()).strip()[:MOST_NAME] or None
 
 
 class _Draft:
-    """A file on its way in. It is written without a buffer: what is refused later is not written then."""
+    """A file on its way in. It is written without a buffer: what is refused later is not written
+    then.
+    """
 
     def __init__(self, handle: int, path: Path) -> None:
         self.handle, self.path = handle, path
@@ -149,7 +158,9 @@ class _Draft:
 
 @contextlib.contextmanager
 def _draft(folder: Path) -> Iterator[_Draft]:
-    """A new file that only this user may read, locked while it is written, and gone unless it is renamed."""
+    """Return a new file that only this user may read, locked while it is written, and gone unless
+    it is renamed.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f".{secrets.token_hex(16)}{_DRAFT}"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -162,7 +173,9 @@ def _draft(folder: Path) -> Iterator[_Draft]:
 
 
 def _read_parquet(handle: int, store: Store, size: int) -> Found:
-    """The columns of a Parquet file, read through by a process that may use so much memory and time."""
+    """Return the columns of a Parquet file, read through by a process that may use so much memory
+    and time.
+    """
     most = min(store.limits.uncompressed_bytes, max(2**20, store.limits.ratio * size))
     limits = {
         "memory": _CHECK_MEMORY,
@@ -209,9 +222,13 @@ def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor)
     with engine.begin() as connection:
         _lock(connection)
         connection.execute(
-            upsert(uploads).values(values).on_conflict_do_update(index_elements=["sha256"], set_=again)
+            upsert(uploads)
+            .values(values)
+            .on_conflict_do_update(index_elements=["sha256"], set_=again)
         )
-        activity_log.record(connection, actor, "file uploaded", "upload", sha256, format=found.format)
+        activity_log.record(
+            connection, actor, "file uploaded", "upload", sha256, format=found.format
+        )
         draft.path.rename(target)
         _sync_folder(store.folder)
     return show(engine, store, sha256, actor)
@@ -235,7 +252,9 @@ def _lock(connection: Connection) -> None:
 def listing(
     engine: Engine, store: Store, viewer: Actor, *, limit: int = 50, after: paging.After = None
 ) -> list[Kept]:
-    """Return a steward's own uploads, newest first; `after` (uploaded_at, sha256) continues the list."""
+    """Return a steward's own uploads, newest first; `after` (uploaded_at, sha256) continues the
+    list.
+    """
     viewer.require("steward")
     query = paging.window(_query(viewer), [uploads.c.uploaded_at, uploads.c.sha256], limit, after)
     with engine.connect() as connection:
@@ -246,7 +265,9 @@ def show(engine: Engine, store: Store, sha256: str, viewer: Actor) -> Kept:
     """Return one upload of a steward's own. Raises NotFound."""
     viewer.require("steward")
     with engine.connect() as connection:
-        row = one(connection, _query(viewer).where(uploads.c.sha256 == sha256), "upload", sha256[:64])
+        row = one(
+            connection, _query(viewer).where(uploads.c.sha256 == sha256), "upload", sha256[:64]
+        )
     return _view(store, row)
 
 
@@ -274,14 +295,24 @@ def _names(table: Any) -> Any:
 def _claimed() -> Any:
     """Return the condition that a dataset or a corpus names the file."""
     by_dataset, by_corpus = (
-        select(table.c.id).where(_names(table)).correlate(uploads).exists() for table in (versions, corpora)
+        select(table.c.id).where(_names(table)).correlate(uploads).exists()
+        for table in (versions, corpora)
     )
     return by_dataset | by_corpus
 
 
 def _view(store: Store, row: Row[Any]) -> Kept:
     expires = None if row.claimed else (row.uploaded_at + timedelta(hours=store.hours)).isoformat()
-    shown = ("address", "name", "sha256", "format", "compression", "bytes", "uncompressed_bytes", "columns")
+    shown = (
+        "address",
+        "name",
+        "sha256",
+        "format",
+        "compression",
+        "bytes",
+        "uncompressed_bytes",
+        "columns",
+    )
     return {
         **{name: getattr(row, name) for name in shown},
         "uploaded_by": row.uploader,
@@ -295,7 +326,9 @@ def _view(store: Store, row: Row[Any]) -> Kept:
 
 
 def discard(engine: Engine, sha256: str, actor: Actor) -> None:
-    """Destroy an upload of one's own that nothing names. Raises NotFound, and Conflict if a dataset does."""
+    """Destroy an upload of one's own that nothing names. Raises NotFound, and Conflict if a dataset
+    does.
+    """
     actor.require("steward")
     with engine.begin() as connection:
         _lock(connection)
@@ -310,7 +343,9 @@ def discard(engine: Engine, sha256: str, actor: Actor) -> None:
 
 
 def sweep(engine: Engine, store: Store) -> int:
-    """Destroy uploads that nothing named in time, and what killed processes left; returns how many files."""
+    """Destroy uploads that nothing named in time, and what killed processes left; returns how many
+    files.
+    """
     if not store.folder.is_dir():
         return 0
     old = uploads.c.uploaded_at < func.clock_timestamp() - timedelta(hours=store.hours)
@@ -338,7 +373,7 @@ def _remove(connection: Connection, path: Path, sha256: str) -> None:
 
 
 def _is_lost(path: Path, known: set[str]) -> bool:
-    """A draft that nobody holds any more, or a file whose row was never written."""
+    """Return a draft that nobody holds any more, or a file whose row was never written."""
     try:
         if time.time() - path.stat().st_mtime < _DRAFT_SECONDS:
             return False

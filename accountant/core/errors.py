@@ -1,24 +1,18 @@
 """Every error that the service raises on purpose.
 
-    ExchequerError
-    ├── InvalidRequest       fields with what was wrong and what is allowed
-    ├── NotFound             no such thing, or not for you
-    ├── NotPermitted         the role or the policy forbids it
-    │   └── SignatureNeeded  the policy asks that it is signed with a passkey
-    ├── Conflict             the state of the thing, or of the idempotency key, forbids it
-    ├── MeterExceeded        a mechanism asked for noise that its reservation does not cover
-    ├── LeaseLost            another attempt owns the job, or nobody does
-    ├── KeyMismatch          a worker's key is not the one that the job's other attempts and parts have
-    ├── Cancelled            a person asked for the job to stop
-    ├── TimeLimit            an attempt takes longer than it may
-    ├── Drained              its worker is to stop
-    ├── TooLarge             more bytes than an upload may have
-    ├── NoRoom               the disk is full
-    ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
-    ├── LogUnusable          the log outside the database can't be read or written, or is another's
-    │   └── LogCut           it lacks lines that the database has marked, or has others
-    ├── DataError            a dataset can't be read as declared (shown to its steward only)
-    └── VerificationFailed   an exported ledger does not hold
+    ExchequerError ├── InvalidRequest fields with what was wrong and what is allowed ├── NotFound no
+    such thing, or not for you ├── NotPermitted the role or the policy forbids it │ └──
+    SignatureNeeded the policy asks that it is signed with a passkey ├── Conflict the state of the
+    thing, or of the idempotency key, forbids it ├── MeterExceeded a mechanism asked for noise that
+    its reservation does not cover ├── LeaseLost another attempt owns the job, or nobody does ├──
+    KeyMismatch a worker's key is not the one that the job's other attempts and parts have ├──
+    Cancelled a person asked for the job to stop ├── TimeLimit an attempt takes longer than it may
+    ├── Drained its worker is to stop ├── TooLarge more bytes than an upload may have ├── NoRoom the
+    disk is full ├── LedgerBehind a dataset's ledger in the database is not that in the log outside
+    it ├── LogUnusable the log outside the database can't be read or written, or is another's │ └──
+    LogCut it lacks lines that the database has marked, or has others ├── DataError a dataset can't
+    be read as declared (shown to its steward only) └── VerificationFailed an exported ledger does
+    not hold
 
 Errors carry facts as attributes; texts are made from them, in one place.
 """
@@ -34,7 +28,7 @@ class ExchequerError(Exception):
     code = "error"
 
     def facts(self) -> dict[str, Any]:
-        """The error's facts for programs, beyond its text."""
+        """Return the error's facts for programs, beyond its text."""
         return {}
 
 
@@ -47,10 +41,13 @@ class FieldProblem:
     allowed: str = ""
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.problem}" + (f" (allowed: {self.allowed})" if self.allowed else "")
+        return f"{self.field}: {self.problem}" + (
+            f" (allowed: {self.allowed})" if self.allowed else ""
+        )
 
 
-#: What reading a value of the wrong kind or size may raise: foreign ledgers hold anything that JSON can.
+#: What reading a value of the wrong kind or size may raise: foreign ledgers hold anything that JSON
+#: can.
 UNREADABLE = (
     ExchequerError,
     LookupError,
@@ -76,7 +73,7 @@ class InvalidRequest(ExchequerError):
 
 
 def invalid(field: str, problem: str, allowed: str = "") -> InvalidRequest:
-    """The error for one field."""
+    """Return the error for one field."""
     return InvalidRequest([FieldProblem(field, problem, allowed)])
 
 
@@ -99,13 +96,15 @@ class NotPermitted(ExchequerError):
 class SignatureNeeded(NotPermitted):
     """The dataset's policy asks that the act is signed with a passkey. Nothing was changed.
 
-    `act`: what there is to sign, but for its nonce. `keys`: fingerprints of the person's keys that may.
+    `act`: what there is to sign, but for its nonce. `keys`: fingerprints of the person's keys that
+    may.
     """
 
     def __init__(self, act: dict[str, Any], keys: tuple[str, ...]):
         self.act, self.keys = act, keys
         super().__init__(
-            f"signature: missing: the policy of {act['dataset']!r} asks that you sign this with a passkey, "
+            f"signature: missing: the policy of {act['dataset']!r} asks that you sign this with a "
+            "passkey, "
             "in a browser on the page where it is decided; a token can't sign"
         )
 
@@ -153,7 +152,9 @@ class Drained(ExchequerError):
 
 
 class Unwritable(ExchequerError):
-    """The results folder takes no output: the disk is full or away. Nothing was read for the job."""
+    """The results folder takes no output: the disk is full or away. Nothing was read for the
+    job.
+    """
 
     code = "unwritable"
 
@@ -171,9 +172,11 @@ class NoRoom(ExchequerError):
 
 
 class LedgerBehind(ExchequerError):
-    """The log outside the database holds entries that the database lacks, or others: nothing is done.
+    """The log outside the database holds entries that the database lacks, or others: nothing is
+    done.
 
-    `database` and `log` are the numbers of the last entries there; `seq` is that of one that differs.
+    `database` and `log` are the numbers of the last entries there; `seq` is that of one that
+    differs.
     """
 
     code = "ledger-behind"
@@ -185,16 +188,23 @@ class LedgerBehind(ExchequerError):
         else:
             found = f"entry {seq} is another one in the database than in its log outside"
         super().__init__(
-            f"the ledger of {dataset!r} is not what was answered for: {found}. Nothing is admitted, run or "
+            f"the ledger of {dataset!r} is not what was answered for: {found}. Nothing is "
+            "admitted, run or "
             "handed out until an operator has recovered it (`exchequer ledger recover`)"
         )
 
     def facts(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "database": self.database, "log": self.log, "differs_at": self.seq}
+        return {
+            "dataset": self.dataset,
+            "database": self.database,
+            "log": self.log,
+            "differs_at": self.seq,
+        }
 
 
 class LogUnusable(ExchequerError):
-    """The log outside the database can't be read or written, or is not this database's: nothing is answered.
+    """The log outside the database can't be read or written, or is not this database's: nothing is
+    answered.
 
     What was committed stands in the database, and is appended when the log is there again.
     """
@@ -223,7 +233,9 @@ class DataError(ExchequerError):
 
 
 class VerificationFailed(ExchequerError):
-    """An exported ledger is not valid. `seq` is the number of the entry at fault, if there is one."""
+    """An exported ledger is not valid. `seq` is the number of the entry at fault, if there is
+    one.
+    """
 
     code = "verification-failed"
 

@@ -1,15 +1,15 @@
 r"""Patterns in RE2's syntax, changed so that they find in folded text what people wrote them for.
 
-Folded text (text_folding) has small letters, one blank for any run of blanks and line breaks, one apostrophe,
-one hyphen and the digits 0 to 9. So letters beyond ASCII are folded in the pattern too, and:
+Folded text (text_folding) has small letters, one blank for any run of blanks and line breaks, one
+apostrophe, one hyphen and the digits 0 to 9. So letters beyond ASCII are folded in the pattern too,
+and:
 
-    (?i)            stands before the whole, so [A-Z] is any letter from a to z
-    \s \t \n        are the one blank, and repeating it asks for no more
-    \w              is also any character beyond ASCII
-    \b              holds anywhere in a pattern with letters beyond ASCII, since RE2's is of ASCII words
+    (?i) stands before the whole, so [A-Z] is any letter from a to z \s \t \n are the one blank, and
+    repeating it asks for no more \w is also any character beyond ASCII \b holds anywhere in a
+    pattern with letters beyond ASCII, since RE2's is of ASCII words
 
-What can't be said of folded text is refused: a range that folding tears apart, a letter in brackets that
-becomes two, lines of their own, or capitals told from small letters.
+What can't be said of folded text is refused: a range that folding tears apart, a letter in brackets
+that becomes two, lines of their own, or capitals told from small letters.
 """
 
 import re
@@ -18,8 +18,8 @@ import unicodedata
 from accountant.core.text_folding import fold
 
 _ESCAPE = r"\\[pP](?:\{\^?\w+\}|\w)|\\x(?:\{[0-9A-Fa-f]{1,6}\}|[0-9A-Fa-f]{2})|\\."
-#: What a pattern is made of: a class with its own brackets, a count, flags, an escape, or other signs. A sign
-#: before a count stands alone.
+#: What a pattern is made of: a class with its own brackets, a count, flags, an escape, or other
+#: signs. A sign before a count stands alone.
 PARTS = re.compile(
     rf"(?P<class>\[\^?\]?(?:\[:\^?\w+:\]|{_ESCAPE}|[^\]\\])*\])"
     r"|(?P<count>\{(?P<least>\d+)(?:,(?P<most>\d*))?\})"
@@ -35,7 +35,9 @@ _WORD = r"0-9A-Za-z_\x{80}-\x{10FFFF}"
 
 
 class UnfoldablePattern(ValueError):
-    """A pattern that says something that folded text has none of. The message follows its quotation."""
+    """A pattern that says something that folded text has none of. The message follows its
+    quotation.
+    """
 
 
 def fold_pattern(pattern: str) -> str:
@@ -64,7 +66,7 @@ def fold_pattern(pattern: str) -> str:
 
 
 def _folded_signs(text: str) -> str:
-    """An escape or signs outside of brackets."""
+    """Return an escape or signs outside of brackets."""
     if text in (r"\w", r"\W"):
         return f"[{_WORD}]" if text == r"\w" else f"[^{_WORD}]"
     literal = _literal(text)
@@ -101,30 +103,41 @@ def _folded_class(text: str) -> str:
 
 
 def _folded_member(member: str) -> str:
-    """One character or escape in brackets."""
+    """Return one character or escape in brackets."""
     if member == r"\w":
         return _WORD
     literal = _literal(member)
-    if literal is None or (member.isascii() and literal.isascii() and literal not in "` \t\n\r\f\v"):
+    if literal is None or (
+        member.isascii() and literal.isascii() and literal not in "` \t\n\r\f\v"
+    ):
         return member
     folded = fold(literal).text
     if len(folded) != 1:
-        raise UnfoldablePattern(f"has {literal!r} in brackets, which is not one letter: write it as (?:a|b)")
+        raise UnfoldablePattern(
+            f"has {literal!r} in brackets, which is not one letter: write it as (?:a|b)"
+        )
     return _escaped(folded)
 
 
 def _folded_range(first: str, last: str) -> str:
-    if first.isascii() and last.isascii() and not first.startswith(r"\x") and not last.startswith(r"\x"):
+    if (
+        first.isascii()
+        and last.isascii()
+        and not first.startswith(r"\x")
+        and not last.startswith(r"\x")
+    ):
         return f"{first}-{last}"
     ends = [_literal(end) for end in (first, last)]
     low, high = (fold(end).text if end is not None else "" for end in ends)
     if len(low) != 1 or len(high) != 1 or low > high:
-        raise UnfoldablePattern(f"has the range {first}-{last}, which folding tears apart: list its signs")
+        raise UnfoldablePattern(
+            f"has the range {first}-{last}, which folding tears apart: list its signs"
+        )
     return f"{_escaped(low)}-{_escaped(high)}"
 
 
 def _literal(token: str) -> str | None:
-    """The character that a token stands for; None for a class of them or an anchor."""
+    """Return the character that a token stands for; None for a class of them or an anchor."""
     if token in _BLANKS:
         return " "
     if _CAPITALS.fullmatch(token):

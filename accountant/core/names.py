@@ -3,7 +3,8 @@
 #: People, datasets, models, corpora.
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 
-#: Characters of names that look like others: what Unicode's confusables (UTS 39) have of those in NAME.
+#: Characters of names that look like others: what Unicode's confusables (UTS 39) have of those in
+#: NAME.
 _LOOKS_LIKE = str.maketrans({"0": "o", "1": "l", "m": "rn"})
 
 #: Projects, and policies' lists of them: a part of a longer pattern.

@@ -1,7 +1,7 @@
 """What a person or a program is told: one sentence of names and states, and a link. Pure.
 
-Nothing in it depends on private data, and nothing in it is somebody's words: a comment's text, a purpose and
-a reason are read on their pages, by whoever may.
+Nothing in it depends on private data, and nothing in it is somebody's words: a comment's text, a
+purpose and a reason are read on their pages, by whoever may.
 """
 
 import json
@@ -12,64 +12,85 @@ from typing import Any, Literal
 from accountant.core.errors import invalid
 from accountant.core.webhook_rules import TEST, meaning
 
-#: How an address is told: a letter, a chat's incoming address (Slack, Mattermost), a card for Teams, or JSON.
+#: How an address is told: a letter, a chat's incoming address (Slack, Mattermost), a card for
+#: Teams, or JSON.
 Kind = Literal["mail", "chat", "teams", "json"]
 SCHEME = "mailto:"
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
 
 
 def read_mail(url: str, domains: Sequence[str]) -> str:
-    """The address for mail in `mailto:NAME@DOMAIN`. Raises InvalidRequest (field `url`).
+    """Return the address for mail in `mailto:NAME@DOMAIN`. Raises InvalidRequest (field `url`).
 
     `domains`: those to which this service writes; none: it writes to nobody.
     """
     if not domains:
-        told = "https://…; whoever runs the service allows mail (EXCHEQUER_SMTP_HOST, EXCHEQUER_MAIL_DOMAINS)"
+        told = (
+            "https://…; whoever runs the service allows mail (EXCHEQUER_SMTP_HOST, "
+            "EXCHEQUER_MAIL_DOMAINS)"
+        )
         raise invalid("url", "this service sends no mail", told)
     found = _ADDRESS.fullmatch(url.removeprefix(SCHEME))
     if not url.startswith(SCHEME) or found is None:
         raise invalid("url", "is no address for mail", f"{SCHEME}NAME@{domains[0]}")
     if found[1].lower() not in domains:
-        raise invalid("url", "is of a domain that this service does not write to", ", ".join(domains))
+        raise invalid(
+            "url", "is of a domain that this service does not write to", ", ".join(domains)
+        )
     return found[0]
 
 
 def sentence(event: str, facts: Mapping[str, Any]) -> str:
-    """An event in one sentence. `facts` are those of its message."""
+    """Return an event in one sentence. `facts` are those of its message."""
     if event == TEST:
         return "A test: notices reach this address."
     about = f"Dataset {facts.get('dataset', '')}"
     if facts.get("job") and event.startswith("job."):
         job, mechanism = str(facts["job"])[:8], facts.get("mechanism", "")
-        about = f"Job {job} of {facts.get('analyst', '')} on {facts.get('dataset', '')} ({mechanism})"
+        about = (
+            f"Job {job} of {facts.get('analyst', '')} on {facts.get('dataset', '')} ({mechanism})"
+        )
         state = str(facts.get("state", "")).replace("_", " ")
-        what = {"job.asked_back": "a steward asks its analyst something", "job.answered": "it was answered"}
+        what = {
+            "job.asked_back": "a steward asks its analyst something",
+            "job.answered": "it was answered",
+        }
         return _plain(f"{about}: {what.get(event, f'it is now {state}')}.")
     return _plain(f"{about}: {meaning(event)}.")
 
 
 def page(public_url: str | None, facts: Mapping[str, Any]) -> str | None:
-    """The page that the event is about; None where nobody said where pages are."""
+    """Return the page that the event is about; None where nobody said where pages are."""
     if public_url is None:
         return None
     path = f"jobs/{facts['job']}" if facts.get("job") else f"datasets/{facts.get('dataset', '')}"
     return f"{public_url.rstrip('/')}/{path}"
 
 
-def body(kind: str, event: str, facts: Mapping[str, Any], public_url: str | None, message_id: str) -> bytes:
-    """Return the body of a message to a chat, to Teams or to a program, the same at every attempt."""
+def body(
+    kind: str, event: str, facts: Mapping[str, Any], public_url: str | None, message_id: str
+) -> bytes:
+    """Return the body of a message to a chat, to Teams or to a program, the same at every
+    attempt.
+    """
     told, link = sentence(event, facts), page(public_url, facts)
     if kind == "chat":
         document: dict[str, Any] = {"text": told if link is None else f"{told} {link}"}
     elif kind == "teams":
         document = _card(told, link)
     else:
-        document = {"id": message_id, "event": event, "text": told, "link": link, "data": dict(facts)}
+        document = {
+            "id": message_id,
+            "event": event,
+            "text": told,
+            "link": link,
+            "data": dict(facts),
+        }
     return json.dumps(document, sort_keys=True).encode()
 
 
 def _card(told: str, link: str | None) -> dict[str, Any]:
-    """An Adaptive Card, as the incoming addresses of Microsoft Teams read it."""
+    """Return an Adaptive Card, as the incoming addresses of Microsoft Teams read it."""
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -83,7 +104,7 @@ def _card(told: str, link: str | None) -> dict[str, Any]:
 
 
 def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tuple[str, str]:
-    """The subject and the text of a letter."""
+    """Return the subject and the text of a letter."""
     told, link = sentence(event, facts), page(public_url, facts)
     lines = [told, *([] if link is None else ["", link])]
     lines += ["", "Your account, Notices, lists this address. You can end it there."]
@@ -91,5 +112,7 @@ def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tupl
 
 
 def _plain(text: str) -> str:
-    """Return the text without control characters, and without what is a link or a call in a chat."""
+    """Return the text without control characters, and without what is a link or a call in a
+    chat.
+    """
     return re.sub(r"[\x00-\x1f<>@\[\]]", " ", text)

@@ -1,9 +1,10 @@
 """Patterns, terms or a column that describe secrets, matched in time linear in the text.
 
-Text, terms and patterns are folded alike (text_folding), so that a secret is found however it is written, and
-its places are those of the original. A pattern runs by RE2 and is bounded in every way: no repetition without
-an upper end, no empty match, and a limit on its length, on their number, and on the size of the program that
-RE2 makes of it. What RE2 does not know (a back-reference, a look-around) has no linear time and is refused.
+Text, terms and patterns are folded alike (text_folding), so that a secret is found however it is
+written, and its places are those of the original. A pattern runs by RE2 and is bounded in every
+way: no repetition without an upper end, no empty match, and a limit on its length, on their number,
+and on the size of the program that RE2 makes of it. What RE2 does not know (a back-reference, a
+look-around) has no linear time and is refused.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,14 +27,17 @@ TAG = "[secret]"
 #: The place of a tag in a folded text: no term has a line break, and no pattern matches one.
 _BARRIER = "\n" * len(TAG)
 
-_ALLOWED = f"RE2 syntax with bounded repetitions, as \\d{{4,8}}; at most {MOST_PATTERN_CHARACTERS} characters"
+_ALLOWED = (
+    f"RE2 syntax with bounded repetitions, as \\d{{4,8}}; at most {MOST_PATTERN_CHARACTERS} "
+    "characters"
+)
 #: Texts that hold no secret and share no word: a pattern found in every one is found in any text.
 _ANY_TEXT = ("we left early", "soup was cold today", "nobody answers my letters")
 
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
-    """A pattern as RE2 runs it on folded text. Raises UnfoldablePattern or re2.error."""
+    """Return a pattern as RE2 runs it on folded text. Raises UnfoldablePattern or re2.error."""
     import re2
 
     options = re2.Options()
@@ -64,7 +68,9 @@ def _problem(pattern: str) -> str | None:
     if compiled.search("") is not None:
         return "matches where there is nothing"
     if all(compiled.search(text) is not None for text in _ANY_TEXT):
-        return "matches any text, since capitals count as small letters: everything would be a secret"
+        return (
+            "matches any text, since capitals count as small letters: everything would be a secret"
+        )
     return None
 
 
@@ -72,13 +78,17 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
     """Raises InvalidRequest naming `secret_patterns` or `secret_terms`, before anything is read."""
     problems = []
     if len(patterns) > MOST_PATTERNS:
-        problems.append(invalid("secret_patterns", f"there are {len(patterns)}", f"at most {MOST_PATTERNS}"))
+        problems.append(
+            invalid("secret_patterns", f"there are {len(patterns)}", f"at most {MOST_PATTERNS}")
+        )
     for pattern in patterns[:MOST_PATTERNS]:
         why = _problem(pattern)
         if why is not None:
             problems.append(invalid("secret_patterns", f"{pattern[:80]!r} {why}", _ALLOWED))
     if len(terms) > MOST_TERMS:
-        problems.append(invalid("secret_terms", f"there are {len(terms):,}", f"at most {MOST_TERMS:,}"))
+        problems.append(
+            invalid("secret_terms", f"there are {len(terms):,}", f"at most {MOST_TERMS:,}")
+        )
     if any(len(term.strip()) > MOST_TERM_CHARACTERS or not _folded_term(term) for term in terms):
         allowed = f"1 to {MOST_TERM_CHARACTERS} visible characters each"
         problems.append(invalid("secret_terms", "one is empty or too long", allowed))
@@ -90,18 +100,20 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
 class Secrets:
     """The definition of secrets in a dataset's texts. Patterns and terms must have passed `check`.
 
-    A term that begins or ends with a letter from a to z or a digit is found as a whole word there. In a
-    record with a secret column, that column's value is a secret wherever it stands in the text.
+    A term that begins or ends with a letter from a to z or a digit is found as a whole word there.
+    In a record with a secret column, that column's value is a secret wherever it stands in the
+    text.
     """
 
     patterns: tuple[str, ...] = ()
     terms: tuple[str, ...] = ()
 
     def spans(self, text: str, own: str = "") -> list[tuple[int, int]]:
-        """Return the spans of secrets in a text, as (start, end) in characters: in order, without overlap.
+        """Return the spans of secrets in a text, as (start, end) in characters: in order, without
+        overlap.
 
-        A span covers whole characters: accents and invisible marks after its last letter belong to it.
-        `own`: the value of the record's secret column.
+        A span covers whole characters: accents and invisible marks after its last letter belong to
+        it. `own`: the value of the record's secret column.
         """
         folded = fold(text)
         searched = folded.text.replace(TAG, _BARRIER)
@@ -118,7 +130,7 @@ class Secrets:
         return TAG in fold(text).text or bool(self.spans(text, own))
 
     def redacted(self, text: str, own: str = "") -> str:
-        """The text with TAG in place of every secret."""
+        """Return the text with TAG in place of every secret."""
         made, place = [], 0
         for start, end in self.spans(text, own):
             made += [text[place:start], TAG]
@@ -126,7 +138,7 @@ class Secrets:
         return "".join([*made, text[place:]])
 
     def _places(self, searched: str, own: str) -> Iterator[tuple[int, int]]:
-        """The places of secrets in a folded text; they may overlap."""
+        """Yield the places of secrets in a folded text; they may overlap."""
         for pattern in self.patterns:
             for match in _compiled(pattern).finditer(searched):
                 if match.start() < match.end():
@@ -142,7 +154,9 @@ class Secrets:
 
 @lru_cache(maxsize=4)
 def _matcher(terms: tuple[str, ...]) -> Any:
-    """The automaton that finds all terms in a folded text in one pass, those inside others too."""
+    """Return the automaton that finds all terms in a folded text in one pass, those inside others
+    too.
+    """
     from ahocorasick_rs import AhoCorasick
 
     return AhoCorasick(sorted({_folded_term(term) for term in terms}))
@@ -153,9 +167,10 @@ def _folded_term(term: str) -> str:
 
 
 def _is_whole(text: str, start: int, end: int) -> bool:
-    """Whether no word goes on at an end that is an ASCII letter or digit.
+    """Return whether no word goes on at an end that is an ASCII letter or digit.
 
-    Other scripts set no blanks between words, or join particles to names: a term is found inside there.
+    Other scripts set no blanks between words, or join particles to names: a term is found inside
+    there.
     """
     return not (
         (start and _is_plain(text[start]) and is_word_character(text[start - 1]))

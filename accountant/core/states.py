@@ -30,7 +30,8 @@ class State:
 
 STATES: dict[str, State] = {
     "submitted": State(
-        "The request is recorded. A worker looks at the public facts of its model and template first.",
+        "The request is recorded. A worker looks at the public facts of its model and template "
+        "first.",
         "Nothing is reserved.",
         ("awaiting_approval", "queued", "refused", "cancelled"),
     ),
@@ -50,8 +51,10 @@ STATES: dict[str, State] = {
         ("running", "cancelled"),
     ),
     "running": State(
-        "A worker has it. From the moment when data is read the reservation can't be given back. A job whose "
-        "machine is lost runs again under the same reservation, at most three times, or ends and is charged "
+        "A worker has it. From the moment when data is read the reservation can't be given back. A "
+        "job whose "
+        "machine is lost runs again under the same reservation, at most three times, or ends and "
+        "is charged "
         "where the dataset's policy says so.",
         "The whole price is reserved.",
         ("settling", "queued", "succeeded", "failed", "cancelled"),
@@ -63,7 +66,8 @@ STATES: dict[str, State] = {
     ),
     "succeeded": State(
         "The output is published, in the transaction that charged it.",
-        "What was really spent is charged, never more than was reserved. (An ex-post cap is a planning "
+        "What was really spent is charged, never more than was reserved. (An ex-post cap is a "
+        "planning "
         "figure: the dataset's page says how it is settled.)",
     ),
     "failed": State(

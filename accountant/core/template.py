@@ -1,4 +1,6 @@
-"""Prompt templates: named slots in a text, such as `{title}. {description}`. Not a template language."""
+"""Prompt templates: named slots in a text, such as `{title}. {description}`. Not a template
+language.
+"""
 
 import re
 from collections.abc import Mapping
@@ -6,14 +8,15 @@ from functools import lru_cache
 
 from accountant.core.errors import invalid
 
-#: Fields of parameters that hold a prompt with slots, whose tokens a worker counts in the job's model.
+#: Fields of parameters that hold a prompt with slots, whose tokens a worker counts in the job's
+#: model.
 PROMPTS = frozenset({"template", "prompt", "rewriting"})
 
 _SLOT = re.compile(r"\{([^{}]*)\}")
 
 
 def slots(template: str) -> list[str]:
-    """The names of the slots in order, with repetitions."""
+    """Return the names of the slots in order, with repetitions."""
     return _SLOT.findall(template)
 
 
@@ -25,22 +28,30 @@ def check_template(
     allowed = ", ".join(f"{{{name}}}" for name in (*required, *optional))
     for name in required:
         if found.count(name) != 1:
-            raise invalid(field, f"the slot {{{name}}} occurs {found.count(name)} times", "exactly once")
+            raise invalid(
+                field, f"the slot {{{name}}} occurs {found.count(name)} times", "exactly once"
+            )
     for name in found:
         if name not in required and name not in optional:
             raise invalid(field, f"unknown slot {{{name}}}", allowed)
 
 
 def check_turns(template: str, field: str = "template") -> None:
-    """Raise InvalidRequest unless what a chat model is asked, if anything, begins the template and ends."""
+    """Raise InvalidRequest unless what a chat model is asked, if anything, begins the template and
+    ends.
+    """
     turns = [name for name in slots(template) if name in ("user", "assistant")]
     if turns not in ([], ["user", "assistant"]) or (turns and not template.startswith("{user}")):
         why = "{user} and {assistant} go together: what a chat model is asked lies between them"
-        raise invalid(field, why, "{user} at the very beginning and {assistant} after it, or neither")
+        raise invalid(
+            field, why, "{user} at the very beginning and {assistant} after it, or neither"
+        )
 
 
 def templates(parameters: Mapping[str, object]) -> list[str]:
-    """Every prompt among a job's parameters: those of PROMPTS, and fields that end in `_template`."""
+    """Return every prompt among a job's parameters: those of PROMPTS, and fields that end in
+    `_template`.
+    """
     # By name: a request, its row in the database and its entry hold them in different orders.
     named = [each for each in sorted(parameters) if each in PROMPTS or each.endswith("_template")]
     return [value for name in named if isinstance(value := parameters[name], str)]
@@ -48,12 +59,18 @@ def templates(parameters: Mapping[str, object]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def pieces(template: str) -> tuple[tuple[str, str | None], ...]:
-    """(text before a slot, the slot) in order; the last has None for the text after the last slot."""
+    """(text before a slot, the slot) in order; the last has None for the text after the last
+    slot.
+    """
     parts = _SLOT.split(template)
     found = ((parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2))
     return (*found, (parts[-1], None))
 
 
 def fill(template: str, values: dict[str, str]) -> str:
-    """The text with every slot filled. Values are inserted as they are and never read again."""
-    return "".join(text + (values[name] if name is not None else "") for text, name in pieces(template))
+    """Return the text with every slot filled. Values are inserted as they are and never read
+    again.
+    """
+    return "".join(
+        text + (values[name] if name is not None else "") for text, name in pieces(template)
+    )

@@ -1,14 +1,15 @@
-"""Texts folded so that one spelling is found in another, with a map back to the places of the original.
+"""Texts folded so that one spelling is found in another, with a map back to the places of the
+original.
 
-    compatibility   NFKC: full width, ligatures, composed and decomposed accents
-    case            full case folding; ß is ss, and every dotted or dotless i is i
-    blanks          any run of blanks and line breaks is one blank
-    marks           every apostrophe is ', every hyphen and dash is -, every double quotation mark is "
-    digits          0 to 9 in every script
-    nothing         soft hyphens, zero-width and directional marks, variation selectors, control characters
+    compatibility NFKC: full width, ligatures, composed and decomposed accents case full case
+    folding; ß is ss, and every dotted or dotless i is i blanks any run of blanks and line breaks is
+    one blank marks every apostrophe is ', every hyphen and dash is -, every double quotation mark
+    is " digits 0 to 9 in every script nothing soft hyphens, zero-width and directional marks,
+    variation selectors, control characters
 
-A text is folded piece by piece. A piece is a run of ASCII, a run of blanks, or a character with the marks
-that follow it. So whatever is found in the folded text covers whole characters of the original.
+A text is folded piece by piece. A piece is a run of ASCII, a run of blanks, or a character with the
+marks that follow it. So whatever is found in the folded text covers whole characters of the
+original.
 """
 
 import re
@@ -21,7 +22,8 @@ from itertools import groupby
 _APOSTROPHES = "`´‘’‚‛′‵ʹʻʼʽʾʿˈ՚׳ꞌ＇"
 _QUOTES = "“”„‟″‶«»״〝〞〟＂"
 _HYPHENS = "−⁃˗➖"
-#: Signs of one meaning; digits and dashes of all scripts, blanks and invisible characters join them.
+#: Signs of one meaning; digits and dashes of all scripts, blanks and invisible characters join
+#: them.
 _SIGNS = {
     ord(each): sign
     for signs, sign in ((_APOSTROPHES, "'"), (_QUOTES, '"'), (_HYPHENS, "-"))
@@ -29,10 +31,14 @@ _SIGNS = {
 }
 #: A blank that is no separator (category So).
 _BRAILLE_BLANK = "\u2800"
-#: Invisible characters that are no format characters (category Cf): joiners, fillers, the Arabic tatweel.
+#: Invisible characters that are no format characters (category Cf): joiners, fillers, the Arabic
+#: tatweel.
 _INVISIBLE = frozenset("\u034f\u0640\u115f\u1160\u17b4\u17b5\u3164\uffa0")
-_SELECTORS = frozenset(map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
-#: Letters that join the letter before them: vowels and finals of Hangul, voiced sounds of half-width kana.
+_SELECTORS = frozenset(
+    map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
+)
+#: Letters that join the letter before them: vowels and finals of Hangul, voiced sounds of
+#: half-width kana.
 _JOINING = (
     *range(0x1161, 0x1200),
     *range(0xD7B0, 0xD7FC),
@@ -40,7 +46,8 @@ _JOINING = (
     *(0xFF9E, 0xFF9F),
     *range(0xFFC2, 0xFFDD),
 )
-#: Marks after one letter, as in Unicode's stream-safe text; it bounds the time that ordering them takes.
+#: Marks after one letter, as in Unicode's stream-safe text; it bounds the time that ordering them
+#: takes.
 _MOST_MARKS = 30
 
 
@@ -86,7 +93,7 @@ def fold(text: str) -> Folded:
 
 
 def is_word_character(character: str) -> bool:
-    """Whether a folded character continues a word that ends in an ASCII letter or digit."""
+    """Return whether a folded character continues a word that ends in an ASCII letter or digit."""
     return character.isdigit() or character.upper() != character
 
 
@@ -106,11 +113,13 @@ def _pieces() -> re.Pattern[str]:
 
 
 def _one_of(numbers: list[int]) -> str:
-    """A pattern for one of these code points, which are in order."""
+    """Return a pattern for one of these code points, which are in order."""
     runs = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
     ends = [(run[0][1], run[-1][1]) for run in (list(pairs) for _, pairs in runs)]
     low, high = (
-        "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ends if (first > 0xFFFF) is is_high)
+        "".join(
+            f"\\U{first:08x}-\\U{last:08x}" for first, last in ends if (first > 0xFFFF) is is_high
+        )
         for is_high in (False, True)
     )
     # Above U+FFFF ranges are tried one by one: no other character comes that far.
@@ -149,7 +158,7 @@ _same = _Same(_SIGNS)
 
 @lru_cache(maxsize=2**16)
 def _folded(piece: str) -> str:
-    """A character and its marks, folded."""
+    """Return a character and its marks, folded."""
     made = piece.translate(_same)
     for _ in range(2):
         made = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", made).casefold())

@@ -46,7 +46,7 @@ MEANINGS = {
 
 
 def meaning(event: str) -> str:
-    """The meaning of an event, in words."""
+    """Return the meaning of an event, in words."""
     subject, _, what = event.partition(".")
     return MEANINGS.get(event, f"a {subject} is now {what.replace('_', ' ')}")
 
@@ -60,19 +60,26 @@ Address = IPv4Address | IPv6Address
 #: Never, whatever is allowed: what clouds answer with credentials at.
 _METADATA = tuple(
     ip_network(each)
-    for each in ("169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32", "168.63.129.16/32")
+    for each in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fd00:ec2::254/128",
+        "100.100.100.200/32",
+        "168.63.129.16/32",
+    )
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\.?")
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Networks in CIDR, separated by '|'. Raises ValueError for anything else."""
+    """Return networks in CIDR, separated by '|'. Raises ValueError for anything else."""
     return tuple(ip_network(each.strip()) for each in text.split("|") if each.strip())
 
 
 def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
-    """True if messages may be sent to an address: the public internet, or an allowed network.
+    """Return True if messages may be sent to an address: the public internet, or an allowed
+    network.
 
     An address embedded in another (mapped, 6to4, NAT64) is judged by the address it leads to.
     """
@@ -84,14 +91,17 @@ def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
             return may_reach(inner, allowed)
         if address.teredo is not None or address.scope_id is not None:
             return False
-        # Site-local, given up for fc00::/7 (RFC 3879): networks have it yet, and Python calls it global.
+        # Site-local, given up for fc00::/7 (RFC 3879): networks have it yet, and Python calls it
+        # global.
         if address.is_site_local and not any(address in network for network in allowed):
             return False
     if any(address in network for network in _METADATA):
         return False
     if any(address in network for network in allowed):
         return True
-    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified
+    )
 
 
 @dataclass(frozen=True)
@@ -112,14 +122,20 @@ class Target:
 
 
 def read_url(url: str, allowed: Sequence[Network] = ()) -> Target:
-    """The target of an address that may be registered. Raises InvalidRequest (field `url`).
+    """Return the target of an address that may be registered. Raises InvalidRequest (field `url`).
 
-    The scheme is https, or http if the host is a loopback address (or localhost) and `allowed` contains
-    loopback. A host given as an address is checked here; a name is checked at every delivery, when it is
-    resolved.
+    The scheme is https, or http if the host is a loopback address (or localhost) and `allowed`
+    contains loopback. A host given as an address is checked here; a name is checked at every
+    delivery, when it is resolved.
     """
     allowed_text = "https://host/path, of at most 2,000 printable characters"
-    if len(url) > MOST_URL or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
+    if (
+        len(url) > MOST_URL
+        or not url.isascii()
+        or not url.isprintable()
+        or " " in url
+        or "\\" in url
+    ):
         raise invalid("url", "is too long or holds what an address does not", allowed_text)
     try:
         parts = urlsplit(url)
@@ -127,8 +143,16 @@ def read_url(url: str, allowed: Sequence[Network] = ()) -> Target:
     except ValueError:
         raise invalid("url", "is no address", allowed_text) from None
     host = parts.hostname or ""
-    if parts.scheme not in ("https", "http") or not host or parts.fragment or "@" in parts.netloc or not port:
-        raise invalid("url", "is no plain https address", f"{allowed_text}, without a user or a fragment")
+    if (
+        parts.scheme not in ("https", "http")
+        or not host
+        or parts.fragment
+        or "@" in parts.netloc
+        or not port
+    ):
+        raise invalid(
+            "url", "is no plain https address", f"{allowed_text}, without a user or a fragment"
+        )
     literal = _literal(host)
     if literal is None and not _HOST.fullmatch(host):
         raise invalid("url", "names no host", allowed_text)
@@ -137,13 +161,15 @@ def read_url(url: str, allowed: Sequence[Network] = ()) -> Target:
     if parts.scheme == "http":
         here = host == "localhost" or (literal is not None and literal.is_loopback)
         if not here or not any(network[0].is_loopback for network in allowed):
-            raise invalid("url", "is not https", "https; http to this machine where the settings allow it")
+            raise invalid(
+                "url", "is not https", "https; http to this machine where the settings allow it"
+            )
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(parts.scheme, host, port, path)
 
 
 def unreachable() -> InvalidRequest:
-    """The refusal of an internal address. It reveals nothing more."""
+    """Return the refusal of an internal address. It reveals nothing more."""
     return invalid("url", "leads to an address that is not public", "a public address")
 
 
@@ -155,7 +181,7 @@ def _literal(host: str) -> Address | None:
 
 
 def read_events(events: Sequence[str]) -> list[str]:
-    """The events without repetitions, in their canonical order. Raises InvalidRequest."""
+    """Return the events without repetitions, in their canonical order. Raises InvalidRequest."""
     unknown = sorted(set(events) - set(EVENTS))
     if unknown or not events:
         problem = f"{unknown[0]!r} is none" if unknown else "none is chosen"
@@ -169,17 +195,17 @@ _MOST_SECONDS = 6 * 3600.0
 
 
 def delay(attempt: int, first_seconds: float) -> float:
-    """The seconds to wait after the `attempt`-th attempt (from 1) failed.
+    """Return the seconds to wait after the `attempt`-th attempt (from 1) failed.
 
-    Exponential backoff by a factor of 4, up to six hours, with a random factor of one half to one and a half,
-    so that receivers that failed together are not all called again together.
+    Exponential backoff by a factor of 4, up to six hours, with a random factor of one half to one
+    and a half, so that receivers that failed together are not all called again together.
     """
     planned = min(first_seconds * 4.0 ** min(attempt - 1, 20), _MOST_SECONDS)
     return planned * random.uniform(0.5, 1.5)  # noqa: S311 (it spreads load and keeps no secret)
 
 
 def problem_of(status: int) -> str:
-    """A status other than 2xx, in words."""
+    """Return a status other than 2xx, in words."""
     if 300 <= status < 400:
         return f"answered {status}: redirects are not followed"
     return f"answered {status}"

@@ -1,6 +1,8 @@
-"""The activity log: actions on people, tokens, datasets and policies, which ledger and jobs do not record.
+"""The activity log: actions on people, tokens, datasets and policies, which ledger and jobs do not
+record.
 
-Append-only. An action is logged in the transaction that performs it; `detail` holds public facts only.
+Append-only. An action is logged in the transaction that performs it; `detail` holds public facts
+only.
 """
 
 from typing import Any
@@ -16,11 +18,17 @@ OPERATOR = "operator"
 
 
 def record(
-    connection: Connection, actor: Actor | None, action: str, kind: str, object_id: str, **detail: Any
+    connection: Connection,
+    actor: Actor | None,
+    action: str,
+    kind: str,
+    object_id: str,
+    **detail: Any,
 ) -> None:
     """Record that `actor` did `action` to the object that `kind` and `object_id` name.
 
-    `action` is in the past tense, as "roles changed". `actor` is None for the operator at the command line.
+    `action` is in the past tense, as "roles changed". `actor` is None for the operator at the
+    command line.
     """
     connection.execute(
         insert(activity).values(
@@ -34,8 +42,12 @@ def record(
     )
 
 
-def note(engine: Engine, actor: Actor, action: str, kind: str, object_id: str, **detail: Any) -> None:
-    """As `record`, in a transaction of its own: for actions that change no row, as a file download."""
+def note(
+    engine: Engine, actor: Actor, action: str, kind: str, object_id: str, **detail: Any
+) -> None:
+    """As `record`, in a transaction of its own: for actions that change no row, as a file
+    download.
+    """
     with engine.begin() as connection:
         record(connection, actor, action, kind, object_id, **detail)
 
@@ -51,7 +63,9 @@ def listing(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """The recorded actions, newest first, for auditors and administrators; `after` is (id,)."""
+    """Return the recorded actions, newest first, for auditors and administrators; `after` is
+    (id,).
+    """
     viewer.require(*READERS)
     query = paging.window(select(activity), [activity.c.id], limit, after)
     wanted = {"actor_name": actor, "action": action, "object_kind": kind, "object_id": object_id}

@@ -38,12 +38,14 @@ def add_user(
 ) -> UUID:
     """Create an account. Raises InvalidRequest for unknown roles and Conflict if the name is taken.
 
-    `actor` is the administrator, or None for an operator with database access. `password_expires` is set for
-    a one-time password.
+    `actor` is the administrator, or None for an operator with database access. `password_expires`
+    is set for a one-time password.
     """
     check_roles(roles)
     if not re.fullmatch(NAME, name):
-        raise invalid("name", repr(name), "lower case letters, digits, '.', '_' and '-', at most 63")
+        raise invalid(
+            "name", repr(name), "lower case letters, digits, '.', '_' and '-', at most 63"
+        )
     user_id = uuid4()
     try:
         with engine.begin() as connection:
@@ -66,23 +68,28 @@ def add_user(
 
 
 def reserve(connection: Connection, name: str) -> None:
-    """Raise Conflict for a name that looks like an account's, or stands in a policy and is no account's yet.
+    """Raise Conflict for a name that looks like an account's, or stands in a policy and is no
+    account's yet.
 
-    Entries hold two people apart by their names. Policies from before names were checked may hold some:
-    whoever gets such a name would inherit its rights.
+    Entries hold two people apart by their names. Policies from before names were checked may hold
+    some: whoever gets such a name would inherit its rights.
     """
     datasets, users = tables.datasets, tables.users
-    connection.execute(select(func.pg_advisory_xact_lock(_NAMES)))  # else two alike are given at once
+    # else two alike are given at once
+    connection.execute(select(func.pg_advisory_xact_lock(_NAMES)))
     for taken in connection.execute(select(users.c.name).where(users.c.name != name)).scalars():
         if is_alike(taken, name):
-            raise Conflict(f"{name!r} looks like {taken!r}, who has an account: choose another name")
+            raise Conflict(
+                f"{name!r} looks like {taken!r}, who has an account: choose another name"
+            )
     listed = or_(*(datasets.c.policy[field].has_key(name) for field in PEOPLE))
     is_taken = select(users.c.id).where(users.c.name == name).exists()
     query = select(datasets.c.name).where(listed, ~is_taken).order_by(datasets.c.name).limit(1)
     dataset = connection.execute(query).scalar_one_or_none()
     if dataset is not None:
         raise Conflict(
-            f"the policy of {dataset!r} has named {name!r} since before there was such an account, who would "
+            f"the policy of {dataset!r} has named {name!r} since before there was such an account, "
+            "who would "
             "inherit it: take the name out there first"
         )
 
@@ -94,8 +101,10 @@ def check_roles(roles: Iterable[str]) -> None:
         raise invalid("roles", f"{', '.join(map(repr, unknown)) or 'none'}", ", ".join(ROLES))
 
 
-def find_user(engine: Engine, *, name: str | None = None, user_id: UUID | None = None) -> Row[Any] | None:
-    """The active user with this name or id, or None."""
+def find_user(
+    engine: Engine, *, name: str | None = None, user_id: UUID | None = None
+) -> Row[Any] | None:
+    """Return the active user with this name or id, or None."""
     users = tables.users
     wanted = users.c.name == name if user_id is None else users.c.id == user_id
     with engine.connect() as connection:
@@ -113,9 +122,10 @@ def set_password(
 ) -> bool:
     """Replace a password. Every session ends, and every token that a sign-in made.
 
-    `expires` is the end of a one-time password, with which the account's passkeys go; None for a person's
-    own. `replaces` is the hash that was compared with what the owner typed: if another hash is stored by now,
-    nothing changes and the result is False, so that a holder of the old password can't undo a reset.
+    `expires` is the end of a one-time password, with which the account's passkeys go; None for a
+    person's own. `replaces` is the hash that was compared with what the owner typed: if another
+    hash is stored by now, nothing changes and the result is False, so that a holder of the old
+    password can't undo a reset.
     """
     users = tables.users
     which = users.c.id == user_id
@@ -134,14 +144,18 @@ def set_password(
         if expires is not None:  # whoever gets the one-time password begins anew
             passkeys = tables.passkeys
             mine = (passkeys.c.user_id == user_id) & passkeys.c.removed_at.is_(None)
-            connection.execute(update(passkeys).where(mine).values(removed_at=func.clock_timestamp()))
+            connection.execute(
+                update(passkeys).where(mine).values(removed_at=func.clock_timestamp())
+            )
         action = "password changed" if expires is None else "password reset"
         activity_log.record(connection, actor, action, "account", name)
     return True
 
 
 def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[Any] | None:
-    """Store the same password under another hash; sessions go on. None if it was changed meanwhile."""
+    """Store the same password under another hash; sessions go on. None if it was changed
+    meanwhile.
+    """
     users = tables.users
     with engine.begin() as connection:
         same = (users.c.id == user_id) & (users.c.password_hash == old)
@@ -150,7 +164,7 @@ def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[An
 
 
 def actor_of(user: Row[Any]) -> Actor:
-    """The user as an actor."""
+    """Return the user as an actor."""
     return Actor(user.id, user.name, frozenset(user.roles))
 
 
@@ -163,13 +177,17 @@ def add_token(
     scopes: Iterable[str] = SCOPES,
     by_sign_in: bool = False,
 ) -> str:
-    """A new API token. It is returned once; only its SHA-256 is stored (the token is 256 random bits)."""
+    """Return a new API token. It is returned once; only its SHA-256 is stored (the token is 256
+    random bits).
+    """
     with engine.begin() as connection:
         return new_token(connection, user_id, name, expires_at, scopes, by_sign_in)[1]
 
 
 def sign_in_token(engine: Engine, user: Row[Any], expires_at: datetime) -> str | None:
-    """A token with every scope, for signing in. None if the account has changed since `user` was read."""
+    """Return a token with every scope, for signing in. None if the account has changed since `user`
+    was read.
+    """
     with engine.begin() as connection:
         if not sessions.unchanged(connection, user):
             return None
@@ -201,7 +219,8 @@ def new_token(
 
 
 def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
-    """The active user of a token that is neither expired nor revoked, with the token's `scopes`.
+    """Return the active user of a token that is neither expired nor revoked, with the token's
+    `scopes`.
 
     The time of its last use is recorded, to the minute.
     """

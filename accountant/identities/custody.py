@@ -1,9 +1,10 @@
 """Since when each account has been in the hands that hold it, as far as the service can tell.
 
-Whoever manages accounts can make a second pair of hands: a new account, a reset password, a closed account
-that is opened, a role that is given, a name at the identity provider. Each such act starts the account's
-custody anew, and until it has lasted a while the account confirms nothing (transactions.two_people). All of
-it is read from the activity log, which is append-only: there is no second record that could say otherwise.
+Whoever manages accounts can make a second pair of hands: a new account, a reset password, a closed
+account that is opened, a role that is given, a name at the identity provider. Each such act starts
+the account's custody anew, and until it has lasted a while the account confirms nothing
+(transactions.two_people). All of it is read from the activity log, which is append-only: there is
+no second record that could say otherwise.
 """
 
 from datetime import datetime, timedelta
@@ -22,7 +23,9 @@ SHOWN = timedelta(days=30)
 
 
 def _starts() -> ColumnElement[bool]:
-    """Over the activity log: the act may have put an account into other hands, or made it a steward's."""
+    """Over the activity log: the act may have put an account into other hands, or made it a
+    steward's.
+    """
     gained = and_(
         activity.c.action == "roles changed",
         activity.c.detail["after"].has_key(ROLE),
@@ -32,7 +35,7 @@ def _starts() -> ColumnElement[bool]:
 
 
 def began(connection: Connection, user_id: UUID) -> datetime:
-    """The newest moment at which an account may have come into other hands."""
+    """Return the newest moment at which an account may have come into other hands."""
     newest = (
         select(func.max(activity.c.at))
         .where(_starts(), activity.c.object_id == users.c.name)
@@ -51,18 +54,26 @@ def began(connection: Connection, user_id: UUID) -> datetime:
 
 
 def recent(connection: Connection, limit: int = 20) -> list[dict[str, Any]]:
-    """Acts of the last days after which a steward's account may be in other hands, newest first.
+    """Return acts of the last days after which a steward's account may be in other hands, newest
+    first.
 
     For whoever is asked to confirm: who seems to be two people may be one.
     """
     query = (
         select(activity.c.at, activity.c.actor_name, activity.c.action, activity.c.object_id)
         .join(users, users.c.name == activity.c.object_id)
-        .where(_starts(), any_(users.c.roles) == ROLE, activity.c.at > func.clock_timestamp() - SHOWN)
+        .where(
+            _starts(), any_(users.c.roles) == ROLE, activity.c.at > func.clock_timestamp() - SHOWN
+        )
         .order_by(activity.c.id.desc())
         .limit(limit)
     )
     return [
-        {"at": row.at.isoformat(), "actor": row.actor_name, "action": row.action, "account": row.object_id}
+        {
+            "at": row.at.isoformat(),
+            "actor": row.actor_name,
+            "action": row.action,
+            "account": row.object_id,
+        }
         for row in connection.execute(query)
     ]

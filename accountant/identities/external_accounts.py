@@ -1,4 +1,5 @@
-"""Standing of people at their provider: when it last confirmed them, and what ends with their leaving.
+"""Standing of people at their provider: when it last confirmed them, and what ends with their
+leaving.
 
 Refresh tokens and id tokens are stored as the caller sealed them; the key is the web's.
 """
@@ -16,7 +17,8 @@ from accountant.tables import external_accounts as accounts
 from accountant.tables import logout_tokens
 from accountant.tables import sessions as sessions_table
 
-#: One process at a time asks the provider about a person; a process that died is waited for so long.
+#: One process at a time asks the provider about a person; a process that died is waited for so
+#: long.
 ASKING = timedelta(seconds=30)
 #: A logout token is of use for minutes: a day later it has expired, whatever the clocks say.
 REMEMBERED = timedelta(days=1)
@@ -24,7 +26,9 @@ REMEMBERED = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Logout:
-    """A person or a session that signed out at the provider; one of `subject` and `session` may be None."""
+    """A person or a session that signed out at the provider; one of `subject` and `session` may be
+    None.
+    """
 
     issuer: str
     token_id: str
@@ -33,7 +37,9 @@ class Logout:
 
 
 def confirm(engine: Engine, user_id: UUID, refresh_token: bytes | None = None) -> None:
-    """Note that the provider confirmed a person just now. A new sealed refresh token replaces the old one."""
+    """Note that the provider confirmed a person just now. A new sealed refresh token replaces the
+    old one.
+    """
     values: dict[str, Any] = {"confirmed_at": func.clock_timestamp(), "asked_at": None}
     if refresh_token is not None:
         values["refresh_token"] = refresh_token
@@ -46,10 +52,14 @@ def keep_token(engine: Engine, user_id: UUID, refresh_token: bytes) -> None:
 
 
 def ask(engine: Engine, user_id: UUID) -> Row[Any] | None:
-    """Claim the question whether a person is still known. None if another process asks, or none can."""
+    """Claim the question whether a person is still known. None if another process asks, or none
+    can.
+    """
     now = func.clock_timestamp()
     free = or_(accounts.c.asked_at.is_(None), accounts.c.asked_at < now - ASKING)
-    claim = update(accounts).where(accounts.c.user_id == user_id, accounts.c.refresh_token.is_not(None), free)
+    claim = update(accounts).where(
+        accounts.c.user_id == user_id, accounts.c.refresh_token.is_not(None), free
+    )
     with engine.begin() as connection:
         returned = claim.values(asked_at=now).returning(accounts)
         return connection.execute(returned).one_or_none()
@@ -61,7 +71,9 @@ def answered(engine: Engine, user_id: UUID) -> None:
 
 
 def state(engine: Engine, user_id: UUID) -> Row[Any] | None:
-    """Return (`age` since the provider confirmed a person, `asked`), or None for a local account."""
+    """Return (`age` since the provider confirmed a person, `asked`), or None for a local
+    account.
+    """
     query = select(
         (func.clock_timestamp() - accounts.c.confirmed_at).label("age"),
         (accounts.c.asked_at > func.clock_timestamp() - ASKING).label("asked"),
@@ -87,7 +99,9 @@ def _change(engine: Engine, user_id: UUID, values: dict[str, Any]) -> None:
 
 
 def log_out(engine: Engine, logout: Logout) -> bool:
-    """End the sessions that a logout token names. Returns False for a token that was used before."""
+    """End the sessions that a logout token names. Returns False for a token that was used
+    before.
+    """
     with engine.begin() as connection:
         if not _is_new(connection, logout):
             return False
@@ -99,8 +113,11 @@ def log_out(engine: Engine, logout: Logout) -> bool:
                 sessions.end(connection, user_id)
             return True
         named = sessions_table.c.provider_session == logout.session
-        if logout.subject is not None:  # a provider may name a session here that its id token did not
-            unnamed = sessions_table.c.provider_session.is_(None) & (sessions_table.c.method == "provider")
+        # a provider may name a session here that its id token did not
+        if logout.subject is not None:
+            unnamed = sessions_table.c.provider_session.is_(None) & (
+                sessions_table.c.method == "provider"
+            )
             named = named | unnamed
         open_ = sessions_table.c.user_id.in_(people) & sessions_table.c.ended_at.is_(None)
         ended = update(sessions_table).where(open_, named)
@@ -109,7 +126,9 @@ def log_out(engine: Engine, logout: Logout) -> bool:
 
 
 def _is_new(connection: Connection, logout: Logout) -> bool:
-    """Remember a logout token, and forget those of yesterday. Returns False if it was remembered."""
+    """Remember a logout token, and forget those of yesterday. Returns False if it was
+    remembered.
+    """
     old = logout_tokens.c.at < func.clock_timestamp() - REMEMBERED
     connection.execute(delete(logout_tokens).where(old))
     row = upsert(logout_tokens).values(issuer=logout.issuer, token_id=logout.token_id)

@@ -1,8 +1,9 @@
-"""The account of the first use is steward and administrator, and stops being both once there are two people.
+"""The account of the first use is steward and administrator, and stops being both once there are
+two people.
 
-Whoever is both could make the second person that an act takes (transactions.two_people). So when such an
-account gives another one of the two roles, it gives it away: who adds a steward stays administrator, and the
-other way round.
+Whoever is both could make the second person that an act takes (transactions.two_people). So when
+such an account gives another one of the two roles, it gives it away: who adds a steward stays
+administrator, and the other way round.
 """
 
 from collections.abc import Iterable
@@ -18,14 +19,18 @@ BOTH = frozenset({"steward", "administrator"})
 
 
 def hand_over(connection: Connection, actor: Actor, name: str, given: Iterable[str]) -> None:
-    """After `actor` gave roles to the account `name`: take the one of BOTH that it gave from its own.
+    """After `actor` gave roles to the account `name`: take the one of BOTH that it gave from its
+    own.
 
-    Nothing happens where it gave both or neither, or where a dataset would be left without a steward.
+    Nothing happens where it gave both or neither, or where a dataset would be left without a
+    steward.
     """
     handed = BOTH & set(given)
     if len(handed) != 1 or name == actor.name:
         return
-    row = connection.execute(select(users).where(users.c.id == actor.id).with_for_update()).one_or_none()
+    row = connection.execute(
+        select(users).where(users.c.id == actor.id).with_for_update()
+    ).one_or_none()
     if row is None or not set(row.roles) >= BOTH:
         return
     if "steward" in handed and sole_steward_of(connection, row.id) is not None:
@@ -33,12 +38,21 @@ def hand_over(connection: Connection, actor: Actor, name: str, given: Iterable[s
     kept = sorted(set(row.roles) - handed)
     connection.execute(update(users).where(users.c.id == row.id).values(roles=kept))
     activity_log.record(
-        connection, actor, "roles changed", "account", row.name, before=row.roles, after=kept, handed_to=name
+        connection,
+        actor,
+        "roles changed",
+        "account",
+        row.name,
+        before=row.roles,
+        after=kept,
+        handed_to=name,
     )
 
 
 def sole_steward_of(connection: Connection, user_id: object) -> str | None:
-    """The name of a dataset of whose stewards only this person still is one; None: there is none."""
+    """Return the name of a dataset of whose stewards only this person still is one; None: there is
+    none.
+    """
     person, other = users.alias(), users.alias()
     named = datasets.c.policy["stewards"]
     others = select(other.c.id).where(
@@ -50,7 +64,14 @@ def sole_steward_of(connection: Connection, user_id: object) -> str | None:
     query = (
         select(datasets.c.name)
         .join(person, func.coalesce(named, literal([], JSONB)).has_key(person.c.name))
-        .where(person.c.id == user_id, person.c.active, any_(person.c.roles) == "steward", ~others.exists())
+        .where(
+            person.c.id == user_id,
+            person.c.active,
+            any_(person.c.roles) == "steward",
+            ~others.exists(),
+        )
     )
-    found: str | None = connection.execute(query.order_by(datasets.c.name).limit(1)).scalar_one_or_none()
+    found: str | None = connection.execute(
+        query.order_by(datasets.c.name).limit(1)
+    ).scalar_one_or_none()
     return found

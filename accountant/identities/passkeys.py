@@ -1,4 +1,5 @@
-"""People's passkeys, and the challenges that these are asked to sign: each taken once, within minutes.
+"""People's passkeys, and the challenges that these are asked to sign: each taken once, within
+minutes.
 
 What an authenticator says is checked before anything here is called (web.passkeys).
 """
@@ -63,7 +64,9 @@ def ask(
 
 
 def take(engine: Engine, challenge_id: UUID, user_id: UUID | None, purpose: str) -> Challenge:
-    """A challenge of this person's and purpose, which is gone with it. Raises NotPermitted without one."""
+    """Return a challenge of this person's and purpose, which is gone with it. Raises NotPermitted
+    without one.
+    """
     open_ = passkey_challenges
     taken = (
         delete(open_)
@@ -73,7 +76,9 @@ def take(engine: Engine, challenge_id: UUID, user_id: UUID | None, purpose: str)
     with engine.begin() as connection:
         row = connection.execute(taken.returning(open_.c.challenge, open_.c.nonce)).one_or_none()
     if row is None:
-        raise NotPermitted("passkey: it was asked for too long ago, or has answered already: try again")
+        raise NotPermitted(
+            "passkey: it was asked for too long ago, or has answered already: try again"
+        )
     return Challenge(row.challenge, row.nonce)
 
 
@@ -95,14 +100,18 @@ def add(
     signer: Signer,
     count: int,
 ) -> UUID:
-    """Register a passkey of the actor's. Raises InvalidRequest for its name, and Conflict if it is known."""
+    """Register a passkey of the actor's. Raises InvalidRequest for its name, and Conflict if it is
+    known.
+    """
     check_name(name)
     made = uuid4()
     try:
         with engine.begin() as connection:
             held = select(users.c.id).where(users.c.id == actor.id).with_for_update()
             connection.execute(held)
-            own = select(func.count()).where(passkeys.c.user_id == actor.id, passkeys.c.removed_at.is_(None))
+            own = select(func.count()).where(
+                passkeys.c.user_id == actor.id, passkeys.c.removed_at.is_(None)
+            )
             if connection.execute(own).scalar_one() >= MOST_PASSKEYS:
                 raise Conflict(f"you have {MOST_PASSKEYS} passkeys: remove one first")
             connection.execute(
@@ -123,14 +132,18 @@ def add(
 
 
 def remove(engine: Engine, actor: Actor, passkey_id: UUID) -> None:
-    """Take a passkey of the actor's away: it signs in no more. What it signed stands, and so do policies."""
+    """Take a passkey of the actor's away: it signs in no more. What it signed stands, and so do
+    policies.
+    """
     mine = (
         passkeys.c.id == passkey_id,
         passkeys.c.user_id == actor.id,
         passkeys.c.removed_at.is_(None),
     )
     with engine.begin() as connection:
-        row = one(connection, select(passkeys).where(*mine).with_for_update(), "passkey", passkey_id)
+        row = one(
+            connection, select(passkeys).where(*mine).with_for_update(), "passkey", passkey_id
+        )
         gone = update(passkeys).where(passkeys.c.id == row.id)
         connection.execute(gone.values(removed_at=func.clock_timestamp()))
         _log(connection, actor, "passkey removed", row.name, read_signer(row.signer))
@@ -142,7 +155,9 @@ def _log(connection: Any, actor: Actor, action: str, name: str, signer: Signer) 
 
 
 def of(engine: Engine, user_id: UUID) -> list[dict[str, Any]]:
-    """A person's passkeys, the oldest first, each with the text by which a policy names it."""
+    """Return a person's passkeys, the oldest first, each with the text by which a policy names
+    it.
+    """
     query = select(passkeys).where(passkeys.c.user_id == user_id, passkeys.c.removed_at.is_(None))
     with engine.connect() as connection:
         rows = connection.execute(query.order_by(passkeys.c.created_at)).all()
@@ -161,7 +176,9 @@ def of(engine: Engine, user_id: UUID) -> list[dict[str, Any]]:
 
 
 def signers(engine: Engine, viewer: Actor) -> list[dict[str, str]]:
-    """Passkeys of stewards with open accounts, for a steward who says whose sign: text, person, name, key."""
+    """Return passkeys of stewards with open accounts, for a steward who says whose sign: text,
+    person, name, key.
+    """
     viewer.require("steward")
     query = (
         select(passkeys.c.signer, passkeys.c.name, users.c.name.label("person"))
@@ -169,7 +186,9 @@ def signers(engine: Engine, viewer: Actor) -> list[dict[str, str]]:
         .where(passkeys.c.removed_at.is_(None), users.c.active, any_(users.c.roles) == "steward")
     )
     with engine.connect() as connection:
-        rows = connection.execute(query.order_by(users.c.name, passkeys.c.created_at).limit(1000)).all()
+        rows = connection.execute(
+            query.order_by(users.c.name, passkeys.c.created_at).limit(1000)
+        ).all()
     return [
         {
             "signer": row.signer,
@@ -182,11 +201,17 @@ def signers(engine: Engine, viewer: Actor) -> list[dict[str, str]]:
 
 
 def find(engine: Engine, credential_id: bytes) -> Row[Any] | None:
-    """The passkey with this credential id, where its owner's account is open; None: there is none."""
+    """Return the passkey with this credential id, where its owner's account is open; None: there is
+    none.
+    """
     query = (
         select(passkeys)
         .join(users, users.c.id == passkeys.c.user_id)
-        .where(passkeys.c.credential_id == credential_id, passkeys.c.removed_at.is_(None), users.c.active)
+        .where(
+            passkeys.c.credential_id == credential_id,
+            passkeys.c.removed_at.is_(None),
+            users.c.active,
+        )
     )
     with engine.connect() as connection:
         return connection.execute(query).one_or_none()
@@ -197,6 +222,10 @@ def used(engine: Engine, passkey: Row[Any], count: int) -> None:
     rises = (passkeys.c.sign_count < count) | ((passkeys.c.sign_count == 0) & (count == 0))
     noted = update(passkeys).where(passkeys.c.id == passkey.id, rises)
     with engine.begin() as connection:
-        moved = connection.execute(noted.values(sign_count=count, last_used_at=func.clock_timestamp()))
+        moved = connection.execute(
+            noted.values(sign_count=count, last_used_at=func.clock_timestamp())
+        )
         if not moved.rowcount:
-            raise NotPermitted("passkey: it was used less often than before, so there may be a copy of it")
+            raise NotPermitted(
+                "passkey: it was used less often than before, so there may be a copy of it"
+            )

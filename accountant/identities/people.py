@@ -1,7 +1,7 @@
 """People: administrators' changes to accounts, and everyone's changes to their own tokens.
 
-Each change is recorded in the activity log in its own transaction. Revocation takes effect at once: sessions
-end with new roles, a new password or a closed account; tokens end with the account.
+Each change is recorded in the activity log in its own transaction. Revocation takes effect at once:
+sessions end with new roles, a new password or a closed account; tokens end with the account.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,9 @@ def listing(
     after: paging.After = None,
     limit: int = 200,
 ) -> list[dict[str, Any]]:
-    """Accounts by name, for administrators. `name` is a prefix; `after` (name,) continues a listing."""
+    """Return accounts by name, for administrators. `name` is a prefix; `after` (name,) continues a
+    listing.
+    """
     viewer.require(_ADMINISTRATOR)
     query = paging.window(_people(), [users.c.name], limit, after, descending=False)
     if name:
@@ -54,16 +56,20 @@ MOST_CHOICES = 1000
 
 
 def choices(engine: Engine, viewer: Actor, role: str | None = None) -> list[str]:
-    """Names of open accounts for a steward's choice: of those with `role`, or of all who may ask for jobs."""
+    """Return names of open accounts for a steward's choice: of those with `role`, or of all who may
+    ask for jobs.
+    """
     viewer.require("steward")
     wanted = ["analyst", "steward"] if role is None else [role]
-    query = select(users.c.name).where(users.c.active, or_(*(any_(users.c.roles) == each for each in wanted)))
+    query = select(users.c.name).where(
+        users.c.active, or_(*(any_(users.c.roles) == each for each in wanted))
+    )
     with engine.connect() as connection:
         return list(connection.execute(query.order_by(users.c.name).limit(MOST_CHOICES)).scalars())
 
 
 def show(engine: Engine, viewer: Actor, name: str) -> dict[str, Any]:
-    """One account, for administrators. Raises NotFound."""
+    """Return one account, for administrators. Raises NotFound."""
     viewer.require(_ADMINISTRATOR)
     with engine.connect() as connection:
         row = one(connection, _people().where(users.c.name == name), "account", name)
@@ -102,7 +108,10 @@ def _signs_in_with(row: Row[Any]) -> str:
 
 
 def _lock(lock: sign_ins.Lock) -> dict[str, Any]:
-    return {"failures": lock.failures, "until": None if lock.until is None else lock.until.isoformat()}
+    return {
+        "failures": lock.failures,
+        "until": None if lock.until is None else lock.until.isoformat(),
+    }
 
 
 # --- accounts -----------------------------------------------------------------------------------
@@ -172,7 +181,9 @@ def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) 
 
 
 def unlock(engine: Engine, actor: Actor | None, name: str) -> None:
-    """Forget the failed sign-ins under a name. `actor` is None for an operator with database access."""
+    """Forget the failed sign-ins under a name. `actor` is None for an operator with database
+    access.
+    """
     if actor is not None:
         actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
@@ -191,10 +202,14 @@ def end_sessions(engine: Engine, actor: Actor, name: str) -> None:
 
 
 def _held(connection: Connection, name: str) -> Row[Any]:
-    """The row of an account, locked. All administrators are locked first, in one order, to avoid deadlock."""
+    """Return the row of an account, locked. All administrators are locked first, in one order, to
+    avoid deadlock.
+    """
     administrators = select(users.c.id).where(users.c.active, any_(users.c.roles) == _ADMINISTRATOR)
     connection.execute(administrators.order_by(users.c.id).with_for_update()).all()
-    return one(connection, select(users).where(users.c.name == name).with_for_update(), "account", name)
+    return one(
+        connection, select(users).where(users.c.name == name).with_for_update(), "account", name
+    )
 
 
 def _keep_one(connection: Connection, row: Row[Any]) -> None:
@@ -210,14 +225,16 @@ def _keep_owner(connection: Connection, row: Row[Any]) -> None:
     """Raise Conflict if `row` is the last steward of a dataset that names its own."""
     dataset = first_use.sole_steward_of(connection, row.id)
     if dataset is not None:
-        raise Conflict(f"{row.name} is the last steward of {dataset}: its policy names another one first")
+        raise Conflict(
+            f"{row.name} is the last steward of {dataset}: its policy names another one first"
+        )
 
 
 # --- accounts at a provider ---------------------------------------------------------------------
 
 
 def find_external(engine: Engine, issuer: str, subject: str) -> Row[Any] | None:
-    """The account of a person at an identity provider, open or closed."""
+    """Return the account of a person at an identity provider, open or closed."""
     query = (
         select(users)
         .join(external_accounts, external_accounts.c.user_id == users.c.id)
@@ -230,11 +247,12 @@ def find_external(engine: Engine, issuer: str, subject: str) -> Row[Any] | None:
 def add_external(
     engine: Engine, issuer: str, subject: str, names: Iterable[str], roles: list[str]
 ) -> Row[Any] | None:
-    """A new account for a person at an identity provider, under the first of `names` that is free.
+    """Return a new account for a person at an identity provider, under the first of `names` that is
+    free.
 
-    A taken name belongs to somebody else, whatever the provider says, and one that a policy holds to whoever
-    was meant: only issuer and subject identify a person. None if another request created the account
-    meanwhile, or no name is free.
+    A taken name belongs to somebody else, whatever the provider says, and one that a policy holds
+    to whoever was meant: only issuer and subject identify a person. None if another request created
+    the account meanwhile, or no name is free.
     """
     credentials.check_roles(roles)
     for name in names:
@@ -244,7 +262,9 @@ def add_external(
                 credentials.reserve(connection, name)
                 connection.execute(insert(users).values(id=user_id, name=name, roles=roles))
                 connection.execute(
-                    insert(external_accounts).values(issuer=issuer, subject=subject, user_id=user_id)
+                    insert(external_accounts).values(
+                        issuer=issuer, subject=subject, user_id=user_id
+                    )
                 )
                 actor = Actor(user_id, name, frozenset(roles))
                 facts = {"roles": roles, "provider": issuer}
@@ -273,22 +293,32 @@ def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> 
 # --- tokens -------------------------------------------------------------------------------------
 
 
-def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], days: int) -> dict[str, Any]:
-    """Create a token for oneself. The result holds the token, shown only once. Raises InvalidRequest."""
+def make_token(
+    engine: Engine, actor: Actor, name: str, scopes: Iterable[str], days: int
+) -> dict[str, Any]:
+    """Create a token for oneself. The result holds the token, shown only once. Raises
+    InvalidRequest.
+    """
     wanted = [scope for scope in credentials.SCOPES if scope in set(scopes)]
     problems = []
     if not wanted or set(scopes) - set(wanted):
         unknown = ", ".join(map(repr, sorted(set(scopes) - set(wanted)))) or "none"
-        problems.append(FieldProblem("scopes", unknown, f"one or more of {', '.join(credentials.SCOPES)}"))
+        problems.append(
+            FieldProblem("scopes", unknown, f"one or more of {', '.join(credentials.SCOPES)}")
+        )
     if not 1 <= len(name.strip()) <= 100:
-        problems.append(FieldProblem("name", "empty or overlong", "1 to 100 characters: what it is for"))
+        problems.append(
+            FieldProblem("name", "empty or overlong", "1 to 100 characters: what it is for")
+        )
     if not 1 <= days <= MOST_TOKEN_DAYS:
         problems.append(FieldProblem("days", str(days), f"1 to {MOST_TOKEN_DAYS}"))
     if problems:
         raise InvalidRequest(problems)
     expires = datetime.now(UTC) + timedelta(days=days)
     with engine.begin() as connection:
-        token_id, token = credentials.new_token(connection, actor.id, name.strip(), expires, wanted, False)
+        token_id, token = credentials.new_token(
+            connection, actor.id, name.strip(), expires, wanted, False
+        )
         facts = {"token": name.strip(), "scopes": wanted, "expires_at": expires.isoformat()}
         activity_log.record(connection, actor, "token made", "account", actor.name, **facts)
     return {
@@ -301,7 +331,7 @@ def make_token(engine: Engine, actor: Actor, name: str, scopes: Iterable[str], d
 
 
 def tokens(engine: Engine, owner: UUID, limit: int = 200) -> list[dict[str, Any]]:
-    """The valid tokens of an account, newest first, without the secret tokens themselves."""
+    """Return the valid tokens of an account, newest first, without the secret tokens themselves."""
     query = select(api_tokens).where(api_tokens.c.user_id == owner, _working())
     with engine.connect() as connection:
         rows = connection.execute(query.order_by(api_tokens.c.created_at.desc()).limit(limit)).all()
@@ -324,14 +354,20 @@ def revoke_token(engine: Engine, actor: Actor, token_id: UUID) -> None:
     """Revoke one's own token, or anybody's as an administrator. Raises NotFound."""
     mine = api_tokens.c.user_id == actor.id
     whose = (
-        api_tokens.c.id == token_id if _ADMINISTRATOR in actor.roles else mine & (api_tokens.c.id == token_id)
+        api_tokens.c.id == token_id
+        if _ADMINISTRATOR in actor.roles
+        else mine & (api_tokens.c.id == token_id)
     )
     with engine.begin() as connection:
         ended = _revoke(connection, whose)
         if not ended:
             raise NotFound("token", str(token_id))
-        owner = connection.execute(select(users.c.name).where(users.c.id == ended[0].user_id)).scalar_one()
-        activity_log.record(connection, actor, "token revoked", "account", owner, token=ended[0].name)
+        owner = connection.execute(
+            select(users.c.name).where(users.c.id == ended[0].user_id)
+        ).scalar_one()
+        activity_log.record(
+            connection, actor, "token revoked", "account", owner, token=ended[0].name
+        )
 
 
 def revoke_tokens(engine: Engine, actor: Actor, name: str) -> int:

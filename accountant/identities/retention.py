@@ -31,6 +31,8 @@ def _least(days: float) -> float:
 
 
 def _older(engine: Engine, table: Table, at: ColumnElement[object], days: float) -> int:
-    old = select(table.c.id).where(at < func.clock_timestamp() - timedelta(days=days)).limit(AT_ONCE)
+    old = (
+        select(table.c.id).where(at < func.clock_timestamp() - timedelta(days=days)).limit(AT_ONCE)
+    )
     with engine.begin() as connection:
         return connection.execute(delete(table).where(table.c.id.in_(old))).rowcount

@@ -1,7 +1,7 @@
 """Browser sessions, stored on the server so that they end on time and in every process at once.
 
-A cookie holds 256 random bits, and this table their SHA-256. Signing out, a new password, new roles or a
-closed account end a session, whatever cookie the browser still holds.
+A cookie holds 256 random bits, and this table their SHA-256. Signing out, a new password, new roles
+or a closed account end a session, whatever cookie the browser still holds.
 """
 
 import hashlib
@@ -30,7 +30,8 @@ class Origin:
 
 @dataclass(frozen=True)
 class Proof:
-    """The provider's part in a sign-in: when the person showed it who they are, its session, its id token.
+    """The provider's part in a sign-in: when the person showed it who they are, its session, its id
+    token.
 
     `shown` is None if the provider does not say. `id_token` is sealed.
     """
@@ -41,7 +42,9 @@ class Proof:
 
 
 def start(engine: Engine, user: Row[Any], origin: Origin, proof: Proof | None = None) -> str | None:
-    """A new session, whose token is returned once. None if the account has changed since `user` was read."""
+    """Return a new session, whose token is returned once. None if the account has changed since
+    `user` was read.
+    """
     token, proof = secrets.token_urlsafe(32), proof or Proof()
     with engine.begin() as connection:
         if not unchanged(connection, user):
@@ -63,10 +66,11 @@ def start(engine: Engine, user: Row[Any], origin: Origin, proof: Proof | None = 
 
 
 def unchanged(connection: Connection, user: Row[Any]) -> bool:
-    """True if the account is still open and has the password that `user` was read with. Locks the row.
+    """Return True if the account is still open and has the password that `user` was read with.
+    Locks the row.
 
-    Comparing a password takes a while. Someone who signs in repeatedly during that time must not be left with
-    a session that a new password or a closed account did not end.
+    Comparing a password takes a while. Someone who signs in repeatedly during that time must not be
+    left with a session that a new password or a closed account did not end.
     """
     same = users.c.password_hash.is_not_distinct_from(user.password_hash)
     query = select(users.c.id).where(users.c.id == user.id, users.c.active, same)
@@ -76,11 +80,13 @@ def unchanged(connection: Connection, user: Row[Any]) -> bool:
 def find(
     engine: Engine, token: str, longest: timedelta, idle: timedelta, used: bool = True
 ) -> Row[Any] | None:
-    """The active user of an open session, with `session_id`; None if it has ended or expired.
+    """Return the active user of an open session, with `session_id`; None if it has ended or
+    expired.
 
-    `longest` counts from its start, `idle` from its last use. `used` is false for requests that a page makes
-    by itself: they do not count as use. `session_began` is when its owner signed in, `session_shown` when
-    they last showed who they are: a provider may send back somebody who typed nothing, so it has to say when.
+    `longest` counts from its start, `idle` from its last use. `used` is false for requests that a
+    page makes by itself: they do not count as use. `session_began` is when its owner signed in,
+    `session_shown` when they last showed who they are: a provider may send back somebody who typed
+    nothing, so it has to say when.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")
@@ -110,13 +116,17 @@ def find(
     with engine.connect() as connection:
         found = connection.execute(query).one_or_none()
         if found is not None and found.stale and used:
-            connection.execute(update(sessions).where(sessions.c.id == found.session_id).values(seen_at=now))
+            connection.execute(
+                update(sessions).where(sessions.c.id == found.session_id).values(seen_at=now)
+            )
             connection.commit()
     return found
 
 
 def standing() -> tuple[ColumnElement[Any], ...]:
-    """Columns of a person's standing: their provider (NULL: none), and the time since it confirmed them."""
+    """Return columns of a person's standing: their provider (NULL: none), and the time since it
+    confirmed them.
+    """
     age = func.clock_timestamp() - external_accounts.c.confirmed_at
     return external_accounts.c.issuer.label("provider"), age.label("provider_age")
 
@@ -129,7 +139,9 @@ def id_token(engine: Engine, session_id: UUID) -> bytes | None:
 
 
 def confirmed(engine: Engine, session_id: UUID, shown: datetime | None = None) -> bool:
-    """Note that a session's owner has shown again who they are: then, or just now. False: it has ended."""
+    """Note that a session's owner has shown again who they are: then, or just now. False: it has
+    ended.
+    """
     with engine.begin() as connection:
         mine = update(sessions).where(sessions.c.id == session_id, sessions.c.ended_at.is_(None))
         at = func.clock_timestamp() if shown is None else shown
@@ -142,7 +154,9 @@ def end(connection: Connection, user_id: UUID) -> None:
     open_ = (sessions.c.user_id == user_id) & sessions.c.ended_at.is_(None)
     connection.execute(update(sessions).where(open_).values(ended_at=now, id_token=None))
     signed_in = (
-        (api_tokens.c.user_id == user_id) & api_tokens.c.by_sign_in & api_tokens.c.revoked_at.is_(None)
+        (api_tokens.c.user_id == user_id)
+        & api_tokens.c.by_sign_in
+        & api_tokens.c.revoked_at.is_(None)
     )
     connection.execute(update(api_tokens).where(signed_in).values(revoked_at=now))
 
@@ -150,14 +164,18 @@ def end(connection: Connection, user_id: UUID) -> None:
 def end_one(engine: Engine, session_id: UUID, user_id: UUID) -> None:
     """End one session of this person's."""
     with engine.begin() as connection:
-        mine = (sessions.c.id == session_id) & (sessions.c.user_id == user_id) & sessions.c.ended_at.is_(None)
+        mine = (
+            (sessions.c.id == session_id)
+            & (sessions.c.user_id == user_id)
+            & sessions.c.ended_at.is_(None)
+        )
         connection.execute(
             update(sessions).where(mine).values(ended_at=func.clock_timestamp(), id_token=None)
         )
 
 
 def of(engine: Engine, user_id: UUID, longest: timedelta, idle: timedelta) -> list[dict[str, Any]]:
-    """A person's open sessions, the most recently used first."""
+    """Return a person's open sessions, the most recently used first."""
     now = func.clock_timestamp()
     query = select(sessions).where(
         sessions.c.user_id == user_id,

@@ -1,9 +1,10 @@
 """Sign-in attempts: their rate limits, and the log of all of them.
 
-An attempt is counted before its password is checked, and a successful one is uncounted: of any number of
-concurrent attempts, no more than allowed are checked. They are counted by the name as typed, known or not, so
-that a lock does not reveal who has an account; and by the address or the device that they came from, so that
-no stranger's failures keep a person out elsewhere (OWASP: slow down online guessing with device cookies).
+An attempt is counted before its password is checked, and a successful one is uncounted: of any
+number of concurrent attempts, no more than allowed are checked. They are counted by the name as
+typed, known or not, so that a lock does not reveal who has an account; and by the address or the
+device that they came from, so that no stranger's failures keep a person out elsewhere (OWASP: slow
+down online guessing with device cookies).
 """
 
 import hashlib
@@ -26,8 +27,8 @@ from accountant.schema.people import OUTCOMES as OUTCOMES  # noqa: PLC0414
 from accountant.tables import paging, sign_ins
 from accountant.tables import sign_in_limits as limits
 
-#: Failures in a row for one name from one address or device: so many are free, then each doubles the wait,
-#: up to an hour.
+#: Failures in a row for one name from one address or device: so many are free, then each doubles
+#: the wait, up to an hour.
 FREE_FAILURES = 5
 FIRST_WAIT = timedelta(seconds=30)
 LONGEST_WAIT = timedelta(hours=1)
@@ -36,12 +37,14 @@ MOST_FAILURES = 100
 CLOSED_WAIT = timedelta(days=1)
 FORGOTTEN_AFTER = timedelta(days=1)
 
-#: So many failures from one address count against a name as a whole, which is closed at MOST_FAILURES to
-#: addresses and devices that nobody of the name has signed in from: one stranger alone never closes it.
+#: So many failures from one address count against a name as a whole, which is closed at
+#: MOST_FAILURES to addresses and devices that nobody of the name has signed in from: one stranger
+#: alone never closes it.
 MOST_OF_AN_ADDRESS = 10
 REMEMBERED = 50  # sign-ins whose addresses are known
 
-#: Failures from one address, whatever the names: a bucket that holds so many and leaks one in this time.
+#: Failures from one address, whatever the names: a bucket that holds so many and leaks one in this
+#: time.
 ADDRESS_FAILURES = 50
 ADDRESS_LEAK = timedelta(minutes=1)
 
@@ -49,10 +52,12 @@ _COULD_BE_A_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
 def admit(engine: Engine, name: str, origin: Origin, device: str | None = None) -> timedelta | None:
-    """Count an attempt by `name` from an address as failed. Returns None to check it, or the time to wait.
+    """Count an attempt by `name` from an address as failed. Returns None to check it, or the time
+    to wait.
 
-    `device`: a browser in which somebody of this name has signed in before (web.devices): its failures are
-    counted for themselves. Several processes may ask at once: rows are locked, always in the same order.
+    `device`: a browser in which somebody of this name has signed in before (web.devices): its
+    failures are counted for themselves. Several processes may ask at once: rows are locked, always
+    in the same order.
     """
     own, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
@@ -89,7 +94,9 @@ def succeeded(
     outcome: str = "signed in",
     device: str | None = None,
 ) -> None:
-    """Record that the admitted attempt succeeded: it, and those before it from there, are uncounted."""
+    """Record that the admitted attempt succeeded: it, and those before it from there, are
+    uncounted.
+    """
     own, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
         counted = {own} if device else {own, whole, address}
@@ -110,14 +117,20 @@ def _uncount(connection: Connection, key: str, failures: int) -> None:
 
 
 def _keys(name: str, origin: Origin, device: str | None) -> tuple[str, str, str]:
-    """The rows of an attempt: of the name from this device or address, of the name, of the address."""
+    """Return the rows of an attempt: of the name from this device or address, of the name, of the
+    address.
+    """
     whole, address = _name_key(name), _address_key(origin.address)
     return f"{whole}@{address if device is None else _sha256(device)}", whole, address
 
 
 def _signed_in_from(connection: Connection, name: str, address: str) -> bool:
-    """True if somebody of this name has signed in from this address, or its IPv6 network, of late."""
-    mine = select(sign_ins.c.address).where(sign_ins.c.name == name, sign_ins.c.outcome == "signed in")
+    """Return True if somebody of this name has signed in from this address, or its IPv6 network, of
+    late.
+    """
+    mine = select(sign_ins.c.address).where(
+        sign_ins.c.name == name, sign_ins.c.outcome == "signed in"
+    )
     rows = connection.execute(mine.order_by(sign_ins.c.id.desc()).limit(REMEMBERED)).scalars()
     return customer(address) in {customer(each) for each in rows}
 
@@ -129,7 +142,8 @@ def log(engine: Engine, name: str, user_id: UUID | None, origin: Origin, outcome
 
 
 def log_return(engine: Engine, origin: Origin, outcome: str = "provider refused") -> None:
-    """Record a failed return from the provider, or passkey's answer, as long as the address's limit allows.
+    """Record a failed return from the provider, or passkey's answer, as long as the address's limit
+    allows.
 
     Anybody can request that address without having been at the provider, as often as they like.
     """
@@ -140,14 +154,18 @@ def log_return(engine: Engine, origin: Origin, outcome: str = "provider refused"
         if _address_wait(row, now) is not None:
             _log_refusal(connection, [row], "", origin)
             return
-        connection.execute(update(limits).where(limits.c.key == key).values(**_after_address(row, now)))
+        connection.execute(
+            update(limits).where(limits.c.key == key).values(**_after_address(row, now))
+        )
         _add(connection, "", None, origin, outcome)
 
 
 def clear(connection: Connection, name: str) -> None:
     """Forget the failures of a name, from wherever they came."""
     values = {"failures": 0, "locked_until": None, "refusal_logged": False}
-    connection.execute(update(limits).where(limits.c.key.startswith(_name_key(name))).values(**values))
+    connection.execute(
+        update(limits).where(limits.c.key.startswith(_name_key(name))).values(**values)
+    )
 
 
 @dataclass(frozen=True)
@@ -159,7 +177,7 @@ class Lock:
 
 
 def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
-    """The current locks among `names`; of several, by address and by device, the longest."""
+    """Return the current locks among `names`; of several, by address and by device, the longest."""
     keys = {_name_key(name): name for name in names}
     now = connection.execute(select(func.clock_timestamp())).scalar_one()
     found: dict[str, Lock] = {}
@@ -176,7 +194,7 @@ def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
 
 
 def _held(connection: Connection, key: str) -> Row[Any]:
-    """The row of a key, created if absent, and locked."""
+    """Return the row of a key, created if absent, and locked."""
     made = upsert(limits).values(key=key, last_at=func.clock_timestamp())
     kept = made.on_conflict_do_update(index_elements=["key"], set_={"key": key})
     return connection.execute(kept.returning(*limits.c)).one()
@@ -185,7 +203,9 @@ def _held(connection: Connection, key: str) -> Row[Any]:
 def _name_wait(row: Row[Any], now: datetime) -> timedelta | None:
     if row.failures >= MOST_FAILURES:
         return CLOSED_WAIT
-    return row.locked_until - now if row.locked_until is not None and row.locked_until > now else None
+    return (
+        row.locked_until - now if row.locked_until is not None and row.locked_until > now else None
+    )
 
 
 def _after_name(row: Row[Any], now: datetime) -> dict[str, Any]:
@@ -201,10 +221,12 @@ def _after_name(row: Row[Any], now: datetime) -> dict[str, Any]:
 
 
 def _level(row: Row[Any], now: datetime) -> tuple[int, datetime]:
-    """The level of an address's leaky bucket, and the time up to which it has leaked."""
+    """Return the level of an address's leaky bucket, and the time up to which it has leaked."""
     leaked = max(math.floor((now - row.last_at) / ADDRESS_LEAK), 0)
     return (
-        (0, now) if leaked >= row.failures else (row.failures - leaked, row.last_at + leaked * ADDRESS_LEAK)
+        (0, now)
+        if leaked >= row.failures
+        else (row.failures - leaked, row.last_at + leaked * ADDRESS_LEAK)
     )
 
 
@@ -238,7 +260,9 @@ def _address_key(address: str) -> str:
 
 
 def customer(address: str) -> str:
-    """The presumed owner of an address: an IPv4 address, or the IPv6 network of one customer."""
+    """Return the presumed owner of an address: an IPv4 address, or the IPv6 network of one
+    customer.
+    """
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -258,12 +282,16 @@ def _log_refusal(connection: Connection, rows: list[Row[Any]], name: str, origin
     if all(row.refusal_logged for row in rows):
         return
     connection.execute(
-        update(limits).where(limits.c.key.in_([row.key for row in rows])).values(refusal_logged=True)
+        update(limits)
+        .where(limits.c.key.in_([row.key for row in rows]))
+        .values(refusal_logged=True)
     )
     _add(connection, name, None, origin, "too many failures")
 
 
-def _add(connection: Connection, name: str, user_id: UUID | None, origin: Origin, outcome: str) -> None:
+def _add(
+    connection: Connection, name: str, user_id: UUID | None, origin: Origin, outcome: str
+) -> None:
     connection.execute(
         insert(sign_ins).values(
             # Whoever types a password into the wrong field does not find it in a log.
@@ -287,7 +315,8 @@ def listing(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Attempts, newest first, for auditors and administrators; others see those under their own name.
+    """Return attempts, newest first, for auditors and administrators; others see those under their
+    own name.
 
     `after` (id,) continues a listing.
     """
@@ -300,4 +329,6 @@ def listing(
     with engine.connect() as connection:
         rows = connection.execute(query).all()
     shown = ("id", "name", "method", "address", "user_agent", "outcome")
-    return [{"at": row.at.isoformat(), **{each: getattr(row, each) for each in shown}} for row in rows]
+    return [
+        {"at": row.at.isoformat(), **{each: getattr(row, each) for each in shown}} for row in rows
+    ]

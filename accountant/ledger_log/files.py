@@ -1,11 +1,12 @@
 """The files of the log: appended under a lock between processes, synced before anybody is answered.
 
-    folder/00000001.jsonl, 00000002.jsonl, …    each begins with a header (lines.py); only the last one grows
-    folder/lock                                 held while lines are written, and waits for nothing
+    folder/00000001.jsonl, 00000002.jsonl, … each begins with a header (lines.py); only the last one
+    grows folder/lock held while lines are written, and waits for nothing
 
-A process keeps each dataset's head in memory and reads what others appended from where it stopped, so a look
-costs one `stat`. A line that a crash cut short has no newline: it was never answered for, and the next writer
-cuts it off. Whoever writes does not hold the lock while it syncs: a sync covers what others wrote before it.
+A process keeps each dataset's head in memory and reads what others appended from where it stopped,
+so a look costs one `stat`. A line that a crash cut short has no newline: it was never answered for,
+and the next writer cuts it off. Whoever writes does not hold the lock while it syncs: a sync covers
+what others wrote before it.
 """
 
 import errno
@@ -28,7 +29,8 @@ from accountant.ledger_log import lines
 from accountant.ledger_log.lines import Head, Logged, Position
 from accountant.ledger_log.signed import SignedHead, SignedPlaces
 
-#: A file is closed when it has reached this size in bytes. A process that starts reads the last one.
+#: A file is closed when it has reached this size in bytes. A process that starts reads the last
+#: one.
 SEGMENT_BYTES = 16 * 2**20
 _BLOCK = 2**20
 #: Kept free for what is being written when the disk fills: many entries of a few kilobytes.
@@ -39,7 +41,9 @@ _MEND_SECONDS = 1.0
 
 
 class Gap(Exception):
-    """Entries between the log's head and those to be appended are missing: they come from the database."""
+    """Entries between the log's head and those to be appended are missing: they come from the
+    database.
+    """
 
     def __init__(self, after: int):
         self.after = after
@@ -49,8 +53,8 @@ class Gap(Exception):
 class LedgerLog:
     """The log in one folder, as one process sees it. Threads may share it.
 
-    Every method raises LogUnusable where the files can't be read or written, do not follow one another,
-    have become shorter than they were, or are not what was `signed`.
+    Every method raises LogUnusable where the files can't be read or written, do not follow one
+    another, have become shorter than they were, or are not what was `signed`.
     """
 
     def __init__(
@@ -77,7 +81,8 @@ class LedgerLog:
         self._position = Position(0, GENESIS, {})
         self._unsynced = False
         self._synced = 0  # up to this byte of the last file a sync of this process succeeded
-        #: The last file, open: of a write that failed later the kernel tells whoever had it open before.
+        #: The last file, open: of a write that failed later the kernel tells whoever had it open
+        #: before.
         self._file: FileIO = open(os.devnull, "rb", buffering=0)  # noqa: SIM115
         self._file_of: tuple[int, int] = (0, 0)
         self._failed: str | None = None
@@ -93,17 +98,17 @@ class LedgerLog:
             return self._identity
 
     def head(self, dataset: str) -> Head:
-        """A dataset's last entry in the log, as of now."""
+        """Return a dataset's last entry in the log, as of now."""
         with self._reading():
             return self._position.heads.get(dataset, Head())
 
     def seen(self, dataset: str) -> Head:
-        """A dataset's last entry, as of this process's last look."""
+        """Return a dataset's last entry, as of this process's last look."""
         with self._mutex:
             return self._position.heads.get(dataset, Head())
 
     def folded(self) -> int:
-        """All datasets' heads in one number (lines.Position), as of now."""
+        """Return all datasets' heads in one number (lines.Position), as of now."""
         with self._reading():
             return self._position.folded
 
@@ -120,15 +125,19 @@ class LedgerLog:
             yield
 
     def _read_on(self) -> None:
-        """Take in what was appended since the last look, by whomever, and compare it with what was signed."""
+        """Take in what was appended since the last look, by whomever, and compare it with what was
+        signed.
+        """
         self._mend()
         state = self._signed.state()
-        heads = [] if state == self._compared else self._signed.heads()  # before the log, which moves on
+        # before the log, which moves on
+        heads = [] if state == self._compared else self._signed.heads()
         self._read_lines()
         for head in heads:
             if (problem := signed_problem(self, self._position.n, head)) is not None:
                 raise LogUnusable(
-                    f"{problem}. Nothing is admitted, run or handed out: stop all services, then `exchequer "
+                    f"{problem}. Nothing is admitted, run or handed out: stop all services, then "
+                    "`exchequer "
                     "ledger recover`"
                 )
         self._compared = state
@@ -187,7 +196,7 @@ class LedgerLog:
         self._identity, self._position = log, begins
 
     def segments(self) -> list[Path]:
-        """The files, in order."""
+        """Return the files, in order."""
         return sorted(path for path in self.folder.glob("*.jsonl") if path.stem.isdigit())
 
     def _path(self, segment: int) -> Path:
@@ -208,10 +217,11 @@ class LedgerLog:
             return self._identity
 
     def append(self, groups: Sequence[tuple[str, Sequence[Logged]]]) -> list[Exception | None]:
-        """Append entries of several datasets, each in order, in one write and one sync, without known ones.
+        """Append entries of several datasets, each in order, in one write and one sync, without
+        known ones.
 
-        Returns for each group None once it is on the disk, else what is wrong with it: Gap, or LedgerBehind
-        where the log holds another entry. Of such a group nothing is written.
+        Returns for each group None once it is on the disk, else what is wrong with it: Gap, or
+        LedgerBehind where the log holds another entry. Of such a group nothing is written.
         """
         with self._writing():
             if self._identity is None:
@@ -228,7 +238,8 @@ class LedgerLog:
 
     def sync(self) -> None:
         """Put on the disk what this process knows of the log, its own and others'."""
-        with self._syncing:  # whoever waits here finds its lines synced by the one before, or syncs for all
+        # whoever waits here finds its lines synced by the one before, or syncs for all
+        with self._syncing:
             with self._mutex:
                 self._mend()
                 if not self._unsynced:
@@ -249,8 +260,8 @@ class LedgerLog:
     def _mend(self) -> None:
         """After a failed sync, write the lines again that it may have lost, and sync them.
 
-        The kernel may have dropped what it could not write, and calls it clean: another sync alone would
-        succeed. Raises LogUnusable where that fails too; it is tried again a second later.
+        The kernel may have dropped what it could not write, and calls it clean: another sync alone
+        would succeed. Raises LogUnusable where that fails too; it is tried again a second later.
         """
         if self._failed is None:
             return
@@ -258,7 +269,9 @@ class LedgerLog:
             raise LogUnusable(self._failed)
         self._try_again = time.monotonic() + _MEND_SECONDS
         if self._failed_file is not self._file:
-            raise LogUnusable(f"{self._failed}, and another file was begun since: restart the service")
+            raise LogUnusable(
+                f"{self._failed}, and another file was begun since: restart the service"
+            )
         try:
             with self._path(self._segment).open("r+b") as file:
                 file.seek(self._synced)
@@ -277,8 +290,8 @@ class LedgerLog:
     def require_room(self) -> None:
         """Raise LogUnusable unless lines could be written now: call it before anything is reserved.
 
-        A file of `ROOM_BYTES` lies beside the log. It is given up when the disk fills, so that what is being
-        committed still finds room; nothing more begins until it stands again.
+        A file of `ROOM_BYTES` lies beside the log. It is given up when the disk fills, so that what
+        is being committed still finds room; nothing more begins until it stands again.
         """
         with self._mutex:
             self._mend()
@@ -298,7 +311,9 @@ class LedgerLog:
                 raise
 
     def require_writable(self) -> None:
-        """Like `require_room`, but the disk is tried too: a byte beside the log is written and synced."""
+        """Like `require_room`, but the disk is tried too: a byte beside the log is written and
+        synced.
+        """
         self.require_room()
         if self.folder.exists():
             with _unusable("written"), (self.folder / _ROOM).open("r+b") as file:
@@ -308,7 +323,9 @@ class LedgerLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """The lock between processes; all that was written is read, a line that was cut short is cut off."""
+        """Return the lock between processes; all that was written is read, a line that was cut
+        short is cut off.
+        """
         with _unusable("written"), (self.folder / "lock").open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:
@@ -319,20 +336,27 @@ class LedgerLog:
                         os.truncate(self._path(self._segment), self._offset)
                     yield
             finally:
-                # Said, not left to the end of the file: a child that was forked meanwhile has it open too.
+                # Said, not left to the end of the file: a child that was forked meanwhile has it
+                # open too.
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
     def _require_last_line(self) -> None:
-        """Raise LogUnusable where the last line is another one than was read: the file was written over."""
+        """Raise LogUnusable where the last line is another one than was read: the file was written
+        over.
+        """
         if not self._segment:
             return
         size = self._last_bytes + 1
         line = os.pread(self._file.fileno(), size, self._offset - size)
         if not lines.ends_with(line, self._position.line):
-            raise LogUnusable(f"the last line of {self._path(self._segment).name} is another one than it was")
+            raise LogUnusable(
+                f"the last line of {self._path(self._segment).name} is another one than it was"
+            )
 
     def _write(self, payload: bytes, after: Position) -> None:
-        """Write lines; where the disk is full, those that are whole stay, and are found by the next look."""
+        """Write lines; where the disk is full, those that are whole stay, and are found by the next
+        look.
+        """
         handle = os.open(self._path(self._segment), os.O_WRONLY | os.O_APPEND)
         self._unsynced = True
         try:
@@ -375,7 +399,9 @@ class LedgerLog:
         self._read_segment()
 
 
-def _add(after: Position, payload: bytearray, dataset: str, entries: Sequence[Logged]) -> Exception | None:
+def _add(
+    after: Position, payload: bytearray, dataset: str, entries: Sequence[Logged]
+) -> Exception | None:
     """Put the lines of one dataset's new entries into `payload`."""
     head = after.heads.get(dataset, Head())
     last = entries[-1].seq if entries else 0
@@ -414,7 +440,8 @@ def _unusable(what: str) -> Iterator[None]:
 
 
 def entries(log: LedgerLog) -> Iterator[tuple[int, str, Logged]]:
-    """Every entry with its number and dataset, each line checked against all before it: (n, dataset, entry).
+    """Yield every entry with its number and dataset, each line checked against all before it: (n,
+    dataset, entry).
 
     A last line without a newline is left out: nobody was answered for it. Raises LogUnusable.
     """
@@ -450,7 +477,9 @@ def signed_problem(log: LedgerLog, n: int, head: SignedHead) -> str | None:
 
 
 def entry_at(log: LedgerLog, n: int) -> tuple[str, str, int, str] | None:
-    """Return the `n`-th entry, or None: (hash of its line, dataset, number, hash). One file is read."""
+    """Return the `n`-th entry, or None: (hash of its line, dataset, number, hash). One file is
+    read.
+    """
     for path in reversed(log.segments()):
         with _unusable("read"), path.open("rb") as file:
             _, _, position = lines.read_header(file.readline().removesuffix(b"\n"))

@@ -3,8 +3,9 @@
     header  {"format","heads","log","n","prev","segment"}         the first line of every file
     entry   {"dataset","document","hash","n","prev","seq"}        one entry of one dataset's ledger
 
-`n` counts the entries of all datasets, from 1. `heads` repeats where each dataset stands when a file begins,
-so a process that starts reads the newest file alone. `document` is the entry as the database keeps it.
+`n` counts the entries of all datasets, from 1. `heads` repeats where each dataset stands when a
+file begins, so a process that starts reads the newest file alone. `document` is the entry as the
+database keeps it.
 """
 
 import hashlib
@@ -51,7 +52,8 @@ class Position:
     n: int
     line: str
     heads: dict[str, Head]
-    #: The XOR of the first digits of all heads: one number, by which sets of heads are compared at a glance.
+    #: The XOR of the first digits of all heads: one number, by which sets of heads are compared at
+    #: a glance.
     folded: int = 0
 
     def copy(self) -> "Position":
@@ -67,7 +69,7 @@ class Position:
 
 
 def line_hash(line: bytes) -> str:
-    """SHA-256, in hex, of a line without its newline."""
+    """Return SHA-256, in hex, of a line without its newline."""
     return hashlib.sha256(line).hexdigest()
 
 
@@ -80,17 +82,18 @@ def ends_with(text: bytes, line: str) -> bool:
 
 
 def header(log: str, segment: int, position: Position) -> bytes:
-    """The first line of a file."""
+    """Return the first line of a file."""
     heads = {name: [head.seq, head.hash] for name, head in position.heads.items()}
     values = {"format": FORMAT, "heads": heads, "log": log, "n": position.n, "prev": position.line}
     return canonical(values | {"segment": segment})
 
 
 def append(position: Position, dataset: str, entry: Logged) -> bytes:
-    """The next line, for an entry that follows its dataset's head; `position` moves on."""
+    """Return the next line, for an entry that follows its dataset's head; `position` moves on."""
     name = canonical_text(dataset)
     number = position.n + 1
-    # The document is canonical already, and the keys are in order: nothing is encoded a second time.
+    # The document is canonical already, and the keys are in order: nothing is encoded a second
+    # time.
     line = (
         f'{{"dataset":{name},"document":{entry.text},"hash":"{entry.hash}","n":{number},'
         f'"prev":"{position.line}","seq":{entry.seq}}}'
@@ -115,9 +118,10 @@ def read_header(line: bytes) -> tuple[str, int, Position]:
 
 
 def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[str, Logged]:
-    """The dataset and entry of the line that comes next; `position` moves on.
+    """Return the dataset and entry of the line that comes next; `position` moves on.
 
-    `thorough`: the entry's hash is computed too, and the line has to be canonical. Raises LogUnusable.
+    `thorough`: the entry's hash is computed too, and the line has to be canonical. Raises
+    LogUnusable.
     """
     values = _read(line)
     where = f"line of entry {position.n + 1}"
@@ -127,7 +131,11 @@ def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[
         raise LogUnusable(f"{where}: it does not follow the line before it")
     dataset, document, seq = values["dataset"], values["document"], values["seq"]
     head = position.heads.get(dataset, Head()) if isinstance(dataset, str) else Head()
-    if not isinstance(document, dict) or seq != head.seq + 1 or document.get("previous") != head.hash:
+    if (
+        not isinstance(document, dict)
+        or seq != head.seq + 1
+        or document.get("previous") != head.hash
+    ):
         raise LogUnusable(f"{where}: it does not follow entry {head.seq} of {dataset!r}")
     if thorough:
         if _computed(canonical, values) != line:
@@ -139,16 +147,19 @@ def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[
     except (TypeError, ValueError):
         raise LogUnusable(f"{where}: its hash is none") from None
     position.n, position.line = values["n"], line_hash(line)
-    return dataset, Logged(seq, head.hash, values["hash"], canonical(document).decode() if thorough else "")
+    return dataset, Logged(
+        seq, head.hash, values["hash"], canonical(document).decode() if thorough else ""
+    )
 
 
 def _computed(
     compute: Callable[[Mapping[str, Any]], str | bytes], values: Mapping[str, Any]
 ) -> str | bytes | None:
-    """What `compute` makes of a line's values; None: they are such as nobody writes."""
+    """Return what `compute` makes of a line's values; None: they are such as nobody writes."""
     try:
         return compute(values)
-    except (VerificationFailed, ValueError, RecursionError):  # opened by nothing, no JSON of ours, too deep
+    # opened by nothing, no JSON of ours, too deep
+    except (VerificationFailed, ValueError, RecursionError):
         return None
 
 

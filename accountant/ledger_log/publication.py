@@ -1,6 +1,7 @@
 """The log as others may see it: a leaf for each entry, in a tree that is signed and witnessed.
 
-    log (files.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be served
+    log (files.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be
+    served
 
 The published log says that an entry was written, and in which order; its document stays in the log.
 """
@@ -22,7 +23,8 @@ _SECONDS = 30
 
 
 def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]:
-    """`publish_log` with the folder, name, key and witnesses of the settings; also returns the log's key.
+    """`publish_log` with the folder, name, key and witnesses of the settings; also returns the
+    log's key.
 
     What was signed is remembered in `signed_logs`. Raises InvalidRequest where no folder is set.
     """
@@ -34,11 +36,13 @@ def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]
     return head, key_of(name, seed)
 
 
-def publish_log(log: LedgerLog, folder: Path, signer: LogSigner, witnesses: Mapping[str, str]) -> Head:
+def publish_log(
+    log: LedgerLog, folder: Path, signer: LogSigner, witnesses: Mapping[str, str]
+) -> Head:
     """Publish what the log holds by now, synced; returns the head that was signed.
 
-    `witnesses`: the key of each by its address (C2SP tlog-witness). Raises LogUnusable, VerificationFailed,
-    and InvalidRequest for a key that is none.
+    `witnesses`: the key of each by its address (C2SP tlog-witness). Raises LogUnusable,
+    VerificationFailed, and InvalidRequest for a key that is none.
     """
     asked = [(_witness_key(key), _asking(address)) for address, key in witnesses.items()]
     last = log.position().n
@@ -47,7 +51,9 @@ def publish_log(log: LedgerLog, folder: Path, signer: LogSigner, witnesses: Mapp
 
 
 def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | None:
-    """What an export of so many entries says of its place in the published log; None: it has none yet."""
+    """Return what an export of so many entries says of its place in the published log; None: it has
+    none yet.
+    """
     if not (folder / "checkpoint").exists():
         return None
     found = proof_of(folder, dataset, entries)
@@ -57,8 +63,8 @@ def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | N
 def entries_from(log: LedgerLog, count: int, last: int) -> Iterator[tuple[str, int, str]]:
     """(dataset, number, hash) of the log's entries after the first `count`, up to the `last`.
 
-    Each is checked against its line, and its line against all before it in the files that are read: from the
-    one where entry `count` stands. Raises LogUnusable.
+    Each is checked against its line, and its line against all before it in the files that are read:
+    from the one where entry `count` stands. Raises LogUnusable.
     """
     paths, headers = log.segments(), []
     for path in paths:
@@ -88,9 +94,13 @@ def _witness_key(text: str) -> Key:
     try:
         key = read_key(text)
     except ValueError as error:
-        raise invalid("public_log_witnesses", str(error), "the key that the witness publishes") from None
+        raise invalid(
+            "public_log_witnesses", str(error), "the key that the witness publishes"
+        ) from None
     if key.kind != COSIGNATURE:
-        raise invalid("public_log_witnesses", f"{text!r:.80} is no key of a witness", "a key of type 4")
+        raise invalid(
+            "public_log_witnesses", f"{text!r:.80} is no key of a witness", "a key of type 4"
+        )
     return key
 
 

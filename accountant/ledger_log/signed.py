@@ -1,9 +1,11 @@
-"""Heads that were signed of the log, where every process can read them and no backup of the log reaches.
+"""Heads that were signed of the log, where every process can read them and no backup of the log
+reaches.
 
     signer ── publishes ──▶ public-log/checkpoint, tiles     signed-logs/….json
     every process ── at its start, and when either changes ──▶ compares them with the log (files.py)
 
-An older copy of the database and one of the log agree with each other. These two places disagree with them.
+An older copy of the database and one of the log agree with each other. These two places disagree
+with them.
 """
 
 import os
@@ -30,7 +32,9 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class SignedPlaces:
-    """The folder in which the log is published, and the one in which the signer keeps what it signed."""
+    """The folder in which the log is published, and the one in which the signer keeps what it
+    signed.
+    """
 
     published: Path | None = None
     kept: Path | None = None
@@ -47,10 +51,13 @@ class SignedPlaces:
     @cached_property
     def _watched(self) -> list[str]:
         found = [] if self.published is None else [str(self.published / "checkpoint")]
-        return found if self.kept is None else [*found, str(self.kept)]  # a replaced file changes its folder
+        # a replaced file changes its folder
+        return found if self.kept is None else [*found, str(self.kept)]
 
     def heads(self) -> list[SignedHead]:
-        """Return the newest head of each place and name. Raises LogUnusable where one can't be read."""
+        """Return the newest head of each place and name. Raises LogUnusable where one can't be
+        read.
+        """
         found: list[SignedHead] = []
         try:
             if self.published is not None and (self.published / "checkpoint").exists():

@@ -1,10 +1,12 @@
 """What the entries of the log don't say of data: where it lies, how it is read, whose it is.
 
-    folder/sources/<dataset>/<version>    written and synced before the REGISTER that finds the version right
+    folder/sources/<dataset>/<version> written and synced before the REGISTER that finds the version
+    right
 
-Without it a dataset, or a version of its data, that came after the backup could not be made again, and the
-people in it could be registered with another allowance. A file is sealed (AES-256-GCM, block by block) under
-a key that the check worker and the operator have: the other processes that write the log learn nothing.
+Without it a dataset, or a version of its data, that came after the backup could not be made again,
+and the people in it could be registered with another allowance. A file is sealed (AES-256-GCM,
+block by block) under a key that the check worker and the operator have: the other processes that
+write the log learn nothing.
 """
 
 import json
@@ -39,7 +41,8 @@ def keep(
     stated: Mapping[str, Any],
     fingerprints: Iterable[Fingerprint],
 ) -> None:
-    """Write what is `stated` of a version (JSON) and its fingerprints, in place of what was kept of it.
+    """Write what is `stated` of a version (JSON) and its fingerprints, in place of what was kept of
+    it.
 
     `key`: the secret `identity`. Memory does not grow with the fingerprints. Raises LogUnusable.
     """
@@ -66,9 +69,13 @@ def is_kept(folder: Path, dataset: str, version: int) -> bool:
 def kept(
     folder: Path, dataset: str, version: int, key: bytes
 ) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
-    """Return what was stated of a version, and its fingerprints. Raises LogUnusable, as does the iterator."""
+    """Return what was stated of a version, and its fingerprints. Raises LogUnusable, as does the
+    iterator.
+    """
     blocks = _read(folder, dataset, version, key)
-    return json.loads(next(blocks)), (each for block in blocks for each in _FINGERPRINT.iter_unpack(block))
+    return json.loads(next(blocks)), (
+        each for block in blocks for each in _FINGERPRINT.iter_unpack(block)
+    )
 
 
 def _place(folder: Path, dataset: str, version: int) -> Path:
@@ -76,7 +83,9 @@ def _place(folder: Path, dataset: str, version: int) -> Path:
 
 
 def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> Iterator[bytes]:
-    """What is stated, then fingerprints; an empty block ends the file, so that none is cut short unseen."""
+    """Yield what is stated, then fingerprints; an empty block ends the file, so that none is cut
+    short unseen.
+    """
     yield json.dumps(stated).encode()
     block = bytearray()
     for each in fingerprints:
@@ -96,7 +105,9 @@ def _read(folder: Path, dataset: str, version: int, key: bytes) -> Iterator[byte
             number, block = 0, b" "
             while block:
                 length = file.read(_LENGTH.size)
-                sealed = file.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
+                sealed = (
+                    file.read(_LENGTH.unpack(length)[0]) if len(length) == _LENGTH.size else b""
+                )
                 block = _opened(key, dataset, version, number, sealed)
                 number += 1
                 yield block

@@ -1,4 +1,6 @@
-"""Accounts as people read them: decimals, shares of what is allowed, and the state of every filter."""
+"""Accounts as people read them: decimals, shares of what is allowed, and the state of every
+filter.
+"""
 
 from accountant.core.ledger import accounts
 from accountant.core.ledger.admission import FilterAccount
@@ -10,7 +12,8 @@ from accountant.schema.datasets import Account, ExPostAccount, Filter, SecretAcc
 
 
 def account_view(books: Books) -> Account | None:
-    """The `dp` account in decimals, each filter with what it allows, and how much of the best is used.
+    """Return the `dp` account in decimals, each filter with what it allows, and how much of the
+    best is used.
 
     A filter that is closed names the job that closed it.
     """
@@ -59,7 +62,9 @@ def _filter_view(each: FilterAccount, state: str, closed_by: str | None) -> Filt
 
 
 def ex_post_view(account: accounts.ExPostAccount, overseer: bool) -> ExPostAccount:
-    """The ex-post account. Realized costs depend on the data: they are for stewards and auditors."""
+    """Return the ex-post account. Realized costs depend on the data: they are for stewards and
+    auditors.
+    """
     hidden = account.settlement is accounts.Settlement.REALIZED and not overseer
 
     def shown(units: int) -> str | None:
@@ -75,7 +80,9 @@ def ex_post_view(account: accounts.ExPostAccount, overseer: bool) -> ExPostAccou
 
 
 def secret_view(account: accounts.SecretAccount | None) -> SecretAccount | None:
-    """The statement about secrets, and how much of it is used; amounts are nats, or r for one job."""
+    """Return the statement about secrets, and how much of it is used; amounts are nats, or r for
+    one job.
+    """
     if account is None:
         return None
     one = account.kind is SecretKind.ONE

@@ -20,16 +20,20 @@ from accountant.transactions import owners
 
 
 def preview(engine: Engine, dataset: str, allowance: Allowance, actor: Actor) -> Preview:
-    """The changes that an allowance would make: each limit before and after; whether two people are needed.
+    """Return the changes that an allowance would make: each limit before and after; whether two
+    people are needed.
 
-    `filters` and `others` have what is used beside the limits; amounts are decimals. Raises InvalidRequest,
-    NotFound, and Conflict where it would be less than is spent and reserved. Nothing is written.
+    `filters` and `others` have what is used beside the limits; amounts are decimals. Raises
+    InvalidRequest, NotFound, and Conflict where it would be less than is spent and reserved.
+    Nothing is written.
     """
     actor.require("steward")
     with reading(engine) as connection:
         row = dataset_row(connection, dataset)
         owners.require(actor, Policy.model_validate(row.policy), "steward")
-    return effect_of(row, allowance_body(allowance, read_books(row), row.neighbours, row.unit_column))
+    return effect_of(
+        row, allowance_body(allowance, read_books(row), row.neighbours, row.unit_column)
+    )
 
 
 def effect_of(row: Row[Any], body: Mapping[str, Any]) -> Preview:
@@ -55,7 +59,11 @@ def effect_of(row: Row[Any], body: Mapping[str, Any]) -> Preview:
 
 
 def _filter_changes(before: Books, after: Books) -> list[FilterChange]:
-    old = {} if before.account is None else {each.filter.kind: each for each in before.account.filters}
+    old = (
+        {}
+        if before.account is None
+        else {each.filter.kind: each for each in before.account.filters}
+    )
     return [
         FilterChange(
             kind=str(each.filter.kind),
@@ -70,15 +78,20 @@ def _filter_changes(before: Books, after: Books) -> list[FilterChange]:
 
 
 def _other_changes(before: Books, after: Books) -> list[dict[str, Any]]:
-    """The limits of the other two currencies, where they differ."""
+    """Return the limits of the other two currencies, where they differ."""
     changes: list[dict[str, Any]] = []
-    if (before.ex_post.limit, before.ex_post.settlement) != (after.ex_post.limit, after.ex_post.settlement):
+    if (before.ex_post.limit, before.ex_post.settlement) != (
+        after.ex_post.limit,
+        after.ex_post.settlement,
+    ):
         stated = [
             f"{to_decimal(each.ex_post.limit, EPSILON_UNITS)}, {each.ex_post.settlement}"
             for each in (before, after)
         ]
         changes.append({"name": "ex-post caps", "before": stated[0], "after": stated[1]})
-    bounds = [None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)]
+    bounds = [
+        None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)
+    ]
     if bounds[0] != bounds[1]:
         changes.append({"name": "bound on secrets", "before": bounds[0], "after": bounds[1]})
     return changes

@@ -4,8 +4,8 @@
     decisions ─ asked for, accepted, refused, withdrawn
     activity ─ everything that no other table tells             sign_ins ─ tries to sign in
 
-Nothing is written twice for this list. Each source is read from its own index, newest first, up to one
-page; the pages are then merged, so a page costs the same however long the sources are.
+Nothing is written twice for this list. Each source is read from its own index, newest first, up to
+one page; the pages are then merged, so a page costs the same however long the sources are.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +72,9 @@ class _Ids:
 
 @dataclass(frozen=True)
 class _Source:
-    """One table's acts: columns at, key, actor, action, kind, object, dataset, reason, detail, document."""
+    """One table's acts: columns at, key, actor, action, kind, object, dataset, reason, detail,
+    document.
+    """
 
     what: str
     readers: frozenset[str]
@@ -91,7 +93,7 @@ def _columns(
     detail: Any = None,
     document: Any = None,
 ) -> list[ColumnElement[Any]]:
-    """The columns that all sources have, with types that a UNION agrees on."""
+    """Return the columns that all sources have, with types that a UNION agrees on."""
 
     def text(value: Any) -> ColumnElement[Any]:
         if value is None:
@@ -104,7 +106,11 @@ def _columns(
         strict=True,
     )
     extra = cast(null(), JSONB) if detail is None else detail
-    return [at.label("at"), *(text(value).label(name) for name, value in shown), extra.label("detail")]
+    return [
+        at.label("at"),
+        *(text(value).label(name) for name, value in shown),
+        extra.label("detail"),
+    ]
 
 
 # --- sources ------------------------------------------------------------------------------------
@@ -138,14 +144,22 @@ def _decided(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
         _datasets.c.name,
         _jobs.c.decision_reason,
     )
-    return _of_jobs(columns, _jobs.c.decided_by, wanted, ids, viewer).where(_jobs.c.decided_by.is_not(None))
+    return _of_jobs(columns, _jobs.c.decided_by, wanted, ids, viewer).where(
+        _jobs.c.decided_by.is_not(None)
+    )
 
 
 def _of_jobs(
-    columns: list[ColumnElement[Any]], person: ColumnElement[Any], wanted: Wanted, ids: _Ids, viewer: Actor
+    columns: list[ColumnElement[Any]],
+    person: ColumnElement[Any],
+    wanted: Wanted,
+    ids: _Ids,
+    viewer: Actor,
 ) -> Select[Any]:
     query = select(*columns).join(_users, _users.c.id == person)
-    query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id).where(owners.overseen(viewer))
+    query = query.join(_datasets, _datasets.c.id == _jobs.c.dataset_id).where(
+        owners.overseen(viewer)
+    )
     query = query if ids.dataset is None else query.where(_jobs.c.dataset_id == ids.dataset)
     return _by(query, person, wanted, ids)
 
@@ -158,7 +172,7 @@ def _by(query: Select[Any], person: ColumnElement[Any], wanted: Wanted, ids: _Id
 
 
 def _refused(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
-    """Refusals by the account or the policy, by no person."""
+    """Return refusals by the account or the policy, by no person."""
     by = _jobs.c.refusal["by"].astext
     columns = _columns(
         _jobs.c.finished_at,
@@ -186,7 +200,9 @@ def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[A
         name = func.concat(_datasets.c.name, ":", table.c.seq)
         columns = _columns(
             table.c.at,
-            func.concat(cast(table.c.dataset_id, Text), ":", func.lpad(cast(table.c.seq, Text), 20, "0")),
+            func.concat(
+                cast(table.c.dataset_id, Text), ":", func.lpad(cast(table.c.seq, Text), 20, "0")
+            ),
             table.c.actor,
             action,
             "entry",
@@ -204,7 +220,7 @@ def _entries(kind: str, action: str) -> Callable[[Wanted, _Ids, Actor], Select[A
 
 
 def _second_people(answered: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any]]:
-    """What second people were asked, or answered; nobody is who lets a decision expire."""
+    """Return what second people were asked, or answered; nobody is who lets a decision expire."""
 
     def source(wanted: Wanted, ids: _Ids, viewer: Actor) -> Select[Any]:
         table = tables.decisions
@@ -229,7 +245,9 @@ def _second_people(answered: bool) -> Callable[[Wanted, _Ids, Actor], Select[Any
             ),
         )
         query = select(*columns).join(_users, _users.c.id == person)
-        query = query.join(_datasets, _datasets.c.id == table.c.dataset_id).where(owners.overseen(viewer))
+        query = query.join(_datasets, _datasets.c.id == table.c.dataset_id).where(
+            owners.overseen(viewer)
+        )
         query = query if ids.dataset is None else query.where(table.c.dataset_id == ids.dataset)
         return _by(query, person, wanted, ids)
 
@@ -303,13 +321,16 @@ WHAT = tuple(dict.fromkeys(each.what for each in SOURCES))
 def listing(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
 ) -> list[Act]:
-    """Acts, newest first. Stewards see none of people's accounts, administrators nothing else.
+    """Return acts, newest first. Stewards see none of people's accounts, administrators nothing
+    else.
 
-    `after` (at, source, key) continues a listing. Raises NotPermitted, and NotFound for a dataset that there
-    is not.
+    `after` (at, source, key) continues a listing. Raises NotPermitted, and NotFound for a dataset
+    that there is not.
     """
     if not viewer.roles & (LEDGER_READERS | ACCOUNT_READERS):
-        raise NotPermitted("who did what is for auditors; stewards and administrators see their part of it")
+        raise NotPermitted(
+            "who did what is for auditors; stewards and administrators see their part of it"
+        )
     with reading(engine) as connection:
         ids = _ids(connection, wanted)
         pages = [
@@ -321,7 +342,9 @@ def listing(
             return []
         merged = union_all(*pages).subquery()
         columns = merged.c
-        query = select(merged).order_by(columns.at.desc(), columns.source.desc(), columns.key.desc())
+        query = select(merged).order_by(
+            columns.at.desc(), columns.source.desc(), columns.key.desc()
+        )
         rows = connection.execute(query.limit(limit)).all()
     return [_act(row) for row in rows]
 
@@ -337,8 +360,10 @@ def _ids(connection: Connection, wanted: Wanted) -> _Ids:
     return _Ids(dataset, found(_users, wanted.actor))
 
 
-def _page(number: int, query: Select[Any], wanted: Wanted, after: paging.After, limit: int) -> Select[Any]:
-    """One page of one source, newest first."""
+def _page(
+    number: int, query: Select[Any], wanted: Wanted, after: paging.After, limit: int
+) -> Select[Any]:
+    """Return one page of one source, newest first."""
     rows = query.add_columns(literal(number).label("source"))
     at, key = (rows.selected_columns[name] for name in ("at", "key"))
     at, key = (each.element if hasattr(each, "element") else each for each in (at, key))
@@ -361,12 +386,14 @@ def _act(row: Row[Any]) -> Act:
 
 
 def _of_entry(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an entry that says what was done, beside the reason."""
-    return {name: body[name] for name in ("epsilon", "delta", "proposed_by", "outcome") if name in body}
+    """Return the part of an entry that says what was done, beside the reason."""
+    return {
+        name: body[name] for name in ("epsilon", "delta", "proposed_by", "outcome") if name in body
+    }
 
 
 def policies(engine: Engine, viewer: Actor, dataset: str, limit: int) -> list[dict[str, Any]]:
-    """The newest policies of a dataset that the log holds: who set each, and when."""
+    """Return the newest policies of a dataset that the log holds: who set each, and when."""
     if not viewer.roles & LEDGER_READERS:
         raise NotPermitted("the history of policies is for stewards and auditors")
     table = tables.activity

@@ -1,9 +1,9 @@
-"""A dataset's report, to be printed and kept: what was allowed, spent, refused and corrected, and whether
-the ledger holds. Reads only.
+"""A dataset's report, to be printed and kept: what was allowed, spent, refused and corrected, and
+whether the ledger holds. Reads only.
 
-Lists are bounded, and say of how many they show the newest: a report of a million entries has the length
-of one of a hundred. A public one leaves out what a public export hides: names, reasons, and what ex-post
-jobs really cost.
+Lists are bounded, and say of how many they show the newest: a report of a million entries has the
+length of one of a hundred. A public one leaves out what a public export hides: names, reasons, and
+what ex-post jobs really cost.
 """
 
 from collections.abc import Mapping
@@ -25,43 +25,57 @@ from accountant.queries.rows import dataset_row
 from accountant.schema.base import documents
 from accountant.schema.ledgers import Report
 
-#: How many of a list are shown, and up to how many entries the whole ledger is verified for a report.
+#: How many of a list are shown, and up to how many entries the whole ledger is verified for a
+#: report.
 NEWEST = 50
 MOST_VERIFIED = 20_000
 
 #: Every term that the report uses, in one sentence.
 DEFINITIONS = {
-    "(ε, δ)": "Whatever the jobs of the dataset publish, the step from the data to a neighbour changes the "
+    "(ε, δ)": "Whatever the jobs of the dataset publish, the step from the data to a neighbour "
+    "changes the "
     "probability of any outcome by a factor of at most e^ε, and by δ beyond that.",
-    "privacy unit": "Whose presence is protected: one record, or everything of one value of a column.",
-    "neighbours": "add-remove compares the data with the same data without one unit, replace-one with the "
+    "privacy unit": "Whose presence is protected: one record, or everything of one value of a "
+    "column.",
+    "neighbours": "add-remove compares the data with the same data without one unit, replace-one "
+    "with the "
     "same data where one unit is another.",
-    "filter": "An account that adds up what jobs cost in its own measure and has a limit and a share of δ; a "
+    "filter": "An account that adds up what jobs cost in its own measure and has a limit and a "
+    "share of δ; a "
     "job is admitted while at least one filter still fits everything so far and the job.",
     "reserved": "Set aside for a job that is admitted and not settled yet; it counts as used.",
-    "spent": "Charged to jobs that ended, at what they released or, where they failed after reading began, "
+    "spent": "Charged to jobs that ended, at what they released or, where they failed after "
+    "reading began, "
     "at all that was reserved.",
-    "closed": "A filter that could not price a job decides nothing any more, unless that job is voided.",
+    "closed": "A filter that could not price a job decides nothing any more, unless that job is "
+    "voided.",
     "ALLOW": "An entry that sets what is allowed.",
     "RESERVE": "An entry that sets a job's price aside before it may run.",
     "COMMIT": "An entry that charges what a job released, never more than was reserved; only an "
     "ex-post cost that is settled as realized may pass its cap.",
     "VOID": "An entry that gives a reservation back, possible only before private data was read.",
-    "REGISTER": "An entry that states the terms of the data, or a version of it that was found right.",
+    "REGISTER": "An entry that states the terms of the data, or a version of it that was found "
+    "right.",
     "POLICY": "An entry that states who may ask, who must approve and what takes two people.",
-    "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no private read "
+    "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no "
+    "private read "
     "was recorded.",
-    "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a bound nor a "
+    "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a "
+    "bound nor a "
     "mean of what they really cost.",
-    "hash": "The SHA-256 of an entry, which covers the hash of the entry before it, so that no entry can be "
+    "hash": "The SHA-256 of an entry, which covers the hash of the entry before it, so that no "
+    "entry can be "
     "changed without changing all that follow.",
-    "checkpoint": "A statement signed by the service of what the ledger was at one entry: whoever keeps it "
+    "checkpoint": "A statement signed by the service of what the ledger was at one entry: whoever "
+    "keeps it "
     "can show that the entries up to it were changed, if they ever are.",
 }
 
 
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
-    """The report of a dataset at this moment, for stewards and auditors. Raises NotFound, NotPermitted."""
+    """Return the report of a dataset at this moment, for stewards and auditors. Raises NotFound,
+    NotPermitted.
+    """
     with reading(engine) as connection:
         dataset_row(connection, name, viewer)
     facts = datasets.dataset(engine, name, viewer).document()
@@ -100,7 +114,9 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
-    """The use of the allowance; a public report has measures as an analyst sees them, without names."""
+    """Return the use of the allowance; a public report has measures as an analyst sees them,
+    without names.
+    """
     found = spending.figures(engine, name, viewer).document()
     if not public:
         return found
@@ -114,31 +130,49 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
         for measure in ("jobs", *measures):
             row[measure] += type(row[measure])(each[measure])
     merged = [
-        {key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()} for row in sums.values()
+        {key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()}
+        for row in sums.values()
     ]
     return {**outside, "spending": merged}
 
 
 def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list[dict[str, Any]]:
-    rows = documents(ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST))
+    rows = documents(
+        ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST)
+    )
     kept = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
     return [{**{key: row[key] for key in kept}, "body": _short(row["body"])} for row in rows]
 
 
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an entry that a line of the report shows."""
-    kept = ("epsilon", "delta", "reason", "costs", "outcome", "proposed_by", "confirmed_by", "confirmation")
+    """Return the part of an entry that a line of the report shows."""
+    kept = (
+        "epsilon",
+        "delta",
+        "reason",
+        "costs",
+        "outcome",
+        "proposed_by",
+        "confirmed_by",
+        "confirmation",
+    )
     return {key: body[key] for key in kept if key in body}
 
 
 def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
     jobs = tables.jobs
-    query = select(jobs.c.state, func.count()).where(jobs.c.dataset_id == dataset_id).group_by(jobs.c.state)
+    query = (
+        select(jobs.c.state, func.count())
+        .where(jobs.c.dataset_id == dataset_id)
+        .group_by(jobs.c.state)
+    )
     return {state: int(count) for state, count in connection.execute(query)}
 
 
 def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
-    """The sum of the real costs of ex-post jobs: it depends on the data, for stewards and auditors alone."""
+    """Return the sum of the real costs of ex-post jobs: it depends on the data, for stewards and
+    auditors alone.
+    """
     jobs, realized = tables.jobs, tables.realized_ex_post
     query = (
         select(func.count(), func.coalesce(func.sum(realized.c.amount), 0))
@@ -156,16 +190,24 @@ def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None
 
 
 def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
-    """Replay the ledger and report problems; above MOST_VERIFIED entries it is not checked, and says so."""
+    """Replay the ledger and report problems; above MOST_VERIFIED entries it is not checked, and
+    says so.
+    """
     if entries > MOST_VERIFIED:
         return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
     problems = integrity.check(engine, name)
-    return {"checked": True, "at": datetime.now(UTC).isoformat(), "problems": problems, "most": MOST_VERIFIED}
+    return {
+        "checked": True,
+        "at": datetime.now(UTC).isoformat(),
+        "problems": problems,
+        "most": MOST_VERIFIED,
+    }
 
 
 # --- for publication ----------------------------------------------------------------------------
 
-#: Values that name people or are their words; a public export commits to them and does not show them.
+#: Values that name people or are their words; a public export commits to them and does not show
+#: them.
 _PRIVATE = frozenset(
     {
         "actor",
@@ -189,7 +231,9 @@ _OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "wh
 
 
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataset as an analyst sees it: no address of data, no use per person, no realized sums."""
+    """Return the dataset as an analyst sees it: no address of data, no use per person, no realized
+    sums.
+    """
     hidden = {"versions", "text_template", "label_column", "caps"}
     kept = {key: value for key, value in facts.items() if key not in hidden}
     if kept["ex_post"]["settlement"] == Settlement.REALIZED:
@@ -199,7 +243,7 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _published(found: dict[str, Any]) -> dict[str, Any]:
-    """The report without names, reasons and figures that follow from realized costs."""
+    """Return the report without names, reasons and figures that follow from realized costs."""
     checked = found["verification"]
     problems = [f"{len(checked['problems'])} checks fail: the full report names them"] * bool(
         checked["problems"]
@@ -209,7 +253,7 @@ def _published(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_people(value: Any) -> Any:
-    """The same with None in place of what is private, wherever it stands."""
+    """Return the same with None in place of what is private, wherever it stands."""
     if isinstance(value, list):
         return [_without_people(each) for each in value]
     if not isinstance(value, dict):

@@ -1,4 +1,6 @@
-"""Comments on jobs, oldest first. Whoever may see a job may read them: who that is, the caller knows."""
+"""Comments on jobs, oldest first. Whoever may see a job may read them: who that is, the caller
+knows.
+"""
 
 from collections.abc import Collection, Mapping
 from uuid import UUID
@@ -12,7 +14,7 @@ from accountant.transactions.comments import TURNS
 
 
 def of_jobs(engine: Engine, job_ids: Collection[str]) -> Mapping[str, list[Comment]]:
-    """The comments on each of these jobs, in one statement; none where there are none."""
+    """Return the comments on each of these jobs, in one statement; none where there are none."""
     if not job_ids:
         return {}
     with reading(engine) as connection:
@@ -20,9 +22,11 @@ def of_jobs(engine: Engine, job_ids: Collection[str]) -> Mapping[str, list[Comme
 
 
 def read(connection: Connection, job_ids: Collection[UUID]) -> Mapping[str, list[Comment]]:
-    """The same on a connection."""
+    """Return the same on a connection."""
     said, users = tables.comments, tables.users
-    query = select(said.c.job_id, users.c.name.label("author"), said.c.kind, said.c.text, said.c.created_at)
+    query = select(
+        said.c.job_id, users.c.name.label("author"), said.c.kind, said.c.text, said.c.created_at
+    )
     whole = query.join(users, users.c.id == said.c.author_id).where(said.c.job_id.in_(job_ids))
     found: dict[str, list[Comment]] = {str(each): [] for each in job_ids}
     for row in connection.execute(whole.order_by(said.c.created_at, said.c.id)):
@@ -32,15 +36,19 @@ def read(connection: Connection, job_ids: Collection[UUID]) -> Mapping[str, list
 
 
 def is_asked_back() -> ColumnElement[bool]:
-    """Whether the last of a job's questions and answers is a question; a clause over jobs."""
+    """Return whether the last of a job's questions and answers is a question; a clause over
+    jobs.
+    """
     said = tables.comments
-    turns = select(said.c.kind == "question").where(said.c.job_id == tables.jobs.c.id, said.c.kind.in_(TURNS))
+    turns = select(said.c.kind == "question").where(
+        said.c.job_id == tables.jobs.c.id, said.c.kind.in_(TURNS)
+    )
     last = turns.order_by(said.c.created_at.desc(), said.c.id.desc()).limit(1)
     return func.coalesce(last.correlate(tables.jobs).scalar_subquery(), False)
 
 
 def count_asked_back(engine: Engine, analyst: UUID) -> int:
-    """How many requests of an analyst wait for their answer."""
+    """Return how many requests of an analyst wait for their answer."""
     jobs = tables.jobs
     mine = select(func.count()).where(
         jobs.c.analyst_id == analyst, jobs.c.state == "awaiting_approval", is_asked_back()

@@ -24,10 +24,14 @@ from accountant.transactions.artifacts import of_job
 
 
 def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
-    """The data card of a job that succeeded. Raises NotFound, and Conflict where nothing is published."""
+    """Return the data card of a job that succeeded. Raises NotFound, and Conflict where nothing is
+    published.
+    """
     job = jobs.job(engine, job_id, viewer).document()
     if job["state"] != "succeeded":
-        raise Conflict(f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card")
+        raise Conflict(
+            f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card"
+        )
     dataset = datasets.dataset(engine, job["dataset"], viewer).document()
     with reading(engine) as connection:
         entries = _entries(connection, job_id)
@@ -71,15 +75,17 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
 
 
 def _entries(connection: Connection, job_id: UUID) -> list[dict[str, Any]]:
-    """The job's entries in order, in plain values, with their hashes."""
+    """Return the job's entries in order, in plain values, with their hashes."""
     table = tables.entries
-    query = select(table.c.document, table.c.hash).where(table.c.job_id == job_id).order_by(table.c.seq)
+    query = (
+        select(table.c.document, table.c.hash).where(table.c.job_id == job_id).order_by(table.c.seq)
+    )
     rows = connection.execute(query).all()
     return [{**opened(read_document(row.document)), "hash": row.hash} for row in rows]
 
 
 def _groups(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """The declared names of groups; never how many records each has."""
+    """Return the declared names of groups; never how many records each has."""
     return {"groups": terms["groups"]} if terms.get("groups") else {}
 
 
@@ -88,7 +94,9 @@ def _named(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
-    """The price of an event by itself at the job's delta; None where nothing was released."""
+    """Return the price of an event by itself at the job's delta; None where nothing was
+    released.
+    """
     delta = reserve["terms"]["delta"]
     if event is None:
         return {"epsilon": None, "delta": delta}
@@ -96,7 +104,10 @@ def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
 
 
 def _guarantee(
-    connection: Connection, reserve: Mapping[str, Any], charge: Mapping[str, Any], dataset: Mapping[str, Any]
+    connection: Connection,
+    reserve: Mapping[str, Any],
+    charge: Mapping[str, Any],
+    dataset: Mapping[str, Any],
 ) -> str:
     """Return the guarantee in one true sentence; after a correction, of the corrected event."""
     body, terms = reserve["body"], reserve["body"]["terms"]
@@ -105,7 +116,11 @@ def _guarantee(
     spends = event is not None and bool(releases(from_json(event)))
     if "job" in source and not spends:
         return data_card.inherited(source, _of_source(connection, source, dataset))
-    known = with_known_batches(from_json(event)) if spends and has_secret_batches(from_json(event)) else None
+    known = (
+        with_known_batches(from_json(event))
+        if spends and has_secret_batches(from_json(event))
+        else None
+    )
     cap = body.get("ex_post", {}).get("cap")
     held = data_card.Guarantee(
         epsilon=_price(body, event)["epsilon"] if spends else None,
@@ -121,14 +136,18 @@ def _guarantee(
     return data_card.sentence(held) + corrected
 
 
-def _of_source(connection: Connection, source: Mapping[str, Any], dataset: Mapping[str, Any]) -> str | None:
-    """The guarantee of the job that released what is read; sources of sources read a version at last."""
+def _of_source(
+    connection: Connection, source: Mapping[str, Any], dataset: Mapping[str, Any]
+) -> str | None:
+    """Return the guarantee of the job that released what is read; sources of sources read a version
+    at last.
+    """
     entries = _entries(connection, UUID(source["job"])) if "job" in source else []
     return _guarantee(connection, entries[0], entries[-1], dataset) if entries else None
 
 
 def _model(connection: Connection, named: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The model with the bytes that the ledger holds, and what its steward declared."""
+    """Return the model with the bytes that the ledger holds, and what its steward declared."""
     if named is None:
         return None
     table = tables.models

@@ -8,7 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, Text, case, cast, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Text,
+    case,
+    cast,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from accountant import tables
@@ -26,7 +38,14 @@ from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.rows import dataset_query, dataset_row, seen_by
 from accountant.queries.standing import Shape, Standing
-from accountant.schema.datasets import Cap, Dataset, DatasetInCatalogue, Remaining, Statement, Version
+from accountant.schema.datasets import (
+    Cap,
+    Dataset,
+    DatasetInCatalogue,
+    Remaining,
+    Statement,
+    Version,
+)
 from accountant.tables import paging
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage, unit_fingerprints
@@ -36,8 +55,9 @@ from accountant.transactions.job_requests import price_of, terms_of
 
 @dataclass(frozen=True)
 class Wanted:
-    """Search terms for datasets: `text` in name, description or a label; the policy admits `mechanism`;
-    `open` to the reader, with an allowance and data that is ready."""
+    """Search terms for datasets: `text` in name, description or a label; the policy admits
+    `mechanism`; `open` to the reader, with an allowance and data that is ready.
+    """
 
     text: str = ""
     mechanism: str | None = None
@@ -55,15 +75,18 @@ def datasets(
     limit: int | None = None,
     after: paging.After = None,
 ) -> list[DatasetInCatalogue]:
-    """The catalogue, by name; `after` (name,) continues a listing."""
+    """Return the catalogue, by name; `after` (name,) continues a listing."""
     narrowed = _query().where(*_conditions(wanted, viewer))
     query = paging.window(narrowed, [tables.datasets.c.name], limit, after, descending=False)
     with reading(engine) as connection:
-        return [DatasetInCatalogue(**_fields(connection, row, viewer)) for row in connection.execute(query)]
+        return [
+            DatasetInCatalogue(**_fields(connection, row, viewer))
+            for row in connection.execute(query)
+        ]
 
 
 def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
-    """One dataset. Raises NotFound."""
+    """Return one dataset. Raises NotFound."""
     with reading(engine) as connection:
         row = connection.execute(_query().where(tables.datasets.c.name == name)).one_or_none()
         if row is None:
@@ -76,13 +99,17 @@ def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
 
 
 def roles_on(engine: Engine, name: str, viewer: Actor) -> frozenset[str]:
-    """The roles that `viewer` has on a dataset, which may have other owners. Raises NotFound."""
+    """Return the roles that `viewer` has on a dataset, which may have other owners. Raises
+    NotFound.
+    """
     with reading(engine) as connection:
         return seen_by(viewer, dataset_row(connection, name)).roles
 
 
 def _query() -> Select[Any]:
-    """Datasets with their accounts, their versions, and the job that closed each closed filter."""
+    """Return datasets with their accounts, their versions, and the job that closed each closed
+    filter.
+    """
     versions = tables.dataset_versions
     whole = func.to_jsonb(versions.table_valued())
     rows = select(func.jsonb_agg(aggregate_order_by(whole, versions.c.number)))
@@ -95,15 +122,21 @@ def _query() -> Select[Any]:
 
 
 def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
-    """The room under the caps of the policy: to an analyst their own, and the projects that they work in."""
+    """Return the room under the caps of the policy: to an analyst their own, and the projects that
+    they work in.
+    """
     set_by = limits(Policy.model_validate(row.policy))
     if not set_by:
         return []
     table, users = tables.usage, tables.users
     own = {str(viewer.id), *_projects(connection, row.id, viewer)}
-    names = {str(user.id): user.name for user in connection.execute(select(users.c.id, users.c.name))}
+    names = {
+        str(user.id): user.name for user in connection.execute(select(users.c.id, users.c.name))
+    }
     query = select(table).where(table.c.dataset_id == row.id).order_by(table.c.kind, table.c.holder)
-    used = {(each.kind, each.holder): each.spent + each.reserved for each in connection.execute(query)}
+    used = {
+        (each.kind, each.holder): each.spent + each.reserved for each in connection.execute(query)
+    }
     if ANALYST in set_by and viewer.roles & {"analyst", "steward"}:
         used.setdefault((ANALYST, str(viewer.id)), 0)
     return [
@@ -124,7 +157,9 @@ _CHARGED = ("queued", "running", "settling", "succeeded", "failed", "cancelled")
 
 
 def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remaining | None:
-    """What is left, and what it buys: jobs like the last that `viewer` may see and that was charged."""
+    """Return what is left, and what it buys: jobs like the last that `viewer` may see and that was
+    charged.
+    """
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
     terms = terms_of(row, accounts)
     used = cap_usage.used(connection, row.id, viewer.id, None) if limits(policy) else NO_USAGE
@@ -135,13 +170,20 @@ def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remainin
 def _last_job(connection: Connection, row: Row[Any], viewer: Actor, terms: Terms) -> Shape | None:
     """Return what the newest charged job that the viewer may see would ask today, or None."""
     jobs, entries = tables.jobs, tables.entries
-    reserved = select(entries.c.seq).where(entries.c.job_id == jobs.c.id, entries.c.kind == "RESERVE")
+    reserved = select(entries.c.seq).where(
+        entries.c.job_id == jobs.c.id, entries.c.kind == "RESERVE"
+    )
     query = select(jobs.c.mechanism, jobs.c.parameters).where(
-        jobs.c.dataset_id == row.id, jobs.c.state.in_(_CHARGED), jobs.c.reads_records, reserved.exists()
+        jobs.c.dataset_id == row.id,
+        jobs.c.state.in_(_CHARGED),
+        jobs.c.reads_records,
+        reserved.exists(),
     )
     if not seen_by(viewer, row).roles & OVERSEERS:
         query = query.where(jobs.c.analyst_id == viewer.id)
-    found = connection.execute(query.order_by(jobs.c.created_at.desc(), jobs.c.id).limit(1)).one_or_none()
+    found = connection.execute(
+        query.order_by(jobs.c.created_at.desc(), jobs.c.id).limit(1)
+    ).one_or_none()
     mechanism = None if found is None else mechanisms.MECHANISMS.get(found.mechanism)
     if found is None or mechanism is None:
         return None
@@ -153,14 +195,14 @@ def _last_job(connection: Connection, row: Row[Any], viewer: Actor, terms: Terms
 
 
 def _projects(connection: Connection, dataset_id: UUID, viewer: Actor) -> set[str]:
-    """The projects for which somebody asked on a dataset."""
+    """Return the projects for which somebody asked on a dataset."""
     mine = (tables.jobs.c.dataset_id == dataset_id, tables.jobs.c.analyst_id == viewer.id)
     query = select(tables.jobs.c.project).where(*mine, tables.jobs.c.project.is_not(None))
     return set(connection.execute(query.distinct()).scalars())
 
 
 def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
-    """The clauses that narrow a query of datasets with their accounts."""
+    """Return the clauses that narrow a query of datasets with their accounts."""
     datasets = tables.datasets
     found: list[ColumnElement[bool]] = []
     for word in wanted.text.split():
@@ -185,13 +227,17 @@ def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
 
 
 def _allows(name: str, value: str) -> ColumnElement[bool]:
-    """Return the condition that a list in the policy holds the value or is empty, which allows everything."""
+    """Return the condition that a list in the policy holds the value or is empty, which allows
+    everything.
+    """
     listed = tables.datasets.c.policy[name]
     return or_(func.coalesce(func.jsonb_array_length(listed), 0) == 0, listed.has_key(value))
 
 
 def _books(row: Row[Any]) -> Books:
-    """The books in a row, with the job that closed each closed filter: the first not voided since."""
+    """Return the books in a row, with the job that closed each closed filter: the first not voided
+    since.
+    """
     books = read_books(row)
     filters = () if books.account is None else books.account.filters
     kinds = [each.filter.kind for each in filters if each.closed]
@@ -203,7 +249,8 @@ def _closing_job(kind: Kind) -> ColumnElement[UUID]:
     table, later = tables.entries.alias(), tables.entries.alias()
     cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
     later_cost = cast(later.c.document, JSONB)["body"]["costs"][str(kind)]
-    # A VOID opens it again, and so does a correction that charges the job an amount there, or nothing.
+    # A VOID opens it again, and so does a correction that charges the job an amount there, or
+    # nothing.
     opened = (later.c.kind == "VOID") | (
         (later.c.kind == "REVERSAL") & (func.coalesce(func.jsonb_typeof(later_cost), "") != "null")
     )
@@ -229,7 +276,7 @@ def _error(connection: Connection, version: dict[str, Any], viewer: Actor) -> st
 
 
 def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, Any]:
-    """The fields that `viewer` may see; the others are not among them."""
+    """Return the fields that `viewer` may see; the others are not among them."""
     asks, viewer, policy = viewer.roles, seen_by(viewer, row), Policy.model_validate(row.policy)
     books, unit = _books(row), row.unit_column or "record"
     versions = row.versions or []
@@ -244,9 +291,12 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
         "account": account_view(books),
         "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
         "secret": secret_view(books.secret),
-        "statements": [Statement(currency=e.currency, text=e.text, unqualified=e.unqualified) for e in found],
+        "statements": [
+            Statement(currency=e.currency, text=e.text, unqualified=e.unqualified) for e in found
+        ],
         "entries": row.chain_seq,
-        "may_ask": bool(asks & {"analyst", "steward"}) and viewer.name in (policy.analysts or (viewer.name,)),
+        "may_ask": bool(asks & {"analyst", "steward"})
+        and viewer.name in (policy.analysts or (viewer.name,)),
     }
     if "steward" in viewer.roles:
         fields["versions"] = [
@@ -260,6 +310,13 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
 
 
 _PUBLIC = (
-    *("name", "description", "neighbours", "max_records_per_unit", "unit_spelling", "missing_units"),
+    *(
+        "name",
+        "description",
+        "neighbours",
+        "max_records_per_unit",
+        "unit_spelling",
+        "missing_units",
+    ),
     *("public_size", "labels", "groups"),
 )

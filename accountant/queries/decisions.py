@@ -1,7 +1,8 @@
 """What second people are asked, as a viewer may see it: one list, and one of them. Reads only.
 
-Stewards and auditors see what is asked on their datasets; requests for access, stewards alone. Everybody
-sees their own jobs that await approval, their own requests for access, and what is offered to them.
+Stewards and auditors see what is asked on their datasets; requests for access, stewards alone.
+Everybody sees their own jobs that await approval, their own requests for access, and what is
+offered to them.
 """
 
 from collections.abc import Sequence
@@ -66,11 +67,17 @@ def listing(
     query = _query(viewer).where(*_conditions(wanted, viewer))
     key = [decisions.c.created_at, decisions.c.id]
     with reading(engine) as connection:
-        rows = connection.execute(paging.window(query, key, limit, after, descending=not oldest_first)).all()
+        rows = connection.execute(
+            paging.window(query, key, limit, after, descending=not oldest_first)
+        ).all()
         found = _views(connection, rows, viewer)
     if wanted.state in (None, "open") and wanted.kind in (None, "approval") and wanted.job is None:
-        waiting = jobs.Wanted(state=WAITING, dataset=wanted.dataset, asker=viewer if wanted.mine else None)
-        approvals = jobs.jobs(engine, viewer, waiting, after=after, limit=limit, oldest_first=oldest_first)
+        waiting = jobs.Wanted(
+            state=WAITING, dataset=wanted.dataset, asker=viewer if wanted.mine else None
+        )
+        approvals = jobs.jobs(
+            engine, viewer, waiting, after=after, limit=limit, oldest_first=oldest_first
+        )
         found += _approvals(engine, viewer, approvals)
         found.sort(key=lambda one: (one.created_at, UUID(one.id)), reverse=not oldest_first)
     found = found[:limit]
@@ -97,14 +104,19 @@ def latest_access(engine: Engine, viewer: Actor, dataset: str) -> Decision | Non
 
 
 def count_waiting(engine: Engine, viewer: Actor) -> int:
-    """Return the number of decisions that await a steward, without jobs that await their analyst."""
+    """Return the number of decisions that await a steward, without jobs that await their
+    analyst.
+    """
     table = tables.jobs
     mine = owners.overseen(viewer, owners.STEWARD)
     asked = (
         select(func.count())
         .join_from(decisions, datasets, datasets.c.id == decisions.c.dataset_id)
         .where(
-            decisions.c.state == "open", decisions.c.kind != "offer", decisions.c.asked_by != viewer.id, mine
+            decisions.c.state == "open",
+            decisions.c.kind != "offer",
+            decisions.c.asked_by != viewer.id,
+            mine,
         )
     )
     waiting = (
@@ -126,7 +138,8 @@ def _query(viewer: Actor) -> Select[Any]:
     """Return a query of the decisions that `viewer` may see."""
     table = tables.jobs
     seers = case(
-        (decisions.c.kind == "access", owners.overseen(viewer, owners.STEWARD)), else_=owners.overseen(viewer)
+        (decisions.c.kind == "access", owners.overseen(viewer, owners.STEWARD)),
+        else_=owners.overseen(viewer),
     )
     return (
         select(
@@ -157,7 +170,9 @@ _ACCOUNT = ("name", "active", "roles")
 
 
 def _is_own(viewer: Actor) -> Any:
-    """Return the condition for what an analyst sees: their requests for access, and offers to them."""
+    """Return the condition for what an analyst sees: their requests for access, and offers to
+    them.
+    """
     return or_(
         and_(decisions.c.kind == "access", decisions.c.asked_by == viewer.id),
         and_(decisions.c.kind == "offer", tables.jobs.c.analyst_id == viewer.id),
@@ -196,7 +211,16 @@ def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Acto
     weaker: tuple[str, ...] = ()
     if row.kind == "policy":
         weaker = weakened(*(Policy.model_validate(asked[name]) for name in ("replaces", "policy")))
-    same = ("kind", "dataset", "reason", "state", "created_at", "expires_at", "answered_at", "answer")
+    same = (
+        "kind",
+        "dataset",
+        "reason",
+        "state",
+        "created_at",
+        "expires_at",
+        "answered_at",
+        "answer",
+    )
     facts = {name: getattr(row, name) for name in same}
     return _decision(
         **facts,
@@ -248,7 +272,8 @@ def _left(row: Row[Any], policy: Policy) -> str | None:
     """Return why an open decision can't be accepted, as somebody whom it takes left, or None."""
     people = ("asker", "analyst")
     asker, analyst = (
-        SimpleNamespace(**{name: getattr(row, f"{person}_{name}") for name in _ACCOUNT}) for person in people
+        SimpleNamespace(**{name: getattr(row, f"{person}_{name}") for name in _ACCOUNT})
+        for person in people
     )
     if row.kind == "access":
         return owners.account_departure(asker)
@@ -260,9 +285,14 @@ def _asked(row: Row[Any]) -> dict[str, Any]:
     """Return what is asked, in the terms in which it was asked for."""
     if row.kind == "allowance":
         body = row.asked["body"]
-        return {name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body}
+        return {
+            name: body[name] for name in ("epsilon", "delta", "ex_post", "secret") if name in body
+        }
     if row.kind == "correction":
-        return {"event": row.asked["event"], "cap": to_decimal(int(row.asked["cap"]), EPSILON_UNITS)}
+        return {
+            "event": row.asked["event"],
+            "cap": to_decimal(int(row.asked["cap"]), EPSILON_UNITS),
+        }
     if row.kind == "policy":
         return {name: row.asked[name] for name in ("policy", "replaces")}
     return {}
@@ -287,7 +317,11 @@ def _offered(row: Row[Any]) -> OfferedJob:
 
 
 def _asks(
-    row: Row[Any], asked: dict[str, Any], offer: OfferedJob | None, weaker: Sequence[str], policy: Policy
+    row: Row[Any],
+    asked: dict[str, Any],
+    offer: OfferedJob | None,
+    weaker: Sequence[str],
+    policy: Policy,
 ) -> str:
     """Return what a yes does, in a few words."""
     if offer is not None:
@@ -313,7 +347,9 @@ def _asks(
 def _approvals(engine: Engine, viewer: Actor, waiting: Sequence[JobInList]) -> list[Decision]:
     """Return the decisions on these jobs; those on which nobody had to decide have none."""
     policies = _policies(engine, {job.dataset for job in waiting})
-    return [_approval(job, policies[job.dataset], viewer) for job in waiting if _state(job) is not None]
+    return [
+        _approval(job, policies[job.dataset], viewer) for job in waiting if _state(job) is not None
+    ]
 
 
 def _approval(job: JobInList, policy: Policy, viewer: Actor) -> Decision:

@@ -21,7 +21,8 @@ def duration(
 ) -> Duration | None:
     """Return what such jobs took here, or None if none has run.
 
-    A request that reads records is told what its rehearsals took. Any other is told what jobs like it took.
+    A request that reads records is told what its rehearsals took. Any other is told what jobs like
+    it took.
     """
     reuses = getattr(parameters, "from_job", None) is not None
     reads_records = not (mechanism.public or mechanism.reads_output or reuses)

@@ -27,8 +27,11 @@ from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
 
 
-def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -> list[Effect | None]:
-    """The effect of each of these jobs or offers on its dataset, were a steward to approve it now.
+def effects(
+    engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]
+) -> list[Effect | None]:
+    """Return the effect of each of these jobs or offers on its dataset, were a steward to approve
+    it now.
 
     Each names its dataset, mechanism, parameters, terms, analyst and project.
     """
@@ -43,9 +46,11 @@ def effects(engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]]) -
 def price_offer(
     engine: Engine, viewer: Actor, job: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> OfferQuote:
-    """The price and the effect of `job` with these changed parameters, were a steward to offer it now.
+    """Return the price and the effect of `job` with these changed parameters, were a steward to
+    offer it now.
 
-    `larger`: where it costs more than what was asked, so that it can't be offered. Raises InvalidRequest.
+    `larger`: where it costs more than what was asked, so that it can't be offered. Raises
+    InvalidRequest.
     """
     viewer.require("steward")
     with reading(engine) as connection:
@@ -56,7 +61,9 @@ def price_offer(
     parameters = offers.changed(job["parameters"], changes)
     request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
     priced = job_requests.priced(request, job_requests.terms_of(row, accounts))
-    facts = {name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")}
+    facts = {
+        name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")
+    }
     asked = job_requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
     return OfferQuote(
         **facts,
@@ -70,13 +77,15 @@ _PRICED = ("mechanism", "parameters", "terms", "epsilon_alone")
 
 
 def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
-    """The rows of datasets with their accounts, by name."""
+    """Return the rows of datasets with their accounts, by name."""
     query = dataset_query().where(tables.datasets.c.name.in_(names))
     return {row.name: row for row in connection.execute(query)}
 
 
-def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[UUID, str, str], int]:
-    """The use, by people's names and by projects, of the datasets that cap it."""
+def _usage(
+    connection: Connection, rows: Mapping[str, Row[Any]]
+) -> dict[tuple[UUID, str, str], int]:
+    """Return the use, by people's names and by projects, of the datasets that cap it."""
     capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
     if not capped:
         return {}
@@ -86,7 +95,8 @@ def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> dict[tuple[U
     users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
     names = {str(row.id): row.name for row in connection.execute(users)}
     return {
-        (each.dataset_id, each.kind, names.get(each.holder, each.holder)): each.spent + each.reserved
+        (each.dataset_id, each.kind, names.get(each.holder, each.holder)): each.spent
+        + each.reserved
         for each in found
     }
 

@@ -34,7 +34,8 @@ def entries(
     limit: int = 50,
     after: paging.After = None,
 ) -> list[Entry]:
-    """Ledger entries in plain values, newest first, with their hashes; `after` (seq,) continues a listing.
+    """Return ledger entries in plain values, newest first, with their hashes; `after` (seq,)
+    continues a listing.
 
     The hash covers commitments to the private values: an export holds what is needed to check it.
     """
@@ -59,21 +60,24 @@ def export(
     seed: bytes | None = None,
     log: Path | None = None,
 ) -> Iterator[str | bytes]:
-    """Pieces of an export, `jsonl`, `csv` or `parquet`, of one moment; memory does not grow with the ledger.
+    """Return pieces of an export, `jsonl`, `csv` or `parquet`, of one moment; memory does not grow
+    with the ledger.
 
-    `seed` signs a checkpoint of that moment, which the export carries, as it does a proof of the published
-    `log`. Raises NotFound, Conflict, and InvalidRequest before the first piece.
+    `seed` signs a checkpoint of that moment, which the export carries, as it does a proof of the
+    published `log`. Raises NotFound, Conflict, and InvalidRequest before the first piece.
     """
     require_overseer(viewer)
     with reading(engine) as connection:
         row = dataset_row(connection, name, viewer)
     pieces = exports.export(engine, row.id, form, public=public, seed=seed, log=log)
-    activity_log.note(engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public)
+    activity_log.note(
+        engine, viewer, "ledger exported", "dataset", row.name, format=form, public=public
+    )
     return pieces
 
 
 def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[str, Any]:
-    """A signed checkpoint of this moment."""
+    """Return a signed checkpoint of this moment."""
     require_overseer(viewer)
     with reading(engine) as connection:
         row = dataset_row(connection, name, viewer)
@@ -87,7 +91,9 @@ def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[st
 def checkpoints(
     engine: Engine, name: str, viewer: Actor, limit: int = 50, after: paging.After = None
 ) -> list[dict[str, Any]]:
-    """Checkpoints that were handed out, newest first."""
+    """Return checkpoints that were handed out, newest first."""
     require_overseer(viewer)
     with reading(engine) as connection:
-        return stored_checkpoints(connection, dataset_row(connection, name, viewer).id, limit, after)
+        return stored_checkpoints(
+            connection, dataset_row(connection, name, viewer).id, limit, after
+        )

@@ -1,4 +1,5 @@
-"""Rows beside the entries that state the same: what `exchequer ledger check` compares, column by column.
+"""Rows beside the entries that state the same: what `exchequer ledger check` compares, column by
+column.
 
     entries, checkpoints                ── their own document
     jobs, artifacts, realized_ex_post   ── the RESERVE, and the COMMIT or VOID
@@ -27,7 +28,12 @@ from accountant.core.privacy.events import FREE, Event, to_json
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.tables.accounts_row import read_books
 
-entries, jobs, datasets, versions = tables.entries, tables.jobs, tables.datasets, tables.dataset_versions
+entries, jobs, datasets, versions = (
+    tables.entries,
+    tables.jobs,
+    tables.datasets,
+    tables.dataset_versions,
+)
 
 Document = Mapping[str, Any]
 
@@ -39,7 +45,9 @@ _SLACK = 1e-9
 
 
 def stated(connection: Connection, dataset_id: UUID) -> Iterator[Row[Any]]:
-    """The entries of a dataset in order, each with the rows of its job, fetched as they are read."""
+    """Yield the entries of a dataset in order, each with the rows of its job, fetched as they are
+    read.
+    """
     analysts, deciders = tables.users.alias("analyst"), tables.users.alias("decider")
     released = (
         select(
@@ -79,7 +87,9 @@ def stated(connection: Connection, dataset_id: UUID) -> Iterator[Row[Any]]:
 
 
 def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iterator[str]:
-    """The columns that an entry's document contradicts; it is in plain values, and its hash was checked."""
+    """Yield the columns that an entry's document contradicts; it is in plain values, and its hash
+    was checked.
+    """
     seq, body = row.entry_seq, document["body"]
     pairs = {
         "kind": (row.entry_kind, document["kind"]),
@@ -100,7 +110,9 @@ def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iter
             where, "jobs", _settled(row, body) | {"attempt": (row.job_attempt, body["attempt"])}
         )
         yield from _named(
-            where, "artifacts", {"rows": (_released(row.artifacts), _released(body.get("artifacts")))}
+            where,
+            "artifacts",
+            {"rows": (_released(row.artifacts), _released(body.get("artifacts")))},
         )
         if settles_realized and row.realized is not None and "ex_post" in body:
             amount = {"amount": (str(row.realized), body["ex_post"]["cap"])}
@@ -126,8 +138,14 @@ def _reserved(row: Row[Any], document: Document) -> dict[str, tuple[Any, Any]]:
         "epsilon_alone": (_same_epsilon(row, body), True),
         "model_id": (row.model, None if model is None else model["name"]),
         "decided_by": (row.decider, None if approval is None else approval["by"]),
-        "decision_reason": (row.job_decision_reason, None if approval is None else approval["reason"]),
-        "queued_at": (None if row.job_queued_at is None else format_time(row.job_queued_at), document["at"]),
+        "decision_reason": (
+            row.job_decision_reason,
+            None if approval is None else approval["reason"],
+        ),
+        "queued_at": (
+            None if row.job_queued_at is None else format_time(row.job_queued_at),
+            document["at"],
+        ),
         "created_at": (row.job_created_at <= row.entry_at, True),
         "reads_records": (row.job_reads_records, reads),
         "source_job_id": (_text(row.job_source_job_id), source.get("job")),
@@ -137,7 +155,10 @@ def _reserved(row: Row[Any], document: Document) -> dict[str, tuple[Any, Any]]:
     if model is not None and row.facts is not None:
         pairs["model"] = (row.facts["sha256"], model["sha256"])
     if reads:
-        pairs["version_id"] = (row.version, row.version_of), (source["version"], row.entry_dataset_id)
+        pairs["version_id"] = (
+            (row.version, row.version_of),
+            (source["version"], row.entry_dataset_id),
+        )
     return pairs
 
 
@@ -186,7 +207,9 @@ def _named(where: str, table: str, pairs: Mapping[str, tuple[Any, Any]]) -> Iter
 
 
 def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
-    """Jobs, outputs and artifacts of a dataset that no entry states, and parts that outlived their job."""
+    """Yield jobs, outputs and artifacts of a dataset that no entry states, and parts that outlived
+    their job.
+    """
     queries = {
         "job {}: it is {}, and no entry reserves it": (
             "SELECT j.id, j.state FROM jobs j WHERE j.dataset_id = :id"
@@ -195,7 +218,8 @@ def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
             " AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.job_id = j.id AND e.kind = 'RESERVE')"
         ),
         "job {}: it is {}, and no entry settles it": (
-            "SELECT j.id, j.state FROM jobs j JOIN entries r ON r.job_id = j.id AND r.kind = 'RESERVE'"
+            "SELECT j.id, j.state FROM jobs j JOIN entries r ON r.job_id = j.id AND r.kind = "
+            "'RESERVE'"
             " WHERE r.dataset_id = :id"
             " AND (j.state NOT IN ('queued','running','settling') OR j.output_sha256 IS NOT NULL)"
             " AND NOT EXISTS"
@@ -231,7 +255,9 @@ def rules(
     policy: Policy | None,
     known: Mapping[int, Document],
 ) -> Iterator[str]:
-    """A dataset's row beside its newest REGISTER and POLICY, and the versions that were registered."""
+    """Yield a dataset's row beside its newest REGISTER and POLICY, and the versions that were
+    registered.
+    """
     if terms is None or policy is None:
         yield "its ledger does not begin with its rules"
         return
@@ -253,14 +279,14 @@ def rules(
 
 
 def standings(connection: Connection, dataset_id: UUID) -> dict[int, Document]:
-    """The kept rows of a dataset's account, by the entry that each stands after."""
+    """Return the kept rows of a dataset's account, by the entry that each stands after."""
     table = tables.standings
     query = select(table.c.seq, table.c.account).where(table.c.dataset_id == dataset_id)
     return {row.seq: row.account for row in connection.execute(query)}
 
 
 def standing_problem(kept: Document, seq: int, head: str, books: Books) -> Iterator[str]:
-    """A kept row beside the books after its entry."""
+    """Yield a kept row beside the books after its entry."""
     own = read_books(kept)
     if (kept["chain_seq"], kept["chain_head"]) != (seq, head):
         yield f"standings: the row after entry {seq} names another head"
@@ -270,7 +296,9 @@ def standing_problem(kept: Document, seq: int, head: str, books: Books) -> Itera
 
 
 def checkpoints(connection: Connection, dataset_id: UUID) -> Iterator[str]:
-    """Signed checkpoints and the columns beside them; their signatures are checked elsewhere."""
+    """Yield signed checkpoints and the columns beside them; their signatures are checked
+    elsewhere.
+    """
     table = tables.checkpoints
     query = select(
         *(table.c.seq, table.c.key_id, table.c.at),
@@ -291,7 +319,8 @@ def decisions(connection: Connection, dataset_id: UUID) -> Iterator[str]:
         "SELECT p.id, p.kind, p.job_id, p.entry_seq, e.kind AS became, e.job_id AS of_job, "
         "p.reason, p.answer, a.name AS proposer, b.name AS confirmer, "
         "e.document::jsonb -> 'body' AS body "
-        "FROM decisions p JOIN users a ON a.id = p.asked_by LEFT JOIN users b ON b.id = p.answered_by "
+        "FROM decisions p JOIN users a ON a.id = p.asked_by LEFT JOIN users b ON b.id = "
+        "p.answered_by "
         "LEFT JOIN entries e ON e.dataset_id = p.dataset_id AND e.seq = p.entry_seq "
         "WHERE p.dataset_id = :id AND p.entry_seq IS NOT NULL"
     )

@@ -1,4 +1,6 @@
-"""Exports of a live ledger: up to the last entry of one moment, streamed, with a checkpoint signed for it."""
+"""Exports of a live ledger: up to the last entry of one moment, streamed, with a checkpoint signed
+for it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,20 +24,27 @@ from accountant.transactions.ledger_log import ensure
 
 
 def export(
-    engine: Engine, dataset_id: UUID, form: str, *, public: bool, seed: bytes | None, log: Path | None = None
+    engine: Engine,
+    dataset_id: UUID,
+    form: str,
+    *,
+    public: bool,
+    seed: bytes | None,
+    log: Path | None = None,
 ) -> Iterator[str | bytes]:
     """Yield the pieces of an export; memory does not grow with the ledger.
 
-    `seed`: the secret that signs a checkpoint into it. `log`: the published log, of which it has a proof.
-    A missing pyarrow is refused before the first piece. What the log outside the database does not hold is
-    neither exported nor signed (LedgerBehind, LogUnusable).
+    `seed`: the secret that signs a checkpoint into it. `log`: the published log, of which it has a
+    proof. A missing pyarrow is refused before the first piece. What the log outside the database
+    does not hold is neither exported nor signed (LedgerBehind, LogUnusable).
     """
     if form == "parquet":
         parquet.available()
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         live = live_reservations(connection, dataset_id)
-    ensure(engine, dataset_id)  # after it was read: what came between would leave without being in the log
+    # after it was read: what came between would leave without being in the log
+    ensure(engine, dataset_id)
     proof = None if log is None else _proof(row, log)
     return _export(engine, row, live, form, public, seed, proof)
 
@@ -63,11 +72,15 @@ def _export(
     found = entries(engine, row.dataset_id, row.chain_seq)
     rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in found)
     if form == "parquet":
-        columns = (export_formats.columns(document, recorded, text) for recorded, document, text in rows)
+        columns = (
+            export_formats.columns(document, recorded, text) for recorded, document, text in rows
+        )
         yield from parquet_exports.write(claimed, columns)
     elif form == "csv":
         yield export_formats.CSV_HEADER
-        yield from (export_formats.csv_row(document, recorded, text) for recorded, document, text in rows)
+        yield from (
+            export_formats.csv_row(document, recorded, text) for recorded, document, text in rows
+        )
         yield export_formats.csv_totals(claimed)
     else:
         yield export_formats.json_header(claimed)
@@ -75,7 +88,7 @@ def _export(
 
 
 def checkpoint(engine: Engine, dataset_id: UUID, seed: bytes) -> dict[str, Any]:
-    """A checkpoint of this moment, which the log outside the database holds too."""
+    """Return a checkpoint of this moment, which the log outside the database holds too."""
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         balances = summary(read_books(row), live_reservations(connection, dataset_id), public=True)
@@ -84,16 +97,21 @@ def checkpoint(engine: Engine, dataset_id: UUID, seed: bytes) -> dict[str, Any]:
 
 
 def checkpoint_at(engine: Engine, dataset_id: UUID, seq: int, seed: bytes) -> dict[str, Any]:
-    """A checkpoint at an entry: the balances are those that a replay of the entries up to it gives.
+    """Return a checkpoint at an entry: the balances are those that a replay of the entries up to it
+    gives.
 
-    Raises NotFound where there is no such entry, and VerificationFailed where the entries do not hold;
-    LedgerBehind and LogUnusable where the log outside the database does not hold them.
+    Raises NotFound where there is no such entry, and VerificationFailed where the entries do not
+    hold; LedgerBehind and LogUnusable where the log outside the database does not hold them.
     """
     table = tables.entries
     at = (table.c.dataset_id == dataset_id, table.c.seq == seq)
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
-        head = connection.execute(select(table.c.hash).where(*at)).scalar_one_or_none() if seq else GENESIS
+        head = (
+            connection.execute(select(table.c.hash).where(*at)).scalar_one_or_none()
+            if seq
+            else GENESIS
+        )
         if head is None:
             raise NotFound("entry", f"{row.name}:{seq}")
         live = live_reservations(connection, dataset_id, seq)
@@ -103,7 +121,7 @@ def checkpoint_at(engine: Engine, dataset_id: UUID, seq: int, seed: bytes) -> di
 
 
 def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
-    """A dataset's name and account."""
+    """Return a dataset's name and account."""
     query = (
         select(tables.accounts, tables.datasets.c.name)
         .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
@@ -113,19 +131,23 @@ def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
 
 
 def live_reservations(connection: Connection, dataset_id: UUID, until: int | None = None) -> int:
-    """Return the number of reservations that are not settled yet, or were not after entry `until`."""
+    """Return the number of reservations that are not settled yet, or were not after entry
+    `until`.
+    """
     table = tables.entries
     resolves = table.c.kind.in_(("COMMIT", "VOID"))
-    query = select(func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)).where(
-        table.c.dataset_id == dataset_id
-    )
+    query = select(
+        func.count().filter(table.c.kind == "RESERVE") - func.count().filter(resolves)
+    ).where(table.c.dataset_id == dataset_id)
     if until is not None:
         query = query.where(table.c.seq <= until)
     return int(connection.execute(query).scalar_one())
 
 
 def _signed(engine: Engine, row: Row[Any], balances: dict[str, Any], seed: bytes) -> dict[str, Any]:
-    return signing.make(engine, row.dataset_id, row.name, row.chain_seq, row.chain_head, balances, seed)
+    return signing.make(
+        engine, row.dataset_id, row.name, row.chain_seq, row.chain_head, balances, seed
+    )
 
 
 #: Entries that are read at a time.
@@ -133,11 +155,11 @@ PAGE = 1000
 
 
 def entries(engine: Engine, dataset_id: UUID, last: int) -> Iterator[tuple[str, str]]:
-    """Stored documents with their hashes, in order, up to the entry `last`.
+    """Yield stored documents with their hashes, in order, up to the entry `last`.
 
-    Entries never change, so each page may be of its own moment. A snapshot held for as long as somebody
-    downloads would keep every version that the account's row has meanwhile, and each admission would go
-    through all of them to lock it.
+    Entries never change, so each page may be of its own moment. A snapshot held for as long as
+    somebody downloads would keep every version that the account's row has meanwhile, and each
+    admission would go through all of them to lock it.
     """
     table = tables.entries
     query = select(table.c.seq, table.c.document, table.c.hash).where(
@@ -146,7 +168,9 @@ def entries(engine: Engine, dataset_id: UUID, last: int) -> Iterator[tuple[str, 
     read = 0
     while read < last:
         with reading(engine) as connection:
-            page = connection.execute(query.where(table.c.seq > read).order_by(table.c.seq).limit(PAGE)).all()
+            page = connection.execute(
+                query.where(table.c.seq > read).order_by(table.c.seq).limit(PAGE)
+            ).all()
         if not page:
             return
         yield from ((each.document, each.hash) for each in page)

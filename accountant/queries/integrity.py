@@ -22,11 +22,15 @@ from accountant.transactions.signing import listed as stored_checkpoints
 
 
 def check(engine: Engine, name: str) -> list[str]:
-    """Compare the entries of a dataset with every row that says the same; returns what disagrees."""
+    """Compare the entries of a dataset with every row that says the same; returns what
+    disagrees.
+    """
     with reading(engine, snapshot=True) as connection:
         row = dataset_row(connection, name)
         try:
-            signed = [read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)]
+            signed = [
+                read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)
+            ]
             verifier, differing = Verifier(name, signed), _Found()
             kept = entry_rows.standings(connection, row.id)
             for each in entry_rows.stated(connection, row.id):
@@ -37,7 +41,9 @@ def check(engine: Engine, name: str) -> list[str]:
                 if each.entry_seq in kept:
                     own = kept.pop(each.entry_seq)
                     differing.add(
-                        entry_rows.standing_problem(own, verifier.count, verifier.head, verifier.replay.now)
+                        entry_rows.standing_problem(
+                            own, verifier.count, verifier.head, verifier.replay.now
+                        )
                     )
             found = verifier.result()
         except VerificationFailed as error:
@@ -63,7 +69,9 @@ MOST = 200
 
 
 class _Found:
-    """Disagreements as they are found: a damaged table may have one for each of a million entries."""
+    """Disagreements as they are found: a damaged table may have one for each of a million
+    entries.
+    """
 
     def __init__(self) -> None:
         self._listed: list[str] = []
@@ -102,10 +110,14 @@ def _job_problems(connection: Connection, dataset_id: UUID, live: set[str]) -> I
     if {str(job_id) for job_id in connection.execute(query).scalars()} != live:
         yield "live reservations are not those of the live jobs"
     kept = tables.job_keys.c.job_id
-    outlived = select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+    outlived = (
+        select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+    )
     for job_id in connection.execute(outlived).scalars():
         yield f"the key of job {job_id} outlives it"
     kept = tables.kept_draws.c.job_id
-    outlived = select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+    outlived = (
+        select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+    )
     for job_id in connection.execute(outlived.distinct()).scalars():
         yield f"kept draws of job {job_id} outlive it"

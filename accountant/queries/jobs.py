@@ -1,7 +1,7 @@
 """Jobs as a viewer may see them: an analyst their own, stewards and auditors all. Reads only.
 
-One statement a page. Pages go by key: each is as quick as the first, and rows that are added meanwhile
-neither hide nor repeat others.
+One statement a page. Pages go by key: each is as quick as the first, and rows that are added
+meanwhile neither hide nor repeat others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ LEAST_DIGITS = 8
 
 
 def _of_parts(value: Any) -> Any:
-    """A figure over all parts of a job, for a query of jobs."""
+    """Return a figure over all parts of a job, for a query of jobs."""
     query = select(value).where(tables.parts.c.job_id == tables.jobs.c.id)
     return query.correlate(tables.jobs).scalar_subquery()
 
@@ -105,7 +105,9 @@ def jobs(
     oldest_first: bool = False,
     after: paging.After = None,
 ) -> list[JobInList]:
-    """Jobs that `viewer` may see, newest first (or oldest); `after` (created_at, id) continues a listing."""
+    """Return jobs that `viewer` may see, newest first (or oldest); `after` (created_at, id)
+    continues a listing.
+    """
     key = [tables.jobs.c.created_at, tables.jobs.c.id]
     narrowed = _job_query(viewer).where(*_conditions(wanted))
     query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
@@ -114,7 +116,7 @@ def jobs(
 
 
 def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
-    """One job with its realized cost. Raises NotFound, for other people's jobs too."""
+    """Return one job with its realized cost. Raises NotFound, for other people's jobs too."""
     with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
         if row is None:
@@ -137,7 +139,8 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
 
 
 def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
-    """The one job, of those that `viewer` may see, whose id begins with these digits, 8 at least.
+    """Return the one job, of those that `viewer` may see, whose id begins with these digits, 8 at
+    least.
 
     Raises NotFound where none does, or several do.
     """
@@ -145,7 +148,9 @@ def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
     if not LEAST_DIGITS <= len(bare) <= 32:
         raise NotFound("job", digits[:80])
     ends = (UUID(bare.ljust(32, "0")), UUID(bare.ljust(32, "f")))
-    query = select(_job_query(viewer).where(tables.jobs.c.id.between(*ends)).subquery().c.id).limit(2)
+    query = select(_job_query(viewer).where(tables.jobs.c.id.between(*ends)).subquery().c.id).limit(
+        2
+    )
     with reading(engine) as connection:
         found = list(connection.execute(query).scalars())
     if len(found) != 1:
@@ -154,10 +159,13 @@ def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
 
 
 def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
-    """The clauses that narrow a query of jobs to those wanted."""
+    """Return the clauses that narrow a query of jobs to those wanted."""
     table = tables.jobs
     found: list[ColumnElement[bool]] = []
-    names = {"dataset_id": (tables.datasets, wanted.dataset), "analyst_id": (tables.users, wanted.analyst)}
+    names = {
+        "dataset_id": (tables.datasets, wanted.dataset),
+        "analyst_id": (tables.users, wanted.analyst),
+    }
     for column, (named, name) in names.items():
         if name is not None:
             owner = select(named.c.id).where(named.c.name == name).scalar_subquery()
@@ -179,18 +187,24 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
 
 #: Stands wherever realized figures are shown.
 EX_POST_NOTE = (
-    "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the data: "
+    "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the "
+    "data: "
     "approvals given after seeing these figures leak them."
 )
 
 
 def ex_post(
-    engine: Engine, name: str, viewer: Actor, *, limit: int | None = None, after: paging.After = None
+    engine: Engine,
+    name: str,
+    viewer: Actor,
+    *,
+    limit: int | None = None,
+    after: paging.After = None,
 ) -> list[ExPostCost]:
-    """The real costs of the ex-post jobs of a dataset beside their caps, newest first.
+    """Return the real costs of the ex-post jobs of a dataset beside their caps, newest first.
 
-    The figures depend on the data. Nothing that an analyst can reach may read them. Raises NotPermitted
-    for anybody but stewards and auditors.
+    The figures depend on the data. Nothing that an analyst can reach may read them. Raises
+    NotPermitted for anybody but stewards and auditors.
     """
     require_overseer(viewer)
     jobs, realized, table = tables.jobs, tables.realized_ex_post, tables.entries
@@ -206,7 +220,9 @@ def ex_post(
     return [
         ExPostCost(
             job=str(each.id),
-            cap=to_decimal(int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS),
+            cap=to_decimal(
+                int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS
+            ),
             realized=to_decimal(each.amount, EPSILON_UNITS),
             curve=each.curve,
             finished_at=each.finished_at,
@@ -216,7 +232,8 @@ def ex_post(
 
 
 def _entries_brief(rows: Sequence[Any]) -> list[EntryOfJob]:
-    """A job's entries with what each leaves charged, which of a COMMIT is not always what it states.
+    """Return a job's entries with what each leaves charged, which of a COMMIT is not always what it
+    states.
 
     A price with a delta covers the whole job: nothing of it returns where the job ended early.
     """
@@ -228,23 +245,30 @@ def _entries_brief(rows: Sequence[Any]) -> list[EntryOfJob]:
             held = read_reservation(body)
         elif row.kind == "COMMIT" and held is not None and held.costs and costs:
             costs = costs_json(settled(held.costs, read_costs(costs)))
-        found.append(EntryOfJob(seq=row.seq, kind=row.kind, costs=costs, outcome=body.get("outcome")))
+        found.append(
+            EntryOfJob(seq=row.seq, kind=row.kind, costs=costs, outcome=body.get("outcome"))
+        )
     return found
 
 
 def _hidden_times(row: Row[Any]) -> frozenset[str]:
-    """The moments of a job that an analyst is not told: how long data is read depends on the data.
+    """Return the moments of a job that an analyst is not told: how long data is read depends on the
+    data.
 
-    Of a job that reads records, when its run began (another job's run may have ended then) and, where data
-    was read, when it ended. A job that reads what was released has no such moment.
+    Of a job that reads records, when its run began (another job's run may have ended then) and,
+    where data was read, when it ended. A job that reads what was released has no such moment.
     """
     if row.overseen or not row.reads_records:
         return frozenset()
-    return frozenset({"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"})
+    return frozenset(
+        {"started_at"} if row.reading_began_at is None else {"started_at", "finished_at"}
+    )
 
 
 def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
-    """The price of a job by itself: of one that waits at the δ of now, of any other as it was decided."""
+    """Return the price of a job by itself: of one that waits at the δ of now, of any other as it
+    was decided.
+    """
     delta = delta_of(row.delta)
     if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
         return row._mapping
@@ -256,14 +280,24 @@ def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
 
 #: As they stand in their row.
 _AS_THEY_ARE = (
-    *("dataset", "mechanism", "model", "analyst", "purpose", "project", "parameters", "event", "state"),
+    *(
+        "dataset",
+        "mechanism",
+        "model",
+        "analyst",
+        "purpose",
+        "project",
+        "parameters",
+        "event",
+        "state",
+    ),
     *("decision_reason", "attempt", "cancel_requested", "failure", "output_sha256"),
 )
 _TIMES = ("created_at", "approval_expires", "decided_at", "queued_at", "started_at", "finished_at")
 
 
 def _fields(row: Row[Any]) -> dict[str, Any]:
-    """The fields of a job in a list, as whoever its query was made for may see them."""
+    """Return the fields of a job in a list, as whoever its query was made for may see them."""
     hidden, stated = _hidden_times(row), _stated(row)
     return {
         "id": str(row.id),
@@ -301,12 +335,14 @@ class Output(NamedTuple):
 
 
 def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
-    """A published output. Raises NotFound where there is none for this viewer.
+    """Return a published output. Raises NotFound where there is none for this viewer.
 
     LedgerBehind and LogUnusable where the log outside the database does not hold the job's COMMIT.
     """
     entries = tables.entries
-    commit = select(entries.c.document).where(entries.c.job_id == job_id, entries.c.kind == "COMMIT")
+    commit = select(entries.c.document).where(
+        entries.c.job_id == job_id, entries.c.kind == "COMMIT"
+    )
     with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
         if row is None or row.state != "succeeded":

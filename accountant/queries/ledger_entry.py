@@ -1,7 +1,7 @@
 """One entry of a ledger: as it is hashed, in its chain, priced anew, with the balances after it.
 
-Balances after an entry are a replay from the nearest kept standing at or before it (tables.standings), or
-from the beginning: at most LONGEST entries, whatever the ledger's length.
+Balances after an entry are a replay from the nearest kept standing at or before it
+(tables.standings), or from the beginning: at most LONGEST entries, whatever the ledger's length.
 """
 
 from dataclasses import dataclass
@@ -26,15 +26,17 @@ from accountant.queries.rows import dataset_row, require_overseer
 from accountant.schema.ledgers import Chain, EntryPage, Figure, NumberedEntry, Repriced, Standing
 from accountant.tables.accounts_row import read_books
 
-#: More entries than this are not replayed for a page; ledgers older than the kept standings may have them.
+#: More entries than this are not replayed for a page; ledgers older than the kept standings may
+#: have them.
 LONGEST = 2048
 
 
 def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
-    """An entry for stewards and auditors. Raises NotFound and NotPermitted.
+    """Return an entry for stewards and auditors. Raises NotFound and NotPermitted.
 
-    `hashed`: the canonical text that its hash covers, private values as commitments. `chain`: what was
-    checked of its place. `price`: each figure charged and computed now. `after`: the balances after it.
+    `hashed`: the canonical text that its hash covers, private values as commitments. `chain`: what
+    was checked of its place. `price`: each figure charged and computed now. `after`: the balances
+    after it.
     """
     require_overseer(viewer)
     with reading(engine, snapshot=True) as connection:
@@ -78,7 +80,7 @@ def _with_previous(
 
 
 def _entries_of_job(connection: Connection, row: Row[Any]) -> list[Row[Any]]:
-    """All entries of the entry's job, in order; nothing for an ALLOW."""
+    """Return all entries of the entry's job, in order; nothing for an ALLOW."""
     table = tables.entries
     if row.job_id is None:
         return []
@@ -110,10 +112,13 @@ def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -
 
 
 def _price(document: dict[str, Any], others: list[Row[Any]], books: Books) -> Repriced:
-    reserve = next((read_document(each.document)["body"] for each in others if each.kind == "RESERVE"), None)
+    reserve = next(
+        (read_document(each.document)["body"] for each in others if each.kind == "RESERVE"), None
+    )
     found = reprice(EntryKind(document["kind"]), opened(document)["body"], books.accounts, reserve)
     figures = [
-        Figure(name=e.name, charged=e.charged, computed=e.computed, equal=e.equal) for e in found.figures
+        Figure(name=e.name, charged=e.charged, computed=e.computed, equal=e.equal)
+        for e in found.figures
     ]
     return Repriced(equal=found.equal, problem=found.problem, figures=figures)
 
@@ -128,15 +133,19 @@ class _Start:
 
 
 def _replayed(connection: Connection, account: Row[Any], seq: int) -> Standing:
-    """The balances after entry `seq`, and from where they were replayed; or why not."""
+    """Return the balances after entry `seq`, and from where they were replayed; or why not."""
     start = _start(connection, account.dataset_id, seq)
     if seq - start.seq > LONGEST:
-        reason = f"the nearest balances that were kept are {seq - start.seq:,} entries before this one"
+        reason = (
+            f"the nearest balances that were kept are {seq - start.seq:,} entries before this one"
+        )
         return Standing(start=start.seq, problem=reason, account=None, ex_post=None, secret=None)
     try:
         books = replay(connection, account.dataset_id, start.books, start.seq, seq)
     except ExchequerError as error:
-        return Standing(start=start.seq, problem=str(error), account=None, ex_post=None, secret=None)
+        return Standing(
+            start=start.seq, problem=str(error), account=None, ex_post=None, secret=None
+        )
     return Standing(
         start=start.seq,
         problem=None,
@@ -155,13 +164,17 @@ def _start(connection: Connection, dataset_id: UUID, seq: int) -> _Start:
 
 
 def books_after(connection: Connection, dataset_id: UUID, seq: int) -> Books:
-    """The books after an entry, replayed from the kept standing before it. Raises VerificationFailed."""
+    """Return the books after an entry, replayed from the kept standing before it. Raises
+    VerificationFailed.
+    """
     start = _start(connection, dataset_id, seq)
     return replay(connection, dataset_id, start.books, start.seq, seq)
 
 
 def replay(connection: Connection, dataset_id: UUID, books: Books, after: int, until: int) -> Books:
-    """The books after entry `until`, from those after entry `after`. Raises VerificationFailed."""
+    """Return the books after entry `until`, from those after entry `after`. Raises
+    VerificationFailed.
+    """
     table, reserve = tables.entries, tables.entries.alias()
     within = (table.c.dataset_id == dataset_id, table.c.seq > after, table.c.seq <= until)
     query = (
@@ -179,7 +192,9 @@ def replay(connection: Connection, dataset_id: UUID, books: Books, after: int, u
         document = opened(read_document(row.document))
         held = None if row.reserve is None else read_reservation(read_document(row.reserve)["body"])
         try:
-            books = reversals.apply(books, EntryKind(row.kind), document["job"], document["body"], held)
+            books = reversals.apply(
+                books, EntryKind(row.kind), document["job"], document["body"], held
+            )
         except VerificationFailed as error:
             raise VerificationFailed(str(error), row.seq) from None
     return books

@@ -1,7 +1,7 @@
 """The lists that an auditor reads: entries over all datasets, refusals, checkpoints. Reads only.
 
-Entries and checkpoints are continued by what people name them by (`notes`, 812). Neither ever goes, so the
-place behind one means the same for ever.
+Entries and checkpoints are continued by what people name them by (`notes`, 812). Neither ever goes,
+so the place behind one means the same for ever.
 """
 
 from collections.abc import Mapping
@@ -44,12 +44,14 @@ CAPS = (
 
 
 def names(engine: Engine, viewer: Actor) -> list[str]:
-    """The names of the datasets that `viewer` oversees, for a choice."""
+    """Return the names of the datasets that `viewer` oversees, for a choice."""
     require_overseer(viewer)
     with reading(engine) as connection:
         return list(
             connection.execute(
-                select(tables.datasets.c.name).where(owners.overseen(viewer)).order_by(tables.datasets.c.name)
+                select(tables.datasets.c.name)
+                .where(owners.overseen(viewer))
+                .order_by(tables.datasets.c.name)
             ).scalars()
         )
 
@@ -59,7 +61,9 @@ def names(engine: Engine, viewer: Actor) -> list[str]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Search terms for entries; None: all. `since` and `until` bound the time; `until` is exclusive."""
+    """Search terms for entries; None: all. `since` and `until` bound the time; `until` is
+    exclusive.
+    """
 
     dataset: str | None = None
     kind: str | None = None
@@ -73,10 +77,10 @@ class Wanted:
 def entries(
     engine: Engine, viewer: Actor, wanted: Wanted, *, after: paging.After = None, limit: int = 50
 ) -> list[EntryInList]:
-    """Entries in plain values, newest first, each with its hash and its job's mechanism.
+    """Return entries in plain values, newest first, each with its hash and its job's mechanism.
 
-    `after` (dataset, number) continues a listing. Raises InvalidRequest where that names no entry, NotFound
-    for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
+    `after` (dataset, number) continues a listing. Raises InvalidRequest where that names no entry,
+    NotFound for a dataset that there is not, NotPermitted for anybody but stewards and auditors.
     """
     require_overseer(viewer)
     with reading(engine) as connection:
@@ -94,7 +98,11 @@ def _page_of_entries(
         .outerjoin(jobs, jobs.c.id == table.c.job_id)
         .where(owners.overseen(viewer))
     )
-    equal = ((table.c.kind, wanted.kind), (table.c.actor, wanted.actor), (table.c.job_id, wanted.job))
+    equal = (
+        (table.c.kind, wanted.kind),
+        (table.c.actor, wanted.actor),
+        (table.c.job_id, wanted.job),
+    )
     for column, value in (*equal, (jobs.c.mechanism, wanted.mechanism)):
         query = query if value is None else query.where(column == value)
     if wanted.kind in tables.RARE_KINDS:  # said as the partial index says it, or it can't be used
@@ -104,11 +112,14 @@ def _page_of_entries(
     if wanted.until is not None:
         query = query.where(table.c.at < wanted.until)
     if wanted.dataset is not None:
-        query = query.where(table.c.dataset_id == dataset_row(connection, wanted.dataset, viewer).id)
+        query = query.where(
+            table.c.dataset_id == dataset_row(connection, wanted.dataset, viewer).id
+        )
     key = ("seq",) if _by_number(wanted) else ("at", "dataset_id", "seq")
     columns: Any = table.c
     if wanted.mechanism is not None and _few_jobs(connection, wanted.mechanism):
-        # Its entries first, then their order: in the order of all entries a few old ones come very late.
+        # Its entries first, then their order: in the order of all entries a few old ones come very
+        # late.
         found = query.offset(0).subquery()
         query, columns = select(found), found.c
     last = None if after is None else _place_of_entry(connection, *after)
@@ -127,7 +138,8 @@ def _few_jobs(connection: Connection, mechanism: str) -> bool:
 
 
 def _by_number(wanted: Wanted) -> bool:
-    """Return True if the chain's order can be used: times never fall along it, so both orders are one.
+    """Return True if the chain's order can be used: times never fall along it, so both orders are
+    one.
 
     A search that another index serves faster (actor, time, rare kinds) uses that index's order.
     """
@@ -150,7 +162,9 @@ def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
 
 
 def _entry(row: Row[Any]) -> EntryInList:
-    return EntryInList(**opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism)
+    return EntryInList(
+        **opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism
+    )
 
 
 # --- refusals -----------------------------------------------------------------------------------
@@ -167,7 +181,7 @@ def refusals(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[RefusedJob]:
-    """Refused requests, newest first: who asked for what, what was binding, asked and left.
+    """Return refused requests, newest first: who asked for what, what was binding, asked and left.
 
     `after` (refused_at, job) continues a listing. Raises NotFound and NotPermitted.
     """
@@ -191,7 +205,11 @@ def refusals(
         .where(jobs.c.state == "refused", owners.overseen(viewer))
     )
     query = paging.window(every, [jobs.c.finished_at, jobs.c.id], limit, after)
-    equal = ((jobs.c.refusal["cap"].astext, cap), (users.c.name, analyst), (jobs.c.mechanism, mechanism))
+    equal = (
+        (jobs.c.refusal["cap"].astext, cap),
+        (users.c.name, analyst),
+        (jobs.c.mechanism, mechanism),
+    )
     for column, value in equal:
         if value is not None:
             query = query.where(column == value)
@@ -222,10 +240,12 @@ def checkpoints(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[SignedCheckpoint]:
-    """Signed checkpoints, newest first, each checked now; `after` (dataset, number, key) continues a listing.
+    """Return signed checkpoints, newest first, each checked now; `after` (dataset, number, key)
+    continues a listing.
 
-    `problem` is None where its signature holds and the entry that it names has the hash that was signed.
-    The balances that it states are compared by a whole replay only (integrity.check, `exchequer verify`).
+    `problem` is None where its signature holds and the entry that it names has the hash that was
+    signed. The balances that it states are compared by a whole replay only (integrity.check,
+    `exchequer verify`).
     """
     require_overseer(viewer)
     table, entry = tables.checkpoints, tables.entries
@@ -252,13 +272,17 @@ def _named_checkpoint(
 ) -> Row[Any] | None:
     table = tables.checkpoints
     query = select(table).join(tables.datasets, tables.datasets.c.id == table.c.dataset_id)
-    named = query.where(tables.datasets.c.name == dataset, table.c.seq == seq, table.c.key_id == key)
+    named = query.where(
+        tables.datasets.c.name == dataset, table.c.seq == seq, table.c.key_id == key
+    )
     named = named.where(owners.overseen(viewer))
     return connection.execute(named).one_or_none()
 
 
 def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
-    """The file of one checkpoint, `dataset:number:key`, as it was handed out. Raises NotFound."""
+    """Return the file of one checkpoint, `dataset:number:key`, as it was handed out. Raises
+    NotFound.
+    """
     require_overseer(viewer)
     name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
     found = None
@@ -296,7 +320,7 @@ def _checkpoint_problem(file: Mapping[str, Any], row: Row[Any]) -> str | None:
 
 
 def read_validity(introductions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Public keys, oldest first, with the time from and until which each signed."""
+    """Return public keys, oldest first, with the time from and until which each signed."""
     keys: tuple[Key, ...] = read_keys(introductions)
     return [
         {
@@ -313,19 +337,25 @@ def read_validity(introductions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def counts(connection: Connection, dataset: UUID) -> dict[str, int]:
     """Return the number of entries of each kind of a dataset."""
     table = tables.entries
-    query = select(table.c.kind, func.count()).where(table.c.dataset_id == dataset).group_by(table.c.kind)
+    query = (
+        select(table.c.kind, func.count())
+        .where(table.c.dataset_id == dataset)
+        .group_by(table.c.kind)
+    )
     return {kind: int(count) for kind, count in connection.execute(query)}
 
 
 def exports_made(
     engine: Engine, viewer: Actor, *, dataset: str | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
-    """The newest exports, and who made them."""
+    """Return the newest exports, and who made them."""
     require_overseer(viewer)
     table = tables.activity
     mine = select(tables.datasets.c.name).where(owners.overseen(viewer))
     query = select(table).where(
-        table.c.action == "ledger exported", table.c.object_kind == "dataset", table.c.object_id.in_(mine)
+        table.c.action == "ledger exported",
+        table.c.object_kind == "dataset",
+        table.c.object_id.in_(mine),
     )
     if dataset is not None:
         query = query.where(table.c.object_id == dataset)

@@ -1,4 +1,6 @@
-"""The log outside the database beside the database: at a glance, for pages, and line by line, for checks."""
+"""The log outside the database beside the database: at a glance, for pages, and line by line, for
+checks.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,12 +18,15 @@ from accountant.transactions.ledger_log import ensure
 datasets, entries = tables.datasets, tables.entries
 
 
-#: What is said where entries go to the database alone: a restored backup would give spent budget back.
+#: What is said where entries go to the database alone: a restored backup would give spent budget
+#: back.
 NONE = "not configured: a restored backup would give spent budget back (EXCHEQUER_LEDGER_LOG)"
 
 
 def standing(engine: Engine) -> str:
-    """The state of the log in a few words, naming nobody's dataset: "ok", NONE, or what is wrong."""
+    """Return the state of the log in a few words, naming nobody's dataset: "ok", NONE, or what is
+    wrong.
+    """
     if ledger_log.log_of(engine) is None:
         return NONE
     try:
@@ -32,7 +37,8 @@ def standing(engine: Engine) -> str:
         return "ok"
     count = f"{len(found)} datasets have" if len(found) > 1 else "1 dataset has"
     return (
-        f"{count} a ledger that is not what its log holds: stop all services, then `exchequer ledger recover`"
+        f"{count} a ledger that is not what its log holds: stop all services, then `exchequer "
+        "ledger recover`"
     )
 
 
@@ -48,7 +54,7 @@ def write_problem(engine: Engine) -> str | None:
 
 
 def of_dataset(engine: Engine, dataset_id: UUID) -> list[str]:
-    """What is wrong with one dataset's ledger beside the log, by its newest entries."""
+    """Return what is wrong with one dataset's ledger beside the log, by its newest entries."""
     try:
         ensure(engine, dataset_id)
     except (LedgerBehind, LogUnusable) as error:
@@ -57,19 +63,22 @@ def of_dataset(engine: Engine, dataset_id: UUID) -> list[str]:
 
 
 def of_name(engine: Engine, name: str) -> str | None:
-    """The same for a dataset by its name, in one sentence; None: nothing is wrong."""
+    """Return the same for a dataset by its name, in one sentence; None: nothing is wrong."""
     if ledger_log.log_of(engine) is None:
         return None
     with reading(engine) as connection:
-        found = connection.execute(select(datasets.c.id).where(datasets.c.name == name)).scalar_one_or_none()
+        found = connection.execute(
+            select(datasets.c.id).where(datasets.c.name == name)
+        ).scalar_one_or_none()
     return None if found is None else next(iter(of_dataset(engine, found)), None)
 
 
 def whole(engine: Engine) -> dict[str, list[str]]:
-    """Every line of the log checked, and compared with the database's entries: problems by dataset.
+    """Return every line of the log checked, and compared with the database's entries: problems by
+    dataset.
 
-    Under "" what is wrong with the log as a whole. Entries that only the database holds are the newest ones;
-    they are appended by whoever writes next, and no problem.
+    Under "" what is wrong with the log as a whole. Entries that only the database holds are the
+    newest ones; they are appended by whoever writes next, and no problem.
     """
     log = ledger_log.log_of(engine)
     if log is None:
@@ -89,8 +98,12 @@ def whole(engine: Engine) -> dict[str, list[str]]:
 
 
 def _differing(engine: Engine, name: str, logged: bytes) -> Iterator[str]:
-    query = select(entries.c.seq, entries.c.hash).join(datasets, datasets.c.id == entries.c.dataset_id)
-    query = query.where(datasets.c.name == name, entries.c.seq <= len(logged) // 32).order_by(entries.c.seq)
+    query = select(entries.c.seq, entries.c.hash).join(
+        datasets, datasets.c.id == entries.c.dataset_id
+    )
+    query = query.where(datasets.c.name == name, entries.c.seq <= len(logged) // 32).order_by(
+        entries.c.seq
+    )
     seq = 0
     with reading(engine) as connection:
         options = {"stream_results": True, "yield_per": 2_000}

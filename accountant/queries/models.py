@@ -15,13 +15,15 @@ from accountant.tables import paging
 def models(
     engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[Model]:
-    """Registered models by name, with the public facts that a worker found."""
-    query = paging.window(select(tables.models), [tables.models.c.name], limit, after, descending=False)
+    """Return registered models by name, with the public facts that a worker found."""
+    query = paging.window(
+        select(tables.models), [tables.models.c.name], limit, after, descending=False
+    )
     return _models(engine, viewer, query)
 
 
 def model(engine: Engine, name: str, viewer: Actor) -> Model:
-    """One model. Raises NotFound."""
+    """Return one model. Raises NotFound."""
     found = _models(engine, viewer, select(tables.models).where(tables.models.c.name == name))
     if not found:
         raise NotFound("model", name)

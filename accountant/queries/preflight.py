@@ -1,7 +1,7 @@
 """Checks of a request before it is submitted, so that a form can show beforehand what is wrong.
 
-Every check is the one that `admitting` makes, here without a lock and without effect. What it says may have
-changed by the time of asking; the ledger decides then.
+Every check is the one that `admitting` makes, here without a lock and without effect. What it says
+may have changed by the time of asking; the ledger decides then.
 """
 
 from collections.abc import Callable
@@ -22,16 +22,20 @@ from accountant.transactions.job_requests import JobRequest, Priced
 
 
 def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldProblem, ...]:
-    """The problems of a request, each with its field as a request names it; nothing where there is none.
+    """Return the problems of a request, each with its field as a request names it; nothing where
+    there is none.
 
-    Raises NotFound where there is no such dataset. What costs too much is no problem here: a quote says so.
+    Raises NotFound where there is no such dataset. What costs too much is no problem here: a quote
+    says so.
     """
     with reading(engine) as connection:
         dataset = _dataset(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
         found = [*_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))]
         if not dataset.ready:
-            found.append(FieldProblem("dataset", "its data has not been checked yet", "a ready one"))
+            found.append(
+                FieldProblem("dataset", "its data has not been checked yet", "a ready one")
+            )
         terms = job_requests.terms_of(dataset, read_books(dataset).accounts)
         try:
             priced = job_requests.priced(request, terms)
@@ -40,16 +44,21 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
         model = _model(connection, request)
         found += _of_model(request, priced, model)
         model_id = None if model is None else model.id
-        found += _told("policy", lambda: public_resources.resolve(connection, priced.candidate, policy))
-        found += _told("policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker))
         found += _told(
-            "policy", lambda: sources.resolve(connection, dataset.id, model_id, priced.candidate, asker)
+            "policy", lambda: public_resources.resolve(connection, priced.candidate, policy)
+        )
+        found += _told(
+            "policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker)
+        )
+        found += _told(
+            "policy",
+            lambda: sources.resolve(connection, dataset.id, model_id, priced.candidate, asker),
         )
     return tuple(found)
 
 
 def _told(field: str, check: Callable[[], object]) -> tuple[FieldProblem, ...]:
-    """The problems that a check raises; a refusal by the policy stands under `field`."""
+    """Return the problems that a check raises; a refusal by the policy stands under `field`."""
     try:
         check()
     except InvalidRequest as error:
@@ -82,7 +91,9 @@ def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
 
 
 def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> list[FieldProblem]:
-    """Problems with the model: it is not ready, or can't run the request even without a template."""
+    """Return problems with the model: it is not ready, or can't run the request even without a
+    template.
+    """
     if not mechanisms.get(request.mechanism).uses_model:
         return []
     if model is None or model.state != "ready":

@@ -43,20 +43,25 @@ def quote_on(
     share: float | None = None,
     model: str | None = None,
 ) -> Quote:
-    """The price of a request on a dataset, and what admission would say of it now (to `viewer`, if given).
+    """Return the price of a request on a dataset, and what admission would say of it now (to
+    `viewer`, if given).
 
-    With `fit_field` the value of that field that spends as much as the dataset's filters and the caps of
-    `viewer` and `project` have left (and of `epsilon` alone, where given) is found first. Raises NotFound
-    and InvalidRequest. With `share` (above 0, to 1) the decision, the largest request and the fit are as if
-    only so much of what is left were there; what the job does to the accounts is told of the whole. With
-    `model` the quote says how long such jobs took here. Priced once, fits and refusals aside, which
-    search over prices.
+    With `fit_field` the value of that field that spends as much as the dataset's filters and the
+    caps of `viewer` and `project` have left (and of `epsilon` alone, where given) is found first.
+    Raises NotFound and InvalidRequest. With `share` (above 0, to 1) the decision, the largest
+    request and the fit are as if only so much of what is left were there; what the job does to the
+    accounts is told of the whole. With `model` the quote says how long such jobs took here. Priced
+    once, fits and refusals aside, which search over prices.
     """
     with reading(engine) as connection:
         row = dataset_row(connection, name)
         policy = Policy.model_validate(row.policy)
         capped = viewer is not None and bool(limits(policy))
-        used = cap_usage.used(connection, row.id, viewer.id, project) if viewer and capped else NO_USAGE
+        used = (
+            cap_usage.used(connection, row.id, viewer.id, project)
+            if viewer and capped
+            else NO_USAGE
+        )
     whole = usable = Standing(read_books(row).accounts, used, policy)
     terms = terms_of(row, whole.accounts)
     mechanism = mechanisms.get(mechanism_id)
@@ -112,10 +117,11 @@ def fitted(
     within_caps: Callable[[Price], bool] | None = None,
     share: float | None = None,
 ) -> Fitted:
-    """The value of `field`, and parameters with it, spending the most that fits `epsilon` alone and here.
+    """Return the value of `field`, and parameters with it, spending the most that fits `epsilon`
+    alone and here.
 
-    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any. `share`: the
-    part of what is left that `accounts` are, for the error where nothing fits.
+    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any.
+    `share`: the part of what is left that `accounts` are, for the error where nothing fits.
     """
 
     def affordable(price: Price) -> bool:
@@ -125,12 +131,18 @@ def fitted(
             return False
         if within_caps is not None and not within_caps(price):
             return False
-        return epsilon is None or price.dp is None or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+        return (
+            epsilon is None
+            or price.dp is None
+            or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
+        )
 
     found = fit(mechanism, raw, terms, field, affordable)
     if found is None and share is not None and share < 1:
         raise invalid(
-            field, f"no value fits {share:.0%} of what is left", "a larger part, or other parameters"
+            field,
+            f"no value fits {share:.0%} of what is left",
+            "a larger part, or other parameters",
         )
     if found is None:
         raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")

@@ -21,22 +21,29 @@ FACTS = ("dataset", "mechanism", "model", "parameters")
 def latest(
     engine: Engine, viewer: Actor, items: Sequence[Mapping[str, Any]], of_job: str | None = None
 ) -> list[Row[Any] | None]:
-    """For each request (`FACTS`) the newest rehearsal with its parameters that the viewer may see, or None.
+    """For each request (`FACTS`) the newest rehearsal with its parameters that the viewer may see,
+    or None.
 
-    `of_job`: no other than this one. A row has the job's id, its corpus, when it was asked for, and the
-    SHA-256 of its report.
+    `of_job`: no other than this one. A row has the job's id, its corpus, when it was asked for, and
+    the SHA-256 of its report.
     """
     if not items:
         return []
     newest = [_of(item, viewer).where(*_same(item, of_job)).limit(1).subquery() for item in items]
-    every = union_all(*(select(literal(number).label("item"), each) for number, each in enumerate(newest)))
+    every = union_all(
+        *(select(literal(number).label("item"), each) for number, each in enumerate(newest))
+    )
     with reading(engine) as connection:
         found = {row.item: row for row in connection.execute(every)}
     return [found.get(number) for number in range(len(items))]
 
 
-def others(engine: Engine, viewer: Actor, item: Mapping[str, Any], limit: int) -> Sequence[Row[Any]]:
-    """The newest rehearsals of the request's mechanism and model on its dataset, of any parameters."""
+def others(
+    engine: Engine, viewer: Actor, item: Mapping[str, Any], limit: int
+) -> Sequence[Row[Any]]:
+    """Return the newest rehearsals of the request's mechanism and model on its dataset, of any
+    parameters.
+    """
     with reading(engine) as connection:
         return connection.execute(_of(item, viewer).limit(limit)).all()
 
@@ -68,7 +75,9 @@ def _of(item: Mapping[str, Any], viewer: Actor) -> Select[Any]:
 
 
 def _same(item: Mapping[str, Any], of_job: str | None) -> tuple[ColumnElement[bool], ...]:
-    """The clauses by which a rehearsal's parameters, without its own fields, are the request's."""
+    """Return the clauses by which a rehearsal's parameters, without its own fields, are the
+    request's.
+    """
     own: Any = tables.jobs.c.parameters
     for field in rehearsal.FIELDS:
         own = own.op("-")(field)

@@ -13,7 +13,7 @@ from accountant.transactions.artifacts import OVERSEERS
 
 
 def dataset_query() -> Select[Any]:
-    """Datasets, each with its account."""
+    """Return datasets, each with its account."""
     columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
     return select(tables.datasets, *columns).join(
         tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
@@ -21,7 +21,9 @@ def dataset_query() -> Select[Any]:
 
 
 def dataset_row(connection: Connection, name: str, viewer: Actor | None = None) -> Row[Any]:
-    """A dataset with its account. Raises NotFound, and NotPermitted for a `viewer` who oversees others."""
+    """Return a dataset with its account. Raises NotFound, and NotPermitted for a `viewer` who
+    oversees others.
+    """
     row = connection.execute(dataset_query().where(tables.datasets.c.name == name)).one_or_none()
     if row is None:
         raise NotFound("dataset", name)
@@ -31,7 +33,7 @@ def dataset_row(connection: Connection, name: str, viewer: Actor | None = None) 
 
 
 def seen_by(viewer: Actor, row: Any) -> Actor:
-    """The viewer with the roles that they have on the dataset of a row with its `policy`."""
+    """Return the viewer with the roles that they have on the dataset of a row with its `policy`."""
     return owners.on(viewer, Policy.model_validate(row.policy))
 
 

@@ -1,12 +1,12 @@
 """The use of a dataset's allowance: by day, person and mechanism, for every filter and currency.
 
-A read adds the few newest entries to the sums that are kept (transactions.spending_sums): none goes through
-the ledger, and every figure is of one moment. All sums together are the balances of the account, which
-`problems` compares.
+A read adds the few newest entries to the sums that are kept (transactions.spending_sums): none goes
+through the ledger, and every figure is of one moment. All sums together are the balances of the
+account, which `problems` compares.
 
-Who sees what: stewards and auditors all of it, entry by entry. Others see what is left at the end of each
-day, which follows from public job parameters, and their own jobs; everybody else's are one sum. Ex-post
-amounts are theirs only where no realized cost ever entered the account.
+Who sees what: stewards and auditors all of it, entry by entry. Others see what is left at the end
+of each day, which follows from public job parameters, and their own jobs; everybody else's are one
+sum. Ex-post amounts are theirs only where no realized cost ever entered the account.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,8 @@ from accountant.schema.datasets import Measure, Spending
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.spending_sums import AT_ONCE, MEASURES, SUMS, Move, Sums, moves_of
 
-#: A read goes through no more new entries than this; where there are more it says up to where it got.
+#: A read goes through no more new entries than this; where there are more it says up to where it
+#: got.
 MOST_READ = 500
 
 entries, spending, marks = tables.entries, tables.spending, tables.spending_marks
@@ -54,20 +55,24 @@ class _Found:
 
 
 def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
-    """The balance over time, and what it was spent on; amounts are decimals. Raises NotFound.
+    """Return the balance over time, and what it was spent on; amounts are decimals. Raises
+    NotFound.
 
-    `measures`: what is counted, each with unit, limit, used and left. `burn_down`: what is left of each after
-    each moment, and for whom entries are not shown, at the end of each day (UTC). `spending`: sums by month,
-    analyst and mechanism; reservations of live jobs count. Where `through` is less than `entries`, the newest
-    entries are not counted yet.
+    `measures`: what is counted, each with unit, limit, used and left. `burn_down`: what is left of
+    each after each moment, and for whom entries are not shown, at the end of each day (UTC).
+    `spending`: sums by month, analyst and mechanism; reservations of live jobs count. Where
+    `through` is less than `entries`, the newest entries are not counted yet.
     """
     with reading(engine, snapshot=True) as connection:
         found = _read(connection, name)
     overseer = bool(seen_by(viewer, found.account).roles & OVERSEERS)
     realized = any(
-        body.get("ex_post", {}).get("settlement") == Settlement.REALIZED for _, body in found.allowances
+        body.get("ex_post", {}).get("settlement") == Settlement.REALIZED
+        for _, body in found.allowances
     )
-    shown = [each for each in _measures(found) if overseer or each["name"] != "ex_post" or not realized]
+    shown = [
+        each for each in _measures(found) if overseer or each["name"] != "ex_post" or not realized
+    ]
     names = [each["name"] for each in shown]
     points = _burn_down(found)
     if not overseer:
@@ -78,13 +83,23 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
         dataset=name,
         entries=found.account.chain_seq,
         through=found.through,
-        measures=[Measure(**{key: value for key, value in each.items() if key != "units"}) for each in shown],
+        measures=[
+            Measure(**{key: value for key, value in each.items() if key != "units"})
+            for each in shown
+        ],
         burn_down=[
-            {"at": at, **{each: to_decimal(left[each], units[each]) for each in names if each in left}}
+            {
+                "at": at,
+                **{each: to_decimal(left[each], units[each]) for each in names if each in left},
+            }
             for at, left in points
         ],
         spending=[
-            {**key, "jobs": sums["jobs"], **{each: to_decimal(sums[each], units[each]) for each in names}}
+            {
+                **key,
+                "jobs": sums["jobs"],
+                **{each: to_decimal(sums[each], units[each]) for each in names},
+            }
             for key, sums in _groups(found, viewer, overseer)
         ],
     )
@@ -108,7 +123,12 @@ def _read(connection: Connection, name: str) -> _Found:
     totals = [func.sum(spending.c[each]).label(each) for each in SUMS]
     month = func.to_char(spending.c.day, "YYYY-MM")
     mine = spending.c.dataset_id == dataset_id
-    by_day = select(spending.c.day, *totals).where(mine).group_by(spending.c.day).order_by(spending.c.day)
+    by_day = (
+        select(spending.c.day, *totals)
+        .where(mine)
+        .group_by(spending.c.day)
+        .order_by(spending.c.day)
+    )
     key = (month.label("month"), spending.c.analyst_id, spending.c.mechanism)
     by_group = select(*key, *totals).where(mine).group_by(*key)
     found = _Found(
@@ -119,7 +139,10 @@ def _read(connection: Connection, name: str) -> _Found:
             for row in connection.execute(allowed.order_by(entries.c.seq))
         ],
         [(row.day, _sums(row)) for row in connection.execute(by_day)] if kept else [],
-        {(row.month, row.analyst_id, row.mechanism): _sums(row) for row in connection.execute(by_group)}
+        {
+            (row.month, row.analyst_id, row.mechanism): _sums(row)
+            for row in connection.execute(by_group)
+        }
         if kept
         else {},
         moves_of(connection, dataset_id, kept, through),
@@ -140,7 +163,9 @@ def _limits(account: Row[Any]) -> Sums:
 
 
 def _measures(found: _Found) -> list[dict[str, Any]]:
-    """The measures of the account: the filters once they are set up, the others where they are used."""
+    """Return the measures of the account: the filters once they are set up, the others where they
+    are used.
+    """
     account, shown = found.account, []
     one = account.secret is not None and account.secret["kind"] == "one"
     for name, limit in _limits(account).items():
@@ -169,7 +194,7 @@ def _measures(found: _Found) -> list[dict[str, Any]]:
 
 
 def _allowed(body: Mapping[str, Any], limits: Sums) -> Sums:
-    """The limits after an ALLOW."""
+    """Return the limits after an ALLOW."""
     after = dict(limits)
     for each in body.get("filters", ()):
         after[each["kind"]] = int(each["limit"]["main"])
@@ -183,16 +208,17 @@ def _allowed(body: Mapping[str, Any], limits: Sums) -> Sums:
 
 
 def _burn_down(found: _Found) -> list[tuple[str, Sums]]:
-    """(moment, what is left of each measure after it), in order: the end of each day that is kept in sums,
-    then every entry."""
+    """(moment, what is left of each measure after it), in order: the end of each day that is kept
+    in sums, then every entry.
+    """
     # What is kept came before what is not: the last kept day may be a part of one.
     until = found.tail[0].at.astimezone(UTC) if found.tail else datetime.now(UTC)
     ends = {
         day: min(datetime(day.year, day.month, day.day, 23, 59, 59, tzinfo=UTC), until)
         for day, _ in found.days
     }
-    # What was left right after an allowance is not known within a day of which only the sum is kept: it
-    # counts there at the end, and has no point of its own.
+    # What was left right after an allowance is not known within a day of which only the sum is
+    # kept: it counts there at the end, and has no point of its own.
     kept: dict[date, list[Mapping[str, Any]]] = {}
     steps: list[tuple[datetime, Mapping[str, int], Sequence[Mapping[str, Any]]]] = []
     for at, body in found.allowances:
@@ -213,7 +239,9 @@ def _burn_down(found: _Found) -> list[tuple[str, Sums]]:
 
 
 def _groups(found: _Found, viewer: Actor, overseer: bool) -> Sequence[tuple[dict[str, Any], Sums]]:
-    """Sums by month, analyst and mechanism, newest month first; to an analyst all others are one."""
+    """Return sums by month, analyst and mechanism, newest month first; to an analyst all others are
+    one.
+    """
     groups = {key: dict(sums) for key, sums in found.groups.items()}
     for move in found.tail:
         key = (move.at.astimezone(UTC).strftime("%Y-%m"), move.analyst, move.mechanism)
@@ -223,7 +251,11 @@ def _groups(found: _Found, viewer: Actor, overseer: bool) -> Sequence[tuple[dict
     merged: dict[tuple[str, str | None, str | None], Sums] = {}
     for (month, analyst, mechanism), sums in groups.items():
         mine = overseer or analyst == viewer.id
-        who = (month, found.names.get(analyst, str(analyst)), mechanism) if mine else (month, None, None)
+        who = (
+            (month, found.names.get(analyst, str(analyst)), mechanism)
+            if mine
+            else (month, None, None)
+        )
         total = merged.setdefault(who, dict.fromkeys(SUMS, 0))
         for name in SUMS:
             total[name] += sums[name]
@@ -245,7 +277,9 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
     kept = select(*(func.coalesce(func.sum(spending.c[name]), 0).label(name) for name in SUMS))
     sums = _sums(connection.execute(kept.where(spending.c.dataset_id == dataset_id)).one())
     for after in range(account.through or 0, account.chain_seq, AT_ONCE):
-        for move in moves_of(connection, dataset_id, after, min(after + AT_ONCE, account.chain_seq)):
+        for move in moves_of(
+            connection, dataset_id, after, min(after + AT_ONCE, account.chain_seq)
+        ):
             for name in SUMS:
                 sums[name] += move.sums[name]
     stated = {

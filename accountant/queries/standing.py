@@ -1,11 +1,12 @@
-"""How a dataset stands: what is left, what a job would do to it, and how many more of its shape fit.
+"""How a dataset stands: what is left, what a job would do to it, and how many more of its shape
+fit.
 
     accounts ──▶ share left (of the filter with most room) ──▶ "52 % left: one more job like this …"
 
 Pure: whoever makes a Standing has read the accounts. Each filter and each currency is computed
-separately. Numbers of jobs and counts are those that admission would let in one after the other, over
-all filters, currencies and caps together (core.ledger.capacity); each is for what is left now, not
-for both.
+separately. Numbers of jobs and counts are those that admission would let in one after the other,
+over all filters, currencies and caps together (core.ledger.capacity); each is for what is left now,
+not for both.
 """
 
 import math
@@ -67,7 +68,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Standing:
-    """What admission looks at: the accounts, what whoever asks has used of the caps, and the policy."""
+    """What admission looks at: the accounts, what whoever asks has used of the caps, and the
+    policy.
+    """
 
     accounts: Accounts
     used: Usage
@@ -114,10 +117,14 @@ class Standing:
 
     def decide(self, job: Shape, approved: bool) -> Decision:
         """Return what admission says of a job now."""
-        return decide_job(self.accounts, job.asked, job.epsilon_alone, self.policy, approved, self.used)
+        return decide_job(
+            self.accounts, job.asked, job.epsilon_alone, self.policy, approved, self.used
+        )
 
     def room(self, job: Shape) -> capacity.Room | None:
-        """Return the limit that is the first to refuse as jobs of this shape go on; None: it is free."""
+        """Return the limit that is the first to refuse as jobs of this shape go on; None: it is
+        free.
+        """
         return capacity.binding(self.accounts, job.asked, self.policy, self.used, job.epsilon_alone)
 
     def share_left(self) -> float:
@@ -126,7 +133,9 @@ class Standing:
         shares = [1 - each.share_with(ZERO) for each in filters if each.holds]
         return max(0.0, max(shares, default=0.0))
 
-    def remaining(self, terms: Terms, like: Shape | None = None, likeness: str = "this") -> Remaining | None:
+    def remaining(
+        self, terms: Terms, like: Shape | None = None, likeness: str = "this"
+    ) -> Remaining | None:
         """Return what is left, and what it buys; None before the first allowance.
 
         `like`: a request, and `likeness` what a sentence calls it. A free one, and one whose number
@@ -157,16 +166,18 @@ class Standing:
     ) -> Effect:
         """Return every filter, currency and cap before and after a job.
 
-        Figures are decimals, shares are of the limit. `filters`: a share `after` of None: it can't price
-        the job and closes. `currencies`: ex-post and secret, where the job asks for them.
-        `jobs_of_this_shape`: how many fit one after the other; None where the job is free, or where that
-        would tell realized ex-post costs and they are not to be shown. `binding`: the limit that stops
-        the next one, under the same conditions. `refusal` is told with it. `terms`: what is left is told
-        in a sentence too, now and, of a request that fits, after it.
+        Figures are decimals, shares are of the limit. `filters`: a share `after` of None: it can't
+        price the job and closes. `currencies`: ex-post and secret, where the job asks for them.
+        `jobs_of_this_shape`: how many fit one after the other; None where the job is free, or where
+        that would tell realized ex-post costs and they are not to be shown. `binding`: the limit
+        that stops the next one, under the same conditions. `refusal` is told with it. `terms`: what
+        is left is told in a sentence too, now and, of a request that fits, after it.
         """
         told = None if refusal is None else Refusal(**refusal)
         if job.asked == NOTHING:
-            return Effect(filters=[], currencies=[], jobs_of_this_shape=None, binding=None, refusal=told)
+            return Effect(
+                filters=[], currencies=[], jobs_of_this_shape=None, binding=None, refusal=told
+            )
         own = self.accounts
         hidden = own.ex_post.settlement is Settlement.REALIZED and not realized_shown
         hides = hidden and job.asked.ex_post > 0
@@ -202,16 +213,20 @@ def count_shape(terms: Terms, policy: Policy) -> Shape | None:
 def refusal_shown(
     refusal: Mapping[str, Any] | None, settlement: str, realized_shown: bool
 ) -> dict[str, Any] | None:
-    """A refusal as its reader may see it.
+    """Return a refusal as its reader may see it.
 
-    Where realized ex-post costs are settled, the rest of their caps depends on the data. A reader who may not
-    see those costs is shown the binding cap and the request, but neither the rest nor what would fit.
+    Where realized ex-post costs are settled, the rest of their caps depends on the data. A reader
+    who may not see those costs is shown the binding cap and the request, but neither the rest nor
+    what would fit.
     """
     if refusal is None:
         return None
     if realized_shown or settlement != Settlement.REALIZED or refusal.get("cap") != "ex-post":
         return dict(refusal)
-    why = "its cap is more than what is left, which depends on the data and is for stewards and auditors"
+    why = (
+        "its cap is more than what is left, which depends on the data and is for stewards and "
+        "auditors"
+    )
     return {**refusal, "left": NOT_SHOWN, "why": why, "size_field": None, "largest": None}
 
 
@@ -297,7 +312,9 @@ def _row(
 ) -> OtherStep:
     after = None if left is None or cost is None else left - cost
     stated = {"limit": limit, "left": left, "cost": cost, "left_after": after}
-    shown = {key: None if value is None else to_decimal(value, units) for key, value in stated.items()}
+    shown = {
+        key: None if value is None else to_decimal(value, units) for key, value in stated.items()
+    }
     return OtherStep(
         name=name,
         unit=unit,
@@ -310,11 +327,17 @@ def _row(
 # --- in words -----------------------------------------------------------------------------------
 
 
-def _sentence(overdrawn: bool, share: float, jobs: int | None, counts: int | None, likeness: str) -> str:
+def _sentence(
+    overdrawn: bool, share: float, jobs: int | None, counts: int | None, likeness: str
+) -> str:
     if overdrawn:
         return "Overdrawn by a correction: nothing that costs anything is admitted."
     left = f"{percent(share)} left"
-    more = f"one more job like {likeness}" if jobs == 1 else f"{_number(jobs or 0)} more jobs like {likeness}"
+    more = (
+        f"one more job like {likeness}"
+        if jobs == 1
+        else f"{_number(jobs or 0)} more jobs like {likeness}"
+    )
     counted = "one count" if counts == 1 else f"{_number(counts or 0)} counts"
     if jobs and counts:
         return f"{left}: {more}, or {counted}."
@@ -322,7 +345,9 @@ def _sentence(overdrawn: bool, share: float, jobs: int | None, counts: int | Non
         lacking = f"no other job like {likeness}, but " if jobs == 0 else ""
         return f"{left}: {more if jobs else lacking + counted}."
     lacking = " or ".join(
-        what for what, number in ((f"another job like {likeness}", jobs), ("a count", counts)) if number == 0
+        what
+        for what, number in ((f"another job like {likeness}", jobs), ("a count", counts))
+        if number == 0
     )
     return f"{left}, not enough for {lacking}." if lacking else f"{left}."
 
@@ -332,7 +357,9 @@ def _number(count: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of what is left as per cent, rounded down; what is less than one is said so."""
+    """Return a share of what is left as per cent, rounded down; what is less than one is said
+    so.
+    """
     if 0 < share < 0.01:
         return "Less than 1 %"
     # The last digits of a float are noise: 1 - 0.07 is 93 %.

@@ -12,8 +12,8 @@ from accountant.transactions.stopped_workers import SECONDS
 def problem(engine: Engine, *, in_their_words: bool) -> str | None:
     """Return in a sentence that workers take no jobs now. None: every worker takes jobs.
 
-    `in_their_words`: with which they are, and why. That is text that a worker wrote, which has read private
-    data: it is for operators, never for a page.
+    `in_their_words`: with which they are, and why. That is text that a worker wrote, which has read
+    private data: it is for operators, never for a page.
     """
     stopped = tables.stopped_workers
     said = select(stopped).where(stopped.c.at > func.clock_timestamp() - timedelta(seconds=SECONDS))

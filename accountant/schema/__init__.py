@@ -1,1 +1,3 @@
-"""Public fields, once: queries return these models, the API dumps them, the client hands them out."""
+"""Public fields, once: queries return these models, the API dumps them, the client hands them
+out.
+"""

@@ -1,7 +1,7 @@
 """The base of all public fields, and the types that they share.
 
-A decimal is a text on the wire and a number here, exact in both; a time likewise. `document` is the JSON of
-an answer: a field that its reader may not see is never set, and is not in it.
+A decimal is a text on the wire and a number here, exact in both; a time likewise. `document` is the
+JSON of an answer: a field that its reader may not see is never set, and is not in it.
 """
 
 import decimal
@@ -41,11 +41,15 @@ _TIME = {"type": "string", "format": "date-time", "description": "RFC 3339, in U
 Decimal = Annotated[
     Amount, PlainValidator(_amount), PlainSerializer(str, return_type=str), WithJsonSchema(_AMOUNT)
 ]
-Time = Annotated[datetime, PlainSerializer(datetime.isoformat, return_type=str), WithJsonSchema(_TIME)]
+Time = Annotated[
+    datetime, PlainSerializer(datetime.isoformat, return_type=str), WithJsonSchema(_TIME)
+]
 #: As the entries of a ledger are hashed with it: to the microsecond, ending in Z.
 ChainTime = Annotated[
     datetime,
-    PlainSerializer(lambda at: at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), return_type=str),
+    PlainSerializer(
+        lambda at: at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), return_type=str
+    ),
     WithJsonSchema(_TIME),
 ]
 Id = Annotated[str, Field(json_schema_extra={"format": "uuid"})]
@@ -56,7 +60,8 @@ Json = dict[str, Any]
 
 
 class Answer(BaseModel):
-    """Base of every answer. Indexed, it is its JSON document; its attributes have the types of Python.
+    """Base of every answer. Indexed, it is its JSON document; its attributes have the types of
+    Python.
 
     Fields that a newer server adds are left out.
     """
@@ -64,7 +69,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
     def document(self) -> Json:
-        """The JSON document: what was set, and nothing that was not."""
+        """Return the JSON document: what was set, and nothing that was not."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def __getitem__(self, name: str) -> Any:
@@ -75,5 +80,5 @@ class Answer(BaseModel):
 
 
 def documents(answers: Iterable[Answer]) -> list[Json]:
-    """The JSON documents of several."""
+    """Return the JSON documents of several."""
     return [each.document() for each in answers]

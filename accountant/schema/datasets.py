@@ -9,8 +9,12 @@ from accountant.schema.base import Answer, Checked, Decimal, Id, Json, Time
 
 
 def _known(value: Any) -> Any:
-    """A policy without what a newer server's holds beside: readers bear it."""
-    return {k: v for k, v in value.items() if k in Policy.model_fields} if isinstance(value, dict) else value
+    """Return a policy without what a newer server's holds beside: readers bear it."""
+    return (
+        {k: v for k, v in value.items() if k in Policy.model_fields}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 WholePolicy = Annotated[
@@ -116,11 +120,17 @@ class Version(Answer):
 
 
 class Remaining(Answer):
-    """What is left of an allowance, over all filters, currencies and caps together, and what it buys."""
+    """What is left of an allowance, over all filters, currencies and caps together, and what it
+    buys.
+    """
 
     share: float = Field(description="left of what the filter with most room allows")
-    jobs: int | None = Field(description="of one shape that still fit; null: no shape, free, or not told")
-    counts: int | None = Field(description="noisy counts at their default that still fit; null: not admitted")
+    jobs: int | None = Field(
+        description="of one shape that still fit; null: no shape, free, or not told"
+    )
+    counts: int | None = Field(
+        description="noisy counts at their default that still fit; null: not admitted"
+    )
     sentence: str = Field(description="the same in words")
 
 
@@ -134,7 +144,8 @@ class DatasetInCatalogue(Answer):
     unit: str = Field(description="`record`, or the column of the privacy unit")
     max_records_per_unit: int
     unit_spelling: Literal["refuse", "merge", "keep"] = Field(
-        "refuse", description="units whose spellings may be one: refused, one unit, or different units"
+        "refuse",
+        description="units whose spellings may be one: refused, one unit, or different units",
     )
     missing_units: Literal["refuse", "separate"] = Field(
         "refuse", description="records without a unit: refused, or each a unit by itself"
@@ -167,7 +178,9 @@ class Dataset(DatasetInCatalogue):
 
 
 class Detected(Answer):
-    """The largest share of true detections of a unit by a guesser with this share of false alarms."""
+    """The largest share of true detections of a unit by a guesser with this share of false
+    alarms.
+    """
 
     false_alarms: float
     at_most: float
@@ -202,7 +215,9 @@ class Meaning(Answer):
     best_success: float
     detected: list[Detected]
     sentences: list[str]
-    judgement: Judgement | None = Field(None, description="what a figure of this size is held to be")
+    judgement: Judgement | None = Field(
+        None, description="what a figure of this size is held to be"
+    )
     source: str
 
 
@@ -243,8 +258,8 @@ class Measure(Answer):
 class Spending(Answer):
     """The use of a dataset's allowance.
 
-    `burn_down`: what is left of each measure after each moment. `spending`: sums by month, analyst and
-    mechanism, with `jobs`; to an analyst everybody else's are one sum, under null.
+    `burn_down`: what is left of each measure after each moment. `spending`: sums by month, analyst
+    and mechanism, with `jobs`; to an analyst everybody else's are one sum, under null.
     """
 
     dataset: str

@@ -21,7 +21,9 @@ class OfferQuote(Answer):
     epsilon_alone: float | None
     breakdown: list[str]
     delta: float
-    larger: list[str] = Field(description="where it costs more than what was asked: it can't be offered")
+    larger: list[str] = Field(
+        description="where it costs more than what was asked: it can't be offered"
+    )
     effect: Effect | None
 
 
@@ -63,7 +65,8 @@ class Decision(Answer):
     expires_at: Time | None
     may_say: list[Literal["yes", "no"]] = Field(description="what you may answer while it is open")
     left: str | None = Field(
-        None, description="while it is open: why it can't be accepted, as somebody whom it takes left"
+        None,
+        description="while it is open: why it can't be accepted, as somebody whom it takes left",
     )
     answered_by: str | None = None
     answered_at: Time | None = None
@@ -72,14 +75,18 @@ class Decision(Answer):
     entry: int | None = Field(None, description="the entry that a yes wrote")
     made_job: Id | None = Field(None, description="the job that a yes made")
     made_decision: Id | None = Field(None, description="what a yes asks of a further person")
-    asked: Json = Field(default_factory=dict, description="of an allowance, a correction and a policy")
+    asked: Json = Field(
+        default_factory=dict, description="of an allowance, a correction and a policy"
+    )
     weakens: list[str] = Field(
         [], description="of a policy: the fields by which it admits more or asks for less"
     )
     acts_on_stewards: list[Json] = Field(
         [],
-        description="of an open one that takes two stewards: acts of the last 30 days after which a "
-        "steward's account may be in other hands, as {at, actor, action, account}: who seem to be two people "
+        description="of an open one that takes two stewards: acts of the last 30 days after which "
+        "a "
+        "steward's account may be in other hands, as {at, actor, action, account}: who seem to be "
+        "two people "
         "may be one",
     )
     request: JobInList | None = Field(None, description="of an approval: the job that awaits it")
@@ -88,7 +95,8 @@ class Decision(Answer):
         None, description="of an open approval or offer; null: it can't be priced any more"
     )
     change: Preview | None = Field(
-        None, description="of an open allowance: its effect; null: the account can't bear it any more"
+        None,
+        description="of an open allowance: its effect; null: the account can't bear it any more",
     )
 
 

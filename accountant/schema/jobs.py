@@ -15,7 +15,9 @@ class Refusal(Answer):
     asked: str
     why: str
     size_field: str | None
-    largest: int | float | None = Field(description="the largest value of `size_field` that would fit")
+    largest: int | float | None = Field(
+        description="the largest value of `size_field` that would fit"
+    )
     by: str | None = Field(None, description="of a job: `account`, or the steward who said no")
 
 
@@ -56,9 +58,12 @@ class JobInList(Answer):
     breakdown: list[str]
     state: State
     refusal: Refusal | None
-    asked_back: bool = Field(description="it waits for its analyst's answer to a steward's question")
+    asked_back: bool = Field(
+        description="it waits for its analyst's answer to a steward's question"
+    )
     analyst_left: str | None = Field(
-        description="while it is not decided: why its analyst may ask for no job any more; null: they may"
+        description="while it is not decided: why its analyst may ask for no job any more; null: "
+        "they may"
     )
     decision_reason: str | None
     attempt: int

@@ -161,7 +161,9 @@ class Act(Answer):
 
 
 class Report(Answer):
-    """Everything that the printed report of a dataset says; in public, null in place of what is private."""
+    """Everything that the printed report of a dataset says; in public, null in place of what is
+    private.
+    """
 
     dataset: Json = Field(description="as /datasets/{name} answers")
     public: bool

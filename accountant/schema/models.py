@@ -28,7 +28,9 @@ class Model(Answer):
     state: Checked
     trained_on: str = Field(description="the steward's declaration")
     facts: Json | None = Field(description="what a worker found: hash, context length, layers")
-    endpoint: Json | None = Field(None, description="what is declared of an endpoint: model, version, limits")
+    endpoint: Json | None = Field(
+        None, description="what is declared of an endpoint: model, version, limits"
+    )
     path: str | None = Field(None, description="for stewards")
     error: str | None = Field(None, description="why it is invalid, for stewards")
 

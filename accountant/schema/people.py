@@ -48,7 +48,9 @@ class NewAccount(Answer):
     id: Id
     name: str
     roles: list[str]
-    password: str | None = Field(None, description="one-time, where none was given; shown this once")
+    password: str | None = Field(
+        None, description="one-time, where none was given; shown this once"
+    )
     password_expires: Time | None = None
 
 
@@ -68,7 +70,9 @@ class User(Answer):
     active: bool
     created_at: Time
     signs_in_with: Literal["password", "one-time password", "provider", "nothing"]
-    provider: str | None = Field(description="the issuer, of an account at an OpenID Connect provider")
+    provider: str | None = Field(
+        description="the issuer, of an account at an OpenID Connect provider"
+    )
     locked: Lock | None
 
 

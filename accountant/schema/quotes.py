@@ -66,24 +66,35 @@ class OnDataset(Answer):
 
     name: str
     decision: Literal["Admitted", "NeedsApproval", "Refused"]
-    refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(description="empty unless Refused")
+    refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(
+        description="empty unless Refused"
+    )
     filters: list[FilterStep]
     currencies: list[OtherStep]
-    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
-    binding: Room | None = Field(description="what stops the next one; null: nothing, or it is not told")
-    remaining: Remaining | None = Field(None, description="what is left now; null before the first allowance")
+    jobs_of_this_shape: int | None = Field(
+        description="how many more would fit; null: free, or not told"
+    )
+    binding: Room | None = Field(
+        description="what stops the next one; null: nothing, or it is not told"
+    )
+    remaining: Remaining | None = Field(
+        None, description="what is left now; null before the first allowance"
+    )
     remaining_after: Remaining | None = Field(
         None, description="what would be left after the job; null where it does not fit, or is free"
     )
     results_every_seconds: int | None = Field(
         None,
-        description="the job ends, for all who watch it, so many seconds after it began, or a multiple of "
+        description="the job ends, for all who watch it, so many seconds after it began, or a "
+        "multiple of "
         "that; null: when it is done",
     )
 
 
 class Output(Answer):
-    """What a job would write: `number` of `what`, of at most `tokens` each where it writes tokens."""
+    """What a job would write: `number` of `what`, of at most `tokens` each where it writes
+    tokens.
+    """
 
     what: str
     number: int
@@ -128,10 +139,14 @@ class Effect(Answer):
 
     filters: list[FilterStep]
     currencies: list[OtherStep]
-    jobs_of_this_shape: int | None = Field(description="how many more would fit; null: free, or not told")
+    jobs_of_this_shape: int | None = Field(
+        description="how many more would fit; null: free, or not told"
+    )
     binding: Room | None
     refusal: Refusal | None = Field(description="why it would be refused now")
-    remaining: Remaining | None = Field(None, description="what is left now; null before the first allowance")
+    remaining: Remaining | None = Field(
+        None, description="what is left now; null before the first allowance"
+    )
     remaining_after: Remaining | None = Field(
         None, description="what is left after it; null if it doesn't fit"
     )

@@ -1,7 +1,7 @@
 """The database tables, in SQLAlchemy Core.
 
-Every statement that changes a balance is visible where it is made. Amounts are NUMERIC without decimals and
-arrive as Python integers, never as floats.
+Every statement that changes a balance is visible where it is made. Amounts are NUMERIC without
+decimals and arrive as Python integers, never as floats.
 """
 
 from accountant.tables.books import (

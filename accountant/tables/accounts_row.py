@@ -33,13 +33,15 @@ _HISTORY = {
 def _filter(
     kind: Kind, share: str, order: str | None, edition: int, step_delta: int, whole_epsilon: int
 ) -> Filter:
-    """One object for equal filters: prices are kept by them."""
+    """Return one object for equal filters: prices are kept by them."""
     fixed = None if order is None else Fraction(order)
     return Filter(kind, Fraction(share), fixed, step_delta, edition, whole_epsilon)
 
 
 def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
-    """The books in an `accounts` row: balances and history, without reservations and closing jobs."""
+    """Return the books in an `accounts` row: balances and history, without reservations and closing
+    jobs.
+    """
     values = row if isinstance(row, Mapping) else dict(row._mapping)
     limit, spent, reserved = (values[f"ex_post_{part}"] for part in ("limit", "spent", "reserved"))
     ex_post = ExPostAccount(limit, spent, reserved, Settlement(values["ex_post_settlement"]))
@@ -54,7 +56,7 @@ def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
 
 
 def _read_account(values: Mapping[str, Any]) -> Account | None:
-    """The `dp` account; None before the first allowance."""
+    """Return the `dp` account; None before the first allowance."""
     if values["epsilon"] is None:
         return None
     filters = []
@@ -63,17 +65,22 @@ def _read_account(values: Mapping[str, Any]) -> Account | None:
         own = (values["basic_step_delta"], values["basic_whole_epsilon"]) if basic else (0, 0)
         share, order = values[f"{kind}_share"], values[f"{kind}_order"]
         each = _filter(kind, share, order, values["price_edition"], *own)
-        amounts = {part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")}
+        amounts = {
+            part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")
+        }
         if basic:
             amounts = {
-                part: replace(amount, delta=values[f"basic_delta_{part}"]) for part, amount in amounts.items()
+                part: replace(amount, delta=values[f"basic_delta_{part}"])
+                for part, amount in amounts.items()
             }
         filters.append(FilterAccount(each, **amounts, closed=values[f"{kind}_closed"]))
     return Account(values["epsilon"], values["delta"], tuple(filters))
 
 
 def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
-    """The secret account. Its limit follows from its terms; the row holds it only for the CHECK."""
+    """Return the secret account. Its limit follows from its terms; the row holds it only for the
+    CHECK.
+    """
     stored = values["secret"]
     if stored is None:
         return None
@@ -89,8 +96,10 @@ def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
 
 
 def book_columns(books: Books) -> dict[str, Any]:
-    """The columns of the books' row: the inverse of `read_books`."""
-    values: dict[str, Any] = {column: getattr(books.history, name) for name, column in _HISTORY.items()}
+    """Return the columns of the books' row: the inverse of `read_books`."""
+    values: dict[str, Any] = {
+        column: getattr(books.history, name) for name, column in _HISTORY.items()
+    }
     for part in ("limit", "spent", "reserved"):
         values[f"ex_post_{part}"] = getattr(books.ex_post, part)
     values["overdrawn"] = books.overdrawn

@@ -50,7 +50,13 @@ _AMOUNTS += ["basic_delta_limit", "basic_delta_spent", "basic_delta_reserved"]
 _OTHER_AMOUNTS = [
     f"{name}_{part}" for name in ("ex_post", "secret") for part in ("limit", "spent", "reserved")
 ]
-_COUNTS = ["raises_after_release", "job_count", "ex_post_job_count", "secret_job_count", "failure_count"]
+_COUNTS = [
+    "raises_after_release",
+    "job_count",
+    "ex_post_job_count",
+    "secret_job_count",
+    "failure_count",
+]
 _NOT_NEGATIVE = [
     "basic_step_delta",
     *_OTHER_AMOUNTS,
@@ -74,8 +80,8 @@ accounts = Table(
     Column("basic_delta_spent", Units, nullable=False, server_default="0"),
     Column("basic_delta_reserved", Units, nullable=False, server_default="0"),
     units("basic_step_delta"),
-    # Fixed with the filters: the edition of their prices, and the epsilon against which a whole job's delta
-    # is chosen (0 in edition 1).
+    # Fixed with the filters: the edition of their prices, and the epsilon against which a whole
+    # job's delta is chosen (0 in edition 1).
     Column("price_edition", Integer, nullable=False, server_default="1"),
     units("basic_whole_epsilon"),
     # The other two currencies; `secret`: terms, kind, neighbours and order of the secret account.
@@ -94,23 +100,31 @@ accounts = Table(
     Column("chain_seq", BigInteger, nullable=False, server_default="0"),
     Column("chain_head", Text, nullable=False),
     CheckConstraint(" AND ".join(f"{name} >= 0" for name in _AMOUNTS), name="not_negative"),
-    CheckConstraint(" AND ".join(f"{name} >= 0" for name in _NOT_NEGATIVE), name="others_not_negative"),
+    CheckConstraint(
+        " AND ".join(f"{name} >= 0" for name in _NOT_NEGATIVE), name="others_not_negative"
+    ),
     # NaN is above every number, so no other check sees it. A sum with NaN in it is NaN.
     CheckConstraint(f"{' + '.join(_SUMMED)} < 'NaN'", name="numbers"),
     CheckConstraint("coin_job_count >= 0", name="coin_job_count"),
     CheckConstraint(
-        "price_edition >= 1 AND basic_whole_epsilon >= 0 AND (price_edition = 1) = (basic_whole_epsilon = 0)",
+        "price_edition >= 1 AND basic_whole_epsilon >= 0 AND (price_edition = 1) = "
+        "(basic_whole_epsilon = 0)",
         name="price_edition",
     ),
     CheckConstraint(" OR ".join(["overdrawn", *map(_holds, Kind)]), name="a_filter_holds"),
     CheckConstraint("ex_post_settlement IN ('planned','realized')", name="ex_post_settlement"),
     # Realized ex-post costs may pass the allowance; planned caps never do.
     CheckConstraint(
-        "overdrawn OR ex_post_settlement = 'realized' OR ex_post_spent + ex_post_reserved <= ex_post_limit",
+        "overdrawn OR ex_post_settlement = 'realized' OR ex_post_spent + ex_post_reserved <= "
+        "ex_post_limit",
         name="ex_post_fits",
     ),
-    CheckConstraint("overdrawn OR secret_spent + secret_reserved <= secret_limit", name="secret_fits"),
-    CheckConstraint("secret IS NOT NULL OR (secret_limit = 0 AND secret_jobs = 0)", name="no_secret"),
+    CheckConstraint(
+        "overdrawn OR secret_spent + secret_reserved <= secret_limit", name="secret_fits"
+    ),
+    CheckConstraint(
+        "secret IS NOT NULL OR (secret_limit = 0 AND secret_jobs = 0)", name="no_secret"
+    ),
     CheckConstraint("secret IS NULL OR secret ->> 'kind' IN ('one','many')", name="secret_kind"),
     CheckConstraint(
         "overdrawn OR secret IS NULL OR secret ->> 'kind' <> 'one' OR secret_jobs <= 1",
@@ -118,7 +132,8 @@ accounts = Table(
     ),
 )
 
-#: Kinds that are few beside the reservations and what settles them: an index of their own finds them.
+#: Kinds that are few beside the reservations and what settles them: an index of their own finds
+#: them.
 RARE_KINDS = ("ALLOW", "VOID", "REVERSAL", "REGISTER", "POLICY")
 #: Kinds by which later entries are judged; an index of their own finds them.
 RULE_KINDS = ("ALLOW", "REGISTER", "POLICY")
@@ -138,15 +153,17 @@ entries = Table(
     Column("hash", Text, nullable=False),
     UniqueConstraint("dataset_id", "previous"),
     ForeignKeyConstraint(["job_id"], ["jobs.id"]),
-    Index("uq_entries_reserved_once", "job_id", unique=True, postgresql_where=text("kind = 'RESERVE'")),
+    Index(
+        "uq_entries_reserved_once", "job_id", unique=True, postgresql_where=text("kind = 'RESERVE'")
+    ),
     Index(
         "uq_entries_resolved_once",
         "job_id",
         unique=True,
         postgresql_where=text("kind IN ('COMMIT','VOID')"),
     ),
-    # What an auditor looks for: the newest anywhere, one person's, one job's, and the kinds that are few.
-    # The last columns are there to be filtered by without a look at the rows.
+    # What an auditor looks for: the newest anywhere, one person's, one job's, and the kinds that
+    # are few. The last columns are there to be filtered by without a look at the rows.
     Index("ix_entries_at", "at", "dataset_id", "seq", "kind"),
     Index("ix_entries_actor", "actor", "at", "dataset_id", "seq", "kind"),
     Index("ix_entries_job_id", "job_id", "seq"),
@@ -172,8 +189,8 @@ entries = Table(
     CheckConstraint("seq >= 1", name="seq"),
 )
 
-# An account's row as it stood after every 256th entry or so, kept by a trigger: the balances after any
-# entry are a short replay from there. Append-only; the application may read it alone.
+# An account's row as it stood after every 256th entry or so, kept by a trigger: the balances after
+# any entry are a short replay from there. Append-only; the application may read it alone.
 standings = Table(
     "standings",
     metadata,
@@ -182,8 +199,8 @@ standings = Table(
     Column("account", JSONB, nullable=False),
 )
 
-# Where the log outside the database stood: its `n`-th entry, and the hash of that line. The row of n = 0
-# names the log. `system` and `timeline` are the server's of then. Append-only.
+# Where the log outside the database stood: its `n`-th entry, and the hash of that line. The row of
+# n = 0 names the log. `system` and `timeline` are the server's of then. Append-only.
 ledger_log_marks = Table(
     "ledger_log_marks",
     metadata,
@@ -229,8 +246,8 @@ checkpoint_requests = Table(
     CheckConstraint("seq >= 0", name="seq"),
 )
 
-# What people and projects use of a dataset: cached sums, moved with the entries (cap_usage.py). `cap` is the
-# one under which the last job was admitted; a later change of policy touches no row.
+# What people and projects use of a dataset: cached sums, moved with the entries (cap_usage.py).
+# `cap` is the one under which the last job was admitted; a later change of policy touches no row.
 usage = Table(
     "usage",
     metadata,
@@ -246,8 +263,8 @@ usage = Table(
     CheckConstraint("cap IS NULL OR spent + reserved <= cap", name="fits"),
 )
 
-# What the entries up to a mark charged, by day, person and mechanism (spending.py): sums of an append-only
-# ledger, so they stand for good.
+# What the entries up to a mark charged, by day, person and mechanism (spending.py): sums of an
+# append-only ledger, so they stand for good.
 spending = Table(
     "spending",
     metadata,

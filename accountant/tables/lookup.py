@@ -8,7 +8,9 @@ from accountant.core.errors import NotFound
 
 
 def one(connection: Connection, query: Select[Any], kind: str, name: object) -> Row[Any]:
-    """The row that `query` finds, of at most one. Raises NotFound for the `kind` of thing called `name`."""
+    """Return the row that `query` finds, of at most one. Raises NotFound for the `kind` of thing
+    called `name`.
+    """
     row = connection.execute(query).one_or_none()
     if row is None:
         raise NotFound(kind, str(name))

@@ -22,11 +22,15 @@ def window(
     """`query` ordered by the unique `key`: the first `limit` rows after the key `after`."""
     if after is not None:
         place = tuple_(*key)
-        bound = tuple_(*(literal(value, column.type) for value, column in zip(after, key, strict=True)))
+        bound = tuple_(
+            *(literal(value, column.type) for value, column in zip(after, key, strict=True))
+        )
         query = query.where(place < bound if descending else place > bound)
-    return query.order_by(*(column.desc() if descending else column.asc() for column in key)).limit(limit)
+    return query.order_by(*(column.desc() if descending else column.asc() for column in key)).limit(
+        limit
+    )
 
 
 def unknown(what: str) -> InvalidRequest:
-    """The error for an `after` that names a row which does not exist."""
+    """Return the error for an `after` that names a row which does not exist."""
     return invalid("cursor", f"names no {what}", "`next` of an earlier answer of this listing")

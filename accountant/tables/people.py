@@ -28,8 +28,11 @@ users = Table(
     Column("roles", ARRAY(Text), nullable=False),
     Column("active", Boolean, nullable=False, server_default=text("true")),
     moment("created_at", default=True),
-    moment("password_expires"),  # of a one-time password: it opens nothing but the page that replaces it
-    CheckConstraint("roles <@ ARRAY['steward','analyst','auditor','administrator']", name="known_roles"),
+    # of a one-time password: it opens nothing but the page that replaces it
+    moment("password_expires"),
+    CheckConstraint(
+        "roles <@ ARRAY['steward','analyst','auditor','administrator']", name="known_roles"
+    ),
 )
 
 api_tokens = Table(
@@ -43,7 +46,8 @@ api_tokens = Table(
     moment("expires_at"),
     moment("revoked_at"),
     Column("scopes", ARRAY(Text), nullable=False),
-    Column("by_sign_in", Boolean, nullable=False, server_default=text("false")),  # ends with the sessions
+    # ends with the sessions
+    Column("by_sign_in", Boolean, nullable=False, server_default=text("false")),
     moment("last_used_at"),
     Index("ix_api_tokens_user_id", "user_id", "created_at"),
     CheckConstraint(
@@ -126,7 +130,8 @@ passkey_challenges = Table(
     CheckConstraint("purpose IN ('register','sign in','confirm','act')", name="purpose"),
 )
 
-# Failures to sign in, by the name that was tried and by address: whether the name is known plays no part.
+# Failures to sign in, by the name that was tried and by address: whether the name is known plays no
+# part.
 sign_in_limits = Table(
     "sign_in_limits",
     metadata,
@@ -145,7 +150,8 @@ sign_ins = Table(
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     moment("at", default=True),
-    Column("name", Text),  # as it was tried, where it could be an account's; people type passwords here
+    # as it was tried, where it could be an account's; people type passwords here
+    Column("name", Text),
     Column("user_id", ForeignKey("users.id")),
     Column("method", Text, nullable=False),
     Column("address", Text, nullable=False),
@@ -163,7 +169,8 @@ sign_ins = Table(
     ),
 )
 
-#: The dataset that an act was on: as the database prints its index, line for line, or Alembic finds another.
+#: The dataset that an act was on: as the database prints its index, line for line, or Alembic finds
+#: another.
 ACTIVITY_DATASET = text(
     "(\nCASE\nWHEN object_kind = 'dataset' THEN object_id\nELSE detail ->> 'dataset'\nEND)"
 )

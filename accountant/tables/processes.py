@@ -1,4 +1,6 @@
-"""What the owner's triggers ask: which database role is which process, and what of an entry is private."""
+"""What the owner's triggers ask: which database role is which process, and what of an entry is
+private.
+"""
 
 from sqlalchemy import CheckConstraint, Column, Table, Text
 
@@ -9,7 +11,9 @@ process_roles = Table(
     metadata,
     Column("role", Text, primary_key=True),
     Column("process", Text, nullable=False),
-    CheckConstraint("process IN ('service','web','relay','worker','checks','signer')", name="process"),
+    CheckConstraint(
+        "process IN ('service','web','relay','worker','checks','signer')", name="process"
+    ),
 )
 
 # Where entries of a kind hold private values, which their hashes cover as commitments.

@@ -54,7 +54,8 @@ corpora = Table(
     Column("facts", JSONB(none_as_null=True)),
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
-    Column("shared_with", JSONB(none_as_null=True)),  # dataset -> how much of it, for that dataset's stewards
+    # dataset -> how much of it, for that dataset's stewards
+    Column("shared_with", JSONB(none_as_null=True)),
     CheckConstraint("declaration IN ('public','consented')", name="declaration"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
     CheckConstraint("(state = 'ready') = (facts IS NOT NULL)", name="facts_when_ready"),
@@ -74,7 +75,8 @@ datasets = Table(
     Column("public_size", BigInteger),
     Column("labels", JSONB, nullable=False),
     Column("groups", JSONB, nullable=False, server_default=text("'[]'")),
-    Column("secret_patterns", JSONB, nullable=False, server_default=text("'[]'")),  # for stewards, as terms
+    # for stewards, as terms
+    Column("secret_patterns", JSONB, nullable=False, server_default=text("'[]'")),
     Column("secret_terms", JSONB, nullable=False, server_default=text("'[]'")),
     # Of the hash by which a REGISTER states both (core.ledger.rules.secrets_digest).
     Column("secrets_salt", Text, nullable=False, server_default=text("gen_random_uuid()::text")),
@@ -101,19 +103,21 @@ dataset_versions = Table(
     Column("label_column", Text),
     Column("group_column", Text),
     Column("secret_column", Text),
-    Column("data", JSONB(none_as_null=True)),  # its files when it was found right: workers.data.manifest
+    # its files when it was found right: workers.data.manifest
+    Column("data", JSONB(none_as_null=True)),
     Column("state", Text, nullable=False),
     Column("error", Text),  # shown to stewards only
     Column("created_by", ForeignKey("users.id"), nullable=False),
     moment("created_at", default=True),
-    Column("shared_with", JSONB(none_as_null=True)),  # dataset -> how much of it, for that dataset's stewards
+    # dataset -> how much of it, for that dataset's stewards
+    Column("shared_with", JSONB(none_as_null=True)),
     UniqueConstraint("dataset_id", "number"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
 )
 
-# Keyed hashes of the units of every version that was found right, and of the records that are evidence of
-# people.
-# `is_unit`: named by a column. Such a unit has one account, as the partial index says.
+# Keyed hashes of the units of every version that was found right, and of the records that are
+# evidence of people. `is_unit`: named by a column. Such a unit has one account, as the partial
+# index says.
 fingerprints = Table(
     "fingerprints",
     metadata,
@@ -162,7 +166,8 @@ uploads = Table(
     CheckConstraint("bytes >= 1", name="bytes"),
 )
 
-# Public facts that a worker found about a model with a template, so that a request can be decided at once.
+# Public facts that a worker found about a model with a template, so that a request can be decided
+# at once.
 probes = Table(
     "probes",
     metadata,

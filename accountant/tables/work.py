@@ -34,7 +34,8 @@ jobs = Table(
     Column("mechanism", Text, nullable=False),
     Column("parameters", JSONB, nullable=False),
     Column("terms", JSONB, nullable=False),
-    Column("resources", JSONB, nullable=False, server_default=text("'{}'")),  # public things, with hashes
+    # public things, with hashes
+    Column("resources", JSONB, nullable=False, server_default=text("'{}'")),
     Column("event", JSONB(none_as_null=True)),  # NULL: the price has no (epsilon, delta) part
     Column("epsilon_alone", Double),
     Column("breakdown", JSONB, nullable=False),
@@ -52,16 +53,18 @@ jobs = Table(
     moment("queued_at"),
     moment("started_at"),
     moment("finished_at"),
-    Column("attempt", Integer, nullable=False, server_default="0"),  # the most that any part has had
+    # the most that any part has had
+    Column("attempt", Integer, nullable=False, server_default="0"),
     moment("reading_began_at"),
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
     Column("output_sha256", Text),
     Column("failure", Text),
-    Column("source_job_id", ForeignKey("jobs.id")),  # the job whose artifacts it reads instead of records
+    # the job whose artifacts it reads instead of records
+    Column("source_job_id", ForeignKey("jobs.id")),
     Column("sources", JSONB, nullable=False, server_default=text("'{}'")),  # further jobs, by field
     Column("reads_records", Boolean, nullable=False, server_default=text("true")),
-    # The RESERVE of a job that waits for a look at its model, should the model fit (decision.consider). NULL:
-    # a steward decides, or it fits no account.
+    # The RESERVE of a job that waits for a look at its model, should the model fit
+    # (decision.consider). NULL: a steward decides, or it fits no account.
     Column("to_reserve", JSONB(none_as_null=True)),
     UniqueConstraint("analyst_id", "idempotency_key"),
     Index(None, "dataset_id", "created_at"),
@@ -76,7 +79,12 @@ jobs = Table(
         "dataset_id",
         postgresql_where=text("decided_by IS NOT NULL"),
     ),
-    Index("ix_jobs_decided_by", "decided_by", "decided_at", postgresql_where=text("decided_by IS NOT NULL")),
+    Index(
+        "ix_jobs_decided_by",
+        "decided_by",
+        "decided_at",
+        postgresql_where=text("decided_by IS NOT NULL"),
+    ),
     Index(
         "ix_jobs_refused",
         *("finished_at", "id", "dataset_id", "analyst_id"),
@@ -85,9 +93,13 @@ jobs = Table(
     Index(
         "ix_jobs_waiting",
         *("analyst_id", "state"),
-        postgresql_where=text("reads_records AND state IN ('submitted','awaiting_approval','queued')"),
+        postgresql_where=text(
+            "reads_records AND state IN ('submitted','awaiting_approval','queued')"
+        ),
     ),
-    Index("ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")),
+    Index(
+        "ix_jobs_live", "state", postgresql_where=text("state IN ('queued','running','settling')")
+    ),
     Index(
         "ix_jobs_approval_expires",
         "approval_expires",
@@ -101,7 +113,8 @@ jobs = Table(
     CheckConstraint("source_job_id IS NULL OR NOT reads_records", name="source"),
 )
 
-# The work of a job: one or more parts, each of them claimed, run and lost on its own. How many is public.
+# The work of a job: one or more parts, each of them claimed, run and lost on its own. How many is
+# public.
 parts = Table(
     "parts",
     metadata,
@@ -113,11 +126,12 @@ parts = Table(
     Column("lease_secret_sha256", LargeBinary),  # NULL: claimed before leases had secrets
     moment("lease_expires"),
     Column("worker", Text),
-    Column("handed_back", Integer, nullable=False, server_default="0"),  # attempts that ended by plan
+    # attempts that ended by plan
+    Column("handed_back", Integer, nullable=False, server_default="0"),
     Column("progress_done", BigInteger, nullable=False, server_default="0"),
     Column("progress_total", BigInteger, nullable=False, server_default="0"),  # of the whole job
-    # What a part that is done leaves for the settlement. The figures may depend on the data, so they are
-    # shown to nobody and taken away when the job ends.
+    # What a part that is done leaves for the settlement. The figures may depend on the data, so
+    # they are shown to nobody and taken away when the job ends.
     Column("draft", Text),  # its name (accountant.results)
     Column("staged_sha256", Text),
     Column("realized", JSONB(none_as_null=True)),
@@ -131,7 +145,8 @@ parts = Table(
     CheckConstraint("(lease_token IS NULL) = (lease_expires IS NULL)", name="expiry"),
 )
 
-# The key of a job's coins, encrypted under the workers' key `units`: from its first claim to its end.
+# The key of a job's coins, encrypted under the workers' key `units`: from its first claim to its
+# end.
 job_keys = Table(
     "job_keys",
     metadata,
@@ -151,8 +166,8 @@ kept_draws = Table(
     CheckConstraint("number >= 0", name="number"),
 )
 
-# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it (queries.jobs.ex_post);
-# nothing that an analyst can reach may.
+# What ex-post jobs really cost: it depends on the data. Stewards and auditors read it
+# (queries.jobs.ex_post); nothing that an analyst can reach may.
 realized_ex_post = Table(
     "realized_ex_post",
     metadata,
@@ -163,7 +178,8 @@ realized_ex_post = Table(
     CheckConstraint("amount < 'NaN'", name="numbers"),
 )
 
-# Workers that take no jobs, as each says again and again while it lasts (transactions.stopped_workers).
+# Workers that take no jobs, as each says again and again while it lasts
+# (transactions.stopped_workers).
 stopped_workers = Table(
     "stopped_workers",
     metadata,
@@ -187,12 +203,14 @@ artifacts = Table(
     CheckConstraint("size >= 0", name="size"),
     CheckConstraint("sha256 ~ '^[0-9a-f]{64}$'", name="sha256"),
     CheckConstraint(
-        "media_type IN ('application/json','application/x-safetensors','text/html')", name="media_type"
+        "media_type IN ('application/json','application/x-safetensors','text/html')",
+        name="media_type",
     ),
 )
 
-# What a second person is asked, and what they answered. `basis_seq` is the entry that a yes would replace. An
-# offer names the job that was refused for it: under the `terms` in `asked` it had the price that was seen.
+# What a second person is asked, and what they answered. `basis_seq` is the entry that a yes would
+# replace. An offer names the job that was refused for it: under the `terms` in `asked` it had the
+# price that was seen.
 decisions = Table(
     "decisions",
     metadata,
@@ -228,15 +246,20 @@ decisions = Table(
     CheckConstraint("(kind IN ('offer','correction')) = (job_id IS NOT NULL)", name="job"),
     CheckConstraint("(kind IN ('allowance','correction')) = (basis_seq IS NOT NULL)", name="basis"),
     CheckConstraint("(state IN ('open','expired')) = (answered_by IS NULL)", name="answered"),
-    CheckConstraint("state <> 'accepted' OR kind = 'offer' OR answered_by <> asked_by", name="two_people"),
     CheckConstraint(
-        "(state = 'accepted' AND kind IN ('allowance','correction')) = (entry_seq IS NOT NULL)", name="entry"
+        "state <> 'accepted' OR kind = 'offer' OR answered_by <> asked_by", name="two_people"
     ),
-    CheckConstraint("(state = 'accepted' AND kind = 'offer') = (made_job IS NOT NULL)", name="made_job"),
+    CheckConstraint(
+        "(state = 'accepted' AND kind IN ('allowance','correction')) = (entry_seq IS NOT NULL)",
+        name="entry",
+    ),
+    CheckConstraint(
+        "(state = 'accepted' AND kind = 'offer') = (made_job IS NOT NULL)", name="made_job"
+    ),
 )
 
-# What an analyst and stewards say to one another about a job; never changed. The last question without an
-# answer after it is what its analyst is waited for.
+# What an analyst and stewards say to one another about a job; never changed. The last question
+# without an answer after it is what its analyst is waited for.
 comments = Table(
     "comments",
     metadata,
@@ -251,7 +274,8 @@ comments = Table(
     CheckConstraint("length(text) BETWEEN 1 AND 2000", name="text"),
 )
 
-# Messages written in the transaction that makes them true; the relay sends them, and takes away what is done.
+# Messages written in the transaction that makes them true; the relay sends them, and takes away
+# what is done.
 outbox = Table(
     "outbox",
     metadata,
@@ -267,6 +291,7 @@ outbox = Table(
     Index("ix_outbox_unsent", "id", postgresql_where=text("sent_at IS NULL")),
     Index("ix_outbox_subject", "subject", "id"),
     CheckConstraint(
-        "task IN ('generate','free','probe','check_dataset','check_model','check_corpus')", name="task"
+        "task IN ('generate','free','probe','check_dataset','check_model','check_corpus')",
+        name="task",
     ),
 )

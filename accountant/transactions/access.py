@@ -1,8 +1,9 @@
-"""Requests for access: somebody who may not ask on a dataset says why they should; its stewards answer.
+"""Requests for access: somebody who may not ask on a dataset says why they should; its stewards
+answer.
 
-A yes names the person in the policy, by the policy's own rules: where it asks for two people, the change of
-the policy is a decision of its own. Who may ask is the policy's word alone. What people say stands in their
-own rows and is never logged.
+A yes names the person in the policy, by the policy's own rules: where it asks for two people, the
+change of the policy is a decision of its own. Who may ask is the policy's word alone. What people
+say stands in their own rows and is never logged.
 """
 
 from datetime import timedelta
@@ -28,9 +29,9 @@ PER_DAY = 5
 def ask_for(engine: Engine, name: str, actor: Actor, reason: str) -> UUID:
     """Ask for access to a dataset; returns the decision's id.
 
-    Raises NotFound, InvalidRequest for a reason that is empty or too long or where the day's requests are
-    used up, NotPermitted for who could not ask for jobs anyway, and Conflict for who may already, or waits
-    for an answer.
+    Raises NotFound, InvalidRequest for a reason that is empty or too long or where the day's
+    requests are used up, NotPermitted for who could not ask for jobs anyway, and Conflict for who
+    may already, or waits for an answer.
     """
     actor.require(*owners.ASKERS)
     request = Request(Access.name, {}, words(reason), days=None, by_two=False)
@@ -40,20 +41,26 @@ def ask_for(engine: Engine, name: str, actor: Actor, reason: str) -> UUID:
         dataset = one(connection, select(datasets).where(datasets.c.name == name), "dataset", name)
         if may_ask(policy_of(dataset), actor.name):
             raise Conflict("you may ask for jobs on this dataset already")
-        mine = select(func.count()).where(decisions.c.kind == Access.name, decisions.c.asked_by == actor.id)
+        mine = select(func.count()).where(
+            decisions.c.kind == Access.name, decisions.c.asked_by == actor.id
+        )
         waiting = mine.where(decisions.c.dataset_id == dataset.id, decisions.c.state == "open")
         if connection.execute(waiting).scalar_one():
             raise Conflict("your request for access to this dataset waits for a steward already")
         recent = mine.where(decisions.c.created_at > func.clock_timestamp() - timedelta(days=1))
         if connection.execute(recent).scalar_one() >= PER_DAY:
             raise invalid(
-                "reason", f"{PER_DAY} requests in 24 hours", f"at most {PER_DAY}: try again tomorrow"
+                "reason",
+                f"{PER_DAY} requests in 24 hours",
+                f"at most {PER_DAY}: try again tomorrow",
             )
         return ask(connection, uuid4(), dataset.id, actor, request)
 
 
 class Access(Kind):
-    """Somebody who asks to be named among those who may ask for jobs. Its dataset's stewards see it."""
+    """Somebody who asks to be named among those who may ask for jobs. Its dataset's stewards see
+    it.
+    """
 
     name = "access"
     seen_by = frozenset({"steward"})
@@ -84,5 +91,7 @@ class Access(Kind):
 
 
 def may_ask(policy: Policy, name: str) -> bool:
-    """True if the policy lets somebody of this name ask for jobs; an empty list names everybody."""
+    """Return True if the policy lets somebody of this name ask for jobs; an empty list names
+    everybody.
+    """
     return not policy.analysts or name in policy.analysts

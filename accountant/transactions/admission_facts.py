@@ -1,4 +1,6 @@
-"""What an admission goes by besides the account's row: looked up in one statement while that row is held."""
+"""What an admission goes by besides the account's row: looked up in one statement while that row is
+held.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +30,9 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a decision goes by besides the books: the newest ready version, the policy, terms and models."""
+    """What a decision goes by besides the books: the newest ready version, the policy, terms and
+    models.
+    """
 
     version_id: UUID | None
     version_number: int
@@ -44,10 +48,11 @@ def look_up(
     tried: Sequence[UUID],
     people: Sequence[UUID],
 ) -> Any:
-    """Everything that a batch refers to, in one statement: its snapshot is younger than every request.
+    """Return everything that a batch refers to, in one statement: its snapshot is younger than
+    every request.
 
-    `keys`: (analyst, idempotency key); `tried`: jobs that may be recorded; `people`: whose waiting jobs are
-    counted. The account's `now` moves on.
+    `keys`: (analyst, idempotency key); `tried`: jobs that may be recorded; `people`: whose waiting
+    jobs are counted. The account's `now` moves on.
     """
     found = locked.connection.execute(
         _LOOK_UP,
@@ -66,11 +71,13 @@ def look_up(
 
 
 def facts_of(found: Any, accounts: Accounts) -> Facts:
-    """The facts in what `look_up` found."""
+    """Return the facts in what `look_up` found."""
     dataset = SimpleNamespace(**found.dataset)
     models = {each["name"]: ModelFacts(**each) for each in found.models or ()}
     policy = Policy.model_validate(dataset.policy)
-    return Facts(found.version_id, found.version_number, policy, terms_of(dataset, accounts), models)
+    return Facts(
+        found.version_id, found.version_number, policy, terms_of(dataset, accounts), models
+    )
 
 
 _VERSION = (
@@ -88,15 +95,19 @@ _LOOK_UP = (
         _VERSION.c.number.label("version_number"),
         text("account_stand(datasets.id, CAST(:models AS text[])) AS stand"),
         text(
-            "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', facts))"
-            " FROM models WHERE kind = 'language' AND name = ANY(CAST(:models AS text[]))) AS models"
+            "(SELECT json_agg(json_build_object('id', id, 'name', name, 'state', state, 'facts', "
+            "facts))"
+            " FROM models WHERE kind = 'language' AND name = ANY(CAST(:models AS text[]))) AS "
+            "models"
         ),
         # LATERAL: one look into the unique index per key, however many jobs there are.
         text(
-            "(SELECT json_agg(json_build_array(found.id, asked.analyst, asked.key, found.request_sha256))"
+            "(SELECT json_agg(json_build_array(found.id, asked.analyst, asked.key, "
+            "found.request_sha256))"
             " FROM unnest(CAST(:analysts AS uuid[]), CAST(:keys AS text[])) AS asked(analyst, key),"
             " LATERAL (SELECT id, request_sha256 FROM jobs"
-            " WHERE analyst_id = asked.analyst AND idempotency_key = asked.key LIMIT 1) AS found) AS earlier"
+            " WHERE analyst_id = asked.analyst AND idempotency_key = asked.key LIMIT 1) AS found) "
+            "AS earlier"
         ),
         text(
             "(SELECT json_agg(found.id) FROM unnest(CAST(:tried AS uuid[])) AS asked(id),"
@@ -104,9 +115,11 @@ _LOOK_UP = (
         ),
         text(
             "(SELECT json_agg(json_build_array(asked.id, found.state, found.count))"
-            " FROM unnest(CAST(:people AS uuid[])) AS asked(id), LATERAL (SELECT state, count(*) FROM jobs"
+            " FROM unnest(CAST(:people AS uuid[])) AS asked(id), LATERAL (SELECT state, count(*) "
+            "FROM jobs"
             " WHERE analyst_id = asked.id AND reads_records"
-            " AND state IN ('submitted','awaiting_approval','queued') GROUP BY state) AS found) AS waiting"
+            " AND state IN ('submitted','awaiting_approval','queued') GROUP BY state) AS found) AS "
+            "waiting"
         ),
         text(
             "greatest(clock_timestamp(),"
@@ -119,7 +132,7 @@ _LOOK_UP = (
 
 
 def ready_models(connection: Connection) -> Sequence[str]:
-    """The names of the models that may be asked for."""
+    """Return the names of the models that may be asked for."""
     return (
         connection.execute(
             select(tables.models.c.name).where(

@@ -30,20 +30,25 @@ def allow(
 ) -> UUID | None:
     """Set an allowance, or propose it where it is a raise that needs two people.
 
-    Returns the id of the decision that another steward answers, if it is proposed.
-    Raises InvalidRequest for impossible figures, NotPermitted for anybody but a steward, and Conflict where
-    less would be allowed than is spent and reserved; SignatureNeeded where the policy asks for one.
+    Returns the id of the decision that another steward answers, if it is proposed. Raises
+    InvalidRequest for impossible figures, NotPermitted for anybody but a steward, and Conflict
+    where less would be allowed than is spent and reserved; SignatureNeeded where the policy asks
+    for one.
     """
     actor.require("steward")
     made = uuid4()
     with writing(engine) as connection:
         locked = LockedAccount(connection, dataset)
-        found = one(connection, select(datasets).where(datasets.c.name == dataset), "dataset", dataset)
+        found = one(
+            connection, select(datasets).where(datasets.c.name == dataset), "dataset", dataset
+        )
         policy = policy_of(found)
         owners.require(actor, policy, "steward")
         earlier = claim(connection, once, made)
         if earlier != made:  # what it made then: a decision, or an entry
-            return connection.execute(select(decisions.c.id).where(decisions.c.id == earlier)).scalar()
+            return connection.execute(
+                select(decisions.c.id).where(decisions.c.id == earlier)
+            ).scalar()
         body = allowance_body(allowance, locked.books, found.neighbours, found.unit_column)
         named = connection, found.id, policy, EntryKind.ALLOW, None, actor.name
         signed = signed_acts.by_one(*named, body, signature)
@@ -69,7 +74,9 @@ class Raise(ByTwo):
         ground.require_entry(_newest(ground.connection, ground.dataset.id))
         body = {**ground.row.asked["body"], **ground.people().to_json()}
         signed = ground.signed(EntryKind.ALLOW, body)
-        return Result(entry=ground.account.append(EntryKind.ALLOW, ground.actor.name, None, signed).seq)
+        return Result(
+            entry=ground.account.append(EntryKind.ALLOW, ground.actor.name, None, signed).seq
+        )
 
 
 def _newest(connection: Connection, dataset_id: UUID) -> int:

@@ -22,7 +22,8 @@ from accountant.transactions.signed_acts import Signature
 
 #: Every kind of decision, by name. A new kind is a class, and a line here.
 KINDS: Mapping[str, Kind] = {
-    kind.name: kind for kind in (Approval(), Offer(), Raise(), Correction(), PolicyChange(), Access())
+    kind.name: kind
+    for kind in (Approval(), Offer(), Raise(), Correction(), PolicyChange(), Access())
 }
 
 
@@ -37,9 +38,9 @@ def answer(
 ) -> Result:
     """Answer an open decision; a yes makes it true in the same transaction.
 
-    The same yes again returns what it made. Raises NotFound, NotPermitted, InvalidRequest without a reason,
-    SignatureNeeded where the policy asks that the answer is signed, and Conflict if the decision is closed,
-    expired or can't stand any more.
+    The same yes again returns what it made. Raises NotFound, NotPermitted, InvalidRequest without a
+    reason, SignatureNeeded where the policy asks that the answer is signed, and Conflict if the
+    decision is closed, expired or can't stand any more.
     """
     price_beforehand(engine, decision_id)
     result = NOTHING

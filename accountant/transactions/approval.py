@@ -21,7 +21,14 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import artifacts, job_requests, owners, public_resources, sources, two_people
+from accountant.transactions import (
+    artifacts,
+    job_requests,
+    owners,
+    public_resources,
+    sources,
+    two_people,
+)
 from accountant.transactions.asking import APPROVAL, NOTHING, Ground, Kind, Result
 from accountant.transactions.decision import (
     Asker,
@@ -53,7 +60,9 @@ def _consider(
     signature: Signature | None = None,
     looked_at: LookedAt | None = None,
 ) -> Untold | None:
-    """Decide on a recorded job and write the outcome; returns the facts that its refusal still lacks."""
+    """Decide on a recorded job and write the outcome; returns the facts that its refusal still
+    lacks.
+    """
     connection = locked.connection
     model = model_of(connection, job)
     person = _person(connection, job.analyst_id)
@@ -83,8 +92,12 @@ def _consider(
     return _record(locked, job, replace(verdict, columns={**stated, **verdict.columns}))
 
 
-def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy) -> ExchequerError | None:
-    """Return the error if a policy set since the job was requested does not admit it; None: it does."""
+def _excluded(
+    job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy
+) -> ExchequerError | None:
+    """Return the error if a policy set since the job was requested does not admit it; None: it
+    does.
+    """
     named = None if model is None else model.name
     try:
         job_requests.check_policy(
@@ -97,7 +110,9 @@ def _excluded(job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Polic
 
 
 def _person(connection: Connection, user_id: UUID) -> Any:
-    """Return the name, roles and state of an account, read while the dataset's account is locked."""
+    """Return the name, roles and state of an account, read while the dataset's account is
+    locked.
+    """
     users = tables.users.c
     query = select(users.name, users.roles, users.active).where(users.id == user_id)
     return connection.execute(query).one()
@@ -123,11 +138,15 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
     """Return the lineage of the job's inputs, for its RESERVE entry."""
     candidate = job_requests.candidate_of(job)
     named = public_resources.lineage(job.resources)
-    named |= sources.lineage(connection, job.dataset_id, job.mechanism, job.sources, candidate.resolved)
+    named |= sources.lineage(
+        connection, job.dataset_id, job.mechanism, job.sources, candidate.resolved
+    )
     if candidate.is_public:
         return named
     if job.source_job_id is not None:
-        source = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job.source_job_id)).one()
+        source = connection.execute(
+            select(tables.jobs).where(tables.jobs.c.id == job.source_job_id)
+        ).one()
         return artifacts.lineage_of(connection, source, job.mechanism) | named
     versions = tables.dataset_versions
     number = connection.execute(select(versions.c.number).where(versions.c.id == job.version_id))
@@ -135,16 +154,22 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
 
 
 def waiting(engine: Engine, job_id: UUID) -> tuple[Row[Any], Row[Any]] | None:
-    """Return a submitted job and the model that a worker is to look at, or None if there is none."""
+    """Return a submitted job and the model that a worker is to look at, or None if there is
+    none.
+    """
     with engine.connect() as connection:
-        query = select(tables.jobs).where(tables.jobs.c.id == job_id, tables.jobs.c.state == "submitted")
+        query = select(tables.jobs).where(
+            tables.jobs.c.id == job_id, tables.jobs.c.state == "submitted"
+        )
         job = connection.execute(query).one_or_none()
         model = None if job is None else model_of(connection, job)
         return None if job is None or model is None else (job, model)
 
 
 @admitting
-def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None) -> None:
+def probed(
+    engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, problem: str | None
+) -> None:
     """A worker has looked at model and template: keep the facts and decide on the waiting job."""
     with writing(engine) as connection:
         locked, job = locked_job(connection, job_id)
@@ -161,7 +186,9 @@ def probed(engine: Engine, job_id: UUID, facts: Mapping[str, Any] | None, proble
         dataset = connection.execute(
             select(tables.datasets).where(tables.datasets.c.id == job.dataset_id)
         ).one()
-        untold = _consider(locked, job, policy_of(dataset), None, looked_at=LookedAt(job.to_reserve))
+        untold = _consider(
+            locked, job, policy_of(dataset), None, looked_at=LookedAt(job.to_reserve)
+        )
     if untold is not None:
         tell_largest(engine, job_id, untold)
 
@@ -171,11 +198,15 @@ def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any
 
     if key is None:
         return
-    connection.execute(upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing())
+    connection.execute(
+        upsert(tables.probes).values(key=key, facts=dict(facts)).on_conflict_do_nothing()
+    )
 
 
 def price_beforehand(engine: Engine, job_id: UUID) -> None:
-    """Fill the caches of a job's price before the account's row is locked; nothing is decided here."""
+    """Fill the caches of a job's price before the account's row is locked; nothing is decided
+    here.
+    """
     jobs, accounts = tables.jobs, tables.accounts
     with engine.connect() as connection:
         job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
@@ -191,12 +222,16 @@ def price_beforehand(engine: Engine, job_id: UUID) -> None:
 
 
 class Approval(Kind):
-    """A job that awaits approval: a yes reserves and queues it, or refuses it if it no longer fits."""
+    """A job that awaits approval: a yes reserves and queues it, or refuses it if it no longer
+    fits.
+    """
 
     name = APPROVAL
 
     def require_answerer(self, ground: Ground) -> None:
-        """Raise NotPermitted for one's own job unless the policy is `solo`, and unless a steward answers."""
+        """Raise NotPermitted for one's own job unless the policy is `solo`, and unless a steward
+        answers.
+        """
         ground.require_steward()
         require_other(ground)
         two_people.require_approver(ground.connection, ground.actor, ground.policy)
@@ -225,9 +260,13 @@ class Approval(Kind):
 
 
 def require_other(ground: Ground) -> None:
-    """Raise NotPermitted for somebody who would approve a job of their own, unless the policy is `solo`."""
+    """Raise NotPermitted for somebody who would approve a job of their own, unless the policy is
+    `solo`.
+    """
     if ground.is_asker and not ground.policy.solo:
-        raise NotPermitted("nobody approves a job of their own, unless the dataset's policy is solo")
+        raise NotPermitted(
+            "nobody approves a job of their own, unless the dataset's policy is solo"
+        )
 
 
 def refuse(ground: Ground, job: Row[Any]) -> None:

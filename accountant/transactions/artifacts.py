@@ -1,8 +1,9 @@
-"""Artifacts: what a job released besides its texts, kept with its lineage and read again for nothing.
+"""Artifacts: what a job released besides its texts, kept with its lineage and read again for
+nothing.
 
-Rows are written by `ledger` in the transaction of their COMMIT and never change. An analyst sees those
-of their own jobs, and those of others where the dataset's policy shares them; stewards and auditors see those
-of their datasets.
+Rows are written by `ledger` in the transaction of their COMMIT and never change. An analyst sees
+those of their own jobs, and those of others where the dataset's policy shares them; stewards and
+auditors see those of their datasets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,8 @@ def add(connection: Connection, job: Row[Any], stored: Sequence[Stored]) -> None
 def source(
     connection: Connection, dataset_id: UUID, model_id: UUID | None, priced: Priced, asker: Viewer
 ) -> Row[Any] | None:
-    """The job whose artifacts a request reads, or None: it reads records and has a price, or is public.
+    """Return the job whose artifacts a request reads, or None: it reads records and has a price, or
+    is public.
 
     Raises InvalidRequest where `from_job` names no such job that the asker may use, one of another
     mechanism, other labels or, where that matters, another model.
@@ -86,13 +88,17 @@ def source(
             raise invalid("parameters", "the job reads records and would cost nothing", "a price")
         return None
     if not job.is_free:
-        raise invalid("parameters.from_job", "a job that reads artifacts only has no price", "nothing")
+        raise invalid(
+            "parameters.from_job", "a job that reads artifacts only has no price", "nothing"
+        )
     mechanism = mechanisms.get(job.mechanism)
     if mechanism.reads_output:
         return _published(connection, dataset_id, str(named), asker)
     found = usable(connection, dataset_id, str(named), asker)
     if found is None:
-        raise _refused(f"{str(named)[:100]!r} is no job of this dataset with artifacts that you may use")
+        raise _refused(
+            f"{str(named)[:100]!r} is no job of this dataset with artifacts that you may use"
+        )
     if found.mechanism != job.mechanism:
         raise _refused(f"its mechanism is {found.mechanism}")
     if tuple(found.terms["labels"]) != job.terms.labels:
@@ -109,9 +115,14 @@ def _refused(problem: str) -> InvalidRequest:
 
 
 def usable(
-    connection: Connection, dataset_id: UUID, named: str, asker: Viewer, public_of_others: bool = False
+    connection: Connection,
+    dataset_id: UUID,
+    named: str,
+    asker: Viewer,
+    public_of_others: bool = False,
 ) -> Row[Any] | None:
-    """The succeeded job of a dataset that `named` names, if it has artifacts that the asker may use.
+    """Return the succeeded job of a dataset that `named` names, if it has artifacts that the asker
+    may use.
 
     `public_of_others`: public jobs of other datasets too, which read no dataset's records.
     """
@@ -143,7 +154,7 @@ def _job_id(named: str) -> UUID | None:
 
 
 def _published(connection: Connection, dataset_id: UUID, named: str, asker: Viewer) -> Row[Any]:
-    """The job with this output. Anyone who may read the output may have it examined."""
+    """Return the job with this output. Anyone who may read the output may have it examined."""
     jobs = tables.jobs
     query = select(jobs).join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
     query = query.where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
@@ -162,19 +173,25 @@ def _visible(viewer: Viewer) -> ColumnElement[bool]:
     """Over jobs and datasets: whose artifacts `viewer` may see and use."""
     policy = tables.datasets.c.policy
     analysts = policy["analysts"]
-    may_ask = or_(func.coalesce(func.jsonb_array_length(analysts), 0) == 0, analysts.has_key(viewer.name))
+    may_ask = or_(
+        func.coalesce(func.jsonb_array_length(analysts), 0) == 0, analysts.has_key(viewer.name)
+    )
     shared = and_(func.coalesce(policy["share_artifacts"].as_boolean(), False), may_ask)
     return or_(tables.jobs.c.analyst_id == viewer.id, shared, owners.overseen(viewer))
 
 
 def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
-    """The rows of a job's artifacts, by name."""
+    """Return the rows of a job's artifacts, by name."""
     table = tables.artifacts
-    return connection.execute(select(table).where(table.c.job_id == job_id).order_by(table.c.name)).all()
+    return connection.execute(
+        select(table).where(table.c.job_id == job_id).order_by(table.c.name)
+    ).all()
 
 
 def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict[str, Any]:
-    """The lineage that a RESERVE states for a job that reads the releases of the job `source`."""
+    """Return the lineage that a RESERVE states for a job that reads the releases of the job
+    `source`.
+    """
     if mechanisms.get(mechanism).reads_output:
         return lineage.of_output(str(source.id), source.output_sha256)
     rows = of_job(connection, source.id)
@@ -190,10 +207,11 @@ def listing(
     limit: int = 50,
     after: paging.After = None,
 ) -> list[dict[str, Any]]:
-    """Artifacts that `viewer` may see, newest first; `after` (job, name) continues a listing.
+    """Return artifacts that `viewer` may see, newest first; `after` (job, name) continues a
+    listing.
 
-    A key tells no time: when a job ended depends on the records that it read. Raises InvalidRequest for one
-    that names no artifact which `viewer` may see.
+    A key tells no time: when a job ended depends on the records that it read. Raises InvalidRequest
+    for one that names no artifact which `viewer` may see.
     """
     query = _query(viewer)
     if job is not None:
@@ -203,12 +221,16 @@ def listing(
     table = tables.artifacts
     with engine.connect() as connection:
         place = None if after is None else _place(connection, viewer, *after)
-        window = paging.window(query, [table.c.created_at, table.c.job_id, table.c.name], limit, place)
+        window = paging.window(
+            query, [table.c.created_at, table.c.job_id, table.c.name], limit, place
+        )
         return [_view(dict(row._mapping)) for row in connection.execute(window)]
 
 
 def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> Sequence[Any]:
-    """Return an artifact's place in the order of all; an artifact that the viewer can't see is unknown."""
+    """Return an artifact's place in the order of all; an artifact that the viewer can't see is
+    unknown.
+    """
     table = tables.artifacts
     named = _query(viewer).where(table.c.job_id == job_id, table.c.name == name)
     row = connection.execute(named).one_or_none()
@@ -218,13 +240,17 @@ def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> S
 
 
 def find(engine: Engine, sha256: str, viewer: Viewer) -> Row[Any]:
-    """One artifact by its hash. Raises NotFound, for those that are not shared too.
+    """Return one artifact by its hash. Raises NotFound, for those that are not shared too.
 
     LedgerBehind and LogUnusable where the log outside the database does not hold its COMMIT.
     """
     query = _query(viewer).where(tables.artifacts.c.sha256 == sha256)
     with engine.connect() as connection:
-        oldest = query.add_columns(tables.entries.c.document).order_by(tables.artifacts.c.created_at).limit(1)
+        oldest = (
+            query.add_columns(tables.entries.c.document)
+            .order_by(tables.artifacts.c.created_at)
+            .limit(1)
+        )
         found = one(connection, oldest, "artifact", sha256[:64])
     ledger_log.ensure_job(engine, found.job_id)
     if sha256 not in published_by(read_document(found.document)["body"]):
@@ -247,13 +273,18 @@ def _query(viewer: Viewer) -> Any:
         .join(jobs, jobs.c.id == table.c.job_id)
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
-        .join(tables.entries, and_(tables.entries.c.job_id == jobs.c.id, tables.entries.c.kind == "COMMIT"))
+        .join(
+            tables.entries,
+            and_(tables.entries.c.job_id == jobs.c.id, tables.entries.c.kind == "COMMIT"),
+        )
         .where(_visible(viewer))
     )
 
 
 def _view(row: Mapping[str, Any]) -> dict[str, Any]:
-    """`created_at`: when the job ended, which depends on the records that it read; overseers see it."""
+    """`created_at`: when the job ended, which depends on the records that it read; overseers see
+    it.
+    """
     facts = ("name", "kind", "media_type", "sha256", "size", "dataset", "mechanism", "model")
     told = not row["reads_records"] or bool(row["overseen"])
     return {

@@ -4,9 +4,9 @@
               ├── no ──▶ refused, or withdrawn where its asker says it: nothing happened
               └── nobody answers in time ──▶ expired
 
-A job that awaits approval is a decision too: its own row keeps it, and its id is the decision's. The
-account's row is locked first, then the decision's. So of two people who answer at once, one is told that the
-other was faster. `answers.answer` is the only way to answer.
+A job that awaits approval is a decision too: its own row keeps it, and its id is the decision's.
+The account's row is locked first, then the decision's. So of two people who answer at once, one is
+told that the other was faster. `answers.answer` is the only way to answer.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,9 @@ APPROVAL = "approval"
 
 @dataclass(frozen=True)
 class Result:
-    """What a yes made: an entry's number, a job, or a further decision. `untold`: see `decision`."""
+    """What a yes made: an entry's number, a job, or a further decision. `untold`: see
+    `decision`.
+    """
 
     entry: int | None = None
     job: UUID | None = None
@@ -78,7 +80,9 @@ class Ground:
         waiting = select(jobs).where(jobs.c.id == decision_id)
         found = connection.execute(query).one_or_none()
         if found is None:
-            account = LockedAccount(connection, one(connection, waiting, "decision", decision_id).dataset_id)
+            account = LockedAccount(
+                connection, one(connection, waiting, "decision", decision_id).dataset_id
+            )
             row: Any = _of_job(connection.execute(waiting.with_for_update()).one())
         else:
             account = LockedAccount(connection, found.dataset_id)
@@ -135,22 +139,28 @@ class Ground:
             raise Conflict(f"the {what} is {self.row.state.replace('_', ' ')} already")
 
     def require_entry(self, newest: int) -> None:
-        """Raise Conflict if `newest` is another entry than the one that the decision would replace."""
+        """Raise Conflict if `newest` is another entry than the one that the decision would
+        replace.
+        """
         if newest != self.row.basis_seq:
             basis = f"entry {self.row.basis_seq}" if self.row.basis_seq else "no allowance"
             raise Conflict(
-                f"it was asked for when {basis} stood, and entry {newest} stands now: propose it anew"
+                f"it was asked for when {basis} stood, and entry {newest} stands now: propose it "
+                "anew"
             )
 
     def people(self) -> TwoPeople:
-        """Return both people for an entry. Raises Conflict if the asker may be neither of two any more."""
+        """Return both people for an entry. Raises Conflict if the asker may be neither of two any
+        more.
+        """
         asker = row_of(self.connection, tables.users, self.row.asked_by)
         left = owners.steward_departure(asker, self.policy)
         if left is not None:
             raise Conflict(f"{left}, who proposed it: propose it anew")
         if "administrator" in asker.roles:
             raise Conflict(
-                "who proposed it is administrator by now, and could make a second person: propose it anew"
+                "who proposed it is administrator by now, and could make a second person: propose "
+                "it anew"
             )
         if is_alike(asker.name, self.actor.name):
             raise NotPermitted(f"{asker.name!r} and {self.actor.name!r} look alike: not two people")
@@ -260,14 +270,19 @@ class Request:
     by_two: bool = True
 
 
-def ask(connection: Connection, decision_id: UUID, dataset_id: UUID, actor: Actor, request: Request) -> UUID:
+def ask(
+    connection: Connection, decision_id: UUID, dataset_id: UUID, actor: Actor, request: Request
+) -> UUID:
     """Record what a second person is to answer, and return its id.
 
-    Raises NotPermitted for an administrator who asks for an act of two people: they could make the second.
+    Raises NotPermitted for an administrator who asks for an act of two people: they could make the
+    second.
     """
     if request.by_two:
         two_people.require_separate(actor)
-    expires = None if request.days is None else func.clock_timestamp() + timedelta(days=request.days)
+    expires = (
+        None if request.days is None else func.clock_timestamp() + timedelta(days=request.days)
+    )
     connection.execute(
         insert(decisions).values(
             id=decision_id,
@@ -290,7 +305,9 @@ def words(reason: str) -> str:
     if not said:
         raise invalid("reason", "empty", "a sentence that says why")
     if len(said) > MOST_CHARACTERS or "\0" in said:
-        problem = "holds a character that no text has" if "\0" in said else f"{len(said):,} characters"
+        problem = (
+            "holds a character that no text has" if "\0" in said else f"{len(said):,} characters"
+        )
         raise invalid("reason", problem, f"from 1 to {MOST_CHARACTERS:,} characters")
     return said
 
@@ -301,15 +318,20 @@ def words(reason: str) -> str:
 def expire_approvals(connection: Connection, job_id: UUID | None = None) -> int:
     """Expire jobs that await approval past their time (one job, or all), and return how many.
 
-    Such a job has no reservation: no balance moves, so no account is locked. A row that somebody decides on
-    right now is left to them.
+    Such a job has no reservation: no balance moves, so no account is locked. A row that somebody
+    decides on right now is left to them.
     """
-    overdue = [jobs.c.state == "awaiting_approval", jobs.c.approval_expires < func.clock_timestamp()]
+    overdue = [
+        jobs.c.state == "awaiting_approval",
+        jobs.c.approval_expires < func.clock_timestamp(),
+    ]
     if job_id is not None:
         overdue.append(jobs.c.id == job_id)
     held = select(jobs.c.id).where(*overdue).with_for_update(skip_locked=True)
     ended = update(jobs).where(jobs.c.id.in_(held), *overdue)
-    return connection.execute(ended.values(state="expired", finished_at=func.clock_timestamp())).rowcount
+    return connection.execute(
+        ended.values(state="expired", finished_at=func.clock_timestamp())
+    ).rowcount
 
 
 def expire_decisions(connection: Connection, decision_id: UUID | None = None) -> int:
@@ -319,7 +341,9 @@ def expire_decisions(connection: Connection, decision_id: UUID | None = None) ->
         overdue.append(decisions.c.id == decision_id)
     held = select(decisions.c.id).where(*overdue).with_for_update(skip_locked=True)
     ended = update(decisions).where(decisions.c.id.in_(held), *overdue)
-    return connection.execute(ended.values(state="expired", answered_at=func.clock_timestamp())).rowcount
+    return connection.execute(
+        ended.values(state="expired", answered_at=func.clock_timestamp())
+    ).rowcount
 
 
 def sweep(engine: Engine) -> int:
@@ -332,7 +356,9 @@ def sweep(engine: Engine) -> int:
 
 
 def held_dataset(connection: Connection, dataset_id: UUID) -> Row[Any]:
-    """Lock a dataset's row: nobody else changes its policy. The account's row is locked before, or never."""
+    """Lock a dataset's row: nobody else changes its policy. The account's row is locked before, or
+    never.
+    """
     query = select(tables.datasets).where(tables.datasets.c.id == dataset_id)
     return connection.execute(query.with_for_update(key_share=True)).one()
 

@@ -1,6 +1,8 @@
-"""The requests of one transaction: what is asked, what is decided on each, and the rows that this makes.
+"""The requests of one transaction: what is asked, what is decided on each, and the rows that this
+makes.
 
-Decided on an account that is locked, or expected to be so (expected_account.py); written by submission.py.
+Decided on an account that is locked, or expected to be so (expected_account.py); written by
+submission.py.
 """
 
 from collections import Counter
@@ -26,7 +28,13 @@ from accountant.transactions import (
     sources,
     waiting_jobs,
 )
-from accountant.transactions.admission_facts import Facts, ModelFacts, facts_of, look_up, ready_models
+from accountant.transactions.admission_facts import (
+    Facts,
+    ModelFacts,
+    facts_of,
+    look_up,
+    ready_models,
+)
 from accountant.transactions.decision import Asker, Untold, consider
 from accountant.transactions.job_requests import JobRequest, Priced
 from accountant.transactions.locked_account import LockedAccount
@@ -36,7 +44,8 @@ from accountant.transactions.locked_account import LockedAccount
 class Submission:
     """A request in the queue. Its job's id is drawn here: `tried` again, it still makes one job.
 
-    `beforehand`: its price, under the terms that it was found under; None: it is found when it is decided on.
+    `beforehand`: its price, under the terms that it was found under; None: it is found when it is
+    decided on.
     """
 
     request: JobRequest
@@ -48,7 +57,7 @@ class Submission:
     tried: bool = False
 
     def priced(self, terms: Terms) -> Priced:
-        """The price under these terms. Raises InvalidRequest naming every wrong field."""
+        """Return the price under these terms. Raises InvalidRequest naming every wrong field."""
         if self.beforehand is not None and self.beforehand[0] is terms:
             return self.beforehand[1]
         return job_requests.priced(self.request, terms)
@@ -63,10 +72,11 @@ class Answer:
 
 
 class Batch:
-    """The requests of one transaction. `facts` were read while the row was locked, or are compared then.
+    """The requests of one transaction. `facts` were read while the row was locked, or are compared
+    then.
 
-    `admit` changes the books in memory only and collects the rows to be written; if it raises, it has
-    changed nothing.
+    `admit` changes the books in memory only and collects the rows to be written; if it raises, it
+    has changed nothing.
     """
 
     def __init__(self, locked: LockedAccount, facts: Facts, stand: str = "") -> None:
@@ -79,7 +89,7 @@ class Batch:
         self.recorded: frozenset[UUID] = frozenset()
 
     def admit(self, submission: Submission) -> Answer:
-        """The answer to one request. Raises what is wrong with it."""
+        """Return the answer to one request. Raises what is wrong with it."""
         if submission.job_id in self.recorded:
             return Answer(submission.job_id)
         key = (submission.actor.id, submission.key)
@@ -96,7 +106,9 @@ class Batch:
     def record(
         self, submission: Submission, approval: Mapping[str, Any] | None = None, **columns: Any
     ) -> Answer:
-        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said yes."""
+        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said
+        yes.
+        """
         request, locked, policy = submission.request, self.locked, self.facts.policy
         if self.facts.version_id is None:
             problem = f"{request.dataset!r} is not ready: its data has not been checked"
@@ -105,18 +117,24 @@ class Batch:
         job_requests.check_policy(policy, request, submission.actor.name)
         priced = submission.priced(self.facts.terms)
         if submission.sha256 is None:
-            raise invalid("parameters", "holds what has no canonical JSON form", "finite numbers and text")
+            raise invalid(
+                "parameters", "holds what has no canonical JSON form", "finite numbers and text"
+            )
         if priced.candidate.is_free:
             most = settings.load().free_jobs_per_person
             free_jobs.check_limit(locked.connection, submission.actor.id, most, self.jobs)
         model_id = None if model is None else UUID(model.id)
-        reads = artifacts.source(locked.connection, locked.dataset_id, model_id, priced, submission.actor)
+        reads = artifacts.source(
+            locked.connection, locked.dataset_id, model_id, priced, submission.actor
+        )
         named = public_resources.resolve(locked.connection, priced.candidate, policy)
         read_beside = sources.resolve(
             locked.connection, locked.dataset_id, model_id, priced.candidate, submission.actor
         )
         if reads is None:
-            source = {} if priced.candidate.is_public else lineage.of_version(self.facts.version_number)
+            source = (
+                {} if priced.candidate.is_public else lineage.of_version(self.facts.version_number)
+            )
         else:
             source = artifacts.lineage_of(locked.connection, reads, priced.candidate.mechanism)
         source |= public_resources.lineage(named)
@@ -164,7 +182,7 @@ class Batch:
         return Answer(submission.job_id, verdict.untold)
 
     def _model(self, request: JobRequest) -> ModelFacts | None:
-        """The model that a request names, checked; None where its mechanism uses none."""
+        """Return the model that a request names, checked; None where its mechanism uses none."""
         name = request.model
         if not mechanisms.get(request.mechanism).uses_model:
             if name is not None:
@@ -173,14 +191,20 @@ class Batch:
         found = None if name is None else self.facts.models.get(name)
         if found is None or found.state != "ready":
             ready = ", ".join(ready_models(self.locked.connection)) or "none is registered yet"
-            problem = f"there is no model {name!r}" if found is None else f"{name!r} is {found.state}"
-            problem = f"none is given, and {request.mechanism} runs one" if name is None else problem
+            problem = (
+                f"there is no model {name!r}" if found is None else f"{name!r} is {found.state}"
+            )
+            problem = (
+                f"none is given, and {request.mechanism} runs one" if name is None else problem
+            )
             raise invalid("model", problem, ready)
         return found
 
 
 def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch:
-    """The batch with everything that it refers to, as it stands now that the row is locked."""
+    """Return the batch with everything that it refers to, as it stands now that the row is
+    locked.
+    """
     keyed = [(each.actor.id, each.key) for each in submissions if each.key is not None]
     names = {each.request.model for each in submissions if each.request.model is not None}
     tried = [each.job_id for each in submissions if each.tried]
@@ -193,6 +217,8 @@ def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch
         (UUID(analyst), key): (sha256, Answer(UUID(job_id)))
         for job_id, analyst, key, sha256 in found.earlier or ()
     }
-    batch.waiting |= {(UUID(analyst), state): count for analyst, state, count in found.waiting or ()}
+    batch.waiting |= {
+        (UUID(analyst), state): count for analyst, state, count in found.waiting or ()
+    }
     batch.recorded = frozenset(UUID(job_id) for job_id in found.recorded or ())
     return batch

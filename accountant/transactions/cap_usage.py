@@ -1,8 +1,9 @@
-"""Use of a dataset per person and project: sums compared with caps, updated together with the ledger.
+"""Use of a dataset per person and project: sums compared with caps, updated together with the
+ledger.
 
-Only the ledger moves them, in the transaction that appends the entry and under the account's lock. A job
-counts what it asked for, whether it ended early or not, until its reservation is void or its charge is
-corrected to nothing.
+Only the ledger moves them, in the transaction that appends the entry and under the account's lock.
+A job counts what it asked for, whether it ended early or not, until its reservation is void or its
+charge is corrected to nothing.
 """
 
 from collections.abc import Mapping
@@ -20,20 +21,24 @@ usage = tables.usage
 
 
 def holders(job: Row[Any]) -> dict[str, str]:
-    """The holders whose caps a job counts towards: its analyst, and its project if it names one."""
+    """Return the holders whose caps a job counts towards: its analyst, and its project if it names
+    one.
+    """
     return holders_of(job.analyst_id, job.project)
 
 
 def holders_of(analyst: UUID, project: str | None) -> dict[str, str]:
-    """The same for a job that is not recorded yet."""
+    """Return the same for a job that is not recorded yet."""
     found = {ANALYST: str(analyst)}
     return found if project is None else {**found, PROJECT: project}
 
 
 class Sheet:
-    """Use of one dataset per holder while its account's row is locked: as stored, and as counted since.
+    """Use of one dataset per holder while its account's row is locked: as stored, and as counted
+    since.
 
-    Requests of one transaction are decided one after the other, so each sees what those before it count.
+    Requests of one transaction are decided one after the other, so each sees what those before it
+    count.
     """
 
     def __init__(self, connection: Connection, dataset_id: UUID) -> None:
@@ -45,18 +50,30 @@ class Sheet:
         """Return the present use by both holders; not looked up if the policy sets no cap."""
         if not limits(policy):
             return NO_USAGE
-        unknown = {kind: holder for kind, holder in wanted.items() if (kind, holder) not in self._written}
+        unknown = {
+            kind: holder for kind, holder in wanted.items() if (kind, holder) not in self._written
+        }
         if unknown:
             query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
-            found = dict(self._connection.execute(query.where(_rows(self._dataset_id, unknown))).all())
-            self._written |= {(kind, holder): int(found.get(kind, 0)) for kind, holder in unknown.items()}
-        return Usage(**{each[0]: self._written[each] + self._counted(each) for each in wanted.items()})
+            found = dict(
+                self._connection.execute(query.where(_rows(self._dataset_id, unknown))).all()
+            )
+            self._written |= {
+                (kind, holder): int(found.get(kind, 0)) for kind, holder in unknown.items()
+            }
+        return Usage(
+            **{each[0]: self._written[each] + self._counted(each) for each in wanted.items()}
+        )
 
     def _counted(self, holder: tuple[str, str]) -> int:
         return self._added.get(holder, (0, None))[0]
 
-    def reserve(self, wanted: Mapping[str, str], epsilon_alone: float | None, policy: Policy) -> None:
-        """Count a job that is reserved now; the row's CHECK holds the cap that it was admitted under."""
+    def reserve(
+        self, wanted: Mapping[str, str], epsilon_alone: float | None, policy: Policy
+    ) -> None:
+        """Count a job that is reserved now; the row's CHECK holds the cap that it was admitted
+        under.
+        """
         amount, caps = counted(epsilon_alone), limits(policy)
         for each in wanted.items():
             cap = caps.get(each[0]) if amount else None  # what is free fits beyond every cap
@@ -71,9 +88,17 @@ class Sheet:
         self._added = before
 
     def take(self) -> list[dict[str, Any]]:
-        """The rows of what was counted, in one order for everybody; the caller adds them to what is there."""
+        """Return the rows of what was counted, in one order for everybody; the caller adds them to
+        what is there.
+        """
         rows = [
-            {"dataset_id": self._dataset_id, "kind": kind, "holder": holder, "reserved": amount, "cap": cap}
+            {
+                "dataset_id": self._dataset_id,
+                "kind": kind,
+                "holder": holder,
+                "reserved": amount,
+                "cap": cap,
+            }
             for (kind, holder), (amount, cap) in sorted(self._added.items())
         ]
         for each, (amount, _) in self._added.items():
@@ -102,7 +127,11 @@ def settle(connection: Connection, job: Row[Any], *, charged: bool) -> None:
 def correct(connection: Connection, job: Row[Any], sign: int) -> None:
     """A correction made a void job count (1) or a charged one void (-1): that may pass a cap."""
     if sign:
-        _move(connection, job, {"spent": usage.c.spent + sign * counted(job.epsilon_alone), "cap": None})
+        _move(
+            connection,
+            job,
+            {"spent": usage.c.spent + sign * counted(job.epsilon_alone), "cap": None},
+        )
 
 
 def _move(connection: Connection, job: Row[Any], values: dict[str, Any]) -> None:
@@ -110,15 +139,21 @@ def _move(connection: Connection, job: Row[Any], values: dict[str, Any]) -> None
 
 
 def _rows(dataset_id: UUID, wanted: dict[str, str]) -> Any:
-    pairs = [and_(usage.c.kind == kind, usage.c.holder == holder) for kind, holder in wanted.items()]
+    pairs = [
+        and_(usage.c.kind == kind, usage.c.holder == holder) for kind, holder in wanted.items()
+    ]
     return and_(usage.c.dataset_id == dataset_id, or_(*pairs))
 
 
 def recount(connection: Connection, dataset_id: UUID) -> None:
-    """Make a dataset's sums those of its jobs and entries; a cap is held against them by the next job."""
+    """Make a dataset's sums those of its jobs and entries; a cap is held against them by the next
+    job.
+    """
     key = ("dataset_id", "kind", "holder")
     counted_anew = _sums(connection, dataset_id)
-    connection.execute(update(usage).where(usage.c.dataset_id == dataset_id).values(spent=0, reserved=0))
+    connection.execute(
+        update(usage).where(usage.c.dataset_id == dataset_id).values(spent=0, reserved=0)
+    )
     for (kind, holder), (reserved, spent) in sorted(counted_anew.items()):
         row = {"dataset_id": dataset_id, "kind": kind, "holder": holder}
         sums = {"reserved": reserved, "spent": spent, "cap": None}
@@ -138,15 +173,19 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
     for holder in sorted({*found, *kept}):
         stated, counted_anew = kept.get(holder, [0, 0]), found.get(holder, [0, 0])
         if stated != counted_anew:
-            wrong.append(f"the sums of {' '.join(holder)} are {stated}, those of its jobs {counted_anew}")
+            wrong.append(
+                f"the sums of {' '.join(holder)} are {stated}, those of its jobs {counted_anew}"
+            )
     return wrong
 
 
 def _sums(connection: Connection, dataset_id: UUID) -> dict[tuple[str, str], list[int]]:
-    """Reserved and spent by each holder, by the jobs and their entries."""
-    # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their body.
+    """Return reserved and spent by each holder, by the jobs and their entries."""
+    # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their
+    # body.
     newest = text(
-        "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.epsilon_alone, e.kind, "
+        "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, "
+        "j.epsilon_alone, e.kind, "
         "CASE WHEN e.kind = 'REVERSAL' THEN (e.document::jsonb -> 'body' ->> 'counts')::boolean "
         "ELSE e.kind <> 'VOID' END AS counts "
         "FROM entries e JOIN jobs j ON j.id = e.job_id "

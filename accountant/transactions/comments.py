@@ -1,10 +1,12 @@
-"""Comments on a job: what its analyst and stewards say to one another, and questions that it waits for.
+"""Comments on a job: what its analyst and stewards say to one another, and questions that it waits
+for.
 
-    steward asks ──▶ the job waits for its analyst ──▶ analyst answers ──▶ it waits for a steward again
+    steward asks ──▶ the job waits for its analyst ──▶ analyst answers ──▶ it waits for a steward
+    again
 
-A question changes no state: the job awaits approval throughout, nothing is reserved or charged, and it may
-be decided at any time. Each question and each answer gives the next person the policy's days anew. Comments
-are never changed, and never logged: what people say stands in their own rows alone.
+A question changes no state: the job awaits approval throughout, nothing is reserved or charged, and
+it may be decided at any time. Each question and each answer gives the next person the policy's days
+anew. Comments are never changed, and never logged: what people say stands in their own rows alone.
 """
 
 from datetime import datetime, timedelta
@@ -31,14 +33,17 @@ _SAID = {"question": "job asked back", "answer": "job answered", "comment": "job
 
 
 def say(engine: Engine, job_id: UUID, actor: Actor, text: str, asks: bool = False) -> str:
-    """Add a comment to a job; returns its kind: what an analyst says to an open question is its answer.
+    """Add a comment to a job; returns its kind: what an analyst says to an open question is its
+    answer.
 
-    `asks`: a steward asks back, which only a job that awaits approval can be. Raises NotFound for other
-    people's jobs, InvalidRequest for a text that is empty or too long, and Conflict.
+    `asks`: a steward asks back, which only a job that awaits approval can be. Raises NotFound for
+    other people's jobs, InvalidRequest for a text that is empty or too long, and Conflict.
     """
     said = text.strip()
     if not 1 <= len(said) <= MOST_CHARACTERS or "\0" in said:
-        problem = "holds a character that no text has" if "\0" in said else f"{len(said):,} characters"
+        problem = (
+            "holds a character that no text has" if "\0" in said else f"{len(said):,} characters"
+        )
         raise invalid("text", problem, f"from 1 to {MOST_CHARACTERS:,} characters")
     if asks:
         actor.require("steward")
@@ -63,17 +68,21 @@ def say(engine: Engine, job_id: UUID, actor: Actor, text: str, asks: bool = Fals
         answers = waits and job.analyst_id == actor.id and asked_back(connection, job_id)
         kind = "question" if asks else "answer" if answers else "comment"
         connection.execute(
-            insert(comments).values(id=uuid4(), job_id=job_id, author_id=actor.id, kind=kind, text=said)
+            insert(comments).values(
+                id=uuid4(), job_id=job_id, author_id=actor.id, kind=kind, text=said
+            )
         )
         days = policy.approval_days
         if kind in TURNS and job.approval_expires is not None and days is not None:
             set_job(connection, job, approval_expires=func.clock_timestamp() + timedelta(days=days))
-        activity_log.record(connection, actor, _SAID[kind], "job", str(job_id), dataset=dataset.name)
+        activity_log.record(
+            connection, actor, _SAID[kind], "job", str(job_id), dataset=dataset.name
+        )
     return kind
 
 
 def asked_back(connection: Connection, job_id: UUID) -> bool:
-    """Whether the last question on a job has no answer."""
+    """Return whether the last question on a job has no answer."""
     turns = select(comments.c.kind).where(comments.c.job_id == job_id, comments.c.kind.in_(TURNS))
     last = turns.order_by(comments.c.created_at.desc(), comments.c.id.desc()).limit(1)
     return connection.execute(last).scalar_one_or_none() == "question"

@@ -1,7 +1,8 @@
-"""Corrections of a settled job's charge: one steward proposes another charge, a second one confirms it.
+"""Corrections of a settled job's charge: one steward proposes another charge, a second one confirms
+it.
 
-A correction remembers the entry that it would replace. If another entry stands when it is confirmed, or the
-account can't bear it, it is refused with the reason.
+A correction remembers the entry that it would replace. If another entry stands when it is
+confirmed, or the account can't bear it, it is refused with the reason.
 """
 
 from uuid import UUID, uuid4
@@ -43,9 +44,10 @@ def correct(
 ) -> UUID:
     """Propose that a settled job be charged for what it really released; returns the decision's id.
 
-    `event`: an event as entries hold it; None: nothing was released; "reserved": all that was reserved.
-    `ex_post`: the cap in decimals, where it is another. Raises Conflict while the job is not settled, and
-    InvalidRequest where the correction would change nothing, or would lower a charge after a read.
+    `event`: an event as entries hold it; None: nothing was released; "reserved": all that was
+    reserved. `ex_post`: the cap in decimals, where it is another. Raises Conflict while the job is
+    not settled, and InvalidRequest where the correction would change nothing, or would lower a
+    charge after a read.
     """
     actor.require("steward")
     reason = words(reason)

@@ -1,6 +1,7 @@
 """The outcome of a job: the decision of `core` on the locked account, and how it is recorded.
 
-One path for all: a request that has just arrived, a job whose probe came back, one that a steward approved.
+One path for all: a request that has just arrived, a job whose probe came back, one that a steward
+approved.
 """
 
 import json
@@ -67,10 +68,12 @@ class Untold:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of a job: columns to set, a message to send, and facts that the refusal still lacks.
+    """The outcome of a job: columns to set, a message to send, and facts that the refusal still
+    lacks.
 
-    `parts`: the number of parts that a queued job is split into; each has a row and a message. `to_reserve`:
-    of a request that waits for a look at its model, what is reserved if the model fits; None: nothing yet.
+    `parts`: the number of parts that a queued job is split into; each has a row and a message.
+    `to_reserve`: of a request that waits for a look at its model, what is reserved if the model
+    fits; None: nothing yet.
     """
 
     columns: Mapping[str, Any]
@@ -86,15 +89,19 @@ class Verdict:
         found = [(tables.parts, parts)] if parts else []
         if self.task is not None:
             message = {"task": self.task, "subject": job_id, "attempt": self.columns["attempt"]}
-            found.append((tables.outbox, [{**message, "part": number} for number in numbers or (0,)]))
+            found.append(
+                (tables.outbox, [{**message, "part": number} for number in numbers or (0,)])
+            )
         return found
 
 
 @dataclass(frozen=True)
 class LookedAt:
-    """A job whose look at the model came back, and the RESERVE that was decided on when it was asked for.
+    """A job whose look at the model came back, and the RESERVE that was decided on when it was
+    asked for.
 
-    Whoever looks at models decides on no price: the owner's guards let it post this entry and no other.
+    Whoever looks at models decides on no price: the owner's guards let it post this entry and no
+    other.
     """
 
     to_reserve: Mapping[str, Any] | None
@@ -118,11 +125,11 @@ def consider(
 ) -> Verdict:
     """Move a submitted or approved job on: probe, refuse, ask a steward, or reserve and queue.
 
-    `source`: what the job reads (ledger.lineage). Nothing is written: the RESERVE is posted and what people
-    use is counted on `locked`, the rest is the caller's to write with it. Where the price was calculated only
-    once it raises Unchecked before anything is posted: the caller is `second_calculation.admitting`.
-    `signature`: the approver's, where the policy asks for one (signed_acts.by_one says what it raises).
-    `looked_at`: of a job whose look came back.
+    `source`: what the job reads (ledger.lineage). Nothing is written: the RESERVE is posted and
+    what people use is counted on `locked`, the rest is the caller's to write with it. Where the
+    price was calculated only once it raises Unchecked before anything is posted: the caller is
+    `second_calculation.admitting`. `signature`: the approver's, where the policy asks for one
+    (signed_acts.by_one says what it raises). `looked_at`: of a job whose look came back.
     """
     facts = None if model is None else model.facts
     probe = _probe(locked.connection, job_requests.probe_key(facts, job.parameters, job.terms))
@@ -135,7 +142,9 @@ def consider(
     unconfirmed = to_reserve = None
     # Who looks at models takes the number of parts that was decided on: its settings may be others.
     decided = (
-        None if looked_at is None or looked_at.to_reserve is None else looked_at.to_reserve.get("parts", 1)
+        None
+        if looked_at is None or looked_at.to_reserve is None
+        else looked_at.to_reserve.get("parts", 1)
     )
     parts = job_requests.parts_of(job, decided or settings.load().fan_out)
     if isinstance(decision, Admitted):
@@ -158,7 +167,9 @@ def consider(
         case Admitted():
             if unconfirmed is not None:
                 return refused(locked, unconfirmed, "account", approval)
-            _reserve(locked, job_id, asker.name, job, model, source, policy, approval, signature, parts)
+            _reserve(
+                locked, job_id, asker.name, job, model, source, policy, approval, signature, parts
+            )
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
             task = task_of(not job.is_free)
@@ -166,8 +177,10 @@ def consider(
             return replace(verdict, parts=parts)
 
 
-def refused(locked: LockedAccount, refusal: Refused, by: str, approval: Mapping[str, Any] | None) -> Verdict:
-    """A refusal as it is recorded; `by`: the account, the policy or a person."""
+def refused(
+    locked: LockedAccount, refusal: Refused, by: str, approval: Mapping[str, Any] | None
+) -> Verdict:
+    """Return a refusal as it is recorded; `by`: the account, the policy or a person."""
     reason = None if approval is None else approval["reason"]
     recorded = {**refusal.to_json(), "by": by}
     return _verdict("refused", reason=reason, refusal=recorded, finished_at=locked.now)
@@ -215,7 +228,7 @@ def _reserve_body(
 
 
 def _as_kept(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A body as JSON gives it back."""
+    """Return a body as JSON gives it back."""
     kept: dict[str, Any] = json.loads(canonical(body))
     return kept
 
@@ -244,9 +257,18 @@ def _reserve(
         if approval is not None:
             if is_alike(approval["by"], analyst) and not policy.solo:
                 raise NotPermitted(
-                    f"{analyst!r} and {approval['by']!r} look alike: nobody approves a job of their own"
+                    f"{analyst!r} and {approval['by']!r} look alike: nobody approves a job of "
+                    "their own"
                 )
-            asked = locked.connection, locked.dataset_id, policy, EntryKind.RESERVE, job_id, analyst, stated
+            asked = (
+                locked.connection,
+                locked.dataset_id,
+                policy,
+                EntryKind.RESERVE,
+                job_id,
+                analyst,
+                stated,
+            )
             signed = signed_acts.by_one(*asked, signature)
             stated["approval"] |= {} if signed is None else {"signature": signed}
         locked.post(EntryKind.RESERVE, analyst, job_id, stated)
@@ -268,12 +290,13 @@ def _reserve(
     locked.post_form(EntryKind.RESERVE, analyst, job_id, *known)
 
 
-#: Bodies of RESERVEs with what is made of them, the oldest first: some kilobytes each. By identity of the
-#: job, which is kept along: a priced request that comes again is the same object (job_requests).
+#: Bodies of RESERVEs with what is made of them, the oldest first: some kilobytes each. By identity
+#: of the job, which is kept along: a priced request that comes again is the same object
+#: (job_requests).
 _MOST_KEPT = 2048
-_kept: OrderedDict[tuple[Any, ...], tuple[Candidate, tuple[Mapping[str, Any], Reservation, EntryForm]]] = (
-    OrderedDict()
-)
+_kept: OrderedDict[
+    tuple[Any, ...], tuple[Candidate, tuple[Mapping[str, Any], Reservation, EntryForm]]
+] = OrderedDict()
 _kept_lock = Lock()
 
 
@@ -301,7 +324,9 @@ def _probe(connection: Connection, key: str | None) -> Mapping[str, Any] | None:
 
 
 def tell_largest(engine: Engine, job_id: UUID, untold: Untold) -> None:
-    """Add to a recorded refusal the largest request that would have fitted: a search over prices."""
+    """Add to a recorded refusal the largest request that would have fitted: a search over
+    prices.
+    """
     try:
         told = job_requests.with_largest(
             untold.refused, untold.job, untold.accounts, untold.policy, untold.usage

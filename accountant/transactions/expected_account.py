@@ -1,13 +1,15 @@
-"""Admission without a lock taken beforehand: decide on what is known, write it only if that is still so.
+"""Admission without a lock taken beforehand: decide on what is known, write it only if that is
+still so.
 
-    known (after an earlier answer) ── decide, post ──▶ one statement (swaps.py): hold the row if number,
-    head, dataset, version, models and clock are as known ──▶ balances, entries, jobs …    else nothing
+    known (after an earlier answer) ── decide, post ──▶ one statement (swaps.py): hold the row if
+    number, head, dataset, version, models and clock are as known ──▶ balances, entries, jobs … else
+    nothing
 
-What is known may be what the batch before will leave, while that one is just being written (`Turn`): the next
-is decided meanwhile, and written after it or not at all.
+What is known may be what the batch before will leave, while that one is just being written
+(`Turn`): the next is decided meanwhile, and written after it or not at all.
 
-Whatever the decision would have to look up is not known here: `Unknown` is raised, and the caller takes the
-account's row first (locked_account.py). So does whoever finds that nothing was written.
+Whatever the decision would have to look up is not known here: `Unknown` is raised, and the caller
+takes the account's row first (locked_account.py). So does whoever finds that nothing was written.
 """
 
 import time
@@ -63,7 +65,7 @@ class Turn:
         self._ended.set()
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Whether it is over, within so many seconds."""
+        """Return whether it is over, within so many seconds."""
         return self._ended.is_set() if not seconds else self._ended.wait(seconds)
 
     @property
@@ -73,7 +75,7 @@ class Turn:
 
 
 def written() -> Turn:
-    """The turn of what stands in the ledger already."""
+    """Return the turn of what stands in the ledger already."""
     turn = Turn()
     turn.end(True)
     return turn
@@ -83,8 +85,9 @@ def written() -> Turn:
 class Known:
     """An account as its last writer in this process left it, and what its next decision goes by.
 
-    `at`: no earlier than its last entry. `facts`: what was looked up of dataset, version and models; `stand`:
-    what account_stand said of them. `turn`: of the last writer, which may still write.
+    `at`: no earlier than its last entry. `facts`: what was looked up of dataset, version and
+    models; `stand`: what account_stand said of them. `turn`: of the last writer, which may still
+    write.
     """
 
     dataset_id: UUID
@@ -115,7 +118,9 @@ _NOWHERE = cast(Connection, _Nowhere())
 
 
 class ExpectedAccount(LockedAccount):
-    """A dataset's account as it is known, with no row held. Entries are posted as to a locked one."""
+    """A dataset's account as it is known, with no row held. Entries are posted as to a locked
+    one.
+    """
 
     def __init__(self, known: Known) -> None:
         self.connection = _NOWHERE
@@ -138,10 +143,12 @@ class ExpectedAccount(LockedAccount):
         keys: Sequence[tuple[UUID, str]],
         waiting: tuple[Mapping[UUID, int], int],
     ) -> Swap:
-        """All that was posted and counted, and other rows, to be written if the account is as it was known.
+        """Return all that was posted and counted, and other rows, to be written if the account is
+        as it was known.
 
-        `models`: the names that `stand` was made of; `keys`: (analyst, idempotency key) that must be new.
-        `waiting`: how many jobs of whom are among the rows, and how many of one may wait besides (may_wait).
+        `models`: the names that `stand` was made of; `keys`: (analyst, idempotency key) that must
+        be new. `waiting`: how many jobs of whom are among the rows, and how many of one may wait
+        besides (may_wait).
         """
         known = self._known
         held = {
@@ -155,12 +162,16 @@ class ExpectedAccount(LockedAccount):
         return Swap(held, {"dataset_id": self.dataset_id, **account}, groups, *waiting)
 
     def swapped(self, engine: Engine, at: datetime) -> None:
-        """Take in that the swap was written at this time, and put the entries into the log, synced."""
+        """Take in that the swap was written at this time, and put the entries into the log,
+        synced.
+        """
         self._known.clock.told(at)
         self._writing = ledger_log.Writing(ledger_log.log_of(engine))
         self._tell(self._posted)
         ledger_log.committed(engine, self._writing)
 
     def after(self, turn: Turn) -> Known:
-        """What is known once `swap` has written in this turn."""
-        return replace(self._known, head=Head(self.seq, self.head), books=self.books, at=self.now, turn=turn)
+        """Return what is known once `swap` has written in this turn."""
+        return replace(
+            self._known, head=Head(self.seq, self.head), books=self.books, at=self.now, turn=turn
+        )

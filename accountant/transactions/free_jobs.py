@@ -1,4 +1,6 @@
-"""The limit on jobs that cost nothing: no allowance limits them, so a number does, for each person."""
+"""The limit on jobs that cost nothing: no allowance limits them, so a number does, for each
+person.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +19,8 @@ def check_limit(
 ) -> None:
     """Raise InvalidRequest where this person has `most` free jobs that have not ended.
 
-    `beside`: rows of jobs in the same batch. Requests on several datasets at one moment are not counted
-    against each other.
+    `beside`: rows of jobs in the same batch. Requests on several datasets at one moment are not
+    counted against each other.
     """
     jobs = tables.jobs
     query = select(func.count()).where(
@@ -31,5 +33,8 @@ def check_limit(
     )
     if count >= most:
         jobs_of = f"{count} jobs of yours that cost nothing have not ended"
-        allowed = f"at most {most} at a time (EXCHEQUER_FREE_JOBS_PER_PERSON): wait for one, or cancel one"
+        allowed = (
+            f"at most {most} at a time (EXCHEQUER_FREE_JOBS_PER_PERSON): wait for one, or "
+            "cancel one"
+        )
         raise invalid("mechanism", jobs_of, allowed)

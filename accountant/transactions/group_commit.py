@@ -1,11 +1,12 @@
 """Many threads that need one lock: one of them, the leader, serves all who wait.
 
     ask ── queue of the key ──▶ leader: serve(key, take) ──▶ answers, in order of arrival
-                                   │ take(): who waits by now, the longest first; take.put_back(): not yet
-                                   └ when it is done, or by take.hand_over() before, the next one leads
+                                   │ take(): who waits by now, the longest first; take.put_back():
+                                   not yet └ when it is done, or by take.hand_over() before, the
+                                   next one leads
 
-Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data structure.
-Nothing here is durable: a process that dies loses questions that nobody has answered.
+Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data
+structure. Nothing here is durable: a process that dies loses questions that nobody has answered.
 """
 
 from collections import deque
@@ -20,7 +21,9 @@ A = TypeVar("A")
 
 
 class Ticket(Generic[Q, A]):
-    """One question of one thread. The gate opens when it is answered, or when its turn to lead comes."""
+    """One question of one thread. The gate opens when it is answered, or when its turn to lead
+    comes.
+    """
 
     __slots__ = ("_answer", "done", "error", "gate", "question")
 
@@ -57,7 +60,9 @@ class Take(Generic[Q, A]):
     All who were taken have an answer in the end, or were put back.
     """
 
-    def __init__(self, combiner: "Combiner[Any, Q, A]", key: Hashable, leader: Ticket[Q, A]) -> None:
+    def __init__(
+        self, combiner: "Combiner[Any, Q, A]", key: Hashable, leader: Ticket[Q, A]
+    ) -> None:
         self._combiner, self._key, self._leader = combiner, key, leader
         self.taken: list[Ticket[Q, A]] = []
         self.handed_over = False
@@ -86,7 +91,9 @@ class Take(Generic[Q, A]):
 
 
 class Combiner(Generic[K, Q, A]):
-    """Queues by key. `serve` answers or fails every ticket that it takes; at most `most` at a time."""
+    """Queues by key. `serve` answers or fails every ticket that it takes; at most `most` at a
+    time.
+    """
 
     def __init__(self, serve: Callable[[K, Take[Q, A]], None], most: int) -> None:
         self._serve = serve
@@ -95,7 +102,9 @@ class Combiner(Generic[K, Q, A]):
         self.queues: dict[Hashable, _Queue[Q, A]] = {}
 
     def ask(self, key: K, question: Q) -> A:
-        """The answer to `question`, or the error that it met; in turn with all who ask by this key."""
+        """Return the answer to `question`, or the error that it met; in turn with all who ask by
+        this key.
+        """
         ticket: Ticket[Q, A] = Ticket(question)
         try:
             with self.lock:
@@ -108,7 +117,8 @@ class Combiner(Generic[K, Q, A]):
                 if not ticket.done:
                     leads = self._lead(key, ticket)
         finally:
-            # In the finally: somebody who gives up (KeyboardInterrupt) must not take the lead along.
+            # In the finally: somebody who gives up (KeyboardInterrupt) must not take the lead
+            # along.
             self._leave(key, ticket)
         return ticket.result()
 
@@ -162,7 +172,9 @@ class Combiner(Generic[K, Q, A]):
             del self.queues[key]
 
     def wait_again(self, key: Hashable, tickets: Sequence[Ticket[Q, A]]) -> None:
-        """Tickets that were taken wait before all others; where nobody leads any more, the first does."""
+        """Tickets that were taken wait before all others; where nobody leads any more, the first
+        does.
+        """
         if not tickets:
             return
         queue = self.queues.get(key)

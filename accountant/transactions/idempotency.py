@@ -1,7 +1,8 @@
 """Idempotency keys of what is made once: the key is taken in the transaction that makes the thing.
 
-So there is no moment at which a thing is made and its key is not taken, or the other way round. The row keeps
-no answer: asked again, the service shows what was made as it is now. Jobs keep their keys in their own rows.
+So there is no moment at which a thing is made and its key is not taken, or the other way round. The
+row keeps no answer: asked again, the service shows what was made as it is now. Jobs keep their keys
+in their own rows.
 """
 
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ class Once:
 def claim(connection: Connection, once: Once | None, made: UUID) -> UUID:
     """Take the key for the thing `made`, or return what was made under it before.
 
-    Of two transactions at once the second waits for the first. Raises Conflict where the key was used for
-    another request.
+    Of two transactions at once the second waits for the first. Raises Conflict where the key was
+    used for another request.
     """
     if once is None:
         return made

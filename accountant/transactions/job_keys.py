@@ -1,11 +1,13 @@
-"""The key of a job's coins: which batch each unit lies in, for as long as the job lives and never after.
+"""The key of a job's coins: which batch each unit lies in, for as long as the job lives and never
+after.
 
-    first claim ── 32 random bytes, sealed under `units` ──▶ row ──▶ every later claim opens the same key
-    the job's last transaction ──▶ the row is deleted
+    first claim ── 32 random bytes, sealed under `units` ──▶ row ──▶ every later claim opens the
+    same key the job's last transaction ──▶ the row is deleted
 
-It is drawn by the first worker that takes the job and not by the web service, which needs neither it
-nor `units`. Sealing is authenticated and bound to the job: a worker with another `units` can't open it and
-takes nothing. Two keys for parts of one job would put some units into two batches: then no price holds.
+It is drawn by the first worker that takes the job and not by the web service, which needs neither
+it nor `units`. Sealing is authenticated and bound to the job: a worker with another `units` can't
+open it and takes nothing. Two keys for parts of one job would put some units into two batches: then
+no price holds.
 """
 
 import secrets
@@ -25,12 +27,14 @@ _NONCE_BYTES = 12
 
 
 def hold(connection: Connection, job: Row, units: bytes) -> bytes | None:  # type: ignore[type-arg]
-    """The key of a job whose row is locked; drawn if nothing was read under it yet.
+    """Return the key of a job whose row is locked; drawn if nothing was read under it yet.
 
-    None where something was read already and no key is left: its units' places are unknown, so the job can't
-    go on. Raises KeyMismatch where the key was sealed under another `units` (32 bytes).
+    None where something was read already and no key is left: its units' places are unknown, so the
+    job can't go on. Raises KeyMismatch where the key was sealed under another `units` (32 bytes).
     """
-    sealed = connection.execute(select(keys.c.sealed).where(keys.c.job_id == job.id)).scalar_one_or_none()
+    sealed = connection.execute(
+        select(keys.c.sealed).where(keys.c.job_id == job.id)
+    ).scalar_one_or_none()
     if sealed is not None:
         return _open(units, job.id, sealed)
     if job.reading_began_at is not None:
@@ -55,6 +59,7 @@ def _open(units: bytes, job_id: UUID, sealed: bytes) -> bytes:
         return AESGCM(units).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], job_id.bytes)
     except InvalidTag:
         raise KeyMismatch(
-            "this worker's units key is not the one that the job began with; every worker needs the same "
+            "this worker's units key is not the one that the job began with; every worker needs "
+            "the same "
             "home/keys/units or EXCHEQUER_KEY_UNITS"
         ) from None

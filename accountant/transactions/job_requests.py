@@ -46,7 +46,9 @@ class JobRequest:
         return json.dumps(dict(self.parameters), sort_keys=True)
 
     def sha256(self) -> str:
-        """Identity of the body, for idempotency keys. Raises ValueError where it has no canonical form."""
+        """Return identity of the body, for idempotency keys. Raises ValueError where it has no
+        canonical form.
+        """
         body = {"dataset": self.dataset, "mechanism": self.mechanism, "model": self.model}
         body["purpose"] = self.purpose
         if self.project is not None:  # requests without one keep the identity that they had before
@@ -65,7 +67,8 @@ class Priced:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Parameters and what they are parameters of; equal where the text is. The text tells 2 from 2.0.
+    """Parameters and what they are parameters of; equal where the text is. The text tells 2 from
+    2.0.
 
     `raw`: the parameters, as they were given or parsed.
     """
@@ -75,16 +78,20 @@ class _Shape:
     raw: Any = field(compare=False)
 
 
-#: A price takes milliseconds and depends on nothing but these, so the one found before the lock is taken
-#: serves while it is held. Longer parameters are priced anew each time: memory stays bounded.
+#: A price takes milliseconds and depends on nothing but these, so the one found before the lock is
+#: taken serves while it is held. Longer parameters are priced anew each time: memory stays bounded.
 _CACHED_PRICES = 1024
 _LONGEST_CACHED = 16_384
 
 
 def priced(request: JobRequest, terms: Terms) -> Priced:
-    """The price of a request that can run. Raises InvalidRequest naming every wrong field."""
+    """Return the price of a request that can run. Raises InvalidRequest naming every wrong
+    field.
+    """
     shape = _Shape(mechanisms.get_runnable(request.mechanism), request.text, request.parameters)
-    found = (_outcome if len(request.text) <= _LONGEST_CACHED else _outcome.__wrapped__)(shape, terms)
+    found = (_outcome if len(request.text) <= _LONGEST_CACHED else _outcome.__wrapped__)(
+        shape, terms
+    )
     if isinstance(found, Priced):
         return found
     raise InvalidRequest(found)
@@ -97,7 +104,9 @@ def _identity(shape: _Shape) -> str:
 
 @lru_cache(maxsize=_CACHED_PRICES)
 def _outcome(shape: _Shape, terms: Terms) -> Priced | tuple[FieldProblem, ...]:
-    """The price, or what is wrong: a request that can't be right is as dear to look at as one that can."""
+    """Return the price, or what is wrong: a request that can't be right is as dear to look at as
+    one that can.
+    """
     try:
         return _price(shape, terms)
     except InvalidRequest as error:
@@ -117,7 +126,9 @@ def _price(shape: _Shape, terms: Terms) -> Priced:
 
 
 def price_of(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Price:
-    """The price of parsed parameters: found once for a quote, the check of its form and the submission."""
+    """Return the price of parsed parameters: found once for a quote, the check of its form and the
+    submission.
+    """
     text = parameters.model_dump_json()
     found = _known_price if len(text) <= _LONGEST_CACHED else _known_price.__wrapped__
     return found(_Shape(mechanism, text, parameters), terms)
@@ -153,7 +164,9 @@ def _under_parameters(problem: FieldProblem) -> FieldProblem:
 
 
 def terms_of(dataset: Any, accounts: Accounts) -> Terms:
-    """The public terms of a dataset: its row, its allowance's delta, and what it states of secrets."""
+    """Return the public terms of a dataset: its row, its allowance's delta, and what it states of
+    secrets.
+    """
     dp, secret = accounts.dp, accounts.secret
     stated = {} if secret is None else {"secret": secret.terms.to_json()}
     return Terms.from_json(
@@ -172,14 +185,19 @@ def terms_of(dataset: Any, accounts: Accounts) -> Terms:
 def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
     """Raise NotPermitted where the dataset's policy excludes mechanism, model or analyst.
 
-    Raises InvalidRequest for a project that is no name, and for none where the policy caps projects.
+    Raises InvalidRequest for a project that is no name, and for none where the policy caps
+    projects.
     """
     if request.project is not None and not re.fullmatch(PROJECT_NAME, request.project):
         raise invalid(
-            "project", repr(request.project[:80]), "1 to 63 lower case letters, digits, '.', '_', '-'"
+            "project",
+            repr(request.project[:80]),
+            "1 to 63 lower case letters, digits, '.', '_', '-'",
         )
     if request.project is None and policy.project_epsilon is not None:
-        raise invalid("project", "not given, and the dataset's policy caps projects", "the project's name")
+        raise invalid(
+            "project", "not given, and the dataset's policy caps projects", "the project's name"
+        )
     for name, allowed, asked in (
         ("mechanism", policy.mechanisms, mechanisms.get(request.mechanism).admitted_as),
         ("model", policy.models, request.model),
@@ -197,7 +215,9 @@ NO_TEMPLATE: Mapping[str, Any] = {"template_tokens": 0}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A job to be decided on, recorded already or about to be; `resolved` are its parsed parameters."""
+    """A job to be decided on, recorded already or about to be; `resolved` are its parsed
+    parameters.
+    """
 
     mechanism: str
     parameters: Mapping[str, Any]
@@ -218,18 +238,22 @@ class Candidate:
 
 
 def candidate_of(job: Row[Any]) -> Candidate:
-    """A recorded job: what it asks is the price of its parameters under its terms."""
+    """Return a recorded job: what it asks is the price of its parameters under its terms."""
     mechanism = mechanisms.get(job.mechanism)
     terms = Terms.from_json(job.terms)
     resolved = mechanism.parse(job.parameters, terms)
     asked = demand(mechanism.price(resolved, terms))
-    return Candidate(job.mechanism, job.parameters, resolved, terms, asked, job.epsilon_alone or 0.0)
+    return Candidate(
+        job.mechanism, job.parameters, resolved, terms, asked, job.epsilon_alone or 0.0
+    )
 
 
 def restated(job: Row[Any], delta: float) -> Priced:
-    """A recorded job that waits, at the δ of now: what approval and caps go by, and what is shown.
+    """Return a recorded job that waits, at the δ of now: what approval and caps go by, and what is
+    shown.
 
-    Its parameters are resolved, so it asks of every account what it did; what it costs alone is another.
+    Its parameters are resolved, so it asks of every account what it did; what it costs alone is
+    another.
     """
     mechanism = mechanisms.get(job.mechanism)
     terms = replace(Terms.from_json(job.terms), delta=delta)
@@ -240,11 +264,14 @@ def restated(job: Row[Any], delta: float) -> Priced:
 RESTATED = ("terms", "epsilon_alone", "breakdown")
 
 
-def probe_key(model: Mapping[str, Any] | None, parameters: Mapping[str, Any], terms: Terms) -> str | None:
-    """Identity of a public probe: the model's bytes, the templates and the labels that fill them.
+def probe_key(
+    model: Mapping[str, Any] | None, parameters: Mapping[str, Any], terms: Terms
+) -> str | None:
+    """Return identity of a public probe: the model's bytes, the templates and the labels that fill
+    them.
 
-    `model`: the facts found about it. None where there is no model or the parameters have no template:
-    there is nothing to look at.
+    `model`: the facts found about it. None where there is no model or the parameters have no
+    template: there is nothing to look at.
     """
     found = templates(parameters)
     if model is None or not found:
@@ -266,7 +293,9 @@ def parts_of(job: Candidate, most: int) -> int:
 def context_problem(
     job: Candidate, model: Mapping[str, Any] | None, probe: Mapping[str, Any]
 ) -> Refused | None:
-    """Return a refusal if a model with these facts can't run the job, or its context is too short."""
+    """Return a refusal if a model with these facts can't run the job, or its context is too
+    short.
+    """
     if model is None:
         return None
     mechanism = mechanisms.get(job.mechanism)
@@ -278,14 +307,15 @@ def context_problem(
     if asked <= limit:
         return None
     why = (
-        f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest record and "
+        f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest "
+        "record and "
         f"text), the model has {limit}: make {_lengths(mechanism)} or the template smaller"
     )
     return Refused("model context", str(limit), str(asked), why)
 
 
 def _lengths(mechanism: Mechanism[Any]) -> str:
-    """The fields of a mechanism that make its contexts long."""
+    """Return the fields of a mechanism that make its contexts long."""
     named = ("record_tokens", "max_text_tokens", "max_tokens", "target_tokens")
     found = [name for name in named if name in mechanism.fields]
     return ", ".join(found[:2] if "max_text_tokens" in found else found)

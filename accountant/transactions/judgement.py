@@ -1,7 +1,8 @@
 """Entries judged before they are written, by the rules and the code of every verifier.
 
 rules_of ── REGISTER, POLICY and ALLOW entries of the dataset ──▶ Rules, kept by their newest hash
-judge ── these, and earlier entries of the jobs that an entry names ──▶ its reservation, or a refusal
+judge ── these, and earlier entries of the jobs that an entry names ──▶ its reservation, or a
+refusal
 """
 
 from collections.abc import Iterable
@@ -22,7 +23,8 @@ from accountant.core.ledger.verifier import Judge
 
 entries = tables.entries
 
-#: Rules by the hash of the newest entry that they are made of. The hash covers all entries before it.
+#: Rules by the hash of the newest entry that they are made of. The hash covers all entries before
+#: it.
 _known: dict[str, Rules] = {}
 _known_lock = Lock()
 _MOST_KNOWN = 1000
@@ -41,7 +43,8 @@ def rules_of(connection: Connection, dataset_id: UUID) -> Rules:
 
     Raises VerificationFailed if the entries that state them are not what was hashed, or not signed.
     """
-    # A statement of its own: one that waited for the row sees other tables as they were before it waited.
+    # A statement of its own: one that waited for the row sees other tables as they were before it
+    # waited.
     newest = connection.execute(_NEWEST, {"dataset_id": dataset_id}).scalar()
     rules = _known.get(newest or "")
     if rules is not None:
@@ -73,8 +76,8 @@ def judge(
 ) -> Reservation | None:
     """Hold the next entry against all that `exchequer verify` asks of it besides sums and chain.
 
-    Takes it into `rules` if it is one. Returns the reservation that a COMMIT or VOID resolves. Raises
-    VerificationFailed.
+    Takes it into `rules` if it is one. Returns the reservation that a COMMIT or VOID resolves.
+    Raises VerificationFailed.
     """
     hashes: dict[int, str] = {}
     held: dict[str | None, Reservation] = {}
@@ -94,7 +97,9 @@ def judge(
 
 
 def _earlier(connection: Connection, dataset_id: UUID, entry: Entry) -> list[tuple[Entry, str]]:
-    """Return the earlier entries of the jobs that an entry names, and of jobs whose releases these read."""
+    """Return the earlier entries of the jobs that an entry names, and of jobs whose releases these
+    read.
+    """
     wanted: set[str] = set()
     if entry.kind is EntryKind.RESERVE:
         wanted = lineage.jobs_read(entry.body)
@@ -111,7 +116,9 @@ def _earlier(connection: Connection, dataset_id: UUID, entry: Entry) -> list[tup
     return [found[seq] for seq in sorted(found)]
 
 
-def _entries_of(connection: Connection, dataset_id: UUID, jobs: Iterable[str]) -> Iterable[tuple[Entry, str]]:
+def _entries_of(
+    connection: Connection, dataset_id: UUID, jobs: Iterable[str]
+) -> Iterable[tuple[Entry, str]]:
     query = select(entries.c.seq, entries.c.document, entries.c.hash).where(
         entries.c.dataset_id == dataset_id, entries.c.job_id.in_([UUID(job) for job in jobs])
     )

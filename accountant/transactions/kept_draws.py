@@ -1,11 +1,11 @@
 """Draws of a job's attempts, kept under its reservation until it ends, so that none is made twice.
 
-    draws ── sealed under a key made from the job's ──▶ rows of its part ──▶ the next attempt takes them
-    the job's last transaction ──▶ the rows are deleted
+    draws ── sealed under a key made from the job's ──▶ rows of its part ──▶ the next attempt takes
+    them the job's last transaction ──▶ the rows are deleted
 
-A row is written in a transaction that holds the part's row and checks the lease: a worker whose lease has
-ended adds nothing behind what its successor read. Sealing is authenticated and bound to the job, the part
-and the row's number, so that no row opens in another's place.
+A row is written in a transaction that holds the part's row and checks the lease: a worker whose
+lease has ended adds nothing behind what its successor read. Sealing is authenticated and bound to
+the job, the part and the row's number, so that no row opens in another's place.
 """
 
 import secrets
@@ -45,7 +45,9 @@ def keep(engine: Engine, claim: Claim, number: int, content: bytes) -> None:
 
 
 def kept(engine: Engine, claim: Claim) -> list[bytes]:
-    """What earlier attempts at a claimed part kept, in order. Raises KeyMismatch where it can't be opened."""
+    """Return what earlier attempts at a claimed part kept, in order. Raises KeyMismatch where it
+    can't be opened.
+    """
     query = select(draws.c.number, draws.c.sealed).where(
         draws.c.job_id == claim.job_id, draws.c.part == claim.part
     )

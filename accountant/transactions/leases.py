@@ -1,8 +1,8 @@
 """Leases on jobs: claims with fencing tokens, heartbeats, public progress and the reaper.
 
-A message is only a hint; the rows in `parts` are the queue. Every time here is the database's clock, so a
-machine whose own clock is off can neither steal a lease nor keep one. Rows are locked in one order: the
-account's, the job's, the part's.
+A message is only a hint; the rows in `parts` are the queue. Every time here is the database's
+clock, so a machine whose own clock is off can neither steal a lease nor keep one. Rows are locked
+in one order: the account's, the job's, the part's.
 """
 
 import secrets
@@ -52,11 +52,11 @@ def claim(
 ) -> Claim | None:
     """Take a queued attempt at a part, or None where it is not there to be taken: a silent no-op.
 
-    `units` is the worker's key of that name, by which it gets the job's own; without it the claim can open no
-    data. `secret`: 32 bytes that whoever acts under the lease has to show; None: they are drawn here.
-    Raises KeyMismatch, and takes nothing, where `units` is not what the job began with; LedgerBehind or
-    LogUnusable where the entries are not those of the log outside the database; VerificationFailed where they
-    make no order for this part (core.ledger.orders).
+    `units` is the worker's key of that name, by which it gets the job's own; without it the claim
+    can open no data. `secret`: 32 bytes that whoever acts under the lease has to show; None: they
+    are drawn here. Raises KeyMismatch, and takes nothing, where `units` is not what the job began
+    with; LedgerBehind or LogUnusable where the entries are not those of the log outside the
+    database; VerificationFailed where they make no order for this part (core.ledger.orders).
     """
     ledger_log.ensure_job(engine, job_id)
     with engine.begin() as connection:
@@ -65,7 +65,9 @@ def claim(
             return None
         order = orders.read(connection, job_id)
         if not 0 <= part < order.parts:
-            raise VerificationFailed(f"its RESERVE has {order.parts} parts, and part {part} is none of them")
+            raise VerificationFailed(
+                f"its RESERVE has {order.parts} parts, and part {part} is none of them"
+            )
         drawn = secret or secrets.token_bytes(SECRET_BYTES)
         taking = Claim(job_id, attempt, uuid4(), part, order=order, secret=drawn)
         show(connection, taking)
@@ -87,7 +89,11 @@ def claim(
         connection.execute(
             update(jobs).where(jobs.c.id == job_id).values(state="running", started_at=started)
         )
-        key = job_keys.hold(connection, job, units) if units is not None and order.reads_records else None
+        key = (
+            job_keys.hold(connection, job, units)
+            if units is not None and order.reads_records
+            else None
+        )
         return replace(taking, key=key)
 
 
@@ -114,14 +120,18 @@ def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: 
 
 
 def begin_reading(engine: Engine, claim: Claim) -> None:
-    """Commit "reading begins" before data is opened: from here on the job is charged, whatever happens."""
+    """Commit "reading begins" before data is opened: from here on the job is charged, whatever
+    happens.
+    """
     ledger_log.ensure_job(engine, claim.job_id)
     with engine.begin() as connection:
         _hold(connection, claim)
         orders.read(connection, claim.job_id)  # no entry has ended it since it was claimed
         # A later attempt keeps the first time: something private was read under this reservation.
         moment = func.coalesce(jobs.c.reading_began_at, func.clock_timestamp())
-        connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(reading_began_at=moment))
+        connection.execute(
+            update(jobs).where(jobs.c.id == claim.job_id).values(reading_began_at=moment)
+        )
         reached("worker.reading begins")
 
 
@@ -133,11 +143,13 @@ def finish(
     ex_post: int | None,
     curve: CostCurve | None = None,
 ) -> list[Output] | None:
-    """A part has written its share of the output. The last one to do so goes on to settle the job.
+    """Return a part has written its share of the output. The last one to do so goes on to settle
+    the job.
 
-    Returns None where other parts still run: this one is done then and its lease over. Else the job is
-    settling, the claim is kept, and the staged outputs of all parts are returned in order; if it is lost
-    now, this part runs again and settles. Raises LeaseLost, and Cancelled where that was asked for.
+    Returns None where other parts still run: this one is done then and its lease over. Else the job
+    is settling, the claim is kept, and the staged outputs of all parts are returned in order; if it
+    is lost now, this part runs again and settles. Raises LeaseLost, and Cancelled where that was
+    asked for.
     """
     with engine.begin() as connection:
         job = _hold(connection, claim)
@@ -148,7 +160,9 @@ def finish(
             select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
         ).all()
         if all(each.state == "done" for each in others):
-            connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(state="settling"))
+            connection.execute(
+                update(jobs).where(jobs.c.id == claim.job_id).values(state="settling")
+            )
             staged = {each.number: Output(each.draft, each.staged_sha256) for each in others}
             return [output for _, output in sorted({**staged, claim.part: output}.items())]
         connection.execute(
@@ -169,7 +183,8 @@ def finish(
 
 
 def seconds_to_slot(engine: Engine, job_id: UUID, every: int) -> float:
-    """Seconds until the next whole multiple of `every` seconds since the job was first taken by a worker.
+    """Return seconds until the next whole multiple of `every` seconds since the job was first taken
+    by a worker.
 
     Both times are of the database's clock, as all that people see of the job.
     """
@@ -184,10 +199,14 @@ def _live_job(job_id: UUID) -> Select[Any]:
 
 
 def _hold(connection: Connection, claim: Claim) -> Row[Any]:
-    """The job's row, locked, and then the part's, while the claim holds. Raises LeaseLost."""
+    """Return the job's row, locked, and then the part's, while the claim holds. Raises
+    LeaseLost.
+    """
     show(connection, claim)
     job = connection.execute(_live_job(claim.job_id)).one_or_none()
-    part = connection.execute(select(parts.c.number).where(*held(claim)).with_for_update()).one_or_none()
+    part = connection.execute(
+        select(parts.c.number).where(*held(claim)).with_for_update()
+    ).one_or_none()
     if job is None or part is None:
         raise LeaseLost("the lease has ended")
     return job
@@ -202,7 +221,9 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
     An expired lease never refunds by itself: the reservation goes on under the next attempt.
     """
     overdue = (parts.c.state == "running", parts.c.lease_expires < func.clock_timestamp())
-    query = select(parts.c.job_id, parts.c.number, jobs.c.dataset_id).join(jobs, jobs.c.id == parts.c.job_id)
+    query = select(parts.c.job_id, parts.c.number, jobs.c.dataset_id).join(
+        jobs, jobs.c.id == parts.c.job_id
+    )
     with engine.connect() as connection:
         found = connection.execute(query.where(*overdue)).all()
     ended = []
@@ -217,8 +238,12 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
     return ended
 
 
-def _expire_one(engine: Engine, row: Any, overdue: tuple[Any, ...], max_attempts: int) -> UUID | None:
-    """End one lease that ran out; returns its token, or None where it was renewed or ended meanwhile."""
+def _expire_one(
+    engine: Engine, row: Any, overdue: tuple[Any, ...], max_attempts: int
+) -> UUID | None:
+    """End one lease that ran out; returns its token, or None where it was renewed or ended
+    meanwhile.
+    """
     with writing(engine) as connection:
         locked = LockedAccount(connection, row.dataset_id)
         job = connection.execute(_live_job(row.job_id)).one_or_none()
@@ -253,8 +278,8 @@ def _end_lost(locked: LockedAccount, job: Row[Any], part: Row[Any], max_attempts
 def hand_back(engine: Engine, claim: Claim, max_attempts: int, planned: bool) -> None:
     """End an attempt whose worker stops by itself: the part goes on in the next one.
 
-    A `planned` end costs none of the part's attempts; else the job ends, charged, where it was the last.
-    Raises LeaseLost where the lease has ended: the reaper has taken the part back then.
+    A `planned` end costs none of the part's attempts; else the job ends, charged, where it was the
+    last. Raises LeaseLost where the lease has ended: the reaper has taken the part back then.
     """
     with writing(engine) as connection:
         locked, job = fenced(connection, claim)
@@ -277,7 +302,9 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any], planned: boo
         .where(*part_of(job.id, part.number))
         .values(attempt=attempt, handed_back=part.handed_back + planned, **ended)
     )
-    begun = select(parts.c.number).where(parts.c.job_id == job.id, parts.c.state.in_(("running", "done")))
+    begun = select(parts.c.number).where(
+        parts.c.job_id == job.id, parts.c.state.in_(("running", "done"))
+    )
     state = "queued" if connection.execute(begun).first() is None else "running"
     connection.execute(
         update(jobs)
@@ -290,11 +317,13 @@ def _requeue(connection: Connection, job: Row[Any], part: Row[Any], planned: boo
     reached("reaper.requeued")
 
 
-def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str, secret: bytes) -> Claim | None:
+def died(
+    engine: Engine, job_id: UUID, attempt: int, part: int, worker: str, secret: bytes
+) -> Claim | None:
     """Return the claim of an attempt whose process was seen to die; None: it holds none.
 
-    `worker` names machine and process, so that nobody ends an attempt that runs elsewhere; `secret` is that
-    of the attempt's lease.
+    `worker` names machine and process, so that nobody ends an attempt that runs elsewhere; `secret`
+    is that of the attempt's lease.
     """
     query = select(parts.c.lease_token).where(
         *part_of(job_id, part),
@@ -311,7 +340,8 @@ def died(engine: Engine, job_id: UUID, attempt: int, part: int, worker: str, sec
 class Kept:
     """What must not be destroyed of the drafts of some jobs."""
 
-    #: The jobs that exist here. One whose ledger is behind its log is unknown: it may have published more.
+    #: The jobs that exist here. One whose ledger is behind its log is unknown: it may have
+    #: published more.
     known: frozenset[UUID]
     #: Tokens of leases that are held.
     tokens: frozenset[UUID]
@@ -324,9 +354,13 @@ class Kept:
 def kept(engine: Engine, job_ids: set[UUID]) -> Kept:
     """Return what must not be destroyed of the drafts of these jobs."""
     entries = tables.entries
-    commits = select(entries.c.job_id, entries.c.document).where(entries.c.kind == str(EntryKind.COMMIT))
+    commits = select(entries.c.job_id, entries.c.document).where(
+        entries.c.kind == str(EntryKind.COMMIT)
+    )
     with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
-        mine = connection.execute(select(jobs.c.id, jobs.c.dataset_id).where(jobs.c.id.in_(job_ids))).all()
+        mine = connection.execute(
+            select(jobs.c.id, jobs.c.dataset_id).where(jobs.c.id.in_(job_ids))
+        ).all()
         rows = connection.execute(select(parts).where(parts.c.job_id.in_(job_ids))).all()
         ended = connection.execute(commits.where(entries.c.job_id.in_(job_ids))).all()
     whole = {each for each in {row.dataset_id for row in mine} if ledger_log.holds(engine, each)}

@@ -1,14 +1,17 @@
-"""A ledger beside its log outside the database: compared before anything is done, appended before it is told.
+"""A ledger beside its log outside the database: compared before anything is done, appended before
+it is told.
 
     writing ── lock the account's row ── compare ── write ── COMMIT ── append, sync ──▶ the answer
-    ensure  ── read the log, then the row ── compare ── append what a crash left out ──▶ a lease, an output
-    ensure_all ── the same for every ledger, in one look ──▶ any answer, a notice
+    ensure ── read the log, then the row ── compare ── append what a crash left out ──▶ a lease, an
+    output ensure_all ── the same for every ledger, in one look ──▶ any answer, a notice
 
-The database may be ahead of the log, where a process is about to append or died before it did: whoever comes
-next appends the entries from the database. It is never behind, or another one: unless it was restored, failed
-over without its tail, or was written to beside the service. Then nothing is done (LedgerBehind).
+The database may be ahead of the log, where a process is about to append or died before it did:
+whoever comes next appends the entries from the database. It is never behind, or another one: unless
+it was restored, failed over without its tail, or was written to beside the service. Then nothing is
+done (LedgerBehind).
 
-The lock between processes is never held while the database is waited for: the two can't wait for one another.
+The lock between processes is never held while the database is waited for: the two can't wait for
+one another.
 """
 
 import logging
@@ -31,7 +34,12 @@ from accountant.ledger_log.files import Gap, LedgerLog
 from accountant.ledger_log.lines import FOLDED_DIGITS, Head, Logged
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 
-accounts, entries, datasets, marks = tables.accounts, tables.entries, tables.datasets, tables.ledger_log_marks
+accounts, entries, datasets, marks = (
+    tables.accounts,
+    tables.entries,
+    tables.datasets,
+    tables.ledger_log_marks,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +49,9 @@ _AT_ONCE = 2_000
 
 @dataclass
 class Writing:
-    """The accounts that a transaction locked: where each stands, and the entries that were written to it."""
+    """The accounts that a transaction locked: where each stands, and the entries that were written
+    to it.
+    """
 
     log: LedgerLog | None
     heads: dict[UUID, tuple[str, Head]] = field(default_factory=dict)
@@ -49,22 +59,24 @@ class Writing:
 
 
 def log_of(engine: Engine | Connection) -> LedgerLog | None:
-    """The log that entries of this database also go to; None: there is none."""
+    """Return the log that entries of this database also go to; None: there is none."""
     log: LedgerLog | None = engine.get_execution_options().get("ledger_log")
     return log
 
 
 def transaction_of(connection: Connection) -> Writing | None:
-    """The open `writing` of a connection; None: it may post no entry."""
+    """Return the open `writing` of a connection; None: it may post no entry."""
     found: Writing | None = connection.get_execution_options().get("ledger_writing")
     return found
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that may post entries; left without an error, the log holds them, synced.
+    """Return a transaction that may post entries; left without an error, the log holds them,
+    synced.
 
-    Raises LogUnusable after the COMMIT where entries can't be appended: nobody may be answered then.
+    Raises LogUnusable after the COMMIT where entries can't be appended: nobody may be answered
+    then.
     """
     log = log_of(engine)
     if log is not None:
@@ -91,8 +103,8 @@ def committed(engine: Engine, state: Writing) -> None:
 def compare(connection: Connection, dataset_id: UUID, dataset: str, database: Head) -> None:
     """Raise LedgerBehind unless the log's entries of this dataset are the first of the database's.
 
-    `database` was read after everything that the log holds by now was committed: under the account's lock, or
-    after a look at the log.
+    `database` was read after everything that the log holds by now was committed: under the
+    account's lock, or after a look at the log.
     """
     log = log_of(connection)
     if log is not None:
@@ -109,17 +121,20 @@ def compare_heads(
         raise LedgerBehind(dataset, database.seq, logged.seq)
     found = database.hash
     if database.seq > logged.seq:  # somebody is about to append, or died before
-        query = select(entries.c.hash).where(entries.c.dataset_id == dataset_id, entries.c.seq == logged.seq)
+        query = select(entries.c.hash).where(
+            entries.c.dataset_id == dataset_id, entries.c.seq == logged.seq
+        )
         found = connection.execute(query).scalar_one_or_none() or ""
     if found != logged.hash:
         raise LedgerBehind(dataset, database.seq, logged.seq, logged.seq)
 
 
 def follows(engine: Engine, dataset: str, database: Head) -> bool:
-    """True if an entry after `database` would be the log's next: it ends there too, or there is no log.
+    """Return True if an entry after `database` would be the log's next: it ends there too, or there
+    is no log.
 
-    Asks no database. Where it is true and the row still is `database`, `compare` would raise nothing. Raises
-    LogUnusable where an entry would find no room.
+    Asks no database. Where it is true and the row still is `database`, `compare` would raise
+    nothing. Raises LogUnusable where an entry would find no room.
     """
     log = log_of(engine)
     if log is None:
@@ -131,7 +146,8 @@ def follows(engine: Engine, dataset: str, database: Head) -> bool:
 def ensure(engine: Engine, dataset_id: UUID) -> None:
     """Make sure that the log holds all entries of a dataset that are committed by now, synced.
 
-    Before an output is handed out, a job is leased, an export is signed. Raises LedgerBehind, LogUnusable.
+    Before an output is handed out, a job is leased, an export is signed. Raises LedgerBehind,
+    LogUnusable.
     """
     log = log_of(engine)
     if log is None:
@@ -146,7 +162,9 @@ def ensure(engine: Engine, dataset_id: UUID) -> None:
 
 
 def holds(engine: Engine, dataset_id: UUID) -> bool:
-    """True where `ensure` raises nothing: the dataset's ledger is that in its log, or there is no log."""
+    """Return True where `ensure` raises nothing: the dataset's ledger is that in its log, or there
+    is no log.
+    """
     try:
         ensure(engine, dataset_id)
     except (LedgerBehind, LogUnusable) as error:
@@ -158,9 +176,9 @@ def holds(engine: Engine, dataset_id: UUID) -> bool:
 def ensure_all(engine: Engine) -> frozenset[str]:
     """Make sure that the log holds all entries of all datasets that are committed by now, synced.
 
-    Call it after whatever is shown was read, and before it leaves. Returns the datasets whose ledger is
-    behind its log, or another one: nothing of theirs can be appended. Where nobody is just writing it costs
-    one statement, and threads share what they wait for. Raises LogUnusable.
+    Call it after whatever is shown was read, and before it leaves. Returns the datasets whose
+    ledger is behind its log, or another one: nothing of theirs can be appended. Where nobody is
+    just writing it costs one statement, and threads share what they wait for. Raises LogUnusable.
     """
     return frozenset() if log_of(engine) is None else _showing.ask(engine, None)
 
@@ -179,7 +197,7 @@ _FOLDED = text(
 
 
 def _all_logged(engine: Engine) -> bool:
-    """True if every ledger ends where the log says, synced."""
+    """Return True if every ledger ends where the log says, synced."""
     log = log_of(engine)
     assert log is not None
     attach(engine, log)
@@ -220,7 +238,7 @@ def ensure_job(engine: Engine, job_id: UUID) -> None:
 
 
 def last_logged(connection: Connection, dataset_id: UUID, dataset: str) -> Head:
-    """A dataset's last entry in the log; where there is no log, the last in the database."""
+    """Return a dataset's last entry in the log; where there is no log, the last in the database."""
     log = log_of(connection)
     return _head(connection, dataset_id) if log is None else log.head(dataset)
 
@@ -228,7 +246,8 @@ def last_logged(connection: Connection, dataset_id: UUID, dataset: str) -> Head:
 def require_known(connection: Connection) -> None:
     """Raise LedgerBehind where the log holds a dataset that the database does not know.
 
-    Its units are in no fingerprint any more: the same people could be registered with another allowance.
+    Its units are in no fingerprint any more: the same people could be registered with another
+    allowance.
     """
     log = log_of(connection)
     if log is None:
@@ -240,12 +259,16 @@ def require_known(connection: Connection) -> None:
 
 
 def _name(connection: Connection, dataset_id: UUID) -> str:
-    name: str = connection.execute(select(datasets.c.name).where(datasets.c.id == dataset_id)).scalar_one()
+    name: str = connection.execute(
+        select(datasets.c.name).where(datasets.c.id == dataset_id)
+    ).scalar_one()
     return name
 
 
 def _head(connection: Connection, dataset_id: UUID) -> Head:
-    query = select(accounts.c.chain_seq, accounts.c.chain_head).where(accounts.c.dataset_id == dataset_id)
+    query = select(accounts.c.chain_seq, accounts.c.chain_head).where(
+        accounts.c.dataset_id == dataset_id
+    )
     row = connection.execute(query).one()
     return Head(row.chain_seq, row.chain_head)
 
@@ -276,16 +299,27 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _fill(
-    engine: Engine, log: LedgerLog, dataset_id: UUID, dataset: str, until: Head, known: Sequence[Logged] = ()
+    engine: Engine,
+    log: LedgerLog,
+    dataset_id: UUID,
+    dataset: str,
+    until: Head,
+    known: Sequence[Logged] = (),
 ) -> None:
-    """Append a dataset's entries up to `until`, the last of those `known`, and those that it lacks before."""
+    """Append a dataset's entries up to `until`, the last of those `known`, and those that it lacks
+    before.
+    """
     if known and _appending.ask(log, (dataset, known)) is None and log.seen(dataset) == until:
         return  # as nearly always: appended and synced, all of it
     while True:
         head = log.head(dataset)
         if head.seq >= until.seq:
             break
-        follow = known if known and known[0].seq <= head.seq + 1 else _after(engine, dataset_id, head.seq)
+        follow = (
+            known
+            if known and known[0].seq <= head.seq + 1
+            else _after(engine, dataset_id, head.seq)
+        )
         if not follow:  # it had them a moment ago
             raise LedgerBehind(dataset, head.seq, until.seq)
         if follow is not known and read_document(follow[0].text)["dataset"] != dataset:
@@ -303,7 +337,7 @@ def _fill(
 
 
 def _after(engine: Engine, dataset_id: UUID, seq: int) -> list[Logged]:
-    """The next committed entries of a dataset after `seq`, from the database."""
+    """Return the next committed entries of a dataset after `seq`, from the database."""
     columns = (entries.c.seq, entries.c.previous, entries.c.hash, entries.c.document)
     query = select(*columns).where(entries.c.dataset_id == dataset_id, entries.c.seq > seq)
     with engine.connect() as connection:
@@ -315,10 +349,12 @@ def _after(engine: Engine, dataset_id: UUID, seq: int) -> list[Logged]:
 
 
 def attach(engine: Engine, log: LedgerLog) -> None:
-    """Make sure, once a process, that database and log belong together; the first to meet begin the log.
+    """Make sure, once a process, that database and log belong together; the first to meet begin the
+    log.
 
-    The database keeps the log's random name from then on. A log of another name, an empty folder where there
-    was a log, and a log with entries beside a database that never had one are refused: LogUnusable.
+    The database keeps the log's random name from then on. A log of another name, an empty folder
+    where there was a log, and a log with entries beside a database that never had one are refused:
+    LogUnusable.
     """
     if log.attached_to == engine.url:
         return
@@ -326,7 +362,9 @@ def attach(engine: Engine, log: LedgerLog) -> None:
         known = connection.execute(select(marks.c.log).where(marks.c.n == 0)).scalar_one_or_none()
     if known is None:
         if log.position().n:
-            raise LogUnusable("it holds entries, and this database has no log: it is another, or older")
+            raise LogUnusable(
+                "it holds entries, and this database has no log: it is another, or older"
+            )
         row = {"n": 0, "log": log.begin(), "line": "", **cluster(engine)}
         with engine.begin() as connection:
             connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
@@ -339,10 +377,13 @@ def attach(engine: Engine, log: LedgerLog) -> None:
 
 
 def cluster(engine: Engine) -> dict[str, object]:
-    """Which server this is: a restore from files, or a failover, begins a timeline of its own."""
+    """Return which server this is: a restore from files, or a failover, begins a timeline of its
+    own.
+    """
     query = text(
         "SELECT system_identifier::text AS system, "
-        "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_lsn()) END AS place "
+        "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_lsn()) END AS "
+        "place "
         "FROM pg_control_system()"
     )
     with engine.connect() as connection:
@@ -354,7 +395,8 @@ def cluster(engine: Engine) -> dict[str, object]:
 
 
 def behind(engine: Engine) -> tuple[list[LedgerBehind], list[UUID]]:
-    """Every dataset's head compared: (what is behind its log or another, those whose end the log lacks).
+    """Return every dataset's head compared: (what is behind its log or another, those whose end the
+    log lacks).
 
     Raises LogUnusable.
     """
@@ -382,7 +424,8 @@ def behind(engine: Engine) -> tuple[list[LedgerBehind], list[UUID]]:
 
 
 def tend(engine: Engine) -> list[str]:
-    """Append what a process that died left out, and mark where the log stands; returns what is behind.
+    """Append what a process that died left out, and mark where the log stands; returns what is
+    behind.
 
     Called when the relay starts and every few seconds.
     """
@@ -405,7 +448,9 @@ MARK_EVERY = 1_000
 
 
 def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
-    """Write into the database where the log stands, if it has `least` new entries since the last mark."""
+    """Write into the database where the log stands, if it has `least` new entries since the last
+    mark.
+    """
     log.sync()
     position = log.position()
     with engine.begin() as connection:
@@ -419,10 +464,11 @@ def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
 
 
 def check_marks(engine: Engine, log: LedgerLog) -> None:
-    """Raise LogCut where the log is shorter than the newest mark says, or another line stands there.
+    """Raise LogCut where the log is shorter than the newest mark says, or another line stands
+    there.
 
-    A log that was cut short after its newest mark can't be told from one that a crash left behind: the
-    database holds those entries still, and they are appended again.
+    A log that was cut short after its newest mark can't be told from one that a crash left behind:
+    the database holds those entries still, and they are appended again.
     """
     with engine.connect() as connection:
         query = select(marks).where(marks.c.n > 0).order_by(marks.c.n.desc()).limit(1)

@@ -1,8 +1,9 @@
-"""Appending to the ledger: lock the account's row, judge and apply the entry, write it, move the balances.
+"""Appending to the ledger: lock the account's row, judge and apply the entry, write it, move the
+balances.
 
 Only the writers call this, inside a transaction. An entry is judged (judgement.py) and applied
-(core.ledger.books) by the code with which an auditor verifies an export. So no writer can write what `verify`
-refuses, and the cached balances can't say anything else.
+(core.ledger.books) by the code with which an auditor verifies an export. So no writer can write
+what `verify` refuses, and the cached balances can't say anything else.
 """
 
 import json
@@ -42,7 +43,7 @@ from accountant.transactions.judgement import judge, rules_of
 
 
 def _locking(column: str) -> Select[Any]:
-    """The account's row, locked, of the dataset with this id or name."""
+    """Return the account's row, locked, of the dataset with this id or name."""
     row = (
         select(tables.accounts, tables.datasets.c.name)
         .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
@@ -53,9 +54,11 @@ def _locking(column: str) -> Select[Any]:
     last = select(tables.entries.c.at).where(
         tables.entries.c.dataset_id == row.c.dataset_id, tables.entries.c.seq == row.c.chain_seq
     )
-    # The time is the database's, and outside the subquery: it is taken when the row is held, not before.
+    # The time is the database's, and outside the subquery: it is taken when the row is held, not
+    # before.
     now = func.greatest(func.clock_timestamp(), last.scalar_subquery()).label("now")
-    # One column of JSON: its numbers arrive digit by digit, and sixty columns cost more than all else here.
+    # One column of JSON: its numbers arrive digit by digit, and sixty columns cost more than all
+    # else here.
     return select(func.row_to_json(row.table_valued(), type_=JSON).label("account"), now)
 
 
@@ -65,13 +68,15 @@ _LOCK_BY_ID, _LOCK_BY_NAME = _locking("id"), _locking("name")
 class LockedAccount:
     """A dataset's account, its row held until the transaction ends.
 
-    `post` applies entries to the books in memory; `write` puts all that was posted into the database
-    in one statement. `now` is the time of the entries: taken while the row is held. A dataset is found
-    by its id or its name. Raises LedgerBehind where the row is not what the log outside holds; whoever
-    recovers it from there (`recovering`) may have it nevertheless.
+    `post` applies entries to the books in memory; `write` puts all that was posted into the
+    database in one statement. `now` is the time of the entries: taken while the row is held. A
+    dataset is found by its id or its name. Raises LedgerBehind where the row is not what the log
+    outside holds; whoever recovers it from there (`recovering`) may have it nevertheless.
     """
 
-    def __init__(self, connection: Connection, dataset: UUID | str, *, recovering: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, dataset: UUID | str, *, recovering: bool = False
+    ) -> None:
         self.connection = connection
         lock = _LOCK_BY_NAME if isinstance(dataset, str) else _LOCK_BY_ID
         row = connection.execute(lock, {"dataset": dataset}).one_or_none()
@@ -103,8 +108,12 @@ class LockedAccount:
             self._rules = rules_of(self.connection, self.dataset_id)
         return self._rules
 
-    def append(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
-        """Write the next entry and move the balances with it. Raises where the entry can't stand."""
+    def append(
+        self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]
+    ) -> Entry:
+        """Write the next entry and move the balances with it. Raises where the entry can't
+        stand.
+        """
         entry = self.post(kind, actor, job_id, body)
         self.write()
         return entry
@@ -118,12 +127,16 @@ class LockedAccount:
         held: Reservation,
         form: EntryForm,
     ) -> None:
-        """Post a RESERVE like others before it, whose text is `form`; its job reads a version of the data.
+        """Post a RESERVE like others before it, whose text is `form`; its job reads a version of
+        the data.
 
         `held`: the reservation that its body makes.
         """
-        entry = Entry(self.dataset, self.seq + 1, kind, self.now, actor, str(job_id), body, self.head, b"")
-        # All that the judgement of such a body depends on; rules never change, others take their place.
+        entry = Entry(
+            self.dataset, self.seq + 1, kind, self.now, actor, str(job_id), body, self.head, b""
+        )
+        # All that the judgement of such a body depends on; rules never change, others take their
+        # place.
         account, secret = self.books.account, self.books.secret
         judged_by = self.rules, account and account.delta, secret and secret.terms
         if form.judged_by != judged_by:
@@ -135,8 +148,12 @@ class LockedAccount:
         salt = secrets.token_bytes(SALT_BYTES)
         self._post(entry, job_id, *form.write(entry.seq, self.now, str(job_id), self.head, salt))
 
-    def post(self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]) -> Entry:
-        """Apply the next entry, to be written by `write`. Where it can't stand, nothing has changed."""
+    def post(
+        self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]
+    ) -> Entry:
+        """Apply the next entry, to be written by `write`. Where it can't stand, nothing has
+        changed.
+        """
         job = None if job_id is None else str(job_id)
         made = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
         text = canonical(made.document()).decode()
@@ -181,7 +198,7 @@ class LockedAccount:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """A block that posts all of its entries and counts, or none where it raises."""
+        """Return a block that posts all of its entries and counts, or none where it raises."""
         before = (self.books, self.seq, self.head, self.now, self._rules)
         counted, posted = self.usage.snapshot(), len(self._posted)
         try:
@@ -193,7 +210,8 @@ class LockedAccount:
             raise
 
     def write(self, besides: Sequence[tuple[Table, Sequence[Mapping[str, Any]]]] = ()) -> None:
-        """Write what was posted and counted, the balances after it, and other rows, in one statement.
+        """Write what was posted and counted, the balances after it, and other rows, in one
+        statement.
 
         Entries need a transaction of `ledger_log.writing`, which puts them into the log outside.
         """
@@ -216,14 +234,18 @@ class LockedAccount:
         """Say to the transaction what the log has to hold before anybody is answered."""
         if self._writing is None:
             if posted:
-                raise RuntimeError("entries are posted in a transaction of ledger_log.writing alone")
+                raise RuntimeError(
+                    "entries are posted in a transaction of ledger_log.writing alone"
+                )
             return
         self._writing.heads[self.dataset_id] = self.dataset, Head(self.seq, self.head)
         known = self._writing.entries.setdefault(self.dataset_id, [])
-        known += [Logged(row["seq"], row["previous"], row["hash"], row["document"]) for row in posted]
+        known += [
+            Logged(row["seq"], row["previous"], row["hash"], row["document"]) for row in posted
+        ]
 
     def reservation(self, job_id: UUID) -> dict[str, Any]:
-        """The body of the job's RESERVE entry."""
+        """Return the body of the job's RESERVE entry."""
         query = select(tables.entries.c.document).where(
             tables.entries.c.job_id == job_id, tables.entries.c.kind == str(EntryKind.RESERVE)
         )
@@ -242,11 +264,15 @@ _WHERE_THERE = {
 
 
 @lru_cache(maxsize=32)
-def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[str, ...] | None) -> str:
-    """One statement that inserts rows given as JSON, table by table, and updates the account's row.
+def _statement(
+    groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[str, ...] | None
+) -> str:
+    """Return one statement that inserts rows given as JSON, table by table, and updates the
+    account's row.
 
-    The tables' own types read the JSON: a number becomes NUMERIC digit by digit, never a float. Columns
-    that a row does not name get their defaults. Foreign keys are checked when the statement ends.
+    The tables' own types read the JSON: a number becomes NUMERIC digit by digit, never a float.
+    Columns that a row does not name get their defaults. Foreign keys are checked when the statement
+    ends.
     """
     added = [insert(name, columns) for name, columns in groups]
     if account is None:
@@ -261,7 +287,9 @@ def _statement(groups: tuple[tuple[str, tuple[str, ...]], ...], account: tuple[s
 
 
 def insert(name: str, columns: Sequence[str], where: str = "") -> str:
-    """An INSERT of a table's rows, given as JSON; `where` decides whether any is inserted."""
+    """Return an INSERT of a table's rows, given as JSON; `where` decides whether any is
+    inserted.
+    """
     listed = ", ".join(columns)
     source = f"json_populate_recordset(NULL::{name}, %s::json)"
     rows = f"SELECT {listed} FROM {source}{where}"  # noqa: S608
@@ -269,5 +297,5 @@ def insert(name: str, columns: Sequence[str], where: str = "") -> str:
 
 
 def as_json(value: object) -> str:
-    """JSON for `json_populate_record` and its like; times and ids are text."""
+    """Return JSON for `json_populate_record` and its like; times and ids are text."""
     return json.dumps(value, default=str, ensure_ascii=False)

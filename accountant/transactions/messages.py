@@ -1,7 +1,8 @@
-"""Messages to workers: what waits, sent to the broker, sent again, taken away when nobody waits for it.
+"""Messages to workers: what waits, sent to the broker, sent again, taken away when nobody waits for
+it.
 
-A message is only a hint; the rows in `parts` are the queue. One attempt at a part, or one look,
-has one row in the outbox, however often it is sent. Every step here is a statement over all that waits.
+A message is only a hint; the rows in `parts` are the queue. One attempt at a part, or one look, has
+one row in the outbox, however often it is sent. Every step here is a statement over all that waits.
 """
 
 from collections.abc import Callable, Collection
@@ -42,10 +43,14 @@ _PRUNED_AT_ONCE = 10_000
 
 
 def _waiting(tasks: Collection[str] | None = None) -> CTE:
-    """What waits, as (task, subject, attempt, part): all of it, or for these tasks."""
+    """Return what waits, as (task, subject, attempt, part): all of it, or for these tasks."""
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
     none = literal(0)
-    queued = (parts.c.job_id.label("subject"), parts.c.attempt.label("attempt"), parts.c.number.label("part"))
+    queued = (
+        parts.c.job_id.label("subject"),
+        parts.c.attempt.label("attempt"),
+        parts.c.number.label("part"),
+    )
     found: dict[str, Select[Any]] = {
         task_of(reads): select(literal(task_of(reads)).label("task"), *queued).where(
             parts.c.state == "queued", jobs.c.id == parts.c.job_id, jobs.c.reads_records.is_(reads)
@@ -53,10 +58,17 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
         for reads in (True, False)
     }
     submitted = select(
-        literal("probe").label("task"), jobs.c.id.label("subject"), jobs.c.attempt, none.label("part")
+        literal("probe").label("task"),
+        jobs.c.id.label("subject"),
+        jobs.c.attempt,
+        none.label("part"),
     )
     found["probe"] = submitted.where(jobs.c.state == "submitted")
-    for task, table in (("check_dataset", versions), ("check_model", models), ("check_corpus", corpora)):
+    for task, table in (
+        ("check_dataset", versions),
+        ("check_model", models),
+        ("check_corpus", corpora),
+    ):
         checking = select(
             literal(task).label("task"),
             table.c.id.label("subject"),
@@ -64,13 +76,13 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
             none.label("part"),
         )
         found[task] = checking.where(table.c.state == "checking")
-    return union_all(*(query for task, query in found.items() if tasks is None or task in tasks)).cte(
-        "waiting"
-    )
+    return union_all(
+        *(query for task, query in found.items() if tasks is None or task in tasks)
+    ).cte("waiting")
 
 
 def _about(waiting: CTE) -> tuple[Any, ...]:
-    """The message about something that waits."""
+    """Return the message about something that waits."""
     return (
         outbox.c.subject == waiting.c.subject,
         outbox.c.task == waiting.c.task,
@@ -80,25 +92,32 @@ def _about(waiting: CTE) -> tuple[Any, ...]:
 
 
 def resend(engine: Engine, seconds: float) -> int:
-    """Have messages sent again whose subject still waits `seconds` after they were sent; returns how many.
+    """Have messages sent again whose subject still waits `seconds` after they were sent; returns
+    how many.
 
-    The second time after twice as long, and so on up to MOST_WAITS times; 0: all of them, now. Sent messages
-    that nobody waits for are taken away. Of two relays at once, one does it.
+    The second time after twice as long, and so on up to MOST_WAITS times; 0: all of them, now. Sent
+    messages that nobody waits for are taken away. Of two relays at once, one does it.
     """
     waiting = _waiting()
     now = func.clock_timestamp()
     waits = func.least(func.power(2, func.greatest(outbox.c.sends - 1, 0)), MOST_WAITS)
-    overdue = outbox.c.sent_at < now - cast(func.make_interval(0, 0, 0, 0, 0, 0, seconds * waits), Interval)
+    overdue = outbox.c.sent_at < now - cast(
+        func.make_interval(0, 0, 0, 0, 0, 0, seconds * waits), Interval
+    )
     again = update(outbox).where(*_about(waiting), overdue).values(sent_at=None)
     missing = select(waiting).where(~select(outbox.c.id).where(*_about(waiting)).exists())
     written = (
-        insert(outbox).from_select(["task", "subject", "attempt", "part"], missing).returning(outbox.c.id)
+        insert(outbox)
+        .from_select(["task", "subject", "attempt", "part"], missing)
+        .returning(outbox.c.id)
     )
     done = select(outbox.c.id).where(
         outbox.c.sent_at.is_not(None), ~select(waiting.c.subject).where(*_about(waiting)).exists()
     )
     with engine.begin() as connection:
-        if not connection.execute(select(func.pg_try_advisory_xact_lock(_RESEND_LOCK))).scalar_one():
+        if not connection.execute(
+            select(func.pg_try_advisory_xact_lock(_RESEND_LOCK))
+        ).scalar_one():
             return 0
         count = connection.execute(again).rowcount + len(connection.execute(written).all())
         if count:
@@ -108,7 +127,9 @@ def resend(engine: Engine, seconds: float) -> int:
 
 
 def longest_wait(engine: Engine, tasks: set[str]) -> float:
-    """Return the longest time, in seconds, that a message of these tasks has been unclaimed; 0: none is."""
+    """Return the longest time, in seconds, that a message of these tasks has been unclaimed; 0:
+    none is.
+    """
     waiting = _waiting(tasks)
     first = select(func.min(outbox.c.first_sent_at)).where(*_about(waiting))
     age = func.extract("epoch", func.clock_timestamp() - first.scalar_subquery())
@@ -116,15 +137,18 @@ def longest_wait(engine: Engine, tasks: set[str]) -> float:
         return float(connection.execute(select(age)).scalar_one() or 0)
 
 
-#: Most messages of one person that lie at the broker unclaimed, in each queue: it hands them out in the order
-#: of their arrival, so who comes later waits behind so many of each other person's, and no more.
+#: Most messages of one person that lie at the broker unclaimed, in each queue: it hands them out in
+#: the order of their arrival, so who comes later waits behind so many of each other person's, and
+#: no more.
 AHEAD = 2
 
 
 def _turns() -> Subquery:
-    """Unsent messages about jobs with the turn of each: how many of its person's lie before it in its queue.
+    """Return unsent messages about jobs with the turn of each: how many of its person's lie before
+    it in its queue.
 
-    Those at the broker that nobody has claimed yet count first, then the unsent ones in their order.
+    Those at the broker that nobody has claimed yet count first, then the unsent ones in their
+    order.
     """
     by_person = (outbox.c.task, jobs.c.analyst_id)
     of_jobs = (jobs.c.id == outbox.c.subject, outbox.c.task.in_(FAIR))
@@ -141,15 +165,21 @@ def _turns() -> Subquery:
         .subquery("sent")
     )
     place = func.row_number().over(partition_by=by_person, order_by=outbox.c.id)
-    unsent = select(outbox.c.id, *by_person, place.label("place")).where(*of_jobs, outbox.c.sent_at.is_(None))
+    unsent = select(outbox.c.id, *by_person, place.label("place")).where(
+        *of_jobs, outbox.c.sent_at.is_(None)
+    )
     mine = unsent.subquery("mine")
     turn = (func.coalesce(sent.c.count, 0) + mine.c.place).label("turn")
-    joined = mine.outerjoin(sent, and_(sent.c.task == mine.c.task, sent.c.analyst_id == mine.c.analyst_id))
+    joined = mine.outerjoin(
+        sent, and_(sent.c.task == mine.c.task, sent.c.analyst_id == mine.c.analyst_id)
+    )
     return select(mine.c.id, turn).select_from(joined).subquery("turns")
 
 
 def _unsent(ahead: int | None) -> Select[Any]:
-    """The messages to send, in order: looks first, then what is about jobs, people in turn."""
+    """Return the messages to send, in order: looks first, then what is about jobs, people in
+    turn.
+    """
     query = select(outbox).where(outbox.c.sent_at.is_(None))
     if ahead is None:
         return query.order_by(outbox.c.id)
@@ -167,8 +197,9 @@ def deliver(
 ) -> int:
     """Send unsent messages; two relays at once share the work. Returns how many were sent.
 
-    `ahead`: people take turns, and one has at most so many at the broker that no worker has claimed; None:
-    all. A message is marked after it was sent, so it may be sent twice and never not at all.
+    `ahead`: people take turns, and one has at most so many at the broker that no worker has
+    claimed; None: all. A message is marked after it was sent, so it may be sent twice and never not
+    at all.
     """
     now = func.clock_timestamp()
     sent = {
@@ -186,6 +217,8 @@ def deliver(
             send(row.task, row.subject, row.attempt, row.part)
             reached("relay.sent")
         if rows:
-            connection.execute(update(outbox).where(outbox.c.id.in_([row.id for row in rows])).values(sent))
+            connection.execute(
+                update(outbox).where(outbox.c.id.in_([row.id for row in rows])).values(sent)
+            )
             reached("relay.marked")
         return len(rows)

@@ -1,11 +1,12 @@
 """A new log in place of one that was lost: every entry, written anew from the database.
 
-    plan  ── every ledger verified ── public log, marks, what was signed: compared ──▶ what is known
-    begin ── entries, in the order of the public log ── what is known of data ──▶ the marks name the new log
+    plan ── every ledger verified ── public log, marks, what was signed: compared ──▶ what is known
+    begin ── entries, in the order of the public log ── what is known of data ──▶ the marks name the
+    new log
 
 The database decides here, and it may be the one that lost something: a restored backup is in itself
-consistent. Whatever else remembers the old log is asked, and what contradicts the database stops this.
-Entries that the lost log alone held, and nobody published or marked, can't be known any more.
+consistent. Whatever else remembers the old log is asked, and what contradicts the database stops
+this. Entries that the lost log alone held, and nobody published or marked, can't be known any more.
 """
 
 import json
@@ -40,7 +41,8 @@ datasets, accounts, entries, marks = (
 )
 
 _OTHERS = text(
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
+    "pg_backend_pid() "
     "AND usename IS NOT NULL"  # what kind of backend it is, an owner is not told of others
 )
 _PAGE = 200
@@ -49,7 +51,9 @@ _AT_ONCE = 1_000
 
 @dataclass
 class Plan:
-    """What a new log would hold, and what is known of the lost one; `problems`: why there can be none."""
+    """What a new log would hold, and what is known of the lost one; `problems`: why there can be
+    none.
+    """
 
     lost: str | None = None
     #: So many entries the lost log held at least, by its newest mark, which is of then.
@@ -113,7 +117,8 @@ def _require_empty(engine: Engine) -> LedgerLog:
         raise LogUnusable("none is configured (EXCHEQUER_LEDGER_LOG)")
     if log.folder.exists() and any(log.folder.iterdir()):
         raise LogUnusable(
-            f"{log.folder} is not empty: a new log begins in an empty folder. Keep what is there: it may "
+            f"{log.folder} is not empty: a new log begins in an empty folder. Keep what is there: "
+            "it may "
             "hold entries that the database lacks (`exchequer ledger recover`)"
         )
     return log
@@ -125,8 +130,10 @@ def _heads(connection: Connection) -> dict[str, Head]:
     return {row.name: Head(row.chain_seq, row.chain_head) for row in rows}
 
 
-def _verified(connection: Connection, name: str, head: Head, hashes: bytearray) -> list[tuple[str, int]]:
-    """The versions of a dataset that its entries find right. Raises VerificationFailed."""
+def _verified(
+    connection: Connection, name: str, head: Head, hashes: bytearray
+) -> list[tuple[str, int]]:
+    """Return the versions of a dataset that its entries find right. Raises VerificationFailed."""
     verifier, found = Verifier(name), []
     for entry in _entries(connection, name):
         document = read_document(entry.text)
@@ -135,12 +142,14 @@ def _verified(connection: Connection, name: str, head: Head, hashes: bytearray) 
         if document["kind"] == EntryKind.REGISTER and document["body"]["version"] is not None:
             found.append((name, document["body"]["version"]))
     if Head(verifier.count, verifier.head) != head:
-        raise VerificationFailed(f"it ends at entry {verifier.count}, and its account at entry {head.seq}")
+        raise VerificationFailed(
+            f"it ends at entry {verifier.count}, and its account at entry {head.seq}"
+        )
     return found
 
 
 def _entries(connection: Connection, name: str) -> Iterator[Logged]:
-    """A dataset's entries, in order, read in pages: many ledgers may be read in turn."""
+    """Yield a dataset's entries, in order, read in pages: many ledgers may be read in turn."""
     columns = (entries.c.seq, entries.c.previous, entries.c.hash, entries.c.document)
     query = select(*columns).join(datasets, datasets.c.id == entries.c.dataset_id)
     query, seq = query.where(datasets.c.name == name).order_by(entries.c.seq).limit(_PAGE), 0
@@ -161,10 +170,14 @@ def _compare_marks(connection: Connection, engine: Engine, made: Plan) -> None:
     now = ledger_log.cluster(engine)
     made.moved = (row.system, row.timeline) != (now["system"], now["timeline"])
     if row.n > made.entries:
-        made.problems.append(f"the lost log held {row.n:,} entries, and the database {made.entries:,}")
+        made.problems.append(
+            f"the lost log held {row.n:,} entries, and the database {made.entries:,}"
+        )
 
 
-def _compare_checkpoints(connection: Connection, made: Plan, hashes: Mapping[str, bytearray]) -> None:
+def _compare_checkpoints(
+    connection: Connection, made: Plan, hashes: Mapping[str, bytearray]
+) -> None:
     """Heads that were signed for exports must be those of the entries."""
     table = tables.checkpoints
     query = select(datasets.c.name, table.c.seq, table.c.document)
@@ -198,14 +211,19 @@ def _hash_at(hashes: Mapping[str, bytearray], dataset: str, seq: int) -> str:
     return hashes.get(dataset, bytearray())[32 * seq - 32 : 32 * seq].hex()
 
 
-# --- doing it ---------------------------------------------------------------------------------------
+# --- doing it
+# ---------------------------------------------------------------------------------------
 
 
-def begin(engine: Engine, planned: Plan, published: Path | None, identity: bytes, proof: bytes) -> str:
-    """Carry a plan out as the owner of the tables, the services stopped; returns the new log's name.
+def begin(
+    engine: Engine, planned: Plan, published: Path | None, identity: bytes, proof: bytes
+) -> str:
+    """Carry a plan out as the owner of the tables, the services stopped; returns the new log's
+    name.
 
-    `identity`: the secret under which fingerprints are made, `proof` what shows that it is the one. Raises
-    Conflict where the plan names problems, or the database has changed since, and LogUnusable.
+    `identity`: the secret under which fingerprints are made, `proof` what shows that it is the one.
+    Raises Conflict where the plan names problems, or the database has changed since, and
+    LogUnusable.
     """
     if planned.problems:
         raise Conflict("; ".join(planned.problems))
@@ -214,7 +232,9 @@ def begin(engine: Engine, planned: Plan, published: Path | None, identity: bytes
         if _heads(connection) != planned.heads:
             raise Conflict("the database has changed since: stop all services, and plan it anew")
         if planned.versions and not unit_fingerprints.is_key(connection, proof):
-            raise Conflict("the key `identity` here is not the one that fingerprints were made with")
+            raise Conflict(
+                "the key `identity` here is not the one that fingerprints were made with"
+            )
         name = log.begin()
         ordered = _ordered(connection, planned, published)
         while batch := list(islice(ordered, _AT_ONCE)):
@@ -229,8 +249,12 @@ def begin(engine: Engine, planned: Plan, published: Path | None, identity: bytes
     return name
 
 
-def _ordered(connection: Connection, planned: Plan, published: Path | None) -> Iterator[tuple[str, Logged]]:
-    """All entries: first in the order in which they were published, so that the public log goes on."""
+def _ordered(
+    connection: Connection, planned: Plan, published: Path | None
+) -> Iterator[tuple[str, Logged]]:
+    """Yield all entries: first in the order in which they were published, so that the public log
+    goes on.
+    """
     left: dict[str, Iterator[Logged]] = {name: _entries(connection, name) for name in planned.heads}
     for dataset, _, _ in () if published is None else _leaves(published):
         yield dataset, next(left[dataset])
@@ -239,7 +263,9 @@ def _ordered(connection: Connection, planned: Plan, published: Path | None) -> I
 
 
 def _take_up(engine: Engine, planned: Plan, name: str) -> None:
-    """From here on the new log is the database's; who did so and what was lost stands in the activity log."""
+    """From here on the new log is the database's; who did so and what was lost stands in the
+    activity log.
+    """
     detail: dict[str, Any] = {
         "lost": planned.lost,
         "entries": planned.entries,
@@ -250,7 +276,9 @@ def _take_up(engine: Engine, planned: Plan, name: str) -> None:
     row = {"n": 0, "log": name, "line": "", **ledger_log.cluster(engine)}
     with engine.begin() as connection:
         if _heads(connection) != planned.heads:
-            raise Conflict("the database has changed since: stop all services, empty the folder, begin anew")
+            raise Conflict(
+                "the database has changed since: stop all services, empty the folder, begin anew"
+            )
         connection.execute(delete(marks))
         connection.execute(insert(marks).values(row))
         activity_log.record(connection, None, "ledger log begun anew", "ledger log", name, **detail)

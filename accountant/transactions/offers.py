@@ -1,13 +1,14 @@
-"""A smaller job in place of one that awaits approval: a steward offers it, its analyst consents or declines.
+"""A smaller job in place of one that awaits approval: a steward offers it, its analyst consents or
+declines.
 
     awaiting approval ── offer ──▶ refused for good, and an offer that is open
-                                     ├── yes ──▶ another job, decided at once as approved by that steward
-                                     └── no, or nobody answers in time ──▶ nothing happened
+                                     ├── yes ──▶ another job, decided at once as approved by that
+                                     steward └── no, or nobody answers in time ──▶ nothing happened
 
-The old request is refused in the transaction that records the offer, so no consent can admit it. Nothing is
-reserved before the consent; then policy, price and account are looked at anew, as for every request. Where
-the price would by then be larger than the one offered, that is not what the steward approved: it is not
-admitted.
+The old request is refused in the transaction that records the offer, so no consent can admit it.
+Nothing is reserved before the consent; then policy, price and account are looked at anew, as for
+every request. Where the price would by then be larger than the one offered, that is not what the
+steward approved: it is not admitted.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,16 @@ from accountant.core.template import templates
 from accountant.identities.actor import Actor
 from accountant.transactions import cap_usage, job_requests, owners, two_people
 from accountant.transactions.approval import Approval, refuse, require_other, require_present
-from accountant.transactions.asking import OPEN_DAYS, Ground, Kind, Request, Result, ask, row_of, words
+from accountant.transactions.asking import (
+    OPEN_DAYS,
+    Ground,
+    Kind,
+    Request,
+    Result,
+    ask,
+    row_of,
+    words,
+)
 from accountant.transactions.decision import Untold
 from accountant.transactions.job_requests import Candidate, JobRequest, Priced
 from accountant.transactions.ledger_log import writing
@@ -40,19 +50,26 @@ Figure = float | Fraction
 # --- offering -----------------------------------------------------------------------------------
 
 
-def offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
+def offer(
+    engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str
+) -> UUID:
     """Refuse a request and offer another in its place; returns the offer's id.
 
-    `changes`: the parameters that differ; None takes one away. Raises as an approval does, and InvalidRequest
-    where the offer would be refused now, or is not smaller in every currency and filter.
+    `changes`: the parameters that differ; None takes one away. Raises as an approval does, and
+    InvalidRequest where the offer would be refused now, or is not smaller in every currency and
+    filter.
     """
     try:
         return _offer(engine, job_id, changes, actor, reason)
     except _NoRoom as error:  # the largest that fits is a search over prices: after the lock
         found = error.untold
-        told = job_requests.with_largest(found.refused, found.job, found.accounts, found.policy, found.usage)
+        told = job_requests.with_largest(
+            found.refused, found.job, found.accounts, found.policy, found.usage
+        )
         fits = "nothing" if told.largest is None else f"{told.size_field} up to {told.largest:,}"
-        raise invalid("parameters", f"it would be refused now: {told.why}", f"{fits} fits") from None
+        raise invalid(
+            "parameters", f"it would be refused now: {told.why}", f"{fits} fits"
+        ) from None
 
 
 class _NoRoom(Exception):
@@ -63,7 +80,9 @@ class _NoRoom(Exception):
         self.untold = untold
 
 
-def _offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str) -> UUID:
+def _offer(
+    engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Actor, reason: str
+) -> UUID:
     with writing(engine) as connection:
         ground = Ground.locked(connection, job_id, actor, words(reason), None)
         job, account, policy = ground.job(), ground.account, ground.policy
@@ -71,8 +90,11 @@ def _offer(engine: Engine, job_id: UUID, changes: Mapping[str, Any], actor: Acto
         ground.require_steward()
         ground.require_open()
         require_other(ground)
-        if "approve" in policy.signed:  # it is approved when it is accepted, and nobody is there to sign
-            raise NotPermitted("the policy asks that approvals are signed: refuse, and say what would fit")
+        # it is approved when it is accepted, and nobody is there to sign
+        if "approve" in policy.signed:
+            raise NotPermitted(
+                "the policy asks that approvals are signed: refuse, and say what would fit"
+            )
         two_people.require_approver(connection, actor, policy)
         require_present(connection, job)
         if ground.expire():
@@ -92,9 +114,10 @@ _PRICE = ("parameters", "terms", "epsilon_alone", "breakdown")
 
 
 def changed(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of an offer: those asked for, with `changes`.
+    """Return the parameters of an offer: those asked for, with `changes`.
 
-    A text's length that was asked for, or came by default, falls with the tokens that there are for it.
+    A text's length that was asked for, or came by default, falls with the tokens that there are for
+    it.
     """
     found = {name: value for name, value in {**asked, **changes}.items() if value is not None}
     tokens, longest = found.get("tokens_per_batch"), found.get("max_text_tokens")
@@ -104,18 +127,26 @@ def changed(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], terms: Any) -> Priced:
-    """The price of what is offered. Raises InvalidRequest naming a field, or what is larger."""
+    """Return the price of what is offered. Raises InvalidRequest naming a field, or what is
+    larger.
+    """
     parameters = changed(job.parameters, changes)
     request = JobRequest("", job.mechanism, None, parameters)
     priced = job_requests.priced(request, terms)
     if templates(priced.candidate.parameters) != templates(job.parameters):
-        raise invalid("parameters", "the text of a template differs", "other sizes of the same request")
+        raise invalid(
+            "parameters", "the text of a template differs", "other sizes of the same request"
+        )
     asked = job_requests.candidate_of(job)
     larger = beyond(accounts, priced.candidate, asked)
     if larger:
-        raise invalid("parameters", f"it costs more than was asked: {', '.join(larger)}", "a smaller request")
+        raise invalid(
+            "parameters", f"it costs more than was asked: {', '.join(larger)}", "a smaller request"
+        )
     if not beyond(accounts, asked, priced.candidate):
-        raise invalid("parameters", "it costs what was asked", "a smaller request, or approve this one")
+        raise invalid(
+            "parameters", "it costs what was asked", "a smaller request, or approve this one"
+        )
     return priced
 
 
@@ -129,7 +160,7 @@ def _require_room(
 
 
 def beyond(accounts: Accounts, one: Candidate, other: Candidate) -> list[str]:
-    """The filters, caps and accounts on which `one` costs more than `other`."""
+    """Return the filters, caps and accounts on which `one` costs more than `other`."""
     first, second = _costs(accounts, one), _costs(accounts, other)
 
     def more(cost: Figure | None, than: Figure | None) -> bool:
@@ -144,7 +175,9 @@ def _costs(accounts: Accounts, job: Candidate) -> dict[str, Figure | None]:
     asked: Demand = job.asked
     found: dict[str, Figure | None] = {"ex-post": asked.ex_post}
     if accounts.dp is not None:
-        for each, cost in zip(accounts.dp.filters, accounts.dp.costs(asked.dp).values(), strict=True):
+        for each, cost in zip(
+            accounts.dp.filters, accounts.dp.costs(asked.dp).values(), strict=True
+        ):
             kind, share = each.filter.kind, each.filter.least_share(asked.dp)
             found[str(kind)] = share if share is not None or cost is None else cost.main
             found[f"{kind} (δ)"] = None if cost is None else cost.delta if share is None else 0
@@ -196,7 +229,9 @@ class Offer(Kind):
             asked.purpose,
             asked.project,
         )
-        job_id, untold = admit_approved(ground.account, request, ground.actor, approval, row.asked_by)
+        job_id, untold = admit_approved(
+            ground.account, request, ground.actor, approval, row.asked_by
+        )
         return Result(job=job_id, untold=untold)
 
 
@@ -209,7 +244,9 @@ def _steward(ground: Ground) -> str:
     if ground.policy.two_people and "administrator" in steward.roles:
         raise Conflict("who offered it is administrator by now: ask again")
     if ground.is_asker and not ground.policy.solo:
-        raise Conflict("nobody approves a job of their own, and the dataset's policy is not solo any more")
+        raise Conflict(
+            "nobody approves a job of their own, and the dataset's policy is not solo any more"
+        )
     return str(steward.name)
 
 
@@ -228,7 +265,9 @@ def _require_price(ground: Ground, asked: Row[Any]) -> None:
 def _asked(ground: Ground) -> Row[Any]:
     """Return the job that was refused for the offer, with the name of its model."""
     jobs, models = tables.jobs, tables.models
-    query = select(jobs, models.c.name.label("model")).outerjoin(models, models.c.id == jobs.c.model_id)
+    query = select(jobs, models.c.name.label("model")).outerjoin(
+        models, models.c.id == jobs.c.model_id
+    )
     return ground.connection.execute(query.where(jobs.c.id == ground.row.job_id)).one()
 
 

@@ -1,9 +1,11 @@
 """The order of a job, read from its dataset's entries by the process that runs it.
 
-    log outside ── where does the ledger end? ──▶ entries of the database up to there, each hashed ──▶ Order
+    log outside ── where does the ledger end? ──▶ entries of the database up to there, each hashed
+    ──▶ Order
 
-An entry names the hash of the entry before it. So entries that end with the hash that the log holds are those
-of the log, every one. A process keeps what it made of a ledger, and hashes each entry once (decision 0074).
+An entry names the hash of the entry before it. So entries that end with the hash that the log holds
+are those of the log, every one. A process keeps what it made of a ledger, and hashes each entry
+once (decision 0074).
 """
 
 from threading import Lock
@@ -30,12 +32,15 @@ _lock = Lock()
 def read(connection: Connection, job_id: UUID) -> Order:
     """Return the order of a job that is reserved and not ended.
 
-    Raises VerificationFailed if no entry reserves it, an entry ended it, or the entries break a rule.
-    Raises LedgerBehind if they are not those of the log.
+    Raises VerificationFailed if no entry reserves it, an entry ended it, or the entries break a
+    rule. Raises LedgerBehind if they are not those of the log.
     """
     query = (
         select(
-            entries.c.dataset_id, entries.c.seq, tables.datasets.c.name, tables.jobs.c.dataset_id.label("row")
+            entries.c.dataset_id,
+            entries.c.seq,
+            tables.datasets.c.name,
+            tables.jobs.c.dataset_id.label("row"),
         )
         .join(tables.datasets, tables.datasets.c.id == entries.c.dataset_id)
         .join(tables.jobs, tables.jobs.c.id == entries.c.job_id)

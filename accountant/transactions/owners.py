@@ -1,8 +1,9 @@
-"""The owners of a dataset: the stewards and auditors whom its policy names; an empty list names all of them.
+"""The owners of a dataset: the stewards and auditors whom its policy names; an empty list names all
+of them.
 
-On a dataset of other owners a steward or an auditor has the rights of somebody without that role. Whatever
-shows or changes more than a dataset's public facts asks here, with the roles that `on` leaves, or narrows its
-query with `overseen`.
+On a dataset of other owners a steward or an auditor has the rights of somebody without that role.
+Whatever shows or changes more than a dataset's public facts asks here, with the roles that `on`
+leaves, or narrows its query with `overseen`.
 """
 
 from datetime import datetime
@@ -22,8 +23,10 @@ ASKERS = ("analyst", "steward")
 
 
 def on(actor: Actor, policy: Policy) -> Actor:
-    """The actor with the roles that they have on a dataset with this policy."""
-    lost = {role for role, field in OWNERS.items() if not _named(actor.name, getattr(policy, field))}
+    """Return the actor with the roles that they have on a dataset with this policy."""
+    lost = {
+        role for role, field in OWNERS.items() if not _named(actor.name, getattr(policy, field))
+    }
     return actor if not lost & actor.roles else Actor(actor.id, actor.name, actor.roles - lost)
 
 
@@ -32,7 +35,9 @@ def _named(name: str, listed: tuple[str, ...]) -> bool:
 
 
 def require(actor: Actor, policy: Policy, *roles: str) -> None:
-    """Raise NotPermitted unless the actor has one of `roles`, and has it on a dataset with this policy."""
+    """Raise NotPermitted unless the actor has one of `roles`, and has it on a dataset with this
+    policy.
+    """
     actor.require(*roles)
     if not on(actor, policy).roles & set(roles):
         raise NotPermitted(f"you are none of this dataset's {' and '.join(map(_list, roles))}")
@@ -55,13 +60,18 @@ def overseen(actor: Any, roles: frozenset[str] = frozenset(OWNERS)) -> ColumnEle
     return or_(*found) if found else literal(False)
 
 
-def oversees(connection: Connection, actor: Actor, dataset_id: UUID, roles: frozenset[str] = STEWARD) -> bool:
-    """True if the actor has one of `roles` on the dataset; steward where none are given."""
-    query = select(tables.datasets.c.id).where(tables.datasets.c.id == dataset_id, overseen(actor, roles))
+def oversees(
+    connection: Connection, actor: Actor, dataset_id: UUID, roles: frozenset[str] = STEWARD
+) -> bool:
+    """Return True if the actor has one of `roles` on the dataset; steward where none are given."""
+    query = select(tables.datasets.c.id).where(
+        tables.datasets.c.id == dataset_id, overseen(actor, roles)
+    )
     return connection.execute(query).first() is not None
 
 
-# --- people who left --------------------------------------------------------------------------------
+# --- people who left
+# --------------------------------------------------------------------------------
 
 
 def departure(person: Any, policy: Policy) -> str | None:
@@ -86,7 +96,9 @@ def account_departure(person: Any) -> str | None:
 
 
 def steward_departure(person: Any, policy: Policy) -> str | None:
-    """Return why a person who proposed or offered something decides no more, or None if they may."""
+    """Return why a person who proposed or offered something decides no more, or None if they
+    may.
+    """
     if not person.active:
         return f"the account of {person.name} is closed"
     if "steward" not in person.roles:
@@ -102,12 +114,12 @@ def steward_departure(person: Any, policy: Policy) -> str | None:
 def check_people(
     connection: Connection, policy: Policy, *, prefix: str = "", before: datetime | None = None
 ) -> None:
-    """Raise InvalidRequest for a name in the policy that is no account's, or an owner's without the role; and
-    for a signer that is no passkey of a steward's.
+    """Raise InvalidRequest for a name in the policy that is no account's, or an owner's without the
+    role; and for a signer that is no passkey of a steward's.
 
-    A name is never changed or given to a second account, and none is given that a policy holds already
-    (identities.credentials.reserve): so a name that passed here stands for one person for good. `before`: the
-    account must have been there then.
+    A name is never changed or given to a second account, and none is given that a policy holds
+    already (identities.credentials.reserve): so a name that passed here stands for one person for
+    good. `before`: the account must have been there then.
     """
     _check_signers(connection, policy, prefix, before)
     users = tables.users
@@ -123,18 +135,26 @@ def check_people(
     for field in PEOPLE:
         listed, role = getattr(policy, field), role_of.get(field)
         unknown = [name for name in listed if name not in found]
-        unfit = [name for name in listed if role and name in found and role not in _roles(found[name])]
+        unfit = [
+            name for name in listed if role and name in found and role not in _roles(found[name])
+        ]
         if unknown:
             told = f"nobody has the name {', '.join(map(repr, unknown))}"
-            problems.append(FieldProblem(prefix + field, told[:300], "names of accounts that there are"))
+            problems.append(
+                FieldProblem(prefix + field, told[:300], "names of accounts that there are")
+            )
         elif unfit:
             told = f"{', '.join(unfit)}: no {role} with an open account"
-            problems.append(FieldProblem(prefix + field, told[:300], f"names of {field} with open accounts"))
+            problems.append(
+                FieldProblem(prefix + field, told[:300], f"names of {field} with open accounts")
+            )
     if problems:
         raise InvalidRequest(problems)
 
 
-def _check_signers(connection: Connection, policy: Policy, prefix: str, before: datetime | None) -> None:
+def _check_signers(
+    connection: Connection, policy: Policy, prefix: str, before: datetime | None
+) -> None:
     if not policy.signers:
         return
     users, passkeys = tables.users, tables.passkeys
@@ -151,7 +171,9 @@ def _check_signers(connection: Connection, policy: Policy, prefix: str, before: 
     if before is not None:
         query = query.where(passkeys.c.created_at < before)
     registered = set(connection.execute(query).scalars())
-    unknown = sorted({read_signer(each).person for each in policy.signers if each not in registered})
+    unknown = sorted(
+        {read_signer(each).person for each in policy.signers if each not in registered}
+    )
     if unknown:
         told = f"{', '.join(unknown)}: no passkey of a steward with an open account"
         raise InvalidRequest(

@@ -1,4 +1,6 @@
-"""A dataset's policy: it is replaced, or proposed to a second steward where it is weaker than before."""
+"""A dataset's policy: it is replaced, or proposed to a second steward where it is weaker than
+before.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,10 +45,10 @@ def set_policy(
 ) -> UUID | None:
     """Replace a dataset's policy, or propose it where two people are asked for and it is weaker.
 
-    Returns the id of the decision that another steward answers, if it is proposed. A policy is weaker where
-    it admits more or asks for less in any field (core.ledger.policy.weakened): else one steward could weaken
-    it, act, and set it back. All that the policy changes waits for the other steward. Jobs decided before
-    keep their decision.
+    Returns the id of the decision that another steward answers, if it is proposed. A policy is
+    weaker where it admits more or asks for less in any field (core.ledger.policy.weakened): else
+    one steward could weaken it, act, and set it back. All that the policy changes waits for the
+    other steward. Jobs decided before keep their decision.
 
     `check` gets the policy that would be replaced, while nobody else can change it, and may raise.
     """
@@ -61,7 +63,9 @@ def change(
     check: Callable[[dict[str, Any]], None] = lambda _: None,
     signature: Signature | None = None,
 ) -> UUID | None:
-    """Replace or propose a policy in a transaction that holds the account's row, like `set_policy`."""
+    """Replace or propose a policy in a transaction that holds the account's row, like
+    `set_policy`.
+    """
     actor.require("steward")
     policy.check()
     connection, dataset = account.connection, held_dataset(account.connection, account.dataset_id)
@@ -108,7 +112,9 @@ class PolicyChange(ByTwo):
         try:
             owners.check_people(ground.connection, policy, before=row.created_at)
         except InvalidRequest as error:
-            raise Conflict(f"whom it names is not who was meant: {error}; propose it anew") from None
+            raise Conflict(
+                f"whom it names is not who was meant: {error}; propose it anew"
+            ) from None
         people = ground.people()
         body = {"policy": policy.model_dump(mode="json"), **people.to_json()}
         signed = ground.signed(EntryKind.POLICY, body)

@@ -1,8 +1,8 @@
 """Public things that a request names: corpora, embedding models, further language models.
 
 A mechanism says which of its parameters name one (Mechanism.resources). They are looked up when the
-request is decided, and their hashes stand in its RESERVE, so that what a job read beside the data can be
-held against the very bytes.
+request is decided, and their hashes stand in its RESERVE, so that what a job read beside the data
+can be held against the very bytes.
 """
 
 from collections.abc import Mapping
@@ -34,8 +34,8 @@ _KINDS = {
 def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str, dict[str, str]]:
     """{field: {kind, name, sha256}} of what the parameters name.
 
-    Raises InvalidRequest where there is no such thing, or none that is ready, or where it lacks what the
-    request needs, and NotPermitted where the dataset's policy excludes a model.
+    Raises InvalidRequest where there is no such thing, or none that is ready, or where it lacks
+    what the request needs, and NotPermitted where the dataset's policy excludes a model.
     """
     found, facts = {}, {}
     mechanism = mechanisms.get(job.mechanism)
@@ -44,8 +44,14 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
         check_policy(policy, {field: {"kind": kind, "name": name}})
         row = _row(connection, kind, name)
         if row is None or row.state != "ready":
-            problem = f"there is no {_WORDS[kind]} {name!r}" if row is None else f"{name!r} is {row.state}"
-            raise invalid(f"parameters.{field}", problem, ", ".join(_ready(connection, kind)) or "none yet")
+            problem = (
+                f"there is no {_WORDS[kind]} {name!r}"
+                if row is None
+                else f"{name!r} is {row.state}"
+            )
+            raise invalid(
+                f"parameters.{field}", problem, ", ".join(_ready(connection, kind)) or "none yet"
+            )
         found[field] = {"kind": kind, "name": name, "sha256": row.facts["sha256"]}
         if kind == "writer":
             found[field]["kind"] = "model"
@@ -61,7 +67,9 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
 
 
 def _check_reads_nothing(job: Candidate, field: str) -> None:
-    """Refuse an endpoint to a job that reads records: its requests would reveal them before publication."""
+    """Refuse an endpoint to a job that reads records: its requests would reveal them before
+    publication.
+    """
     if not job.is_free:
         problem = "an endpoint is asked by jobs that read no records"
         raise invalid(f"parameters.{field}", problem, "a registered language model")
@@ -75,7 +83,9 @@ def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None
 
 
 def find(engine: Engine, kind: str, name: str) -> Row[Any] | None:
-    """Return the row of a public thing by its name, for a worker: where to look for what a RESERVE names."""
+    """Return the row of a public thing by its name, for a worker: where to look for what a RESERVE
+    names.
+    """
     with engine.connect() as connection:
         return _row(connection, kind, name)
 
@@ -85,7 +95,9 @@ def _row(connection: Connection, kind: str, name: str) -> Row[Any] | None:
 
 
 def _ready(connection: Connection, kind: str) -> list[str]:
-    query = _query(kind).with_only_columns(_table(kind).c.name).where(_table(kind).c.state == "ready")
+    query = (
+        _query(kind).with_only_columns(_table(kind).c.name).where(_table(kind).c.state == "ready")
+    )
     return sorted(connection.execute(query).scalars())
 
 

@@ -1,4 +1,6 @@
-"""Rows that say what an entry says, made again from it: jobs, artifacts, a dataset's terms and policy."""
+"""Rows that say what an entry says, made again from it: jobs, artifacts, a dataset's terms and
+policy.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -37,7 +39,9 @@ Find = Callable[[str], tuple[int, str] | None]
 #: The address of data, or a model, that was lost with what the backup lacks.
 LOST = "lost:"
 #: What is said of a job that no entry ended when the database was recovered.
-LOST_ATTEMPT = "the database was restored from a backup while it was queued or ran: it is charged in full"
+LOST_ATTEMPT = (
+    "the database was restored from a backup while it was queued or ran: it is charged in full"
+)
 _UNKNOWN = "recovered from the log outside the database, which does not say it"
 
 
@@ -49,28 +53,44 @@ class Sources:
     key: bytes | None
 
     def kept(self, dataset: str, version: int) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
-        """What was stated of a version, and its fingerprints. Raises LogUnusable."""
+        """Return what was stated of a version, and its fingerprints. Raises LogUnusable."""
         if self.key is None:
-            raise LogUnusable("what was kept of data is sealed under the key `identity`, which is not here")
+            raise LogUnusable(
+                "what was kept of data is sealed under the key `identity`, which is not here"
+            )
         return sources.kept(self.folder, dataset, version, self.key)
 
 
-def add_dataset(connection: Connection, name: str, terms: Mapping[str, Any], actor: str, at: Any) -> None:
-    """The row of a dataset that the backup lacks, as its first REGISTER states it, with an empty account.
+def add_dataset(
+    connection: Connection, name: str, terms: Mapping[str, Any], actor: str, at: Any
+) -> None:
+    """The row of a dataset that the backup lacks, as its first REGISTER states it, with an empty
+    account.
 
-    Until data of it is found right again it is as one whose data was refused: a steward declares it anew.
+    Until data of it is found right again it is as one whose data was refused: a steward declares it
+    anew.
     """
     dataset_id = uuid4()
     row = dataset_columns(terms) | {"description": _UNKNOWN, "policy": {}, "created_at": at}
     created_by = _person(connection, actor)
-    connection.execute(insert(datasets).values(id=dataset_id, name=name, created_by=created_by, **row))
+    connection.execute(
+        insert(datasets).values(id=dataset_id, name=name, created_by=created_by, **row)
+    )
     connection.execute(insert(tables.accounts).values(dataset_id=dataset_id, chain_head=GENESIS))
     _unknown_version(connection, dataset_id, 1, created_by)
 
 
-def _unknown_version(connection: Connection, dataset_id: UUID, number: int, created_by: UUID) -> None:
+def _unknown_version(
+    connection: Connection, dataset_id: UUID, number: int, created_by: UUID
+) -> None:
     row = {"uri": LOST, "text_template": "{text}", "state": "invalid", "error": _UNKNOWN}
-    values = {"id": uuid4(), "dataset_id": dataset_id, "number": number, "created_by": created_by, **row}
+    values = {
+        "id": uuid4(),
+        "dataset_id": dataset_id,
+        "number": number,
+        "created_by": created_by,
+        **row,
+    }
     connection.execute(upsert(versions).values(values).on_conflict_do_nothing())
 
 
@@ -88,8 +108,13 @@ def _found_right(locked: LockedAccount, register: Mapping[str, Any], kept: Sourc
     connection.execute(update(datasets).where(datasets.c.id == dataset_id).values(**dataset))
     values = {**version, "state": "ready", "error": None, "shared_with": None}
     row = upsert(versions).values(id=uuid4(), dataset_id=dataset_id, number=number, **values)
-    connection.execute(row.on_conflict_do_update(index_elements=["dataset_id", "number"], set_=values))
-    rows = ({"fingerprint": value, "dataset_id": dataset_id, "is_unit": unit} for value, unit in fingerprints)
+    connection.execute(
+        row.on_conflict_do_update(index_elements=["dataset_id", "number"], set_=values)
+    )
+    rows = (
+        {"fingerprint": value, "dataset_id": dataset_id, "is_unit": unit}
+        for value, unit in fingerprints
+    )
     while batch := list(islice(rows, 10_000)):
         connection.execute(upsert(tables.fingerprints).on_conflict_do_nothing(), batch)
 
@@ -138,7 +163,9 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
         "created_at": entry.at,
         **stated,
     }
-    connection.execute(upsert(jobs).values(row).on_conflict_do_update(index_elements=["id"], set_=stated))
+    connection.execute(
+        upsert(jobs).values(row).on_conflict_do_update(index_elements=["id"], set_=stated)
+    )
 
 
 def _decided(connection: Connection, approval: Any, entry: Entry) -> dict[str, Any]:
@@ -147,7 +174,9 @@ def _decided(connection: Connection, approval: Any, entry: Entry) -> dict[str, A
 
 
 def _person(connection: Connection, name: str) -> UUID:
-    """The account of this name; one that the backup lacks is made again, closed and without a role."""
+    """Return the account of this name; one that the backup lacks is made again, closed and without
+    a role.
+    """
     made = {"id": uuid4(), "name": name, "roles": [], "active": False}
     connection.execute(upsert(users).values(made).on_conflict_do_nothing())
     found: UUID = connection.execute(select(users.c.id).where(users.c.name == name)).scalar_one()
@@ -155,8 +184,12 @@ def _person(connection: Connection, name: str) -> UUID:
 
 
 def _model(connection: Connection, name: str) -> UUID:
-    """The model of this name; one that the backup lacks is made again, as one that can't be used."""
-    steward = connection.execute(select(users.c.id).order_by(users.c.created_at).limit(1)).scalar_one()
+    """Return the model of this name; one that the backup lacks is made again, as one that can't be
+    used.
+    """
+    steward = connection.execute(
+        select(users.c.id).order_by(users.c.created_at).limit(1)
+    ).scalar_one()
     made = {"id": uuid4(), "name": name, "path": LOST, "trained_on": _UNKNOWN, "state": "invalid"}
     made |= {"error": _UNKNOWN, "created_by": steward}
     connection.execute(upsert(models).values(made).on_conflict_do_nothing())
@@ -165,7 +198,7 @@ def _model(connection: Connection, name: str) -> UUID:
 
 
 def _version(connection: Connection, dataset_id: UUID, number: int | None) -> UUID:
-    """The version that a job read; of a job that read none, the newest."""
+    """Return the version that a job read; of a job that read none, the newest."""
     query = select(versions.c.id).where(versions.c.dataset_id == dataset_id)
     if number is not None:
         query = query.where(versions.c.number == number)
@@ -174,17 +207,22 @@ def _version(connection: Connection, dataset_id: UUID, number: int | None) -> UU
 
 
 def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> None:
-    """The rows that an entry changes besides: of the job that it ends, or of the dataset that it rules."""
+    """The rows that an entry changes besides: of the job that it ends, or of the dataset that it
+    rules.
+    """
     connection, body = locked.connection, entry.body
     match entry.kind:
         case EntryKind.REGISTER:
             terms = dataset_columns(body["terms"])
-            connection.execute(update(datasets).where(datasets.c.id == locked.dataset_id).values(**terms))
+            connection.execute(
+                update(datasets).where(datasets.c.id == locked.dataset_id).values(**terms)
+            )
             if body["version"] is not None:
                 _found_right(locked, body, kept)
         case EntryKind.POLICY:
             for each in {name for field in PEOPLE for name in body["policy"][field]}:
-                _person(connection, each)  # nobody else may come by this name, and with it by its rights
+                # nobody else may come by this name, and with it by its rights
+                _person(connection, each)
             ruled = update(datasets).where(datasets.c.id == locked.dataset_id)
             connection.execute(ruled.values(policy=body["policy"]))
         case EntryKind.COMMIT:
@@ -201,7 +239,9 @@ def _ended(connection: Connection, entry: Entry, **columns: Any) -> None:
     connection.execute(
         update(parts)
         .where(parts.c.job_id == job_id)
-        .values(state="stopped", lease_token=None, lease_expires=None, draft=None, staged_sha256=None)
+        .values(
+            state="stopped", lease_token=None, lease_expires=None, draft=None, staged_sha256=None
+        )
         .values(realized=None, realized_ex_post=None, ex_post_curve=None)
     )
     ended = {"state": entry.body["outcome"], "finished_at": entry.at, **columns}
@@ -219,7 +259,12 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
     }
     for each in body.get("artifacts", ()):
         size, media = find(each["sha256"]) or (0, "application/json")
-        row = {"job_id": job_id, "name": each["name"], "kind": each["kind"], "sha256": each["sha256"]}
+        row = {
+            "job_id": job_id,
+            "name": each["name"],
+            "kind": each["kind"],
+            "sha256": each["sha256"],
+        }
         connection.execute(insert(tables.artifacts).values(**row, media_type=media, size=size))
     return columns
 
@@ -227,5 +272,7 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
 def close_decisions(connection: Connection, dataset_id: UUID) -> None:
     """Expire the backup's open decisions: they may stand in entries already, accepted."""
     decisions = tables.decisions
-    opened = update(decisions).where(decisions.c.dataset_id == dataset_id, decisions.c.state == "open")
+    opened = update(decisions).where(
+        decisions.c.dataset_id == dataset_id, decisions.c.state == "open"
+    )
     connection.execute(opened.values(state="expired", answered_at=now()))

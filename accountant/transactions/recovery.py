@@ -1,11 +1,14 @@
-"""A database that is behind its log is brought forward: every entry, and the rows that state the same.
+"""A database that is behind its log is brought forward: every entry, and the rows that state the
+same.
 
-    plan ── the whole log, checked ── each dataset's entries, verified ──▶ what is missing
-    recover ── the account's row ── entries, books, jobs ── jobs without an end are charged in full ──▶ COMMIT
+    plan ── the whole log, checked ── each dataset's entries, verified ──▶ what is missing recover
+    ── the account's row ── entries, books, jobs ── jobs without an end are charged in full ──▶
+    COMMIT
 
-Of data, what was kept beside the log is written again (ledger_log.sources). What neither states is lost with
-what the backup lacks: purposes, projects, models' addresses, passwords, public corpora. An output is
-looked for by its hash where outputs are kept; where it is gone, its job says so and never runs again.
+Of data, what was kept beside the log is written again (ledger_log.sources). What neither states is
+lost with what the backup lacks: purposes, projects, models' addresses, passwords, public corpora.
+An output is looked for by its hash where outputs are kept; where it is gone, its job says so and
+never runs again.
 """
 
 from collections.abc import Iterable
@@ -52,12 +55,13 @@ class Plan:
 
 
 def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> list[Plan]:
-    """What `recover` would do: a plan for each dataset that is behind, or whose jobs have to end.
+    """Return what `recover` would do: a plan for each dataset that is behind, or whose jobs have to
+    end.
 
-    The whole log is read and checked, and with it every entry of a dataset that is behind. Where one is, the
-    database was restored, and any live job of any dataset may have read since: all of them are charged.
-    `restored`: so it was, though no entry is missing; that a job began to read is in no entry until it ends.
-    `only`: the one dataset of this name. Raises LogUnusable.
+    The whole log is read and checked, and with it every entry of a dataset that is behind. Where
+    one is, the database was restored, and any live job of any dataset may have read since: all of
+    them are charged. `restored`: so it was, though no entry is missing; that a job began to read is
+    in no entry until it ends. `only`: the one dataset of this name. Raises LogUnusable.
     """
     log = ledger_log.log_of(engine)
     if log is None:
@@ -99,13 +103,15 @@ def log_problems(engine: Engine, signed: SignedPlaces) -> list[str]:
 
 
 def _is_behind(engine: Engine, name: str, database: Head, logged: Head) -> bool:
-    """Whether the log holds entries that the database lacks, or others."""
+    """Return whether the log holds entries that the database lacks, or others."""
     if database.seq <= logged.seq:
         return database != logged
     entries = tables.entries
     query = select(entries.c.hash).join(datasets, datasets.c.id == entries.c.dataset_id)
     with reading(engine) as connection:
-        found = connection.execute(query.where(datasets.c.name == name, entries.c.seq == logged.seq))
+        found = connection.execute(
+            query.where(datasets.c.name == name, entries.c.seq == logged.seq)
+        )
         return found.scalar_one_or_none() != logged.hash
 
 
@@ -117,7 +123,9 @@ def _databases_heads(engine: Engine) -> dict[str, Head]:
 
 
 class _Gathered:
-    """The entries of one dataset in the log, each verified; kept are those that the database lacks."""
+    """The entries of one dataset in the log, each verified; kept are those that the database
+    lacks.
+    """
 
     def __init__(self, database: Head) -> None:
         self.database, self.missing = database, list[Logged]()
@@ -129,7 +137,8 @@ class _Gathered:
             return
         if entry.seq == self.database.seq and entry.hash != self.database.hash:
             self.problem = (
-                f"entry {entry.seq} is another one in the database, which went on by itself: restore a "
+                f"entry {entry.seq} is another one in the database, which went on by itself: "
+                "restore a "
                 "backup from before"
             )
             return
@@ -155,14 +164,20 @@ def _planned(outside: LedgerLog, name: str, log: Head, found: _Gathered) -> Plan
 
 
 def _lost_version(log: LedgerLog, name: str, missing: Iterable[Logged]) -> str | None:
-    """The first version found right after the backup of which nothing was kept beside the log."""
+    """Return the first version found right after the backup of which nothing was kept beside the
+    log.
+    """
     for entry in missing:
         document = read_document(entry.text)
-        if document["kind"] != EntryKind.REGISTER or (version := document["body"]["version"]) is None:
+        if (
+            document["kind"] != EntryKind.REGISTER
+            or (version := document["body"]["version"]) is None
+        ):
             continue
         if not sources.is_kept(log.folder, name, version):
             return (
-                f"entry {entry.seq} registers version {version} of the data: its address and its units were "
+                f"entry {entry.seq} registers version {version} of the data: its address and its "
+                "units were "
                 "not kept beside the log. Restore a backup from after that"
             )
     return None
@@ -184,8 +199,8 @@ def _live(engine: Engine, name: str) -> list[str]:
 def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = None) -> None:
     """Carry a plan out, in one transaction; `find` looks for an output by its job and SHA-256.
 
-    `identity`: the secret under which it is sealed what was kept of data. Raises Conflict where the database
-    is not what it was planned for, or the plan names a problem, and LogUnusable.
+    `identity`: the secret under which it is sealed what was kept of data. Raises Conflict where the
+    database is not what it was planned for, or the plan names a problem, and LogUnusable.
     """
     if planned.problem is not None:
         raise Conflict(planned.problem)
@@ -197,7 +212,9 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
             _add_if_unknown(connection, planned)
         locked = LockedAccount(connection, planned.dataset, recovering=True)
         if Head(locked.seq, locked.head) != planned.database:
-            raise Conflict(f"the ledger of {planned.dataset!r} has changed since: plan its recovery anew")
+            raise Conflict(
+                f"the ledger of {planned.dataset!r} has changed since: plan its recovery anew"
+            )
         for entry in planned.missing:
             _restore(locked, entry, find, kept)
         if planned.missing:
@@ -210,7 +227,8 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
 def _add_if_unknown(connection: Connection, planned: Plan) -> None:
     found = connection.execute(select(datasets.c.id).where(datasets.c.name == planned.dataset))
     if found.first() is None:
-        entry = read_entry(read_document(planned.missing[0].text), 1)  # a ledger begins with its terms
+        # a ledger begins with its terms
+        entry = read_entry(read_document(planned.missing[0].text), 1)
         terms = entry.body["terms"]
         recovered_rows.add_dataset(connection, planned.dataset, terms, entry.actor, entry.at)
 
@@ -223,11 +241,15 @@ def _restore(locked: LockedAccount, entry: Logged, find: Find, kept: Sources) ->
 
 def _unended(connection: Connection, dataset_id: UUID) -> list[Row[Any]]:
     query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state.in_(_LIVE))
-    return list(connection.execute(query.order_by(jobs.c.created_at, jobs.c.id).with_for_update()).all())
+    return list(
+        connection.execute(query.order_by(jobs.c.created_at, jobs.c.id).with_for_update()).all()
+    )
 
 
 def _begun(locked: LockedAccount, job: Row[Any]) -> Row[Any]:
-    """The job's row, which says from here on that reading began, where the job reads records."""
+    """Return the job's row, which says from here on that reading began, where the job reads
+    records.
+    """
     connection = locked.connection
     if job.reads_records and job.reading_began_at is None:
         mark = update(jobs).where(jobs.c.id == job.id)

@@ -1,8 +1,10 @@
-"""The rules of a dataset as entries of its ledger, REGISTER and POLICY, in the transaction of each change.
+"""The rules of a dataset as entries of its ledger, REGISTER and POLICY, in the transaction of each
+change.
 
-    add_dataset, correct_dataset, a version found right ──▶ REGISTER      set_policy, confirm ──▶ POLICY
+    add_dataset, correct_dataset, a version found right ──▶ REGISTER set_policy, confirm ──▶ POLICY
 
-The row of the dataset says the same, for whoever decides on jobs; `exchequer ledger check` compares the two.
+The row of the dataset says the same, for whoever decides on jobs; `exchequer ledger check` compares
+the two.
 """
 
 from collections.abc import Mapping
@@ -22,8 +24,12 @@ from accountant.transactions.locked_account import LockedAccount
 datasets, versions = tables.datasets, tables.dataset_versions
 
 
-def begin(connection: Connection, dataset_id: UUID, declared: Any, policy: Policy, actor: str) -> None:
-    """State the terms and the policy of a dataset that was just declared; its account's row exists."""
+def begin(
+    connection: Connection, dataset_id: UUID, declared: Any, policy: Policy, actor: str
+) -> None:
+    """State the terms and the policy of a dataset that was just declared; its account's row
+    exists.
+    """
     ledger_log.require_known(connection)
     locked = LockedAccount(connection, dataset_id)
     locked.append(EntryKind.REGISTER, actor, None, register_body(declared))
@@ -47,7 +53,9 @@ def found_right(connection: Connection, version_id: UUID, checked: Mapping[str, 
     """
     users = tables.users
     version = connection.execute(select(versions).where(versions.c.id == version_id)).one()
-    name = connection.execute(select(users.c.name).where(users.c.id == version.created_by)).scalar_one()
+    name = connection.execute(
+        select(users.c.name).where(users.c.id == version.created_by)
+    ).scalar_one()
     locked = LockedAccount(connection, version.dataset_id)
     dataset = connection.execute(select(datasets).where(datasets.c.id == version.dataset_id)).one()
     body = register_body(dataset, version)
@@ -56,7 +64,9 @@ def found_right(connection: Connection, version_id: UUID, checked: Mapping[str, 
     locked.append(EntryKind.REGISTER, name, None, body)
 
 
-def secrets_of(engine: Engine, dataset: str, sha256: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def secrets_of(
+    engine: Engine, dataset: str, sha256: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the patterns and words of a dataset's secrets, which a REGISTER states by their hash.
 
     Raises DataError if its row says others.

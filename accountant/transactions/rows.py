@@ -19,8 +19,9 @@ from accountant.transactions.locked_account import LockedAccount
 class Claim:
     """A worker's hold on one attempt at one part of a job; the token fences off everybody else.
 
-    `key`: that of the job's coins, never shown; None for a job that reads no records. `secret`: the lease's,
-    known to its worker alone; the database has its hash. `order`: what its entries say that the job is.
+    `key`: that of the job's coins, never shown; None for a job that reads no records. `secret`: the
+    lease's, known to its worker alone; the database has its hash. `order`: what its entries say
+    that the job is.
     """
 
     job_id: UUID
@@ -38,17 +39,19 @@ class Claim:
 
 
 def task_of(reads_records: bool) -> str:
-    """The task of a job's messages: what reads public things and releases only has a queue of its own."""
+    """Return the task of a job's messages: what reads public things and releases only has a queue
+    of its own.
+    """
     return "generate" if reads_records else "free"
 
 
 def part_of(job_id: UUID, number: int) -> tuple[Any, ...]:
-    """The condition for the row of a part."""
+    """Return the condition for the row of a part."""
     return tables.parts.c.job_id == job_id, tables.parts.c.number == number
 
 
 def held(claim: Claim) -> tuple[Any, ...]:
-    """The conditions for the row of a claimed part whose lease has not ended."""
+    """Return the conditions for the row of a claimed part whose lease has not ended."""
     return (
         *part_of(claim.job_id, claim.part),
         tables.parts.c.lease_token == claim.token,
@@ -57,7 +60,7 @@ def held(claim: Claim) -> tuple[Any, ...]:
 
 
 def policy_of(dataset: Row[Any]) -> Policy:
-    """The policy in a dataset's row."""
+    """Return the policy in a dataset's row."""
     return Policy.model_validate(dataset.policy)
 
 
@@ -70,7 +73,7 @@ def set_job(connection: Connection, job: Row[Any], **values: Any) -> None:
 
 
 def locked_job(connection: Connection, job_id: UUID) -> tuple[LockedAccount, Row[Any]]:
-    """The account's row, then the job's: every writer takes them in this order."""
+    """Return the account's row, then the job's: every writer takes them in this order."""
     query = select(tables.jobs).where(tables.jobs.c.id == job_id)
     locked = LockedAccount(connection, one(connection, query, "job", job_id).dataset_id)
     return locked, connection.execute(query.with_for_update()).one()
@@ -80,7 +83,8 @@ _SHOW = text("SELECT set_config('exchequer.lease', :secret, true)")
 
 
 def show(connection: Connection, claim: Claim) -> None:
-    """Show the lease's secret to the rest of this transaction: the owner's guards let no worker act without.
+    """Show the lease's secret to the rest of this transaction: the owner's guards let no worker act
+    without.
 
     A bound parameter: what sessions of the same role see of one another is the statement alone.
     """
@@ -88,12 +92,16 @@ def show(connection: Connection, claim: Claim) -> None:
 
 
 def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
-    """The account's row and the job's, held, for who has a lease and shows its secret. Raises LeaseLost."""
+    """Return the account's row and the job's, held, for who has a lease and shows its secret.
+    Raises LeaseLost.
+    """
     show(connection, claim)
     locked, job = locked_job(connection, claim.job_id)
     parts = tables.parts
     held = select(parts.c.number).where(
-        parts.c.job_id == claim.job_id, parts.c.number == claim.part, parts.c.lease_token == claim.token
+        parts.c.job_id == claim.job_id,
+        parts.c.number == claim.part,
+        parts.c.lease_token == claim.token,
     )
     if connection.execute(held.with_for_update()).one_or_none() is None:
         raise LeaseLost("another attempt owns this job, or it has ended")
@@ -101,7 +109,7 @@ def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any
 
 
 def model_of(connection: Connection, job: Row[Any]) -> Row[Any] | None:
-    """The model of a recorded job; None where its mechanism uses none."""
+    """Return the model of a recorded job; None where its mechanism uses none."""
     query = select(tables.models).where(tables.models.c.id == job.model_id)
     return connection.execute(query).one_or_none()
 

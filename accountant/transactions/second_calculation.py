@@ -1,13 +1,15 @@
-"""A job's price is calculated twice before anything of it is charged (docs/accounting.md, section 14).
+"""A job's price is calculated twice before anything of it is charged (docs/accounting.md, section
+14).
 
     prepare ── before the lock: calculate what is not known yet
     consider ── under the account's lock: is this charge known to hold? ──▶ RESERVE, or a refusal
         └── not known, as terms changed: Unchecked ──▶ the transaction ends; `admitting` calculates
                                                        without any lock, and runs it again
 
-A charge is an event with its cost on each filter, so what was found for one holds for every job of that shape
-and those figures, on any dataset. It is kept in memory: each process calculates a shape once. Whatever is not
-known to hold is refused: a lower price, and also an error or no answer in time.
+A charge is an event with its cost on each filter, so what was found for one holds for every job of
+that shape and those figures, on any dataset. It is kept in memory: each process calculates a shape
+once. Whatever is not known to hold is refused: a lower price, and also an error or no answer in
+time.
 """
 
 import json
@@ -33,7 +35,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a request waits for a second calculation, its turn included. They take well below one.
+#: Seconds for which a request waits for a second calculation, its turn included. They take well
+#: below one.
 LONGEST = 30.0
 #: Seconds for which a shape that could not be calculated is refused, before that is tried again.
 _RETRY = 60.0
@@ -41,11 +44,13 @@ _MOST_KEPT = 4096
 #: Each try meets one shape; a dataset whose terms change in between meets another.
 _MOST_TRIES = 4
 
-#: What was found: the problem, or None where the price holds, and the time until which that is known.
+#: What was found: the problem, or None where the price holds, and the time until which that is
+#: known.
 _known: OrderedDict[Charge, tuple[str | None, float]] = OrderedDict()
 _known_lock = Lock()
-#: One calculation at a time, and beside it a long one, so that no job of a mechanism waits for one of
-#: many kinds of releases. One that never ends keeps its turn: no new shape of its length is then admitted.
+#: One calculation at a time, and beside it a long one, so that no job of a mechanism waits for one
+#: of many kinds of releases. One that never ends keeps its turn: no new shape of its length is then
+#: admitted.
 _turn, _long_turn = Lock(), Lock()
 
 
@@ -58,7 +63,8 @@ class Unchecked(Exception):
 
 
 def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
-    """None where these costs of a job hold by a second calculation; else the refusal. Only looks up.
+    """Return None where these costs of a job hold by a second calculation; else the refusal. Only
+    looks up.
 
     Raises Unchecked where nothing is known about it yet.
     """
@@ -73,14 +79,19 @@ def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
         _known.move_to_end(asked)
     if problem is None:
         return None
-    why = f"its price is not confirmed, so it can't be admitted safely now; nothing was charged: {problem}"
+    why = (
+        "its price is not confirmed, so it can't be admitted safely now; nothing was charged: "
+        f"{problem}"
+    )
     return Refused("second calculation", "-", "-", why)
 
 
 def prepare(accounts: Accounts, job: Candidate) -> None:
-    """Calculate the price of a job that would fit, so that its decision finds it known. Holds no lock.
+    """Calculate the price of a job that would fit, so that its decision finds it known. Holds no
+    lock.
 
-    Whether it would fit is told by public figures alone, as who asks may see how long the answer takes.
+    Whether it would fit is told by public figures alone, as who asks may see how long the answer
+    takes.
     """
     if accounts.dp is None:
         return
@@ -93,7 +104,9 @@ def prepare(accounts: Accounts, job: Candidate) -> None:
 
 
 def admitting(act: Callable[P, T]) -> Callable[P, T]:
-    """A transaction that may admit a job: run again where it met a price that had to be calculated first."""
+    """Return a transaction that may admit a job: run again where it met a price that had to be
+    calculated first.
+    """
 
     @wraps(act)
     def acted(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -111,7 +124,9 @@ def admitting(act: Callable[P, T]) -> Callable[P, T]:
 
 
 def calculate(asked: Charge) -> None:
-    """Find out whether a charge holds, and keep it. Never raises; ends within `LONGEST` seconds or so."""
+    """Find out whether a charge holds, and keep it. Never raises; ends within `LONGEST` seconds or
+    so.
+    """
     end = time.monotonic() + LONGEST
     turn = _long_turn if cross_check.is_long(asked) else _turn
     if not turn.acquire(timeout=LONGEST):
@@ -160,7 +175,9 @@ def _keep(asked: Charge, problem: str | None, broken: bool) -> None:
 
 
 def refused_now() -> Mapping[str, Any]:
-    """The shapes that this process refuses now, and of those the ones that could not be calculated."""
+    """Return the shapes that this process refuses now, and of those the ones that could not be
+    calculated.
+    """
     with _known_lock:
         refused = [until for problem, until in _known.values() if problem is not None]
     now = time.monotonic()

@@ -1,4 +1,5 @@
-"""Rows that a sweep can't take: each fails alone, waits a while, and the sweep goes on with the others.
+"""Rows that a sweep can't take: each fails alone, waits a while, and the sweep goes on with the
+others.
 
     for row in overdue:
         if not set_aside.waits("lease", row.job_id):
@@ -32,7 +33,8 @@ def waits(kind: str, row: object) -> bool:
 
 @contextmanager
 def apart(kind: str, row: object) -> Iterator[None]:
-    """Let what one row raises end that row's turn alone, and log its kind: its text may quote the row.
+    """Let what one row raises end that row's turn alone, and log its kind: its text may quote the
+    row.
 
     What an outage raises is raised, as it concerns every row; a ledger that waits for its recovery
     is tried at every turn.

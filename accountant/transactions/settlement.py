@@ -1,8 +1,10 @@
-"""The end of a job: it is cancelled, publishes its output, or fails, and its reservation is settled.
+"""The end of a job: it is cancelled, publishes its output, or fails, and its reservation is
+settled.
 
-Each function is one transaction. It locks the account's row first and the job's row second, always in
-that order; calls the pure decision; appends the entry; moves balances and chain head on the locked row;
-and changes the job and its outbox with it. So a job never runs uncharged and nothing is overspent.
+Each function is one transaction. It locks the account's row first and the job's row second, always
+in that order; calls the pure decision; appends the entry; moves balances and chain head on the
+locked row; and changes the job and its outbox with it. So a job never runs uncharged and nothing is
+overspent.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,9 @@ from accountant.transactions.rows import (
 
 
 def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
-    """Stop a job: at once where no worker has it, else by a flag that its workers see at every token."""
+    """Stop a job: at once where no worker has it, else by a flag that its workers see at every
+    token.
+    """
     with writing(engine) as connection:
         locked, job = locked_job(connection, job_id)
         if job.analyst_id != actor.id and not owners.oversees(connection, actor, job.dataset_id):
@@ -57,7 +61,9 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
                 set_job(connection, job, cancel_requested=True)
             case state:
                 raise Conflict(f"the job is {state} already")
-        activity_log.record(connection, actor, "job cancelled", "job", str(job_id), dataset=locked.dataset)
+        activity_log.record(
+            connection, actor, "job cancelled", "job", str(job_id), dataset=locked.dataset
+        )
     reached("cancel.committed")
 
 
@@ -69,7 +75,9 @@ def _running(connection: Connection, job_id: UUID) -> bool:
 
 @dataclass(frozen=True)
 class Output:
-    """A staged output: the name of its draft, the SHA-256 of its bytes, and the artifacts beside it."""
+    """A staged output: the name of its draft, the SHA-256 of its bytes, and the artifacts beside
+    it.
+    """
 
     draft: str
     sha256: str
@@ -89,18 +97,28 @@ def publish(
 ) -> None:
     """COMMIT what was spent and publish the output, in one transaction that checks the token.
 
-    The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own meter
-    recorded, and the other parts left theirs when they were done. `ex_post` is charged only where the
-    dataset settles realized costs; else it goes to a table of its own, with the `curve` of how it grew, and
-    changes nothing. `secret_rounds`: how many rounds of a secret release were taken; None: all. Raises
-    LeaseLost where another attempt owns the part by now, and VerificationFailed where a job reads records and
-    that it began to is not recorded: nothing is published then.
+    The claim is that of the last part to end; `realized` and `ex_post` (in units) are what its own
+    meter recorded, and the other parts left theirs when they were done. `ex_post` is charged only
+    where the dataset settles realized costs; else it goes to a table of its own, with the `curve`
+    of how it grew, and changes nothing. `secret_rounds`: how many rounds of a secret release were
+    taken; None: all. Raises LeaseLost where another attempt owns the part by now, and
+    VerificationFailed where a job reads records and that it began to is not recorded: nothing is
+    published then.
     """
     with writing(engine) as connection:
         locked, job = fenced(connection, claim)
         reached("publish.fenced")
         spent, cost, grown = _combined(connection, claim, realized, ex_post, curve)
-        _commit(locked, job, spent, "succeeded", worker, output=output, ex_post=cost, rounds=secret_rounds)
+        _commit(
+            locked,
+            job,
+            spent,
+            "succeeded",
+            worker,
+            output=output,
+            ex_post=cost,
+            rounds=secret_rounds,
+        )
         reached("publish.charged")
         if cost is not None:
             figures = {"amount": cost, "curve": None if grown is None else grown.to_json()}
@@ -118,9 +136,15 @@ def publish(
 
 
 def _combined(
-    connection: Connection, claim: Claim, realized: Event, ex_post: int | None, curve: CostCurve | None
+    connection: Connection,
+    claim: Claim,
+    realized: Event,
+    ex_post: int | None,
+    curve: CostCurve | None,
 ) -> tuple[Event, int | None, CostCurve | None]:
-    """The spending of all parts of a job together: their data is disjoint, so the most of each release."""
+    """Return the spending of all parts of a job together: their data is disjoint, so the most of
+    each release.
+    """
     parts = tables.parts
     query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
     others = connection.execute(query).all()
@@ -129,26 +153,34 @@ def _combined(
     most = releases(realized)
     for each in others:
         most |= releases(from_json(each.realized))
-    costs = [cost for cost in (ex_post, *(each.realized_ex_post for each in others)) if cost is not None]
+    costs = [
+        cost for cost in (ex_post, *(each.realized_ex_post for each in others)) if cost is not None
+    ]
     for each in others:
         if curve is not None and each.ex_post_curve is not None:
             curve = curve.joined(CostCurve.from_json(each.ex_post_curve))
     return from_releases(most) if others else realized, max(costs, default=None), curve
 
 
-#: What is said of a job that failed after reading began: one sentence for every cause, for which of them
-#: it was may depend on the data.
-UNSAID = "it failed, died or passed its time limit while private data was read; the cause is shown to nobody"
+#: What is said of a job that failed after reading began: one sentence for every cause, for which of
+#: them it was may depend on the data.
+UNSAID = (
+    "it failed, died or passed its time limit while private data was read; the cause is shown "
+    "to nobody"
+)
 
 #: What is said besides of a job whose price is that of secret batches: it is so for all of them.
 FIXED_PASSES = (
-    "; a job whose batches are secret fails too where memory runs out, since its passes may not shrink: a "
+    "; a job whose batches are secret fails too where memory runs out, since its passes may not "
+    "shrink: a "
     "smaller EXCHEQUER_DECODING_GIB makes all of them smaller from the start"
 )
 
 
 def unsaid(job: Row[Any]) -> str:
-    """The sentence for a job that failed after reading began, which depends on its public event alone."""
+    """Return the sentence for a job that failed after reading began, which depends on its public
+    event alone.
+    """
     secret = job.event is not None and has_secret_batches(from_json(job.event))
     return UNSAID + FIXED_PASSES if secret else UNSAID
 
@@ -156,8 +188,8 @@ def unsaid(job: Row[Any]) -> str:
 def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker: str) -> None:
     """End a job for good (`outcome` failed or cancelled), under the token of one of its parts.
 
-    After reading began the whole reservation is charged; before, it is void, and only then the reason is
-    told. The other parts are fenced off with it and stop.
+    After reading began the whole reservation is charged; before, it is void, and only then the
+    reason is told. The other parts are fenced off with it and stop.
     """
     with writing(engine) as connection:
         locked, job = fenced(connection, claim)
@@ -173,7 +205,9 @@ def give_up(locked: LockedAccount, job: Row[Any], outcome: str, public_reason: s
 def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: str) -> None:
     """VOID a reservation under which nothing private was read, else charge all of it."""
     if job.reading_began_at is None:
-        locked.append(EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason, "read": False})
+        locked.append(
+            EntryKind.VOID, by, job.id, {"outcome": outcome, "reason": reason, "read": False}
+        )
         cap_usage.settle(locked.connection, job, charged=False)
     else:
         _commit(locked, job, None, outcome, by)
@@ -183,10 +217,11 @@ def _close(locked: LockedAccount, job: Row[Any], outcome: str, by: str, reason: 
 
 
 def _end_parts(connection: Connection, job_id: UUID) -> None:
-    """Fence off every part of a job that ends; take away its key, its kept draws and what is to be settled.
+    """Fence off every part of a job that ends; take away its key, its kept draws and what is to be
+    settled.
 
-    Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did not
-    publish.
+    Where their outputs lie is in the tokens' names: the relay's sweep destroys all that the job did
+    not publish.
     """
     job_keys.forget(connection, job_id)
     kept_draws.forget(connection, job_id)
@@ -224,7 +259,8 @@ def _commit(
     event = held.event
     if realized is not None:
         event = realization.charged(reserved["mechanism"], held.event, realized)
-        rounds = rounds if mechanisms.get(reserved["mechanism"]).stops_early else None  # None: all of them
+        # None: all of them
+        rounds = rounds if mechanisms.get(reserved["mechanism"]).stops_early else None
     others = entry_bodies.settled_part(locked.accounts, held, event, ex_post, rounds)
     body = entry_bodies.commit_body(
         locked.accounts.dp,

@@ -1,9 +1,10 @@
 """Signatures on the entries that people's acts leave, before they are posted.
 
-Each writer of such an entry makes its body, and asks here for the signature that belongs into it. Where none
-was sent and the policy asks for one, SignatureNeeded carries the act that was to be signed: the transaction
-ends without a change, the page asks for a touch of the passkey, and sends the same request again with the
-signature. So what is signed and what is posted come from the same code, and what changed in between is found.
+Each writer of such an entry makes its body, and asks here for the signature that belongs into it.
+Where none was sent and the policy asks for one, SignatureNeeded carries the act that was to be
+signed: the transaction ends without a change, the page asks for a touch of the passkey, and sends
+the same request again with the signature. So what is signed and what is posted come from the same
+code, and what changed in between is found.
 """
 
 from collections.abc import Mapping
@@ -41,10 +42,12 @@ def by_one(
     body: Mapping[str, Any],
     signature: Signature | None,
 ) -> dict[str, Any] | None:
-    """The signature of who approves, sets or proposes what `body` says; None where the policy asks for none.
+    """Return the signature of who approves, sets or proposes what `body` says; None where the
+    policy asks for none.
 
-    `actor`: the entry's, or the proposer. Raises SignatureNeeded where it is missing, NotPermitted where the
-    policy names no passkey of theirs, and Conflict where another act was signed than this one.
+    `actor`: the entry's, or the proposer. Raises SignatureNeeded where it is missing, NotPermitted
+    where the policy names no passkey of theirs, and Conflict where another act was signed than this
+    one.
     """
     if act_named(kind) not in policy.signed:
         return None
@@ -62,10 +65,11 @@ def by_second(
     body: Mapping[str, Any],
     signature: Signature | None,
 ) -> dict[str, Any]:
-    """The body of an entry that two people make, with both signatures where the policy asks for them.
+    """Return the body of an entry that two people make, with both signatures where the policy asks
+    for them.
 
-    `body` holds both people, and the proposer's signature where there is one. Raises as `by_one`, and
-    Conflict where the proposer did not sign under the policy in force.
+    `body` holds both people, and the proposer's signature where there is one. Raises as `by_one`,
+    and Conflict where the proposer did not sign under the policy in force.
     """
     if act_named(kind) not in policy.signed:
         return {name: value for name, value in body.items() if name != "signature"}
@@ -87,7 +91,8 @@ def _checked(policy: Policy, act: dict[str, Any], signature: Signature | None) -
     signers = _signers(policy, act["by"])
     if not signers:
         raise NotPermitted(
-            f"signature: the policy of {act['dataset']!r} asks that this is signed, and names no passkey of "
+            f"signature: the policy of {act['dataset']!r} asks that this is signed, and names no "
+            "passkey of "
             "yours"
         )
     if signature is None:
@@ -109,7 +114,7 @@ def _dataset(connection: Connection, dataset_id: UUID) -> str:
 
 
 def _basis(connection: Connection, dataset_id: UUID) -> Basis:
-    """The hashes of the newest POLICY and ALLOW of a dataset whose account is held."""
+    """Return the hashes of the newest POLICY and ALLOW of a dataset whose account is held."""
 
     def newest(kind: EntryKind) -> str | None:
         query = select(entries.c.hash).where(

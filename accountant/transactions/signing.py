@@ -1,11 +1,12 @@
 """Signed checkpoints of live ledgers, and the keys that sign them.
 
-A checkpoint is made with every export and on demand; at one entry, one key signs once. The secret is 32
-bytes, `settings.secret("checkpoint")`: a file of mode 0600 or the environment. Its public key enters the
-table when it first signs; every later one is introduced by the key before it.
+A checkpoint is made with every export and on demand; at one entry, one key signs once. The secret
+is 32 bytes, `settings.secret("checkpoint")`: a file of mode 0600 or the environment. Its public key
+enters the table when it first signs; every later one is introduced by the key before it.
 
-Where the process that is asked has no right to sign, another does (workers.jobs.signer): what is passed on to
-it is the number of an entry, and what it signs are the balances that it replays by itself.
+Where the process that is asked has no right to sign, another does (workers.jobs.signer): what is
+passed on to it is the number of an entry, and what it signs are the balances that it replays by
+itself.
 """
 
 import json
@@ -44,8 +45,8 @@ def make(
 ) -> dict[str, Any]:
     """Sign what a dataset's ledger was at entry `seq`, or give back what was signed there before.
 
-    The caller read head and public balances in one snapshot. Raises Conflict where the key was replaced or
-    never introduced, or where it is another process's and that one does not answer.
+    The caller read head and public balances in one snapshot. Raises Conflict where the key was
+    replaced or never introduced, or where it is another process's and that one does not answer.
     """
     if seed == ELSEWHERE:
         return _asked(engine, dataset_id, seq)
@@ -61,7 +62,9 @@ def make(
         if found is None:
             # Not before the entry that it covers, where the clock was set back.
             entries = tables.entries
-            written = select(entries.c.at).where(entries.c.dataset_id == dataset_id, entries.c.seq == seq)
+            written = select(entries.c.at).where(
+                entries.c.dataset_id == dataset_id, entries.c.seq == seq
+            )
             now = func.greatest(func.clock_timestamp(), written.scalar_subquery())
             at = connection.execute(select(now)).scalar_one()
             made = sign(dataset, seq, head, balances, at, seed, keys)
@@ -126,16 +129,20 @@ def answered(engine: Engine, dataset_id: UUID, seq: int) -> None:
     """Take a request away: it is signed, or can't be."""
     requests = tables.checkpoint_requests
     with engine.begin() as connection:
-        connection.execute(delete(requests).where(requests.c.dataset_id == dataset_id, requests.c.seq == seq))
+        connection.execute(
+            delete(requests).where(requests.c.dataset_id == dataset_id, requests.c.seq == seq)
+        )
 
 
 def listed(
     connection: Connection, dataset_id: UUID, limit: int | None, after: paging.After = None
 ) -> list[dict[str, Any]]:
-    """Checkpoint files of a dataset, newest first."""
+    """Return checkpoint files of a dataset, newest first."""
     table = tables.checkpoints
     query = select(table.c.document).where(table.c.dataset_id == dataset_id)
-    rows = connection.execute(paging.window(query, [table.c.seq, table.c.at, table.c.key_id], limit, after))
+    rows = connection.execute(
+        paging.window(query, [table.c.seq, table.c.at, table.c.key_id], limit, after)
+    )
     return [json.loads(text) for text in rows.scalars()]
 
 
@@ -143,7 +150,8 @@ def listed(
 
 
 def keys(engine: Engine, seed: bytes) -> list[dict[str, Any]]:
-    """Every public key with its introduction, oldest first; the first use of the first key enters it.
+    """Return every public key with its introduction, oldest first; the first use of the first key
+    enters it.
 
     `seed` ELSEWHERE: those that the process that signs has introduced by now.
     """
@@ -173,11 +181,15 @@ def in_use(engine: Engine, seed: bytes) -> bool:
 
 
 def _rows(connection: Connection) -> list[Row[Any]]:
-    return list(connection.execute(select(tables.signing_keys).order_by(tables.signing_keys.c.introduced_at)))
+    return list(
+        connection.execute(
+            select(tables.signing_keys).order_by(tables.signing_keys.c.introduced_at)
+        )
+    )
 
 
 def _signing(connection: Connection, seed: bytes) -> list[dict[str, Any]]:
-    """The introductions up to the key of `seed`, which must be the one in use."""
+    """Return the introductions up to the key of `seed`, which must be the one in use."""
     rows = _rows(connection)
     if not rows:
         _introduce(connection, seed, None)

@@ -1,8 +1,9 @@
-"""Earlier jobs whose artifacts a request reads beside its records or its own earlier job, field by field.
+"""Earlier jobs whose artifacts a request reads beside its records or its own earlier job, field by
+field.
 
 A mechanism says which of its parameters name a job, and the kind of artifact that it reads there
-(core.mechanisms.base.Mechanism.sources); any mechanism that releases this kind will do. A public job's
-artifacts serve every dataset, since it read none; those of other jobs serve their own.
+(core.mechanisms.base.Mechanism.sources); any mechanism that releases this kind will do. A public
+job's artifacts serve every dataset, since it read none; those of other jobs serve their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,8 +25,9 @@ def resolve(
 ) -> dict[str, str]:
     """{field: id of the job} of what the parameters name.
 
-    Raises InvalidRequest where a field names no job that released such an artifact for the dataset, none that
-    the asker may use, one of another model where that matters, or one whose parameters don't fit the request.
+    Raises InvalidRequest where a field names no job that released such an artifact for the dataset,
+    none that the asker may use, one of another model where that matters, or one whose parameters
+    don't fit the request.
     """
     mechanism = mechanisms.get(job.mechanism)
     found: dict[str, Row[Any]] = {}
@@ -42,8 +44,12 @@ def resolve(
         elif _of_another_model(source, model_id):
             problem = f"what that job, of {source.mechanism}, released belongs to another model"
         if problem is not None:
-            releasing = ", ".join(e.id for e in mechanisms.MECHANISMS.values() if kind in e.releases)
-            raise invalid(f"parameters.{field}", problem, f"a job that released a {kind} ({releasing})")
+            releasing = ", ".join(
+                e.id for e in mechanisms.MECHANISMS.values() if kind in e.releases
+            )
+            raise invalid(
+                f"parameters.{field}", problem, f"a job that released a {kind} ({releasing})"
+            )
         assert source is not None
         found[field] = source
     _check_fit(connection, dataset_id, job, asker, found)
@@ -51,8 +57,13 @@ def resolve(
 
 
 def _of_another_model(source: Row[Any], model_id: UUID | None) -> bool:
-    """True if what a job released serves its own model only, and the request names another."""
-    return mechanisms.get(source.mechanism).artifacts_need_model and source.model_id not in (None, model_id)
+    """Return True if what a job released serves its own model only, and the request names
+    another.
+    """
+    return mechanisms.get(source.mechanism).artifacts_need_model and source.model_id not in (
+        None,
+        model_id,
+    )
 
 
 def _check_fit(
@@ -62,7 +73,9 @@ def _check_fit(
     asker: Viewer,
     found: Mapping[str, Row[Any]],
 ) -> None:
-    """Raise InvalidRequest where the parameters of jobs that are read beside don't fit the request's."""
+    """Raise InvalidRequest where the parameters of jobs that are read beside don't fit the
+    request's.
+    """
     if not found:
         return
     given = {field: source.parameters for field, source in found.items()}
@@ -85,7 +98,9 @@ def _rows(
     connection: Connection, mechanism: str, sources: Mapping[str, str], resolved: Any
 ) -> dict[str, Sequence[Row[Any]]]:
     kinds = mechanisms.get(mechanism).sources(resolved)
-    return {field: _of_kind(connection, UUID(source), kinds[field]) for field, source in sources.items()}
+    return {
+        field: _of_kind(connection, UUID(source), kinds[field]) for field, source in sources.items()
+    }
 
 
 def released(
@@ -97,14 +112,18 @@ def released(
     """
     with engine.connect() as connection:
         rows = (
-            artifacts.of_job(connection, UUID(job)) if kind is None else _of_kind(connection, UUID(job), kind)
+            artifacts.of_job(connection, UUID(job))
+            if kind is None
+            else _of_kind(connection, UUID(job), kind)
         )
     if {row.name: row.sha256 for row in rows} != dict(hashes):
         raise DataError("the artifacts that it reads are not those that were released")
     return rows
 
 
-def corpora_behind(engine: Engine, beside: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def corpora_behind(
+    engine: Engine, beside: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[str, str]]:
     """(field, corpus) of the corpora that the jobs read beside were made of."""
     table = tables.jobs
     named = []
@@ -112,17 +131,23 @@ def corpora_behind(engine: Engine, beside: Mapping[str, Mapping[str, Any]]) -> l
         for field, each in beside.items():
             query = select(table.c.resources).where(table.c.id == UUID(each["job"]))
             resources = connection.execute(query).scalar_one()
-            named += [(field, thing["name"]) for thing in resources.values() if thing["kind"] == "corpus"]
+            named += [
+                (field, thing["name"]) for thing in resources.values() if thing["kind"] == "corpus"
+            ]
     return named
 
 
 def lineage(
-    connection: Connection, dataset_id: UUID, mechanism: str, sources: Mapping[str, str], resolved: Any
+    connection: Connection,
+    dataset_id: UUID,
+    mechanism: str,
+    sources: Mapping[str, str],
+    resolved: Any,
 ) -> dict[str, Any]:
     """Return its part of the lineage in a RESERVE; empty if no field names a job.
 
-    A job of another dataset is named with it and its mechanism, which is public: its COMMIT stands in that
-    dataset's ledger.
+    A job of another dataset is named with it and its mechanism, which is public: its COMMIT stands
+    in that dataset's ledger.
     """
     found = _rows(connection, mechanism, sources, resolved)
     stated = {

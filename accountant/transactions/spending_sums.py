@@ -2,8 +2,8 @@
 
     entry ── its job's charge after it, less that before it ──▶ sums by (day, person, mechanism)
 
-Entries never change, so the sums of the first n stand for good. The relay calls `roll` to keep them; a read
-(queries.spending) adds the few entries after them.
+Entries never change, so the sums of the first n stand for good. The relay calls `roll` to keep
+them; a read (queries.spending) adds the few entries after them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,8 +28,8 @@ MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")
 SUMS = (*MEASURES, "jobs")
 Sums = dict[str, int]
 
-#: A dataset's sums are kept once so many entries are new, this many in one transaction, and so many of these
-#: at a call: a ledger that is older than its sums is caught up with call by call.
+#: A dataset's sums are kept once so many entries are new, this many in one transaction, and so many
+#: of these at a call: a ledger that is older than its sums is caught up with call by call.
 WORTH_KEEPING = 200
 AT_ONCE = 2_000
 TRANSACTIONS = 10
@@ -51,7 +51,7 @@ class Move:
 
 
 def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) -> list[Move]:
-    """The moves of the entries after `after`, up to and with `upto`."""
+    """Return the moves of the entries after `after`, up to and with `upto`."""
     query = (
         select(entries.c.seq, entries.c.kind, entries.c.at, entries.c.job_id, entries.c.document)
         .add_columns(jobs.c.analyst_id, jobs.c.mechanism)
@@ -77,7 +77,7 @@ def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) ->
 def _before(
     connection: Connection, wanted: set[UUID], upto: int
 ) -> tuple[dict[UUID, Mapping[str, Any]], dict[UUID, Sums]]:
-    """The reservations of these jobs, and what each was charged after the entry `upto`."""
+    """Return the reservations of these jobs, and what each was charged after the entry `upto`."""
     query = select(entries.c.kind, entries.c.job_id, entries.c.document).where(
         entries.c.job_id.in_(wanted), entries.c.seq <= upto
     )
@@ -95,7 +95,9 @@ def _standing(reserve: Mapping[str, Any], current: Mapping[str, Any]) -> Sums:
     """Return a job's charge, or its reservation, after the entry `current`."""
     if current["kind"] == "RESERVE":
         held = read_reservation(current["body"])
-        spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
+        spends = (
+            bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
+        )
         charge = Charge(held.costs, held.others.ex_post, held.secret_cost, spends)
     else:
         charge = charge_of(reserve, current)
@@ -160,7 +162,13 @@ def _roll_one(engine: Engine, dataset_id: UUID) -> int:
         head = select(tables.accounts.c.chain_seq).where(tables.accounts.c.dataset_id == dataset_id)
         upto = min(connection.execute(head).scalar_one(), through + AT_ONCE)
         rows = [
-            {"dataset_id": dataset_id, "day": day, "analyst_id": analyst, "mechanism": mechanism, **sums}
+            {
+                "dataset_id": dataset_id,
+                "day": day,
+                "analyst_id": analyst,
+                "mechanism": mechanism,
+                **sums,
+            }
             for (day, analyst, mechanism), sums in sorted(
                 _added(moves_of(connection, dataset_id, through, upto)).items()
             )

@@ -14,12 +14,16 @@ SECONDS = 60
 
 
 def say(engine: Engine, worker: str, why: str) -> None:
-    """State that a worker takes no jobs, and why; repeated, it stays stated. Forgets workers that ended."""
+    """State that a worker takes no jobs, and why; repeated, it stays stated. Forgets workers that
+    ended.
+    """
     now = func.clock_timestamp()
     row = insert(stopped).values(worker=worker, why=why, at=now)
     with engine.begin() as connection:
         connection.execute(delete(stopped).where(stopped.c.at < now - timedelta(days=1)))
-        connection.execute(row.on_conflict_do_update(index_elements=["worker"], set_={"why": why, "at": now}))
+        connection.execute(
+            row.on_conflict_do_update(index_elements=["worker"], set_={"why": why, "at": now})
+        )
 
 
 def forget(engine: Engine, worker: str) -> None:

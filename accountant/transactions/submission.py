@@ -1,15 +1,18 @@
-"""Admission: many requests on one dataset, decided in one transaction in the order of their arrival.
+"""Admission: many requests on one dataset, decided in one transaction in the order of their
+arrival.
 
-    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: take who waits, decide on what is known,
-              write all in one statement that finds the account so (expected_account.py), while the next
-              leader decides; answer each
-                   └── it is another ──▶ lock the account's row, take who waits, look up, decide one after the
+    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: take who waits, decide on what is
+    known,
+              write all in one statement that finds the account so (expected_account.py), while the
+              next leader decides; answer each
+                   └── it is another ──▶ lock the account's row, take who waits, look up, decide one
+                   after the
                                          other, write all in one statement, COMMIT, answer each
 
-The row's lock, or the statement's comparison under it, is what makes overspending impossible, between
-processes too; the queue only lets the threads of one process share one lock, one statement and one commit.
-Every request gets its own answer: what is wrong with one is found before anything is written, and a batch
-that fails as a whole is taken apart.
+The row's lock, or the statement's comparison under it, is what makes overspending impossible,
+between processes too; the queue only lets the threads of one process share one lock, one statement
+and one commit. Every request gets its own answer: what is wrong with one is found before anything
+is written, and a batch that fails as a whole is taken apart.
 """
 
 import logging
@@ -49,7 +52,9 @@ GATHERING_SECONDS = 0.001
 
 
 @admitting
-def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None) -> UUID:
+def submit(
+    engine: Engine, request: JobRequest, actor: Actor, idempotency_key: str | None = None
+) -> UUID:
     """Record a request and decide on it as far as it can be decided now; returns the job's id.
 
     The same key with the same body answers with the same job; with another body it is a Conflict. A
@@ -57,7 +62,9 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
     """
     actor.require("analyst", "steward")
     if idempotency_key is not None and not 1 <= len(idempotency_key) <= 200:
-        raise invalid("idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters")
+        raise invalid(
+            "idempotency_key", f"{len(idempotency_key)} characters", "1 to 200 characters"
+        )
     beforehand = _price_beforehand(engine, request)
     submission = Submission(request, actor, idempotency_key, _identity(request), beforehand)
     answer = _combiner.ask((engine, request.dataset), submission)
@@ -67,7 +74,9 @@ def submit(engine: Engine, request: JobRequest, actor: Actor, idempotency_key: s
 
 
 def _identity(request: JobRequest) -> str | None:
-    """The SHA-256 of the body; None where it has no canonical form (NaN): its price says what is wrong."""
+    """Return the SHA-256 of the body; None where it has no canonical form (NaN): its price says
+    what is wrong.
+    """
     try:
         return request.sha256()
     except (TypeError, ValueError):
@@ -77,19 +86,22 @@ def _identity(request: JobRequest) -> str | None:
 # --- before the lock ----------------------------------------------------------------------------
 
 _UNLOCKED = (
-    select(tables.datasets, *[column for column in tables.accounts.c if column.name != "dataset_id"])
+    select(
+        tables.datasets, *[column for column in tables.accounts.c if column.name != "dataset_id"]
+    )
     .join(tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id)
     .where(tables.datasets.c.name == bindparam("name"))
 )
 
-#: The terms and accounts that this process saw last, by dataset, as a guess at what the locked row will say;
-#: and the prices that were prepared for these.
+#: The terms and accounts that this process saw last, by dataset, as a guess at what the locked row
+#: will say; and the prices that were prepared for these.
 _last_seen: dict[str, tuple[Terms, Accounts, dict[int, Priced]]] = {}
 _MOST_REMEMBERED = 1000
 
 
 def _price_beforehand(engine: Engine, request: JobRequest) -> tuple[Terms, Priced] | None:
-    """The price before the account's row is locked; the caches of its cost on each filter are filled.
+    """Return the price before the account's row is locked; the caches of its cost on each filter
+    are filled.
 
     Nothing is decided here. If the terms change in between, the price is computed again.
     """
@@ -114,7 +126,9 @@ def _price_beforehand(engine: Engine, request: JobRequest) -> tuple[Terms, Price
     return terms, found
 
 
-def _remember(dataset: str, terms: Terms, accounts: Accounts) -> tuple[Terms, Accounts, dict[int, Priced]]:
+def _remember(
+    dataset: str, terms: Terms, accounts: Accounts
+) -> tuple[Terms, Accounts, dict[int, Priced]]:
     if len(_last_seen) >= _MOST_REMEMBERED:
         _last_seen.clear()
     found = _last_seen[dataset] = (terms, accounts, {})
@@ -149,10 +163,12 @@ def _serve(key: tuple[Engine, str], take: Take[Submission, Answer]) -> None:
 
 
 def _serve_as_known(engine: Engine, dataset: str, take: Take[Submission, Answer]) -> bool:
-    """Answer all who wait by what is known of the account; False: nothing was written, nobody is answered.
+    """Answer all who wait by what is known of the account; False: nothing was written, nobody is
+    answered.
 
-    Decided while the batch before is written, and written while the next is decided. Whatever stands in the
-    way is told, or found to have passed, by those who lock the row afterwards: this leader or a later one.
+    Decided while the batch before is written, and written while the next is decided. Whatever
+    stands in the way is told, or found to have passed, by those who lock the row afterwards: this
+    leader or a later one.
     """
     accounts = _known_of(engine)
     known = accounts.get(dataset)
@@ -208,7 +224,7 @@ def _write_as_known(
 
 
 def _still(engine: Engine, known: Known) -> bool:
-    """True if what is known is in the ledger, and the log outside ends there."""
+    """Return True if what is known is in the ledger, and the log outside ends there."""
     return known.turn.written and follows(engine, known.dataset, known.head)
 
 
@@ -225,7 +241,8 @@ def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[Submission, Answer
             with writing(engine) as connection:
                 answers, _ = _admit(_lock(connection, dataset), [ticket.question])
         except IntegrityError as error:
-            # Its key was taken by a job on another dataset, under another lock: looked up again, it is seen.
+            # Its key was taken by a job on another dataset, under another lock: looked up again, it
+            # is seen.
             if last:
                 ticket.fail(error)
         except Exception as error:
@@ -245,7 +262,9 @@ def _settle(ticket: Ticket[Submission, Answer], answer: Answer | Exception) -> N
 
 
 def _is_hopeless(error: Exception) -> bool:
-    """Return True if an immediate retry would fail the same way: database or log away, or the row locked."""
+    """Return True if an immediate retry would fail the same way: database or log away, or the row
+    locked.
+    """
     if isinstance(error, LedgerBehind | LogUnusable):
         return True
     lock_not_available = "55P03"
@@ -258,7 +277,9 @@ def _lock(connection: Connection, dataset: str) -> LockedAccount:
     try:
         return LockedAccount(connection, dataset)
     except NotFound:
-        raise invalid("dataset", f"there is no dataset {dataset!r}", "a name from the catalogue") from None
+        raise invalid(
+            "dataset", f"there is no dataset {dataset!r}", "a name from the catalogue"
+        ) from None
 
 
 # --- one batch ----------------------------------------------------------------------------------
@@ -285,17 +306,29 @@ def _admit(
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     reached("submit.written")
     return answers, Known(
-        *(locked.dataset_id, locked.dataset, Head(locked.seq, locked.head), locked.books, locked.rules),
+        *(
+            locked.dataset_id,
+            locked.dataset,
+            Head(locked.seq, locked.head),
+            locked.books,
+            locked.rules,
+        ),
         *(locked.now, clock, batch.stand, batch.facts),
     )
 
 
 def admit_approved(
-    locked: LockedAccount, request: JobRequest, actor: Actor, approval: Mapping[str, Any], decided_by: UUID
+    locked: LockedAccount,
+    request: JobRequest,
+    actor: Actor,
+    approval: Mapping[str, Any],
+    decided_by: UUID,
 ) -> tuple[UUID, Untold | None]:
-    """Record and decide on a request that a steward approved beforehand, under the lock that is held.
+    """Record and decide on a request that a steward approved beforehand, under the lock that is
+    held.
 
-    Everything is checked as for any other. Returns the job's id, and what its refusal doesn't say yet.
+    Everything is checked as for any other. Returns the job's id, and what its refusal doesn't say
+    yet.
     """
     submission = Submission(request, actor, None, _identity(request))
     batch = looked_up(locked, [submission])

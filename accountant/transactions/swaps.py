@@ -1,10 +1,12 @@
 """Accounts that are compared and written: the swaps of many accounts in one statement.
 
-    write ── queue of the engine ──▶ leader: all who wait by now ──▶ one statement: hold each row if it is
-             as it was known ──▶ balances, entries, jobs … of all    else nothing; then each by itself
+    write ── queue of the engine ──▶ leader: all who wait by now ──▶ one statement: hold each row if
+    it is
+             as it was known ──▶ balances, entries, jobs … of all else nothing; then each by itself
 
-While one statement is under way the decisions on other accounts are made, and the next statement takes them
-along: with many accounts as with one (group_commit.py), the more there is to do, the less each costs.
+While one statement is under way the decisions on other accounts are made, and the next statement
+takes them along: with many accounts as with one (group_commit.py), the more there is to do, the
+less each costs.
 """
 
 from collections import Counter
@@ -20,8 +22,8 @@ from sqlalchemy import Engine
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.locked_account import as_json, insert
 
-#: Most accounts in one statement, and most entries unless one account brings more: their rows are held while
-#: it runs, some tens of milliseconds.
+#: Most accounts in one statement, and most entries unless one account brings more: their rows are
+#: held while it runs, some tens of milliseconds.
 MOST_AT_ONCE, MOST_ENTRIES = 16, 100
 
 
@@ -29,9 +31,9 @@ MOST_AT_ONCE, MOST_ENTRIES = 16, 100
 class Swap:
     """What is written of one account if it is as it was known.
 
-    `held`: what `hold_account` compares. `account`: the row after it. `groups`: rows to be inserted, by the
-    name of their table, alike within it. `more`: how many jobs of whom are among them that wait, of whom no
-    more than `most` may.
+    `held`: what `hold_account` compares. `account`: the row after it. `groups`: rows to be
+    inserted, by the name of their table, alike within it. `more`: how many jobs of whom are among
+    them that wait, of whom no more than `most` may.
     """
 
     held: Mapping[str, Any]
@@ -58,7 +60,8 @@ Waiting = Ticket[Swap, datetime | None]
 def write(engine: Engine, swap: Swap) -> datetime | None:
     """Write a swap, committed when this returns: when its row was held; None: nothing was written.
 
-    Raises what the database raises, which may have written it all the same where the connection broke.
+    Raises what the database raises, which may have written it all the same where the connection
+    broke.
     """
     return _writing.ask(engine, swap)
 
@@ -95,12 +98,16 @@ _writing: Combiner[Engine, Swap, datetime | None] = Combiner(_write_all, MOST_AT
 
 
 def _write(engine: Engine, swaps: Sequence[Swap]) -> datetime | None:
-    """Write swaps that are alike, all or none; by the driver alone, without SQLAlchemy's own work."""
+    """Write swaps that are alike, all or none; by the driver alone, without SQLAlchemy's own
+    work.
+    """
     more = sum((Counter(each.more) for each in swaps), Counter())
     statement = _statement(
         tuple(swaps[0].account), tuple((name, tuple(rows[0])) for name, rows in swaps[0].groups)
     )
-    rows = [[row for swap in swaps for row in swap.groups[n][1]] for n in range(len(swaps[0].groups))]
+    rows = [
+        [row for swap in swaps for row in swap.groups[n][1]] for n in range(len(swaps[0].groups))
+    ]
     values = (
         *(as_json([each.held for each in swaps]), list(more), list(more.values()), swaps[0].most),
         *(as_json([each.account for each in swaps]), len(swaps)),
@@ -128,19 +135,24 @@ def _statement(account: tuple[str, ...], groups: tuple[tuple[str, tuple[str, ...
     parts = [
         "held AS MATERIALIZED (SELECT dataset_id, seq, head, "
         "hold_account(dataset_id, seq, head, stand, models, at, analysts, keys) AS at "
-        "FROM json_to_recordset(%s::json) AS known(dataset_id uuid, seq bigint, head text, stand text, "
-        "models text[], at timestamptz, analysts uuid[], keys text[]) WHERE (SELECT may_wait(%s, %s, %s)))",
+        "FROM json_to_recordset(%s::json) AS known(dataset_id uuid, seq bigint, head text, stand "
+        "text, "
+        "models text[], at timestamptz, analysts uuid[], keys text[]) WHERE (SELECT may_wait(%s, "
+        "%s, %s)))",
         f"moved AS MATERIALIZED (UPDATE accounts SET ({listed}) = (SELECT {listed} "  # noqa: S608
         "FROM json_populate_recordset(NULL::accounts, %s::json) AS after "
-        "WHERE after.dataset_id = accounts.dataset_id) FROM held WHERE (SELECT count(at) FROM held) = %s "
-        "AND accounts.dataset_id = held.dataset_id AND chain_seq = held.seq AND chain_head = held.head "
+        "WHERE after.dataset_id = accounts.dataset_id) FROM held WHERE (SELECT count(at) FROM "
+        "held) = %s "
+        "AND accounts.dataset_id = held.dataset_id AND chain_seq = held.seq AND chain_head = "
+        "held.head "
         "RETURNING 1 AS one)",
         *(
             f"new_{number} AS ({insert(name, columns, ' WHERE EXISTS (SELECT FROM moved)')})"
             for number, (name, columns) in enumerate(groups)
         ),
     ]
-    # Rows that are held are as they are compared: that one is moved and another is not ends the statement.
+    # Rows that are held are as they are compared: that one is moved and another is not ends the
+    # statement.
     moved = "(SELECT count(*) FROM moved)"
     whole = f"CASE {moved} WHEN 0 THEN false WHEN %s THEN true ELSE {moved} / 0 = 1 END"
     return f"WITH {', '.join(parts)} SELECT min(at) FROM held HAVING {whole}"  # noqa: S608

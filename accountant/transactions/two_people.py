@@ -1,9 +1,9 @@
 """Who may be one of the two people that an act takes.
 
-Two names in an entry are two people only if nobody can be both. So neither of them manages accounts: who does
-could make the other. And whoever confirms, or approves a job where the policy asks for two people, has had
-their account for a while: time for the others to see that it was made, reset or given its role
-(identities.custody).
+Two names in an entry are two people only if nobody can be both. So neither of them manages
+accounts: who does could make the other. And whoever confirms, or approves a job where the policy
+asks for two people, has had their account for a while: time for the others to see that it was made,
+reset or given its role (identities.custody).
 """
 
 from datetime import timedelta
@@ -21,19 +21,24 @@ def require_separate(actor: Actor) -> None:
     """Raise NotPermitted for a steward who is administrator too."""
     if "administrator" in actor.roles:
         raise NotPermitted(
-            "you are steward and administrator: where two people are asked for, one that could make the "
-            "second one is neither of them. Give one of the two roles to another account on the page People"
+            "you are steward and administrator: where two people are asked for, one that could "
+            "make the "
+            "second one is neither of them. Give one of the two roles to another account on the "
+            "page People"
         )
 
 
 def require_settled(connection: Connection, actor: Actor) -> None:
-    """Raise NotPermitted where the account is new, was reset or became a steward's a short while ago."""
+    """Raise NotPermitted where the account is new, was reset or became a steward's a short while
+    ago.
+    """
     wait = timedelta(hours=settings.load().new_account_hours)
     began = custody.began(connection, actor.id)
     if connection.execute(select(func.clock_timestamp())).scalar_one() < began + wait:
         raise NotPermitted(
             "this account is new, was reset, opened or given the role of a steward at "
-            f"{began:%Y-%m-%d %H:%M} UTC: it confirms nothing before {began + wait:%Y-%m-%d %H:%M} UTC"
+            f"{began:%Y-%m-%d %H:%M} UTC: it confirms nothing before {began + wait:%Y-%m-%d %H:%M} "
+            "UTC"
         )
 
 

@@ -1,13 +1,14 @@
 """Dataset identity: each privacy unit has one account, however often it is registered.
 
-Two registrations of the same people would be two allowances. So the units of all data found right are kept
-as keyed fingerprints. Data that shares a unit by column with another dataset is refused, and so is data whose
-records are enough evidence of the same people (core.text_evidence). docs/decisions/0005 says why.
+Two registrations of the same people would be two allowances. So the units of all data found right
+are kept as keyed fingerprints. Data that shares a unit by column with another dataset is refused,
+and so is data whose records are enough evidence of the same people (core.text_evidence).
+docs/decisions/0005 says why.
 
-A public corpus is compared with all data when it is registered, and new data with all corpora: what is
-private from then on makes them invalid. Each comparison answers a question about data, so it says which data
-to its stewards alone, is listed for auditors, and somebody may ask only so many a day
-(catalogue.data_checks).
+A public corpus is compared with all data when it is registered, and new data with all corpora: what
+is private from then on makes them invalid. Each comparison answers a question about data, so it
+says which data to its stewards alone, is listed for auditors, and somebody may ask only so many a
+day (catalogue.data_checks).
 """
 
 import math
@@ -29,7 +30,8 @@ from accountant.ledger_log.files import LedgerLog
 from accountant.transactions import ledger_log, owners, registrations
 from accountant.transactions.ledger_log import writing
 
-#: The advisory lock under which one dataset at a time is compared with all others and added to them.
+#: The advisory lock under which one dataset at a time is compared with all others and added to
+#: them.
 _LOCK = 0x65786368_75696431
 
 
@@ -40,8 +42,8 @@ _datasets = tables.datasets
 class Fingerprint:
     """16 bytes of a keyed hash.
 
-    `is_unit`: of a privacy unit that a column names; else of a record. `weight`: the evidence that an equal
-    one elsewhere is of the same people.
+    `is_unit`: of a privacy unit that a column names; else of a record. `weight`: the evidence that
+    an equal one elsewhere is of the same people.
     """
 
     value: bytes
@@ -57,26 +59,29 @@ def claim(
     checked: Mapping[str, Any],
     key: bytes | None = None,
 ) -> None:
-    """Make a version that waits for its check ready, or invalid where its units are another dataset's.
+    """Make a version that waits for its check ready, or invalid where its units are another
+    dataset's.
 
-    One transaction, in memory that does not grow with `fingerprints`; what the iterable raises passes
-    through and leaves the version as it was. `proof` is what the key of the fingerprints makes of a public
-    text: fingerprints of another key would never meet those that are there. Raises DataError for such.
-    `checked`: the body of the REGISTER of what was read; DataError where the rows say otherwise by then.
-    `key`: the secret itself; with it, what a recovery needs to know of the version is kept beside the log.
+    One transaction, in memory that does not grow with `fingerprints`; what the iterable raises
+    passes through and leaves the version as it was. `proof` is what the key of the fingerprints
+    makes of a public text: fingerprints of another key would never meet those that are there.
+    Raises DataError for such. `checked`: the body of the REGISTER of what was read; DataError where
+    the rows say otherwise by then. `key`: the secret itself; with it, what a recovery needs to know
+    of the version is kept beside the log.
     """
     with writing(engine) as connection:
         _without_limit(connection)
         _stage(connection, fingerprints)
-        # Reading is over. From here on nobody else compares: who comes second sees what the first added.
+        # Reading is over. From here on nobody else compares: who comes second sees what the first
+        # added.
         connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         _require_all_data(engine)
         _check_key(connection, proof)
         versions, accounts = tables.dataset_versions, tables.accounts
         checking = versions.c.id == version_id, versions.c.state == "checking"
-        unit_records = (_datasets.c.unit_column.is_(None) | (_datasets.c.missing_units == "separate")).label(
-            "has_unit_records"
-        )
+        unit_records = (
+            _datasets.c.unit_column.is_(None) | (_datasets.c.missing_units == "separate")
+        ).label("has_unit_records")
         query = select(versions.c.dataset_id, unit_records).join(
             _datasets, _datasets.c.id == versions.c.dataset_id
         )
@@ -87,12 +92,18 @@ def claim(
         shares = _shares(connection, dataset_id, row.has_unit_records)
         if not shares:
             connection.execute(_ADD, {"dataset": dataset_id})
-        # Only now the account's row, so that no job waits while a large file is compared; and before the
-        # version's, as every writer takes them. The ledger says which data was found right.
+        # Only now the account's row, so that no job waits while a large file is compared; and
+        # before the version's, as every writer takes them. The ledger says which data was found
+        # right.
         connection.execute(
-            select(accounts.c.dataset_id).where(accounts.c.dataset_id == dataset_id).with_for_update()
+            select(accounts.c.dataset_id)
+            .where(accounts.c.dataset_id == dataset_id)
+            .with_for_update()
         )
-        if connection.execute(select(versions.c.id).where(*checking).with_for_update()).first() is None:
+        if (
+            connection.execute(select(versions.c.id).where(*checking).with_for_update()).first()
+            is None
+        ):
             connection.rollback()
             return  # it was settled or taken away meanwhile
         found = (
@@ -115,27 +126,39 @@ def claim(
 
 
 def _require_all_data(engine: Engine) -> None:
-    """Raise LedgerBehind where any ledger is behind its log: people in lost data have no fingerprint here."""
+    """Raise LedgerBehind where any ledger is behind its log: people in lost data have no
+    fingerprint here.
+    """
     if lost := ledger_log.behind(engine)[0]:
         raise lost[0]
 
 
 def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
-    """Keep beside the log what no entry says of a version, before an entry says that it was found right."""
+    """Keep beside the log what no entry says of a version, before an entry says that it was found
+    right.
+    """
     log = ledger_log.log_of(connection)
     if log is None or key is None:
         return
     staged = connection.execute(_KEPT, execution_options={"yield_per": 10_000})
-    _keep_beside(connection, log, version_id, key, ((row.fingerprint, row.is_unit) for row in staged))
+    _keep_beside(
+        connection, log, version_id, key, ((row.fingerprint, row.is_unit) for row in staged)
+    )
 
 
-def keep_known(connection: Connection, log: LedgerLog, dataset: str, number: int, key: bytes) -> None:
-    """The same for a version that was found right before, with the fingerprints of all of its dataset."""
+def keep_known(
+    connection: Connection, log: LedgerLog, dataset: str, number: int, key: bytes
+) -> None:
+    """The same for a version that was found right before, with the fingerprints of all of its
+    dataset.
+    """
     versions, known = tables.dataset_versions, tables.fingerprints
     query = select(versions.c.id, versions.c.dataset_id).join(
         _datasets, _datasets.c.id == versions.c.dataset_id
     )
-    row = connection.execute(query.where(_datasets.c.name == dataset, versions.c.number == number)).one()
+    row = connection.execute(
+        query.where(_datasets.c.name == dataset, versions.c.number == number)
+    ).one()
     units = select(known.c.fingerprint, known.c.is_unit).where(known.c.dataset_id == row.dataset_id)
     found = connection.execute(units, execution_options={"yield_per": 10_000})
     _keep_beside(connection, log, row.id, key, ((each.fingerprint, each.is_unit) for each in found))
@@ -161,7 +184,9 @@ def _keep_beside(
 
 
 def is_key(connection: Connection, proof: bytes) -> bool:
-    """Whether fingerprints were made under the key of this proof; also where there are none yet."""
+    """Return whether fingerprints were made under the key of this proof; also where there are none
+    yet.
+    """
     kept = connection.execute(select(tables.fingerprint_key.c.proof)).scalar_one_or_none()
     return kept in (None, proof)
 
@@ -180,17 +205,19 @@ def _stated(connection: Connection, row: Any, columns: tuple[str, ...]) -> dict[
 def compare_corpus(
     engine: Engine, corpus_id: UUID, proof: bytes, texts: Iterable[Fingerprint]
 ) -> dict[str, float]:
-    """Keep the fingerprints of a corpus, and return the share of it that each dataset has; mostly none.
+    """Keep the fingerprints of a corpus, and return the share of it that each dataset has; mostly
+    none.
 
-    `texts`: as a dataset whose units are these records would have them, so they are compared as its units
-    would be, with units and records of all data found right. Where there are shares, nothing is kept, and the
-    activity log says whose data it was. Raises as `claim` does.
+    `texts`: as a dataset whose units are these records would have them, so they are compared as its
+    units would be, with units and records of all data found right. Where there are shares, nothing
+    is kept, and the activity log says whose data it was. Raises as `claim` does.
     """
     corpora = tables.corpora
     with engine.begin() as connection:
         _without_limit(connection)
         _stage(connection, texts)
-        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))  # data and corpora, one at a time
+        # data and corpora, one at a time
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
         _require_all_data(engine)
         _check_key(connection, proof)
         row = connection.execute(select(corpora).where(corpora.c.id == corpus_id)).one()
@@ -205,7 +232,9 @@ def compare_corpus(
 def _withdraw_corpora(connection: Connection, dataset_id: UUID) -> None:
     """Make the corpora invalid that hold what is staged, which is private from here on."""
     corpora = tables.corpora
-    name = connection.execute(select(_datasets.c.name).where(_datasets.c.id == dataset_id)).scalar_one()
+    name = connection.execute(
+        select(_datasets.c.name).where(_datasets.c.id == dataset_id)
+    ).scalar_one()
     here = connection.execute(_RECORDS).scalar_one()
     for row in connection.execute(_CORPORA).all():
         if row.evidence < _enough_in_corpus(here, row.whole):
@@ -217,7 +246,9 @@ def _withdraw_corpora(connection: Connection, dataset_id: UUID) -> None:
 
 
 def _note(connection: Connection, shares: Mapping[str, float], person: UUID, checked: str) -> None:
-    """Record for auditors that somebody's data was found to be another dataset's, once for each of these."""
+    """Record for auditors that somebody's data was found to be another dataset's, once for each of
+    these.
+    """
     users = tables.users
     name = connection.execute(select(users.c.name).where(users.c.id == person)).scalar_one()
     for dataset in shares:
@@ -232,7 +263,9 @@ REFUSED = "it can't be registered here"
 
 
 def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str | None:
-    """The error of a version or a corpus as `viewer` may read it: with the datasets of this steward."""
+    """Return the error of a version or a corpus as `viewer` may read it: with the datasets of this
+    steward.
+    """
     shares = dict(row.shared_with or {})
     if shares:
         mine = select(_datasets.c.name).where(
@@ -245,7 +278,8 @@ def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str |
         return error
     if corpus:
         return (
-            f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a public corpus "
+            f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a "
+            "public corpus "
             "is free: take them out, or register other data"
         )
     name, share = next(iter(shares.items()))
@@ -253,28 +287,36 @@ def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str |
     problem = f"units of it have an account already, in dataset {_named(shares)}"
     if share >= 0.5:
         return (
-            f"{problem}. If it is that data, register it as a version there, which joins that account "
+            f"{problem}. If it is that data, register it as a version there, which joins that "
+            "account "
             f"({joins}); if not, correct the data so that nobody is in both"
         )
     return (
-        f"{problem}. Take out whoever is in both, and correct the data. Only a later state of that very data "
+        f"{problem}. Take out whoever is in both, and correct the data. Only a later state of that "
+        "very data "
         f"is a version of it ({joins}): other people are not to join its account"
     )
 
 
 def _without_limit(connection: Connection) -> None:
-    """A file is read while its fingerprints are sent, and comparing them takes as long as there are many."""
+    """A file is read while its fingerprints are sent, and comparing them takes as long as there are
+    many.
+    """
     for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         connection.execute(text(f"SET LOCAL {limit} = 0"))
 
 
 def _stage(connection: Connection, fingerprints: Iterable[Fingerprint]) -> None:
-    """Stream the fingerprints into a table that the end of the transaction drops: each once, with evidence.
+    """Stream the fingerprints into a table that the end of the transaction drops: each once, with
+    evidence.
 
     A record without weight is left out, and one that very many of the data's records equal.
     """
     connection.execute(
-        text("CREATE TEMPORARY TABLE read (fingerprint bytea, is_unit boolean, weight float8) ON COMMIT DROP")
+        text(
+            "CREATE TEMPORARY TABLE read (fingerprint bytea, is_unit boolean, weight float8) ON "
+            "COMMIT DROP"
+        )
     )
     driver = connection.connection.driver_connection
     assert driver is not None
@@ -296,7 +338,8 @@ def _check_key(connection: Connection, proof: bytes) -> None:
     connection.execute(upsert(key).values(proof=proof).on_conflict_do_nothing())
     if connection.execute(select(key.c.proof)).scalar_one() != proof:
         raise DataError(
-            "this worker's identity key is not the one that fingerprints were made with; every worker needs "
+            "this worker's identity key is not the one that fingerprints were made with; every "
+            "worker needs "
             "the same home/keys/identity or EXCHEQUER_KEY_IDENTITY"
         )
 
@@ -317,7 +360,8 @@ _KEEP = text(
 _KEPT = text("SELECT fingerprint, is_unit FROM kept ORDER BY 1")
 _RECORDS = text("SELECT count(*) FROM staged WHERE NOT is_unit")
 
-#: Sorted, so that two who insert the same ones without a lock would wait for one another in one order.
+#: Sorted, so that two who insert the same ones without a lock would wait for one another in one
+#: order.
 _ADD = text(
     "INSERT INTO fingerprints (fingerprint, dataset_id, is_unit) "
     "SELECT fingerprint, :dataset, is_unit FROM kept ORDER BY fingerprint "
@@ -335,7 +379,8 @@ _CORPORA = text(
     "JOIN corpora c ON c.id = f.corpus_id WHERE c.state <> 'invalid' GROUP BY c.id ORDER BY c.name"
 )
 
-#: Two people by column who wrote the same are two people: records count where those of one side are units.
+#: Two people by column who wrote the same are two people: records count where those of one side are
+#: units.
 _SHARED = text(
     "SELECT d.name, count(*) AS shared, sum(s.weight) AS evidence, "
     "(SELECT count(*) FROM staged WHERE is_unit = s.is_unit) AS here, "
@@ -349,7 +394,8 @@ _SHARED = text(
 
 
 def _shares(connection: Connection, dataset_id: UUID | None, by_record: bool) -> dict[str, float]:
-    """Return the share of the staged units that each other dataset of the same people has, largest first.
+    """Return the share of the staged units that each other dataset of the same people has, largest
+    first.
 
     `dataset_id`: None for a corpus.
     """
@@ -362,7 +408,7 @@ def _shares(connection: Connection, dataset_id: UUID | None, by_record: bool) ->
 
 
 def _enough_in_corpus(here: int, there: int) -> float:
-    """One long text is enough: what reads a corpus costs nothing, for ever."""
+    """Return one long text is enough: what reads a corpus costs nothing, for ever."""
     return min(text_evidence.threshold(here, there), text_evidence.MOST_WEIGHT)
 
 
@@ -371,7 +417,7 @@ def _named(shares: dict[str, float]) -> str:
 
 
 def _roughly(share: float) -> str:
-    """A share in words: the steward needs to know whether it is a slip or the same data."""
+    """Return a share in words: the steward needs to know whether it is a slip or the same data."""
     if share < 0.01:
         return "under 1 % of it"
     if share > 0.99:

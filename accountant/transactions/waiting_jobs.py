@@ -1,4 +1,6 @@
-"""Limits on jobs of one person that wait for a worker or a steward: a price bounds spending, not queues."""
+"""Limits on jobs of one person that wait for a worker or a steward: a price bounds spending, not
+queues.
+"""
 
 from collections import Counter
 from uuid import UUID
@@ -6,7 +8,8 @@ from uuid import UUID
 from accountant.core.errors import invalid
 from accountant.settings import Settings
 
-#: States of a job that waits; one that is submitted waits for both, as its look may send it either way.
+#: States of a job that waits; one that is submitted waits for both, as its look may send it either
+#: way.
 FOR_A_WORKER = ("submitted", "queued")
 FOR_A_STEWARD = ("submitted", "awaiting_approval")
 
@@ -15,7 +18,7 @@ Waiting = Counter[tuple[UUID, str]]
 
 
 def least(configured: Settings) -> int:
-    """How many jobs of a person may wait, whatever for, with no limit in question."""
+    """Return how many jobs of a person may wait, whatever for, with no limit in question."""
     return min(configured.waiting_jobs_per_person, configured.approvals_per_person)
 
 
@@ -43,4 +46,6 @@ def check_limits(waiting: Waiting, analyst_id: UUID, state: str, configured: Set
         count = sum(waiting[analyst_id, each] for each in states)
         if state in states and count >= most:
             problem = f"{count} jobs of yours wait for {whom}"
-            raise invalid("mechanism", problem, f"at most {most} at a time (EXCHEQUER_{name}): {remedy}")
+            raise invalid(
+                "mechanism", problem, f"at most {most} at a time (EXCHEQUER_{name}): {remedy}"
+            )

@@ -125,7 +125,9 @@ def upgrade() -> None:
     # As it stands: neither ":name" nor "%" in it is a parameter.
     connection.exec_driver_sql(AMOUNTS, execution_options={"no_parameters": True})
     for table, columns in BALANCES.items():
-        op.create_check_constraint(op.f(f"ck_{table}_numbers"), table, f"{' + '.join(columns)} < 'NaN'")
+        op.create_check_constraint(
+            op.f(f"ck_{table}_numbers"), table, f"{' + '.join(columns)} < 'NaN'"
+        )
 
 
 def downgrade() -> None:

@@ -10,7 +10,9 @@ depends_on = None
 
 def upgrade() -> None:
     # The default is volatile: each dataset that is there gets a salt of its own.
-    op.execute("ALTER TABLE datasets ADD COLUMN secrets_salt text DEFAULT gen_random_uuid()::text NOT NULL")
+    op.execute(
+        "ALTER TABLE datasets ADD COLUMN secrets_salt text DEFAULT gen_random_uuid()::text NOT NULL"
+    )
 
 
 def downgrade() -> None:

@@ -1,7 +1,7 @@
 """No entry charges less than nothing, more than was reserved, or what is no number.
 
-A stolen process posts an entry with a true hash, and with the balances that PostgreSQL would compute from it.
-The database bounds what the entry charges. `verify` computes the rest again.
+A stolen process posts an entry with a true hash, and with the balances that PostgreSQL would
+compute from it. The database bounds what the entry charges. `verify` computes the rest again.
 """
 
 import copy
@@ -49,7 +49,8 @@ OUTPUT = Output("x", "0" * 64)
 def roles(owner_url) -> Iterator[dict[Process, Engine]]:
     """The credentials of a worker and of the web."""
     engines: dict[Process, Engine] = {
-        process: connect(as_process(owner_url, process), pool_size=1) for process in ("worker", "web")
+        process: connect(as_process(owner_url, process), pool_size=1)
+        for process in ("worker", "web")
     }
     yield engines
     for engine in engines.values():
@@ -63,12 +64,16 @@ def worker(roles) -> Engine:
 
 @pytest.fixture
 def held(engine, worker) -> tuple[Bench, Claim]:
-    """A dataset with budget spent on filters and secrets, and a claim on a job of it that has read."""
+    """A dataset with budget spent on filters and secrets, and a claim on a job of it that has
+    read.
+    """
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     allowed = Allowance("10", DELTA, "x", secret=SecretDeclaration(PIN, SecretKind.MANY))
     allowances.allow(engine, bench.dataset, allowed, bench.steward)
     bench.warm()
-    spent, running = (leases.claim(worker, bench.submit(tokens), 1, "w", 600) for tokens in (11, 12))
+    spent, running = (
+        leases.claim(worker, bench.submit(tokens), 1, "w", 600) for tokens in (11, 12)
+    )
     assert spent is not None
     assert running is not None
     leases.begin_reading(worker, spent)
@@ -77,12 +82,16 @@ def held(engine, worker) -> tuple[Bench, Claim]:
     return bench, running
 
 
-def post(locked: LockedAccount, kind: EntryKind, job: UUID, body: Body, forged: Body, moved: Moved) -> None:
+def post(
+    locked: LockedAccount, kind: EntryKind, job: UUID, body: Body, forged: Body, moved: Moved
+) -> None:
     """Post `forged` with the balances of `body`, except for those that `moved` gives."""
     held = None if kind is EntryKind.RESERVE else read_reservation(locked.reservation(job))
     before, honest = locked.books, reversals.apply(locked.books, kind, str(job), body, held)
     stood = book_columns(before)
-    after = book_columns(honest) | {name: str(change(int(stood[name]))) for name, change in moved.items()}
+    after = book_columns(honest) | {
+        name: str(change(int(stood[name]))) for name, change in moved.items()
+    }
     with (
         mock.patch.object(locked_account, "judge", return_value=held),
         mock.patch.object(reversals, "apply", return_value=honest),
@@ -95,7 +104,9 @@ def committed(locked: LockedAccount, job: UUID) -> Body:
     """The body of the COMMIT of all that the job reserved."""
     held = read_reservation(locked.reservation(job))
     others = entry_bodies.settled_part(locked.accounts, held, held.event)
-    return entry_bodies.commit_body(locked.accounts.dp, held.event, "succeeded", 1, None, others=others)
+    return entry_bodies.commit_body(
+        locked.accounts.dp, held.event, "succeeded", 1, None, others=others
+    )
 
 
 def commit(worker: Engine, claim: Claim, forge: Callable[[Body], object], moved: Moved) -> None:
@@ -126,7 +137,8 @@ def by(more: int, name: str = "renyi_spent") -> Moved:
 
 
 HONEST: Moved = {}
-#: What a COMMIT says, and the balances that PostgreSQL would compute from it if nothing bounded a cost.
+#: What a COMMIT says, and the balances that PostgreSQL would compute from it if nothing bounded a
+#: cost.
 FORGED: dict[str, tuple[Callable[[Body], object], Moved]] = {
     "a negative cost": (cost("-5"), by(-5)),
     "a negative delta": (cost("-1", "basic", "delta"), HONEST),
@@ -163,7 +175,10 @@ def _median(bench: Bench, worker: Engine) -> Claim:
     """A claim on a job with an ex-post cost that has read."""
     job = bench.submit(1, aggregation="median", ex_post_cap=1.0)
     with bench.engine.connect() as connection:
-        if connection.execute(select(tables.jobs.c.state).filter_by(id=job)).scalar_one() == "submitted":
+        if (
+            connection.execute(select(tables.jobs.c.state).filter_by(id=job)).scalar_one()
+            == "submitted"
+        ):
             bench.probe(job)
     yes(bench.engine, job, bench.steward, "it fits the study")
     claim = leases.claim(worker, job, 1, "w", 600)
@@ -174,10 +189,16 @@ def _median(bench: Bench, worker: Engine) -> Claim:
 
 @pytest.mark.parametrize(
     ("cap", "moved"),
-    [("-5", lambda before: before - 5), ("NaN", lambda _: "NaN"), ("1e1", lambda before: before + 10)],
+    [
+        ("-5", lambda before: before - 5),
+        ("NaN", lambda _: "NaN"),
+        ("1e1", lambda before: before + 10),
+    ],
 )
 def test_a_worker_pays_back_no_ex_post_cost(worker, engine, cap, moved):
-    """The dataset settles realized costs: they depend on the data, so nothing computes them again."""
+    """The dataset settles realized costs: they depend on the data, so nothing computes them
+    again.
+    """
     bench = Bench(engine)
     allowed = Allowance("10", DELTA, "x", ex_post="5", ex_post_settlement="realized")
     allowances.allow(engine, bench.dataset, allowed, bench.steward)
@@ -211,7 +232,9 @@ def test_a_reservation_names_every_filter(roles, held):
     with writing(roles["web"]) as connection:
         locked = LockedAccount(connection, bench.dataset)
         body = _decided(connection, job)
-        still: Moved = {f"{name}_reserved": lambda before: before for name in (*body["costs"], "basic_delta")}
+        still: Moved = {
+            f"{name}_reserved": lambda before: before for name in (*body["costs"], "basic_delta")
+        }
         with pytest.raises(DBAPIError, match="every filter"):
             post(locked, EntryKind.RESERVE, job, body, {**body, "costs": {}}, still)
 
@@ -226,7 +249,9 @@ def _decided(connection: Connection, job: UUID) -> Body:
 def test_a_correction_pays_back_nothing_of_a_job_that_read(roles, worker, held, value):
     bench, claim = held
     with worker.connect() as connection:
-        event = connection.execute(select(tables.jobs.c.event).filter_by(id=claim.job_id)).scalar_one()
+        event = connection.execute(
+            select(tables.jobs.c.event).filter_by(id=claim.job_id)
+        ).scalar_one()
     whole = from_json(event)
     assert isinstance(whole, SelfComposed)
     settlement.publish(worker, claim, SelfComposed(whole.event, 4), OUTPUT, "w")
@@ -240,7 +265,9 @@ def test_a_correction_pays_back_nothing_of_a_job_that_read(roles, worker, held, 
         forged = copy.deepcopy(body)
         forged["costs"]["renyi"]["main"] = value
         paid = int(charge["body"]["costs"]["renyi"]["main"])
-        moved: Moved = {"renyi_spent": lambda spent: value if value == "NaN" else spent - paid + int(value)}
+        moved: Moved = {
+            "renyi_spent": lambda spent: value if value == "NaN" else spent - paid + int(value)
+        }
         with pytest.raises(DBAPIError):
             post(locked, EntryKind.REVERSAL, job, body, forged, moved)
 

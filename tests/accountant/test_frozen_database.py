@@ -91,7 +91,8 @@ def test_a_slow_statement_of_a_server_that_answers_is_waited_for(server, monkeyp
     monkeypatch.setattr(connections, "LOOK_SECONDS", 0.5)
     monkeypatch.setattr(connections, "PAUSE_SECONDS", 0.1)
     engine = connect(server.database_url)
-    assert ask(engine, "SELECT 7 FROM pg_sleep(1.5)") == 7  # longer than a look, and looked at often
+    # longer than a look, and looked at often
+    assert ask(engine, "SELECT 7 FROM pg_sleep(1.5)") == 7
     engine.dispose()
 
 
@@ -107,16 +108,21 @@ def test_limits_of_a_connection_and_of_an_address(server):
 
 
 @pytest.mark.slow
-def test_the_web_service_says_that_its_database_is_frozen_with_every_thread_in_use(server, tmp_path):
+def test_the_web_service_says_that_its_database_is_frozen_with_every_thread_in_use(
+    server, tmp_path
+):
     with serving(server.database_url, tmp_path) as web, ThreadPoolExecutor(24) as pool:
 
         def get(path):
             headers = {"Authorization": "Bearer exq_any"} if path.startswith("/api") else {}
-            return httpx.get(f"{web.url}{path}", headers=headers, timeout=PATIENCE_SECONDS).status_code
+            return httpx.get(
+                f"{web.url}{path}", headers=headers, timeout=PATIENCE_SECONDS
+            ).status_code
 
         assert [get(path) for path in ("/livez", "/readyz", "/healthz")] == [200, 200, 200]
         with frozen(server):
-            asked = [pool.submit(get, "/api/v1/datasets") for _ in range(24)]  # more than there are threads
+            # more than there are threads
+            asked = [pool.submit(get, "/api/v1/datasets") for _ in range(24)]
             time.sleep(0.2)
             assert get("/healthz") == 503
             assert get("/readyz") == 503

@@ -1,7 +1,8 @@
-"""What a pooler in transaction mode (PgBouncer) takes away is not relied on: sessions and their settings.
+"""What a pooler in transaction mode (PgBouncer) takes away is not relied on: sessions and their
+settings.
 
-There is no PgBouncer here. Instead every transaction has a session of its own, which is all that such a
-pooler may do to it, and no statement that outlives its transaction is sent.
+There is no PgBouncer here. Instead every transaction has a session of its own, which is all that
+such a pooler may do to it, and no statement that outlives its transaction is sent.
 """
 
 import re
@@ -19,7 +20,8 @@ from tests.support import Bench
 #: What a session keeps after the transaction in which it was sent.
 LASTING = re.compile(
     r"^\s*(SET\s+(?!LOCAL|TRANSACTION)|LISTEN|PREPARE|DECLARE\s.*\sWITH HOLD|RESET|DISCARD)"
-    r"|pg_(try_)?advisory_lock|set_config\([^)]*false\)|CREATE TEMP(ORARY)? TABLE(?!.*ON COMMIT DROP)",
+    r"|pg_(try_)?advisory_lock|set_config\([^)]*false\)|CREATE TEMP(ORARY)? TABLE(?!.*ON COMMIT "
+    r"DROP)",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -37,7 +37,9 @@ UNITS = b"u" * 32
 @pytest.fixture(scope="module")
 def roles(owner_url) -> Iterator[dict[Process, Engine]]:
     """A connection with each process's credentials."""
-    engines = {process: connect(as_process(owner_url, process), pool_size=1) for process in PROCESSES}
+    engines = {
+        process: connect(as_process(owner_url, process), pool_size=1) for process in PROCESSES
+    }
     yield engines
     for engine in engines.values():
         engine.dispose()
@@ -45,7 +47,9 @@ def roles(owner_url) -> Iterator[dict[Process, Engine]]:
 
 @pytest.fixture(scope="module")
 def ground(engine, roles) -> dict[str, object]:
-    """A dataset with a job that runs and has read, a queued one, an ended one, one of the thief's own."""
+    """A dataset with a job that runs and has read, a queued one, an ended one, one of the thief's
+    own.
+    """
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()
     bench.warm()
@@ -69,7 +73,9 @@ def ground(engine, roles) -> dict[str, object]:
 
 @contextmanager
 def stolen(roles, ground, process: Process) -> Iterator[Connection]:
-    """A connection of a stolen process; a worker's shows the secret of the one lease that it has."""
+    """A connection of a stolen process; a worker's shows the secret of the one lease that it
+    has.
+    """
     forger = roles[process].connect().execution_options(ledger_writing=Writing(None))
     with forger as connection, unjudged():
         if process == "worker":
@@ -105,18 +111,21 @@ LEDGER = {
     "forge kept balances": "INSERT INTO standings SELECT dataset_id, 9, '{}' FROM accounts",
 }
 PEOPLE = {
-    "make an account": "INSERT INTO users (id, name, roles) VALUES (gen_random_uuid(), 'me', '{steward}')",
+    "make an account": "INSERT INTO users (id, name, roles) VALUES (gen_random_uuid(), 'me', "
+    "'{steward}')",
     "change roles": "UPDATE users SET roles = '{steward,administrator}'",
     "mint a token": "INSERT INTO api_tokens (id, user_id, name, token_sha256, scopes) "
     "VALUES (gen_random_uuid(), :steward, 'x', sha256('x'), '{admin}')",
-    "open a session": "INSERT INTO sessions (id, token_sha256, user_id, method, address, user_agent) "
+    "open a session": "INSERT INTO sessions (id, token_sha256, user_id, method, address, "
+    "user_agent) "
     "VALUES (gen_random_uuid(), sha256('x'), :steward, 'page', 'x', 'x')",
     "forge a decision": "INSERT INTO decisions (id, dataset_id, kind, asked, reason, asked_by, "
     "expires_at) SELECT gen_random_uuid(), id, 'policy', '{}', 'x', :steward, now() FROM datasets "
     "WHERE name = :dataset",
     "forge an answer": "UPDATE decisions SET state = 'accepted', answered_by = :steward",
     "change a policy": """UPDATE datasets SET policy = policy || '{"solo": true}'""",
-    "state an act of somebody's": "INSERT INTO activity (actor_id, actor_name, action, object_kind, "
+    "state an act of somebody's": "INSERT INTO activity (actor_id, actor_name, action, "
+    "object_kind, "
     "object_id, detail) VALUES (:steward, 'x', 'x', 'x', 'x', '{}')",
     "read hashes of passwords": "SELECT password_hash FROM users",
     "read tokens": "SELECT token_sha256 FROM api_tokens",
@@ -127,11 +136,13 @@ PEOPLE = {
 }
 ADDRESSES = {"read addresses of notices": "SELECT url FROM hooks"}
 SIGNING = {
-    "sign a checkpoint": "INSERT INTO checkpoints SELECT dataset_id, 1, 'x', now(), '{}' FROM accounts",
+    "sign a checkpoint": "INSERT INTO checkpoints SELECT dataset_id, 1, 'x', now(), '{}' FROM "
+    "accounts",
     "introduce a key": "INSERT INTO signing_keys VALUES ('x', 'y', now(), '{}')",
 }
 JOBS = {
-    "make a job": "INSERT INTO jobs (id, dataset_id, version_id, analyst_id, mechanism, parameters, terms, "
+    "make a job": "INSERT INTO jobs (id, dataset_id, version_id, analyst_id, mechanism, "
+    "parameters, terms, "
     "breakdown, purpose, request_sha256, state) SELECT gen_random_uuid(), dataset_id, version_id, "
     "analyst_id, mechanism, parameters, terms, breakdown, purpose, request_sha256, 'queued' "
     "FROM jobs WHERE id = :queued",
@@ -145,36 +156,49 @@ UNREAD = {
 }
 IDENTITY = {
     "read fingerprints": "SELECT * FROM fingerprints",
-    "add a fingerprint": "INSERT INTO fingerprints SELECT decode(repeat('00', 16), 'hex'), id, true "
+    "add a fingerprint": "INSERT INTO fingerprints SELECT decode(repeat('00', 16), 'hex'), id, "
+    "true "
     "FROM datasets WHERE name = :dataset",
 }
-KEPT = {"read keys of jobs": "SELECT sealed FROM job_keys", "read draws": "SELECT sealed FROM kept_draws"}
+KEPT = {
+    "read keys of jobs": "SELECT sealed FROM job_keys",
+    "read draws": "SELECT sealed FROM kept_draws",
+}
 RUNNING = {
     "publish an output": "UPDATE jobs SET output_sha256 = 'x' WHERE id = :queued",
     "take a lease": "UPDATE parts SET worker = 'me' WHERE job_id = :queued",
 }
 LEASED = {
     "publish an output of another's": "UPDATE jobs SET output_sha256 = 'x' WHERE id = :read",
-    "take a lease without a secret": "UPDATE parts SET state = 'running', lease_token = gen_random_uuid(), "
+    "take a lease without a secret": "UPDATE parts SET state = 'running', lease_token = "
+    "gen_random_uuid(), "
     "lease_expires = now(), worker = 'me' WHERE job_id = :queued",
-    "take a lease that another holds": "UPDATE parts SET lease_token = gen_random_uuid(), worker = 'me', "
+    "take a lease that another holds": "UPDATE parts SET lease_token = gen_random_uuid(), worker = "
+    "'me', "
     "lease_secret_sha256 = lease_shown() WHERE job_id = :read",
     "take two attempts at once": "UPDATE parts SET state = 'running', attempt = 2, lease_token = "
-    "gen_random_uuid(), lease_expires = now(), lease_secret_sha256 = lease_shown() WHERE job_id = :queued",
-    "state what another released": "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size) "
+    "gen_random_uuid(), lease_expires = now(), lease_secret_sha256 = lease_shown() WHERE job_id = "
+    ":queued",
+    "state what another released": "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, "
+    "size) "
     "VALUES (:read, 'x', 'x', 'text/html', repeat('0', 64), 0)",
     "state what another spent": "INSERT INTO realized_ex_post (job_id, amount) VALUES (:read, 0)",
-    "say that another's job began to read": "UPDATE jobs SET reading_began_at = now() WHERE id = :queued",
+    "say that another's job began to read": "UPDATE jobs SET reading_began_at = now() WHERE id = "
+    ":queued",
     "keep a draw for another": "INSERT INTO kept_draws VALUES (:read, 0, 1, '')",
     "draw a key for another": "INSERT INTO job_keys VALUES (:queued, '')",
 }
 LEASES = {
-    "end another's lease": "UPDATE parts SET state = 'queued', attempt = attempt + 1, lease_token = NULL, "
+    "end another's lease": "UPDATE parts SET state = 'queued', attempt = attempt + 1, lease_token "
+    "= NULL, "
     "lease_expires = NULL WHERE job_id = :read",
-    "stop another's part": "UPDATE parts SET state = 'stopped', lease_token = NULL, lease_expires = NULL "
+    "stop another's part": "UPDATE parts SET state = 'stopped', lease_token = NULL, lease_expires "
+    "= NULL "
     "WHERE job_id = :read",
-    "have a lease run out": "UPDATE parts SET lease_expires = now() - interval '1 hour' WHERE job_id = :read",
-    "take a lease for nobody": "UPDATE parts SET state = 'running', lease_token = gen_random_uuid(), "
+    "have a lease run out": "UPDATE parts SET lease_expires = now() - interval '1 hour' WHERE "
+    "job_id = :read",
+    "take a lease for nobody": "UPDATE parts SET state = 'running', lease_token = "
+    "gen_random_uuid(), "
     "lease_expires = now() WHERE job_id = :queued",
 }
 LOOKS = {
@@ -187,7 +211,10 @@ LOOKS = {
     "add a part to a job": "INSERT INTO parts (job_id, number, state, attempt) "
     "VALUES (:queued, 1, 'queued', 1)",
 }
-STATES = {"say that another's job failed": "UPDATE jobs SET state = 'failed', failure = 'x' WHERE id = :read"}
+STATES = {
+    "say that another's job failed": "UPDATE jobs SET state = 'failed', failure = 'x' WHERE id = "
+    ":read"
+}
 FACTS = {
     "find data right": "UPDATE dataset_versions SET state = 'ready'",
     "state facts of a model": "UPDATE models SET facts = '{}'",
@@ -239,7 +266,16 @@ REFUSED: dict[Process, dict[str, str]] = {
     | LEASES
     | LOOKS
     | STATES,
-    "signer": BALANCES | LEDGER | PEOPLE | ADDRESSES | JOBS | UNREAD | IDENTITY | KEPT | RUNNING | FACTS,
+    "signer": BALANCES
+    | LEDGER
+    | PEOPLE
+    | ADDRESSES
+    | JOBS
+    | UNREAD
+    | IDENTITY
+    | KEPT
+    | RUNNING
+    | FACTS,
 }
 TRIES = [(process, act) for process, acts in REFUSED.items() for act in acts]
 
@@ -251,7 +287,9 @@ def test_a_stolen_process_is_refused(roles, ground, process, act):
     with stolen(roles, ground, process) as connection, pytest.raises(DBAPIError) as refused:
         connection.execute(text(statement), bound)
     told = str(refused.value.orig)
-    assert re.search("permission denied|may not do this|must be owner|row-level security", told), act
+    assert re.search("permission denied|may not do this|must be owner|row-level security", told), (
+        act
+    )
 
 
 # --- entries ------------------------------------------------------------------------------------
@@ -260,7 +298,9 @@ Forgery = Callable[[Connection, dict[str, object]], object]
 
 
 def _posted(kind: EntryKind, job: str | None, body: dict[str, object]) -> Forgery:
-    """A forged entry with all that belongs to it: a true hash, its place in the chain, its balances."""
+    """A forged entry with all that belongs to it: a true hash, its place in the chain, its
+    balances.
+    """
 
     def post(connection: Connection, ground: dict[str, object]) -> None:
         bench = ground["bench"]
@@ -308,14 +348,18 @@ def _cheaper(connection: Connection, ground: dict[str, object]) -> None:
     before = locked.books
     held = from_json(locked.reservation(job)["event"])
     locked.post(
-        EntryKind.COMMIT, "me", job, entry_bodies.commit_body(locked.accounts.dp, held, "failed", 1, None)
+        EntryKind.COMMIT,
+        "me",
+        job,
+        entry_bodies.commit_body(locked.accounts.dp, held, "failed", 1, None),
     )
     locked.books = before
     locked.write()
 
 
 def _unmoved(event: Event | None, part: str, more: int = 0) -> Forgery:
-    """A RESERVE of the job that waits for its look; balances named `part` stay where they were, or `more`.
+    """A RESERVE of the job that waits for its look; balances named `part` stay where they were, or
+    `more`.
 
     `event`: what it reserves; None: what the web decided on.
     """
@@ -324,7 +368,9 @@ def _unmoved(event: Event | None, part: str, more: int = 0) -> Forgery:
         bench, unseen = ground["bench"], ground["unseen"]
         assert isinstance(bench, Bench)
         assert isinstance(unseen, uuid.UUID)
-        body = connection.execute(select(tables.jobs.c.to_reserve).filter_by(id=unseen)).scalar_one()
+        body = connection.execute(
+            select(tables.jobs.c.to_reserve).filter_by(id=unseen)
+        ).scalar_one()
         locked = LockedAccount(connection, bench.dataset)
         assert locked.accounts.dp is not None
         if event is not None:
@@ -361,7 +407,9 @@ def _unreserved(connection: Connection, ground: dict[str, object]) -> None:
     raised = book_columns(locked.books)
     raised["basic_delta_limit"] = int(raised["basic_delta_limit"]) + 1
     with (
-        mock.patch("accountant.transactions.locked_account.reversals.apply", return_value=locked.books),
+        mock.patch(
+            "accountant.transactions.locked_account.reversals.apply", return_value=locked.books
+        ),
         mock.patch("accountant.transactions.locked_account.book_columns", return_value=raised),
         mock.patch("accountant.transactions.locked_account.judge"),
     ):
@@ -377,7 +425,9 @@ def _without(name: str) -> Forgery:
             return {key: value for key, value in document(entry).items() if key != name}
 
         def unread(_: object, seq: int) -> Entry:
-            return Entry(bench.dataset, seq, EntryKind.ALLOW, datetime.now(UTC), "me", None, ALLOW, "")
+            return Entry(
+                bench.dataset, seq, EntryKind.ALLOW, datetime.now(UTC), "me", None, ALLOW, ""
+            )
 
         bench = ground["bench"]
         assert isinstance(bench, Bench)
@@ -438,13 +488,16 @@ FORGERIES: dict[str, tuple[tuple[Process, ...], Forgery]] = {
 
 
 @pytest.mark.parametrize(
-    ("process", "forged"), [(each, name) for name, (all_of, _) in FORGERIES.items() for each in all_of]
+    ("process", "forged"),
+    [(each, name) for name, (all_of, _) in FORGERIES.items() for each in all_of],
 )
 def test_a_stolen_process_posts_no_entry_that_is_not_its_own(roles, ground, process, forged):
     with stolen(roles, ground, process) as connection, pytest.raises(DBAPIError) as refused:
         FORGERIES[forged][1](connection, ground)
     told = str(refused.value.orig)
-    assert re.search("permission denied|may not do this|uq_entries_(resolved|reserved)_once", told), told
+    assert re.search(
+        "permission denied|may not do this|uq_entries_(resolved|reserved)_once", told
+    ), told
 
 
 # --- leases -------------------------------------------------------------------------------------
@@ -503,7 +556,9 @@ def test_a_worker_does_all_of_its_work_under_its_secret(roles, ground):
     assert [each for each, _ in leases.expire(roles["relay"], 3)] == [job]
     third = leases.claim(worker, job, 3, "w", 600, 0, UNITS)
     with worker.connect() as connection:
-        event = from_json(connection.execute(select(tables.jobs.c.event).filter_by(id=job)).scalar_one())
+        event = from_json(
+            connection.execute(select(tables.jobs.c.event).filter_by(id=job)).scalar_one()
+        )
     assert leases.finish(worker, third, event, OUTPUT, None) == [OUTPUT]
     settlement.publish(worker, third, event, OUTPUT, "w")
     failing = leases.claim(worker, bench.submit(16), 1, "w", 600, 0, UNITS)
@@ -515,7 +570,9 @@ def test_a_lease_from_before_there_were_secrets_ends_as_it_began(roles, ground, 
     job = ground["bench"].submit(17)
     claim = leases.claim(roles["worker"], job, 1, "old", 600, 0, UNITS)
     with owner.begin() as connection:
-        connection.execute(update(tables.parts).filter_by(job_id=job).values(lease_secret_sha256=None))
+        connection.execute(
+            update(tables.parts).filter_by(job_id=job).values(lease_secret_sha256=None)
+        )
     old = _lost(claim)
     assert leases.renew(roles["worker"], old, 600, 1, 2) is False
     leases.hand_back(roles["worker"], old, 3, True)
@@ -527,7 +584,9 @@ def test_a_lease_from_before_there_were_secrets_ends_as_it_began(roles, ground, 
 
 
 def test_a_check_worker_reserves_what_was_decided_and_no_more(roles, ground):
-    """With the rights of a check worker: its look has come back, and nothing has changed meanwhile."""
+    """With the rights of a check worker: its look has come back, and nothing has changed
+    meanwhile.
+    """
     approval.probed(roles["checks"], ground["unseen"], {"template_tokens": 20}, None)
     with roles["web"].connect() as connection:
         job = connection.execute(select(tables.jobs).filter_by(id=ground["unseen"])).one()

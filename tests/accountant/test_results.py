@@ -1,4 +1,6 @@
-"""Files of the results folder are opened by their hash below the root, and compared before a byte leaves."""
+"""Files of the results folder are opened by their hash below the root, and compared before a byte
+leaves.
+"""
 
 import hashlib
 import os
@@ -25,7 +27,15 @@ def root(tmp_path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["../secret", "/proc/self/environ", "drafts", "", ".", "s3://elsewhere/x", "file:///proc/self/environ"],
+    [
+        "../secret",
+        "/proc/self/environ",
+        "drafts",
+        "",
+        ".",
+        "s3://elsewhere/x",
+        "file:///proc/self/environ",
+    ],
 )
 def test_what_is_no_hash_is_no_name(root, name):
     with pytest.raises(FileNotFoundError):

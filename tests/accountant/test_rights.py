@@ -1,4 +1,6 @@
-"""Each process has a database role of its own, with the rights that `accountant.rights` states: no more."""
+"""Each process has a database role of its own, with the rights that `accountant.rights` states: no
+more.
+"""
 
 import pytest
 from sqlalchemy import NullPool, create_engine, text
@@ -19,7 +21,8 @@ TABLES = text(
     "WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f')"
 )
 COLUMNS = text(
-    "SELECT c.relname, r.kind, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid, "
+    "SELECT c.relname, r.kind, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = "
+    "c.oid, "
     "unnest(CAST(:rights AS text[])) AS r(kind) "
     "WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 "
     "AND NOT a.attisdropped AND has_column_privilege(:role, c.oid, a.attnum, r.kind)"
@@ -37,20 +40,28 @@ def test_a_role_has_the_rights_that_are_stated_and_none_in_excess(owner, process
     found = {(table, right, None) for table, right in whole}
     found |= {each for each in single if each[:2] not in whole}
     declared = {
-        (table, *each) for table, rights in RIGHTS[process].items() for each in stated(rights) if rights
+        (table, *each)
+        for table, rights in RIGHTS[process].items()
+        for each in stated(rights)
+        if rights
     }
     assert found == declared
 
 
 def test_every_table_is_named_for_some_process():
-    named = {table for rights in RIGHTS.values() for table in rights} | NOBODYS | {"alembic_version"}
+    named = (
+        {table for rights in RIGHTS.values() for table in rights} | NOBODYS | {"alembic_version"}
+    )
     unnamed = sorted(set(tables.metadata.tables) - named)
     assert not unnamed, (
-        f"no process may touch {', '.join(unnamed)}: state in accountant/rights.py who may do what to it, "
+        f"no process may touch {', '.join(unnamed)}: state in accountant/rights.py who may do what "
+        "to it, "
         "and what a stolen process can do with that in docs/powers.md"
     )
     unknown = sorted(named - set(tables.metadata.tables) - {"alembic_version"})
-    assert not unknown, f"accountant/rights.py names tables that there are not: {', '.join(unknown)}"
+    assert not unknown, (
+        f"accountant/rights.py names tables that there are not: {', '.join(unknown)}"
+    )
 
 
 @pytest.mark.parametrize("process", PROCESSES)
@@ -58,11 +69,17 @@ def test_a_role_owns_nothing_and_is_no_member_of_another(owner_url, process):
     flags = text(
         "SELECT rolsuper, rolcreaterole, rolcreatedb, rolbypassrls, rolreplication, "
         "(SELECT count(*) FROM pg_auth_members WHERE member = r.oid), "
-        "(SELECT count(*) FROM pg_class WHERE relowner = r.oid) FROM pg_roles r WHERE rolname = current_user"
+        "(SELECT count(*) FROM pg_class WHERE relowner = r.oid) FROM pg_roles r WHERE rolname = "
+        "current_user"
     )
     engine = create_engine(as_process(owner_url, process), poolclass=NullPool)
     with engine.connect() as connection:
         assert connection.execute(flags).one() == (False, False, False, False, False, 0, 0)
-    for act in ("CREATE TABLE mine (x int)", "CREATE SCHEMA mine", "SET ROLE exchequer", "CREATE ROLE other"):
+    for act in (
+        "CREATE TABLE mine (x int)",
+        "CREATE SCHEMA mine",
+        "SET ROLE exchequer",
+        "CREATE ROLE other",
+    ):
         with engine.connect() as connection, pytest.raises(DBAPIError, match="permission denied"):
             connection.execute(text(act))

@@ -40,7 +40,8 @@ FORBIDDEN = [
 def test_the_application_can_do_nothing_to_the_ledger_but_add(bench, statement):
     with bench.engine.connect() as connection:
         before = connection.execute(text("SELECT count(*), max(hash) FROM entries")).one()
-    # A GRANT without the right to grant is a warning, not an error: what matters is what stands after.
+    # A GRANT without the right to grant is a warning, not an error: what matters is what stands
+    # after.
     with bench.engine.connect() as connection:
         if statement.startswith("GRANT"):
             connection.execute(text(statement))
@@ -54,7 +55,8 @@ def test_the_application_can_do_nothing_to_the_ledger_but_add(bench, statement):
 
 def test_the_application_owns_nothing(bench):
     query = text(
-        "SELECT relname FROM pg_class JOIN pg_roles r ON r.oid = relowner WHERE rolname = current_user"
+        "SELECT relname FROM pg_class JOIN pg_roles r ON r.oid = relowner WHERE rolname = "
+        "current_user"
     )
     with bench.engine.connect() as connection:
         assert connection.execute(query).all() == []

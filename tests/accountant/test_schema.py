@@ -1,4 +1,6 @@
-"""The migrations make the schema that accountant.tables states, and the first of them never changes."""
+"""The migrations make the schema that accountant.tables states, and the first of them never
+changes.
+"""
 
 import os
 import subprocess
@@ -35,11 +37,14 @@ def test_alembic_finds_nothing_to_add(alembic):
 
 
 def test_checks_and_defaults_are_those_of_the_tables(owner):
-    """Alembic compares no CHECK: the tables made anew, in a schema of their own, have the same ones."""
+    """Alembic compares no CHECK: the tables made anew, in a schema of their own, have the same
+    ones.
+    """
     constraints = text(
         "SELECT r.relname, c.conname, pg_get_constraintdef(c.oid) FROM pg_constraint c "
         "JOIN pg_class r ON r.oid = c.conrelid JOIN pg_namespace n ON n.oid = r.relnamespace "
-        "WHERE n.nspname = :schema AND c.contype = 'c' AND r.relname <> 'alembic_version' ORDER BY 1, 2"
+        "WHERE n.nspname = :schema AND c.contype = 'c' AND r.relname <> 'alembic_version' ORDER BY "
+        "1, 2"
     )
     columns = text(
         "SELECT table_name, column_name, data_type, is_nullable, column_default "
@@ -57,7 +62,9 @@ def test_checks_and_defaults_are_those_of_the_tables(owner):
 
 
 def test_the_first_revision_is_frozen():
-    """Two databases at one revision have one schema: a change of it is a new revision, not an edit."""
+    """Two databases at one revision have one schema: a change of it is a new revision, not an
+    edit.
+    """
     files = sorted((MIGRATIONS / "schema").glob("*.sql"))
     stands = sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
     assert stands == "db1f4e73412cc85ed122c4cede38c22cb422328c0719094306de83e34f944b74"
@@ -73,7 +80,9 @@ def test_revisions_are_numbered_in_the_order_in_which_they_run(alembic):
 
 @pytest.fixture
 def at_first_revision(servers, alembic) -> Iterator[Config]:
-    """A database of the first revision; its owner's and the application's addresses are in the attributes."""
+    """A database of the first revision; its owner's and the application's addresses are in the
+    attributes.
+    """
     name, owner = f"test_{uuid.uuid4().hex[:12]}", make_url(servers.owner_url)
     with as_superuser(servers) as admin:
         create(admin, name, owner.username)
@@ -89,7 +98,8 @@ def copied(source: Engine, url: str) -> None:
     """Copy every row to a database of an earlier revision, as far as it has the columns."""
     target = connect(url)
     there = (
-        "SELECT column_name FROM information_schema.columns WHERE table_name = :name AND is_identity = 'NO'"
+        "SELECT column_name FROM information_schema.columns WHERE table_name = :name AND "
+        "is_identity = 'NO'"
     )
     with source.connect() as rows, target.begin() as connection:
         for table in tables.metadata.sorted_tables:

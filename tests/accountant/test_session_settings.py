@@ -1,4 +1,6 @@
-"""The service sets what it relies on in each session, whatever the database, the role or libpq say."""
+"""The service sets what it relies on in each session, whatever the database, the role or libpq
+say.
+"""
 
 import shutil
 import subprocess
@@ -46,7 +48,10 @@ def server(tmp_path_factory):
     from web.local import Servers
     from web.stack import postgres
 
-    with patch.dict(postgres.SETTINGS, NOT_SYNCED), Servers(tmp_path_factory.mktemp("settings")) as running:
+    with (
+        patch.dict(postgres.SETTINGS, NOT_SYNCED),
+        Servers(tmp_path_factory.mktemp("settings")) as running,
+    ):
         yield running
 
 
@@ -59,7 +64,9 @@ def superuser(server):
 
 @pytest.fixture
 def unusual(server, superuser):
-    """All of them at once, for the database and for the role of the service; migrated under them."""
+    """All of them at once, for the database and for the role of the service; migrated under
+    them.
+    """
     url = make_url(server.database_url)
     targets = (
         f"DATABASE {url.database}",
@@ -90,7 +97,10 @@ def test_every_setting_is_overridden_and_a_job_runs_to_its_end_under_all_of_them
         with made.connect() as connection:
             for name, value in RELIED_ON.items():
                 assert connection.exec_driver_sql(f"SHOW {name}").scalar_one() == value, name
-            shown = "SELECT 'ε Łódź', 0.1::float8, interval '36 hours', '\\x00ff'::bytea, clock_timestamp()"
+            shown = (
+                "SELECT 'ε Łódź', 0.1::float8, interval '36 hours', '\\x00ff'::bytea, "
+                "clock_timestamp()"
+            )
             text, number, wait, data, moment = connection.exec_driver_sql(shown).one()
             assert (text, number, wait.days, bytes(data)) == ("ε Łódź", 0.1, 1, b"\x00\xff")
             assert moment.utcoffset().total_seconds() == 0
@@ -179,11 +189,16 @@ def test_readiness_finds_a_disk_that_is_full(tmp_path):
 
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(("mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", disk), check=False)
+    mounted = subprocess.run(
+        ("mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", disk), check=False
+    )
     if mounted.returncode:
         pytest.skip("only root may mount a small disk")
     try:
-        with patch.dict(postgres.SETTINGS, NOT_SYNCED), Servers(disk / "home", valkey=False) as running:
+        with (
+            patch.dict(postgres.SETTINGS, NOT_SYNCED),
+            Servers(disk / "home", valkey=False) as running,
+        ):
             migrate(running.owner_url, running.database_url)
             engine = connect(running.database_url)
             assert problem(engine) is None

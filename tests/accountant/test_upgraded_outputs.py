@@ -1,4 +1,6 @@
-"""A database with data goes through the revisions that bound costs and name outputs by their SHA-256."""
+"""A database with data goes through the revisions that bound costs and name outputs by their
+SHA-256.
+"""
 
 from collections.abc import Iterator
 
@@ -20,13 +22,14 @@ INSERT INTO dataset_versions (id, dataset_id, number, uri, text_template, state,
 INSERT INTO accounts (dataset_id, chain_head, renyi_limit, renyi_spent)
     SELECT id, 'x', 9, 4 FROM datasets;
 INSERT INTO usage (dataset_id, kind, holder, spent) SELECT id, 'analyst', 'ada', 4 FROM datasets;
-INSERT INTO jobs (id, dataset_id, version_id, analyst_id, mechanism, parameters, terms, breakdown, purpose,
-    request_sha256, state, output_uri, output_sha256)
-    SELECT gen_random_uuid(), dataset_id, id, created_by, 'private-prediction', '{}', '{}', '[]', 'x', 'x',
-        'succeeded', '/results/x/y.jsonl', repeat('a', 64) FROM dataset_versions;
+INSERT INTO jobs (id, dataset_id, version_id, analyst_id, mechanism, parameters, terms, breakdown,
+    purpose, request_sha256, state, output_uri, output_sha256)
+    SELECT gen_random_uuid(), dataset_id, id, created_by, 'private-prediction', '{}', '{}', '[]',
+        'x', 'x', 'succeeded', '/results/x/y.jsonl', repeat('a', 64) FROM dataset_versions;
 INSERT INTO parts (job_id, number, state, attempt) SELECT id, 0, 'stopped', 1 FROM jobs;
 INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri)
-    SELECT id, 'vectors', 'vectors', 'application/json', repeat('b', 64), 7, '/results/x/z.json' FROM jobs;
+    SELECT id, 'vectors', 'vectors', 'application/json', repeat('b', 64), 7, '/results/x/z.json'
+    FROM jobs;
 INSERT INTO realized_ex_post (job_id, amount) SELECT id, 3 FROM jobs;
 """
 
@@ -55,6 +58,13 @@ def upgraded(servers) -> Iterator[Engine]:
 def test_data_survives_and_no_balance_is_nan_from_then_on(upgraded):
     with upgraded.begin() as connection:
         assert connection.execute(text("SELECT renyi_spent FROM accounts")).scalar_one() == 4
-    for table, column in (("accounts", "renyi_spent"), ("usage", "spent"), ("realized_ex_post", "amount")):
-        with pytest.raises(IntegrityError, match=f"ck_{table}_numbers"), upgraded.begin() as connection:
+    for table, column in (
+        ("accounts", "renyi_spent"),
+        ("usage", "spent"),
+        ("realized_ex_post", "amount"),
+    ):
+        with (
+            pytest.raises(IntegrityError, match=f"ck_{table}_numbers"),
+            upgraded.begin() as connection,
+        ):
             connection.execute(text(f"UPDATE {table} SET {column} = 'NaN'"))

@@ -101,21 +101,31 @@ def write_people_and_jobs(connection: Connection) -> None:
 
 def write_decisions(connection: Connection) -> dict[str, uuid.UUID]:
     """Write what the first revision kept in three tables, of every kind and state."""
-    ids = {name: uuid.uuid4() for name in ("raise", "policy", "correction", "offer", "asks", "granted")}
+    ids = {
+        name: uuid.uuid4() for name in ("raise", "policy", "correction", "offer", "asks", "granted")
+    }
     late = {"created_at": "2026-11-01T00:00:00Z", "expires_at": "2027-11-15T00:00:00Z"}
     answered = {"decided_at": "2026-11-02T00:00:00Z", "decision_reason": "seen"}
     asked = '{"body": {"epsilon": "12", "delta": "0.000001"}}'
     proposal = {"dataset_id": DATASET, "proposed_by": STEWARD, **late}
     row = {**proposal, "kind": "allowance", "asked": asked, "basis_seq": 0}
     insert(connection, "proposals", id=ids["raise"], reason="more people", **row)
-    named = {"policy": Policy().model_dump(mode="json"), "replaces": Policy().model_dump(mode="json")}
+    named = {
+        "policy": Policy().model_dump(mode="json"),
+        "replaces": Policy().model_dump(mode="json"),
+    }
     row = {**proposal, "kind": "policy", "asked": json.dumps(named), "state": "withdrawn"}
     row |= {"decided_by": SECOND, **answered}
     insert(connection, "proposals", id=ids["policy"], reason="weaker", **row)
     row = {**proposal, "kind": "correction", "asked": '{"event": null, "cap": "0"}', "basis_seq": 7}
     row |= {"job_id": JOB, "state": "confirmed", "decided_by": SECOND, "entry_seq": 9, **answered}
     insert(connection, "proposals", id=ids["correction"], reason="it was mispriced", **row)
-    row = {"job_id": REFUSED, "parameters": '{"tokens_per_batch": 4}', "terms": '{"delta": 1e-6}', **late}
+    row = {
+        "job_id": REFUSED,
+        "parameters": '{"tokens_per_batch": 4}',
+        "terms": '{"delta": 1e-6}',
+        **late,
+    }
     row |= {"epsilon_alone": 0.1234567890123456, "breakdown": '["one line"]', "offered_by": STEWARD}
     row |= {"state": "accepted", "decided_by": ANALYST, "accepted_job_id": MADE, **answered}
     insert(connection, "offers", id=ids["offer"], reason="that is enough", **row)

@@ -1,4 +1,6 @@
-"""The harness of benchmarks.utility: cells are made once, the price matches tokens, tables hide nothing."""
+"""The harness of benchmarks.utility: cells are made once, the price matches tokens, tables hide
+nothing.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -70,7 +72,9 @@ def test_a_missing_repeat_is_counted_and_never_filled_in():
 
 
 def test_a_table_has_its_settings_beside_it():
-    text = Table("t", "Title", ["a", "b"], [["1", "2"]], {"ε": 10.0, "seeds": [1, 2]}, ["a note"]).markdown()
+    text = Table(
+        "t", "Title", ["a", "b"], [["1", "2"]], {"ε": 10.0, "seeds": [1, 2]}, ["a note"]
+    ).markdown()
     assert text.splitlines() == [
         "### Title", "", "ε 10; seeds 1, 2.", "", "| a | b |", "|---|---|", "| 1 | 2 |", "",
         "- a note"
@@ -80,7 +84,13 @@ def test_a_table_has_its_settings_beside_it():
 # --- what is compared ---------------------------------------------------------------------------
 
 TERMS = Terms(delta=1e-3, labels=("a", "b"), public_size=100)
-RAW = {"batch_size": 16, "clip": 6.0, "temperature": 1.0, "batches_per_label": 3, "max_text_tokens": 4}
+RAW = {
+    "batch_size": 16,
+    "clip": 6.0,
+    "temperature": 1.0,
+    "batches_per_label": 3,
+    "max_text_tokens": 4,
+}
 
 
 @pytest.mark.slow
@@ -101,7 +111,9 @@ def test_the_mean_gets_the_most_tokens_that_its_epsilon_allows(epsilon):
 def test_the_median_writes_as_much_as_the_mean_from_as_many_contexts():
     mechanism = mechanisms.get("private-prediction")
     mean = {**RAW, "tokens_per_batch": 20}
-    one, other = (mechanism.parse(raw, TERMS).model_dump() for raw in (mean, utility_tables.matched(mean)))
+    one, other = (
+        mechanism.parse(raw, TERMS).model_dump() for raw in (mean, utility_tables.matched(mean))
+    )
     assert {name for name in one if one[name] != other[name]} == {"aggregation", "ex_post_cap"}
 
 
@@ -131,13 +143,17 @@ def test_parts_are_balanced_over_labels():
 
 @needs_shared
 def test_sorted_batches_hold_every_record_once_in_equal_batches():
-    records = tuple(Record(f"u{n}", "ab"[n % 2], f"the {n % 5} ball and goal {n}") for n in range(50))
+    records = tuple(
+        Record(f"u{n}", "ab"[n % 2], f"the {n % 5} ball and goal {n}") for n in range(50)
+    )
     for clusters in (1, 4):
         found = utility_runs.Sorted(("a", "b"), records, b"k", clusters=clusters).batches(5)
         assert {place: len(texts) for place, texts in found.items()} == {
             (x, i): 5 for x in "ab" for i in range(5)
         }
-        assert Counter(text for texts in found.values() for text in texts) == Counter(r.text for r in records)
+        assert Counter(text for texts in found.values() for text in texts) == Counter(
+            r.text for r in records
+        )
 
 
 @given(arrays(np.float32, (6, 5), elements=st.floats(-1, 1, width=32)), st.integers(0, 5))

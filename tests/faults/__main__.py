@@ -16,7 +16,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--faults", type=int, default=200, help="how many faults to inject")
     parser.add_argument("--seed", type=int, default=None, help="replay the faults of another run")
-    parser.add_argument("--mutation", default="", help="take out one guard (see tests/faults/mutations.py)")
+    parser.add_argument(
+        "--mutation", default="", help="take out one guard (see tests/faults/mutations.py)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder of a clean run too")
     parser.add_argument("--report", type=Path, help="write what was found as JSON")
     parser.add_argument(
@@ -44,7 +46,8 @@ def main() -> int:
 
 
 def upper_bound(faults: int, confidence: float = 0.95) -> float:
-    """The rate of harmful faults above which none in `faults` has less than 1 - confidence probability.
+    """The rate of harmful faults above which none in `faults` has less than 1 - confidence
+    probability.
 
     Exact for a binomial with no event; about 3 / n (the rule of three).
     """
@@ -55,7 +58,8 @@ def summary(outcome: Outcome) -> str:
     """The figures, each with what it counts."""
     total = sum(outcome.injected.values())
     jobs = {
-        state: outcome.findings.counts[state] for state in ("succeeded", "failed", "cancelled", "refused")
+        state: outcome.findings.counts[state]
+        for state in ("succeeded", "failed", "cancelled", "refused")
     }
     lines = [
         f"{total} faults in {outcome.seconds:.0f} s, seed {outcome.seed} "
@@ -79,7 +83,8 @@ def summary(outcome: Outcome) -> str:
         lines += [f"         {case}" for case in cases[:3]]
     if outcome.findings.clean:
         lines.append(
-            f"all zero: with 95 % confidence fewer than {upper_bound(total):.2%} of such faults do harm"
+            f"all zero: with 95 % confidence fewer than {upper_bound(total):.2%} of such faults do "
+            "harm"
         )
     lines.append(f"again: make faults FAULTS={total} SEED={outcome.seed}")
     return "\n".join(lines)

@@ -1,7 +1,9 @@
-"""A backup of the database, restored while the service runs, and the operator who recovers from the log.
+"""A backup of the database, restored while the service runs, and the operator who recovers from the
+log.
 
-What the backup lacks and no entry states is gone: requests that nobody had decided on, keys of requests.
-`forgotten` says of which answers that may be so; a job that was admitted is never among them.
+What the backup lacks and no entry states is gone: requests that nobody had decided on, keys of
+requests. `forgotten` says of which answers that may be so; a job that was admitted is never among
+them.
 """
 
 import shutil
@@ -32,7 +34,8 @@ class Backups:
     servers: Servers
     engine: Engine
     taken: float | None = None
-    #: When the service, which is refused everything until then, is stopped and its database recovered.
+    #: When the service, which is refused everything until then, is stopped and its database
+    #: recovered.
     recovers: float | None = None
     #: (when a copy was taken, when the database was recovered after it came back)
     gone: list[tuple[float, float]] = field(default_factory=list)
@@ -41,7 +44,9 @@ class Backups:
     problems: list[str] = field(default_factory=list)
 
     def next(self, until: float) -> bool:
-        """Take a copy, or restore the one there is, to be recovered from `until` on; True if restored."""
+        """Take a copy, or restore the one there is, to be recovered from `until` on; True if
+        restored.
+        """
         data, copy = self.servers.home / POSTGRES, self.servers.home / "backup"
         now = time.monotonic()
         if self.recovers is not None or (self.taken is not None and now < self.taken + OLD_SECONDS):
@@ -76,7 +81,8 @@ class Backups:
     def told(self) -> str:
         """What the restores of a run came to."""
         return (
-            f"{self.counts['restores']} restores: {self.counts['entries']} entries written again from the "
+            f"{self.counts['restores']} restores: {self.counts['entries']} entries written again "
+            "from the "
             f"log, {self.counts['charged']} jobs charged in full"
         )
 

@@ -1,8 +1,9 @@
-"""The facts of a run, from the database, the witness and the files: with SQL and arithmetic of its own.
+"""The facts of a run, from the database, the witness and the files: with SQL and arithmetic of its
+own.
 
-Nothing here calls the code that admits, charges or verifies. Costs are computed from stored events and
-limits from stored allowances by the published formulas, in floating point, and compared with a slack that
-is a millionth of what one job costs; balances and chains are compared exactly.
+Nothing here calls the code that admits, charges or verifies. Costs are computed from stored events
+and limits from stored allowances by the published formulas, in floating point, and compared with a
+slack that is a millionth of what one job costs; balances and chains are compared exactly.
 """
 
 import hashlib
@@ -34,7 +35,9 @@ Row = dict[str, Any]
 class Findings:
     """The findings: for each promise the cases that break it, and further remarks."""
 
-    broken: dict[str, list[str]] = field(default_factory=lambda: {name: [] for name in (*PROMISES, GUARDS)})
+    broken: dict[str, list[str]] = field(
+        default_factory=lambda: {name: [] for name in (*PROMISES, GUARDS)}
+    )
     notes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -44,9 +47,15 @@ class Findings:
 
 
 def check(
-    dsn: str, folder: Path, results: Path, answers: Iterable[Answer], gone: list[tuple[float, float]]
+    dsn: str,
+    folder: Path,
+    results: Path,
+    answers: Iterable[Answer],
+    gone: list[tuple[float, float]],
 ) -> Findings:
-    """Join ledger, jobs, witness, outputs and the clients' answers; `gone`: see tests.faults.backups."""
+    """Join ledger, jobs, witness, outputs and the clients' answers; `gone`: see
+    tests.faults.backups.
+    """
     found = Findings()
     with psycopg.connect(dsn, row_factory=psycopg.rows.dict_row) as connection:
         jobs = {str(row["id"]): row for row in connection.execute("SELECT * FROM jobs")}
@@ -100,12 +109,23 @@ def check_chain(found: Findings, account: Row, chain: list[Row]) -> None:
         document = json.loads(entry["document"])
         same = all(
             str(_plain(document[field])) == str(entry[column])
-            for field, column in (("kind", "kind"), ("job", "job_id"), ("seq", "seq"), ("actor", "actor"))
+            for field, column in (
+                ("kind", "kind"),
+                ("job", "job_id"),
+                ("seq", "seq"),
+                ("actor", "actor"),
+            )
         )
-        if entry["seq"] != number or entry["previous"] != previous or document["previous"] != previous:
+        if (
+            entry["seq"] != number
+            or entry["previous"] != previous
+            or document["previous"] != previous
+        ):
             found.broken["broken chains"].append(f"{name}: entry {entry['seq']} does not follow")
         if hashlib.sha256(_hashed(document)).hexdigest() != entry["hash"] or not same:
-            found.broken["broken chains"].append(f"{name}: entry {entry['seq']} is not what was hashed")
+            found.broken["broken chains"].append(
+                f"{name}: entry {entry['seq']} is not what was hashed"
+            )
         previous = entry["hash"]
     if (account["chain_seq"], account["chain_head"]) != (len(chain), previous):
         found.broken["broken chains"].append(f"{name}: the account's head is not the last entry")
@@ -122,7 +142,8 @@ class Tally:
         self.limits: dict[str, float] = {}
         self.total: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
-        self.own_delta = self.all_delta = 0.0  # the basic filter's share of delta, and delta, in 10^-21
+        # the basic filter's share of delta, and delta, in 10^-21
+        self.own_delta = self.all_delta = 0.0
 
     def allow(self, body: Row) -> None:
         self.filters = body.get("filters", self.filters)
@@ -135,7 +156,8 @@ class Tally:
     def add(self, body: Row, sign: int) -> None:
         charged = delta_of(body)
         for kind, cost in cost_of(body["event"], self.filters, charged).items():
-            shut = cost is None or ("whole" in body and kind != "basic")  # a first job may take all of delta
+            # a first job may take all of delta
+            shut = cost is None or ("whole" in body and kind != "basic")
             self.total[kind] += 0 if cost is None or shut else sign * cost
             self.closed[kind] += sign * shut
         self.total["delta"] += sign * charged
@@ -170,18 +192,26 @@ def check_exports(folder: Path) -> Findings:
     for path in sorted(folder.glob("data-*.jsonl")):
         lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
         entries = [line for line in lines if "seq" in line]
-        chain = [{"kind": each["kind"], "seq": each["seq"], "document": json.dumps(each)} for each in entries]
+        chain = [
+            {"kind": each["kind"], "seq": each["seq"], "document": json.dumps(each)}
+            for each in entries
+        ]
         check_limits(found, path.stem, chain)
     return found
 
 
-def check_limits(found: Findings, name: str, chain: list[Row]) -> tuple[dict[str, Row], dict[str, Row]]:
-    """After every entry at least one filter holds. Returns what is reserved and what is spent, by job."""
+def check_limits(
+    found: Findings, name: str, chain: list[Row]
+) -> tuple[dict[str, Row], dict[str, Row]]:
+    """After every entry at least one filter holds. Returns what is reserved and what is spent, by
+    job.
+    """
     tally = Tally()
     live: dict[str, Row] = {}
     spent: dict[str, Row] = {}
     void: dict[str, Row] = {}
-    overdrawn = False  # a correction may pass the limits; what costs nothing is admitted until a filter holds
+    # a correction may pass the limits; what costs nothing is admitted until a filter holds
+    overdrawn = False
     for entry in chain:
         document = json.loads(entry["document"])
         body, job = document["body"], document["job"]
@@ -197,12 +227,15 @@ def check_limits(found: Findings, name: str, chain: list[Row]) -> tuple[dict[str
             tally.add(void[job], -1)
         elif entry["kind"] == "COMMIT":  # charged as reserved, so the tally stays
             check_settlement(found, job, live.pop(job, None), body, spent)
-        elif entry["kind"] == "REVERSAL" and job in void:  # two stewards charge it for what was reserved
+        # two stewards charge it for what was reserved
+        elif entry["kind"] == "REVERSAL" and job in void:
             spent[job] = void.pop(job)
             tally.add(spent[job], 1)
             overdrawn = overdrawn or not tally.holds()
             if (body["event"], body["costs"]) != (spent[job]["event"], spent[job]["costs"]):
-                found.broken["overspends"].append(f"job {job}: corrected to another charge than was reserved")
+                found.broken["overspends"].append(
+                    f"job {job}: corrected to another charge than was reserved"
+                )
         else:
             found.notes["entries that the checker does not know"].append(f"{name}: {entry['kind']}")
         overdrawn = overdrawn and not tally.holds()
@@ -212,7 +245,9 @@ def check_limits(found: Findings, name: str, chain: list[Row]) -> tuple[dict[str
     return live, spent
 
 
-def check_settlement(found: Findings, job: str, held: Row | None, body: Row, spent: dict[str, Row]) -> None:
+def check_settlement(
+    found: Findings, job: str, held: Row | None, body: Row, spent: dict[str, Row]
+) -> None:
     if held is None or job in spent:
         found.broken["overspends"].append(f"job {job}: a COMMIT without a live reservation")
     elif body["event"] != held["event"] or (body["costs"] != held["costs"] and "whole" not in held):
@@ -236,11 +271,15 @@ def check_charged(
             found.broken["uncharged jobs"].append(f"{job}: {kinds}")
         ended = row["state"] in ENDED
         if job in read and ended and "COMMIT" not in kinds:
-            found.broken["uncharged jobs"].append(f"{job}: {row['state']} after a worker read data, {kinds}")
+            found.broken["uncharged jobs"].append(
+                f"{job}: {row['state']} after a worker read data, {kinds}"
+            )
         if row["state"] == "succeeded" and "COMMIT" not in kinds:
             found.broken["uncharged jobs"].append(f"{job}: published, {kinds}")
     for job in read - set(jobs):
-        found.broken["uncharged jobs"].append(f"{job}: a worker read data for a job that is not there")
+        found.broken["uncharged jobs"].append(
+            f"{job}: a worker read data for a job that is not there"
+        )
 
 
 def check_lost(
@@ -254,7 +293,9 @@ def check_lost(
     for job, row in jobs.items():
         kinds = [entry["kind"] for entry in entries[job]]
         if row["state"] not in ENDED:
-            found.broken["lost jobs"].append(f"{job}: still {row['state']}, attempt {row['attempt']}")
+            found.broken["lost jobs"].append(
+                f"{job}: still {row['state']}, attempt {row['attempt']}"
+            )
         elif "RESERVE" in kinds and not {"COMMIT", "VOID"} & set(kinds):
             found.broken["lost jobs"].append(f"{job}: {row['state']} with a live reservation")
     by_key: dict[str, set[str]] = defaultdict(set)
@@ -297,7 +338,9 @@ def check_released(
         files = {path.name for path in (results / "drafts").glob(f"{job}.*")}
         if row["state"] != "succeeded":
             if published or row["output_sha256"] is not None:
-                found.broken["double releases"].append(f"{job}: {row['state']}, and something is published")
+                found.broken["double releases"].append(
+                    f"{job}: {row['state']}, and something is published"
+                )
             found.notes["staged files left behind"] += [f"{job}/{token}" for token in files]
             continue
         body = published[0] if len(published) == 1 else {"attempt": None, "output_sha256": None}
@@ -319,14 +362,20 @@ def check_released(
             hashlib.sha256(data).hexdigest() != body["output_sha256"]
             or row["output_sha256"] != body["output_sha256"]
         ):
-            found.broken["double releases"].append(f"{job}: the output is not the one that was charged")
+            found.broken["double releases"].append(
+                f"{job}: the output is not the one that was charged"
+            )
         if "VOID" in kinds:
             found.broken["double releases"].append(f"{job}: published under a void reservation")
         found.notes["staged files left behind"] += [f"{job}/{each}" for each in files]
 
 
-def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[Row], results: Path) -> None:
-    """Artifacts are those that a COMMIT names, and a job reads only what an earlier COMMIT named."""
+def check_artifacts(
+    found: Findings, entries: dict[str, list[Row]], rows: list[Row], results: Path
+) -> None:
+    """Artifacts are those that a COMMIT names, and a job reads only what an earlier COMMIT
+    named.
+    """
     charged = {
         job: {
             each["name"]: each["sha256"]
@@ -345,7 +394,9 @@ def check_artifacts(found: Findings, entries: dict[str, list[Row]], rows: list[R
             )
     for job in charged.keys() | stored.keys():
         if charged.get(job, {}) != stored.get(job, {}):
-            found.broken["double releases"].append(f"{job}: its artifacts are not those that were charged")
+            found.broken["double releases"].append(
+                f"{job}: its artifacts are not those that were charged"
+            )
     for job, own in entries.items():
         for body in bodies_of(own, "RESERVE"):
             source = body.get("source", {})
@@ -363,7 +414,9 @@ def is_free(body: Row) -> bool:
 
 
 def _hashed(value: Any) -> bytes:
-    """The bytes behind an entry's hash: every private value, {"salt", "value"}, stands as its SHA-256."""
+    """The bytes behind an entry's hash: every private value, {"salt", "value"}, stands as its
+    SHA-256.
+    """
     return rfc8785.dumps(_committed(value))
 
 

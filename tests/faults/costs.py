@@ -1,4 +1,5 @@
-"""What a job of the harness costs, and how much there is, by the published formulas in floating point.
+"""What a job of the harness costs, and how much there is, by the published formulas in floating
+point.
 
 Nothing here calls the code that prices.
 """
@@ -15,8 +16,8 @@ Row = dict[str, Any]
 def cost_of(event: Row, filters: list[Row], charged: int) -> dict[str, float | None]:
     """Return the cost of Laplace and Gaussian releases on each filter; None: it closes the filter.
 
-    `charged` is the delta that its entry charges on the basic filter, in 10^-21. Of several releases that are
-    charged a delta the basic filter's is at least that of the largest.
+    `charged` is the delta that its entry charges on the basic filter, in 10^-21. Of several
+    releases that are charged a delta the basic filter's is at least that of the largest.
     """
     if event["type"] == "composed":
         parts = [cost_of(each, filters, charged) for each in event["events"]]
@@ -44,7 +45,9 @@ def cost_of(event: Row, filters: list[Row], charged: int) -> dict[str, float | N
             )
             costs[kind] = mu * mu
         else:
-            costs[kind] = 1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, charged / 1e21)
+            costs[kind] = (
+                1 / noise if event["type"] == "laplace" else epsilon_at(1 / noise, charged / 1e21)
+            )
     return costs
 
 
@@ -54,7 +57,9 @@ def delta_of(body: Row) -> int:
 
 
 def epsilon_at(mu: float, delta: float) -> float:
-    """The epsilon at which the profile of mu-GDP is delta: no more than any bound on it may charge."""
+    """The epsilon at which the profile of mu-GDP is delta: no more than any bound on it may
+    charge.
+    """
     low, high = 0.0, 1_000.0
     while high - low > 1e-12:
         epsilon = (low + high) / 2

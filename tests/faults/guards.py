@@ -1,4 +1,6 @@
-"""Writes that a constraint of the database had to stop: a second line of defence that should never fire."""
+"""Writes that a constraint of the database had to stop: a second line of defence that should never
+fire.
+"""
 
 from pathlib import Path
 

@@ -1,7 +1,9 @@
-"""The service under faults: real servers and processes, people at work, and faults drawn from a seed.
+"""The service under faults: real servers and processes, people at work, and faults drawn from a
+seed.
 
-A seed fixes what is injected, in which order and with which pauses, and what people ask for; when a fault
-meets which step is up to the machine's scheduling, so the same seed replays as far as that allows.
+A seed fixes what is injected, in which order and with which pauses, and what people ask for; when a
+fault meets which step is up to the machine's scheduling, so the same seed replays as far as that
+allows.
 """
 
 import os
@@ -152,7 +154,9 @@ class Harness:
         file = self.home / "public.csv"
         file.write_text("text\n" + "".join(f"{word}\n" for word in WORDS))
         stated = "made up for the harness"
-        corpora.add(self.engine, corpora.CorpusSpec(name="public", uri=str(file), statement=stated), steward)
+        corpora.add(
+            self.engine, corpora.CorpusSpec(name="public", uri=str(file), statement=stated), steward
+        )
 
     def _vocabulary(self, desk: Desk) -> str:
         """The public job that made the list of terms, which serves all datasets."""
@@ -189,7 +193,13 @@ class Harness:
             for row in range(RECORDS)
         ]
         file.write_text("".join(["who,label,text\n", *rows]))
-        raw = {"name": name, "uri": str(file), "public_size": 50, "label_column": "label", "labels": labels}
+        raw = {
+            "name": name,
+            "uri": str(file),
+            "public_size": 50,
+            "label_column": "label",
+            "labels": labels,
+        }
         raw |= {"policy": {"auto_approve_epsilon": "0.3"}}
         raw |= {"neighbours": "replace-one"} if number % 3 == 2 else {}
         raw |= {"unit_column": "who", "max_records_per_unit": 1 + number % 2} if number % 2 else {}
@@ -225,7 +235,16 @@ class Harness:
         findings.broken["broken chains"] += self.backups.problems
         settings = {"lease": LEASE_SECONDS, "resend": RESEND_SECONDS, "datasets": DATASETS}
         reached, seconds = self.board.points_reached(), time.monotonic() - begin
-        facts = (self.seed, self.injected, self.points, reached, findings, seconds, settings, self.folder)
+        facts = (
+            self.seed,
+            self.injected,
+            self.points,
+            reached,
+            findings,
+            seconds,
+            settings,
+            self.folder,
+        )
         return Outcome(*facts, self.backups.told())
 
     def _tend(self) -> None:
@@ -249,7 +268,9 @@ class Harness:
             self.backups.recover()
         for part in self.running.dead():
             self.running.start(part)
-        live = self._ask(text("SELECT count(*) FROM jobs WHERE state IN ('queued', 'running', 'settling')"))
+        live = self._ask(
+            text("SELECT count(*) FROM jobs WHERE state IN ('queued', 'running', 'settling')")
+        )
         (self.desk.pause.set if (live or 0) > MOST_LIVE else self.desk.pause.clear)()
 
     def _count(self, kind: str, point: str = "") -> None:
@@ -282,7 +303,9 @@ class Harness:
         from accountant.queries import entries, log_comparison
 
         for name, problems in log_comparison.whole(self.engine).items():
-            findings.broken["broken chains"] += [f"log outside, {name}: {each}" for each in problems]
+            findings.broken["broken chains"] += [
+                f"log outside, {name}: {each}" for each in problems
+            ]
         auditor = self._person("auditor")
         for name in self.desk.datasets:
             file = self.folder / f"{name}.jsonl"
@@ -292,7 +315,9 @@ class Harness:
             command = [sys.executable, "-m", "web.cli", "verify", str(file)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                findings.broken["broken chains"].append(f"{name}: {done.stdout}{done.stderr}".strip())
+                findings.broken["broken chains"].append(
+                    f"{name}: {done.stdout}{done.stderr}".strip()
+                )
 
     # --- faults ---------------------------------------------------------------------------------
 
@@ -361,7 +386,9 @@ class Harness:
             self.asleep[pid] = time.monotonic() + seconds
 
     def _attack(self, kind: str, statement: str) -> None:
-        """Change the past as the owner of the tables, who may do more than the service; the checker looks."""
+        """Change the past as the owner of the tables, who may do more than the service; the checker
+        looks.
+        """
         try:
             with self.owner.begin() as connection:
                 connection.execute(text("SET LOCAL lock_timeout = '1s'"))
@@ -371,14 +398,18 @@ class Harness:
         self._count(kind)
 
     def _twice(self, kind: str) -> None:
-        """The message of a recent attempt once more, running or ended, and of the attempt before."""
+        """The message of a recent attempt once more, running or ended, and of the attempt
+        before.
+        """
         from kombu.exceptions import OperationalError
 
         from workers.jobs.relay import send
 
         try:
             with self.engine.connect() as connection:
-                query = text("SELECT id, attempt FROM jobs WHERE attempt > 0 ORDER BY queued_at DESC LIMIT 8")
+                query = text(
+                    "SELECT id, attempt FROM jobs WHERE attempt > 0 ORDER BY queued_at DESC LIMIT 8"
+                )
                 rows = connection.execute(query).all()
             if rows:
                 row = rows[self.chance.randrange(len(rows))]
@@ -398,7 +429,8 @@ class Harness:
         """One part starts again with a wrong clock, and keeps it until it is killed."""
         part = self.chance.choice(PARTS)
         skew = Skew(
-            self.chance.choice((-86_400.0, -600.0, 600.0, 86_400.0)), self.chance.choice((0.2, 1.0, 5.0))
+            self.chance.choice((-86_400.0, -600.0, 600.0, 86_400.0)),
+            self.chance.choice((0.2, 1.0, 5.0)),
         )
         self.running.signal(part.name, signal.SIGKILL)
         self.running.processes[part.name].join(5)

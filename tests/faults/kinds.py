@@ -26,4 +26,10 @@ FAILING = (
     "worker.published",
 )
 FAILING += ("relay.sent", "relay.taken", "reaper.expired", "submit.decided", "submit.written")
-FAILING += ("submit.committed", "approve.written", "answer.committed", "publish.charged", "publish.written")
+FAILING += (
+    "submit.committed",
+    "approve.written",
+    "answer.committed",
+    "publish.charged",
+    "publish.written",
+)

@@ -2,8 +2,8 @@
 
     make mutations        # prints what noticed, and exits with 1 where nothing did
 
-A mutation changes functions of the processes when they start, or the database before they do. Faults then
-fall where that guard matters. Nothing of this exists outside the tests.
+A mutation changes functions of the processes when they start, or the database before they do.
+Faults then fall where that guard matters. Nothing of this exists outside the tests.
 """
 
 import json
@@ -37,7 +37,8 @@ def no_row_lock() -> None:
     from accountant import tables
     from accountant.transactions import locked_account, submission
 
-    submission._serve_as_known = lambda *_: False  # it compares instead, and would not miss the lock
+    # it compares instead, and would not miss the lock
+    submission._serve_as_known = lambda *_: False
 
     locking = Select.with_for_update
 
@@ -52,7 +53,9 @@ def no_row_lock() -> None:
 
 
 def no_token_check() -> None:
-    """Publication and failure accept every token; the lease's secret, asked for behind it, is out too."""
+    """Publication and failure accept every token; the lease's secret, asked for behind it, is out
+    too.
+    """
     from accountant.transactions import rows
 
     rows.fenced = lambda connection, claim: rows.locked_job(connection, claim.job_id)  # type: ignore[assignment]
@@ -125,7 +128,8 @@ MUTATIONS: dict[str, Mutation] = {
         "the token check in publish",
         no_token_check,
         _stop("worker.finished", "publish.fenced"),
-        sql="DO $$ BEGIN DROP TRIGGER parts_leases ON parts; DROP TRIGGER entries_lease ON entries; "
+        sql="DO $$ BEGIN DROP TRIGGER parts_leases ON parts; DROP TRIGGER entries_lease ON "
+        "entries; "
         "DROP TRIGGER jobs_lease ON jobs; DROP TRIGGER artifacts_lease ON artifacts; "
         "DROP TRIGGER realized_ex_post_lease ON realized_ex_post; END $$",
     ),
@@ -137,7 +141,10 @@ MUTATIONS: dict[str, Mutation] = {
     "void": Mutation(
         "VOID only before reading began",
         void_after_reading,
-        tuple(("crash point: OSError", f"worker.{step}", "error") for step in ("step", "writes", "staged")),
+        tuple(
+            ("crash point: OSError", f"worker.{step}", "error")
+            for step in ("step", "writes", "staged")
+        ),
     ),
     "truncate": Mutation(
         "the TRUNCATE trigger",
@@ -166,7 +173,9 @@ def main() -> int:
             found = json.loads(report.read_text())["broken"] if report.exists() else {}
         caught = {promise: cases for promise, cases in found.items() if cases}
         missed += not caught
-        said = "; ".join(f"{len(cases)} {promise}" for promise, cases in caught.items()) or "NOTHING"
+        said = (
+            "; ".join(f"{len(cases)} {promise}" for promise, cases in caught.items()) or "NOTHING"
+        )
         rows.append(f"| {mutation.title} | {mutation.faults} | {said} |")
         print(rows[-1], flush=True)
     print("\n| guard removed | faults | detected as |\n|---|---|---|\n" + "\n".join(rows))

@@ -1,7 +1,7 @@
 """Orders: the harness tells a process by file what shall happen to it at a crash point.
 
-An order is a file named after the point. The first process to reach the point renames it away, so each order
-is carried out once, by one process, and what is in `taken` has happened.
+An order is a file named after the point. The first process to reach the point renames it away, so
+each order is carried out once, by one process, and what is in `taken` has happened.
 """
 
 import errno
@@ -35,7 +35,10 @@ class Hook:
 
     def __call__(self, point: str, facts: dict[str, object]) -> None:
         if point == WITNESSED:
-            append(self.witness, {"at": time.time_ns(), **{name: str(fact) for name, fact in facts.items()}})
+            append(
+                self.witness,
+                {"at": time.time_ns(), **{name: str(fact) for name, fact in facts.items()}},
+            )
         mark = self.reached / point
         if not mark.exists():
             mark.touch()

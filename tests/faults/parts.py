@@ -1,7 +1,7 @@
 """The parts of the service as processes of the harness: real code, with a hook at its crash points.
 
-They are forked from a server that has imported everything, so that a killed part is back in a moment.
-Shortened for the harness: the relay sweeps twice a second instead of every five.
+They are forked from a server that has imported everything, so that a killed part is back in a
+moment. Shortened for the harness: the relay sweeps twice a second instead of every five.
 """
 
 import multiprocessing
@@ -20,7 +20,9 @@ WORKER = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "
 
 @dataclass(frozen=True)
 class Skew:
-    """A wrong clock: `offset` seconds beside the others, and a monotonic clock of the wrong `rate`."""
+    """A wrong clock: `offset` seconds beside the others, and a monotonic clock of the wrong
+    `rate`.
+    """
 
     offset: float = 0.0
     rate: float = 1.0
@@ -75,7 +77,9 @@ def _api(part: Part, ports: tuple[int, ...]) -> None:
     from accountant.settings import load
     from web.app import create_app
 
-    serve(create_app(load()), host="127.0.0.1", port=ports[int(part.argument)], threads=6, ident=None)
+    serve(
+        create_app(load()), host="127.0.0.1", port=ports[int(part.argument)], threads=6, ident=None
+    )
 
 
 def _relay(part: Part, ports: tuple[int, ...]) -> None:

@@ -1,10 +1,11 @@
-"""Faults of a database beside its log: restores, lost tails, crashes between the two, a log that was changed.
+"""Faults of a database beside its log: restores, lost tails, crashes between the two, a log that
+was changed.
 
-    python -m tests.faults.restores --faults 60      # draws faults; exits with 1 where a promise is broken
-    python -m tests.faults.restores --mutations      # each guard taken out: a fault has to notice
+    python -m tests.faults.restores --faults 60 # draws faults; exits with 1 where a promise is
+    broken python -m tests.faults.restores --mutations # each guard taken out: a fault has to notice
 
-On a real PostgreSQL, in one process: a backup is a copy of the database, a process that dies is an exception
-that nobody catches, a start is another engine with the log read anew.
+On a real PostgreSQL, in one process: a backup is a copy of the database, a process that dies is an
+exception that nobody catches, a start is another engine with the log read anew.
 """
 
 import argparse
@@ -23,7 +24,14 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant.catalogue import datasets
-from accountant.core.errors import Conflict, ExchequerError, LeaseLost, LedgerBehind, LogUnusable, NotFound
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    LeaseLost,
+    LedgerBehind,
+    LogUnusable,
+    NotFound,
+)
 from accountant.core.privacy.events import from_json
 from accountant.ledger_log import files, lines
 from accountant.queries import datasets as dataset_queries
@@ -100,7 +108,10 @@ class Traffic:
 
 
 def entries(at: Ground) -> list[tuple[int, str]]:
-    query = "SELECT seq, hash FROM entries e JOIN datasets d ON d.id = e.dataset_id WHERE d.name = :name"
+    query = (
+        "SELECT seq, hash FROM entries e JOIN datasets d ON d.id = e.dataset_id WHERE d.name = "
+        ":name"
+    )
     with at.engine.connect() as connection:
         rows = connection.execute(text(query), {"name": at.bench.dataset})
         return sorted((row.seq, row.hash) for row in rows)
@@ -153,7 +164,9 @@ def recovered(traffic: Traffic) -> Broken:
             broken.append(f"job {job_id} released twice")
         elif traffic.state(job_id) != "succeeded":
             broken.append(f"job {job_id} was handed out and is {traffic.state(job_id)}")
-        elif not (traffic.results / job_queries.output(at.engine, job_id, at.bench.analyst).sha256).exists():
+        elif not (
+            traffic.results / job_queries.output(at.engine, job_id, at.bench.analyst).sha256
+        ).exists():
             broken.append(f"the output of {job_id} was destroyed")
     for job_id in traffic.begun - set(traffic.handed_out):
         with at.engine.connect() as connection:
@@ -201,7 +214,9 @@ def lost_tail(traffic: Traffic) -> Broken:
 
 
 def log_behind(traffic: Traffic) -> Broken:
-    """Processes die between their COMMIT and the log; whoever comes next appends what is missing."""
+    """Processes die between their COMMIT and the log; whoever comes next appends what is
+    missing.
+    """
     at, broken = traffic.at, []
     for number in range(traffic.chance.randint(1, 3)):
         with mock.patch.object(ledger_log, "_fill", side_effect=Killed), suppress(Killed):
@@ -245,7 +260,8 @@ def two_services(traffic: Traffic) -> Broken:
     """A second service has another log; a copy of the database has the same one."""
     at, broken = traffic.at, []
     another = at.folder.with_name("another")
-    for make in (lambda: None, files.LedgerLog(another).begin):  # an empty folder, then somebody's log
+    # an empty folder, then somebody's log
+    for make in (lambda: None, files.LedgerLog(another).begin):
         make()
         at.restart(another)
         with suppress(LogUnusable):
@@ -262,7 +278,9 @@ def two_services(traffic: Traffic) -> Broken:
 
 
 def data_lost(traffic: Traffic) -> Broken:
-    """Data is registered, and spent from, after the backup; then somebody registers the same people again."""
+    """Data is registered, and spent from, after the backup; then somebody registers the same people
+    again.
+    """
     at, broken, tag = traffic.at, [], f"{traffic.chance.random()}"
     copy = at.backup()
     lost, again = f"lost-{uuid4().hex[:8]}", f"again-{uuid4().hex[:8]}"
@@ -273,7 +291,9 @@ def data_lost(traffic: Traffic) -> Broken:
         at.bench.dataset = known
     else:
         changes = {"uri": "/data/next.csv"}
-        found_right(at, datasets.add_version(at.engine, at.bench.dataset, changes, at.bench.steward), tag)
+        found_right(
+            at, datasets.add_version(at.engine, at.bench.dataset, changes, at.bench.steward), tag
+        )
     at.restore(copy)
     with suppress(LedgerBehind):
         found_right(at, added(at, again), tag)
@@ -287,7 +307,8 @@ def data_lost(traffic: Traffic) -> Broken:
         added(at, again)
     with at.engine.connect() as connection:
         waiting = text(
-            "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE d.name = :n"
+            "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE "
+            "d.name = :n"
         )
         version = connection.execute(waiting, {"n": again}).scalar_one()
     found_right(at, version, tag)
@@ -307,7 +328,9 @@ def added(at: Ground, name: str) -> UUID:
 
 
 def found_right(at: Ground, version: UUID, *people: str) -> None:
-    units = [Fingerprint(hashlib.sha256(each.encode()).digest()[:16], is_unit=True) for each in people]
+    units = [
+        Fingerprint(hashlib.sha256(each.encode()).digest()[:16], is_unit=True) for each in people
+    ]
     claimed(at.engine, version, b"the key", units, _IDENTITY)
 
 
@@ -340,17 +363,37 @@ FOLLOW = lines.follow
 
 #: Each guard, what takes its place, and the fault that has to notice.
 MUTATIONS: dict[str, tuple[object, str, object, str]] = {
-    "comparison under the account's lock": (ledger_log, "compare", _nothing, "older backup restored"),
+    "comparison under the account's lock": (
+        ledger_log,
+        "compare",
+        _nothing,
+        "older backup restored",
+    ),
     "comparison before a lease": (ledger_log, "ensure_job", _nothing, "older backup restored"),
     "comparison before an output": (job_queries, "ensure", _nothing, "older backup restored"),
     "published files of a database that is behind are kept": (
         *(ledger_log, "holds", lambda *_: True),
         "older backup restored",
     ),
-    "what may have read is charged in full": (recovery, "_begun", _charge_nobody, "older backup restored"),
-    "appended before the answer": (ledger_log, "_fill", _nothing, "process died before the log, log behind"),
+    "what may have read is charged in full": (
+        recovery,
+        "_begun",
+        _charge_nobody,
+        "older backup restored",
+    ),
+    "appended before the answer": (
+        ledger_log,
+        "_fill",
+        _nothing,
+        "process died before the log, log behind",
+    ),
     "hashes of entries in the log": (lines, "follow", _any_line, "log tampered or cut"),
-    "marks of the log in the database": (ledger_log, "check_marks", _nothing, "log tampered or cut"),
+    "marks of the log in the database": (
+        ledger_log,
+        "check_marks",
+        _nothing,
+        "log tampered or cut",
+    ),
     "nothing is registered while people are lost": (
         *(ledger_log, "behind", lambda _: ([], [])),
         "data registered after the backup",
@@ -359,7 +402,12 @@ MUTATIONS: dict[str, tuple[object, str, object, str]] = {
         *(unit_fingerprints, "_keep", _nothing),
         "data registered after the backup",
     ),
-    "the log's name in the database": (ledger_log, "attach", _nothing, "two services on one database"),
+    "the log's name in the database": (
+        ledger_log,
+        "attach",
+        _nothing,
+        "two services on one database",
+    ),
 }
 
 

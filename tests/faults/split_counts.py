@@ -1,7 +1,9 @@
-"""`noisy-count` in parts: a worker counts the labels of its share, as one shares the batches of a long job.
+"""`noisy-count` in parts: a worker counts the labels of its share, as one shares the batches of a
+long job.
 
-Jobs that need no model have one part in the service. Here those with Gaussian noise have three, so that
-faults meet parts too: leases of their own, a last one that publishes for all, outputs put together.
+Jobs that need no model have one part in the service. Here those with Gaussian noise have three, so
+that faults meet parts too: leases of their own, a last one that publishes for all, outputs put
+together.
 """
 
 from collections.abc import Iterator
@@ -25,7 +27,9 @@ def batches(parameters: NoisyCount, _terms: Terms) -> int:
 
 
 class Runner(noisy_count.Runner):
-    """The counts of a share of the labels, with the noise that each count has in a job of one part."""
+    """The counts of a share of the labels, with the noise that each count has in a job of one
+    part.
+    """
 
     def run(
         self,
@@ -50,4 +54,6 @@ class Runner(noisy_count.Runner):
 def register() -> None:
     """Make it this process's `noisy-count`."""
     known = mechanisms.MECHANISMS["noisy-count"]
-    mechanisms.MECHANISMS["noisy-count"] = replace(known, batches=batches, runner="tests.faults.split_counts")
+    mechanisms.MECHANISMS["noisy-count"] = replace(
+        known, batches=batches, runner="tests.faults.split_counts"
+    )

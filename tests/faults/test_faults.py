@@ -44,7 +44,9 @@ def test_faults_do_no_harm(tmp_path, faults):
 
 
 @pytest.mark.slow
-def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tmp_path, monkeypatch):
+def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(
+    engine, tmp_path, monkeypatch
+):
     """In one process and in order, through the task and the relay themselves."""
     passed = []
 
@@ -57,7 +59,9 @@ def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(engine, tm
 
     monkeypatch.setenv("EXCHEQUER_LEDGER_LOG", str(tmp_path / "log"))
     configured, failing = serve(engine, tmp_path, monkeypatch), []
-    engine = logging_to(connect(engine.url.render_as_string(hide_password=False)), configured.ledger_log)
+    engine = logging_to(
+        connect(engine.url.render_as_string(hide_password=False)), configured.ledger_log
+    )
     bench = dataset(engine, tmp_path)
     monkeypatch.setattr(faults, "hook", hook)
     first, second, third = (ask(bench, epsilon) for epsilon in (0.1, 0.1, 0.5))
@@ -131,7 +135,9 @@ def test_the_bound_is_the_rule_of_three():
 
 
 def released(folder, **changed) -> tuple[dict, list[dict], Path]:
-    """(entries by job, rows of artifacts, results): a job that released one, and one that reads it."""
+    """(entries by job, rows of artifacts, results): a job that released one, and one that reads
+    it.
+    """
     sha256 = put(folder, b"a sketch")[1]
     facts = {"charged": sha256, "stored": sha256, "read": sha256} | changed
     source = {"job": "made", "artifacts": {"sketches": facts["read"]}}
@@ -148,7 +154,10 @@ def released(folder, **changed) -> tuple[dict, list[dict], Path]:
     [
         ({}, []),
         ({"read": "0" * 64}, ["drawn: reads what no COMMIT released"]),
-        ({"charged": "0" * 64, "read": "0" * 64}, ["made: its artifacts are not those that were charged"]),
+        (
+            {"charged": "0" * 64, "read": "0" * 64},
+            ["made: its artifacts are not those that were charged"],
+        ),
         (
             dict.fromkeys(("charged", "stored", "read"), "0" * 64),
             ["made: the artifact sketches is not the one that is named"],
@@ -162,7 +171,9 @@ def test_the_checker_sees_other_artifacts_than_were_charged(tmp_path, changed, t
 
 
 def published(folder, *labels: str, **changed) -> tuple:
-    """What `check_released` is given of one job of two parts, which published counts of these labels."""
+    """What `check_released` is given of one job of two parts, which published counts of these
+    labels.
+    """
     facts = {"charged": 2} | changed
     lines = "".join(json.dumps({"label": label}) + "\n" for label in labels)
     sha256 = put(folder, lines.encode())[1]
@@ -172,7 +183,9 @@ def published(folder, *labels: str, **changed) -> tuple:
         {"kind": "COMMIT", "body": {"attempt": facts["charged"], "output_sha256": sha256}},
     ]
     read = [("0", "1", "one"), ("1", "1", "lost"), ("1", "2", "two")]
-    witness = [{"job": "job", "part": part, "attempt": at, "token": token} for part, at, token in read]
+    witness = [
+        {"job": "job", "part": part, "attempt": at, "token": token} for part, at, token in read
+    ]
     return {"job": row}, {"job": entries}, witness, folder
 
 

@@ -1,7 +1,8 @@
-"""People at work while faults fall: analysts who ask, repeat and change their minds, and two stewards.
+"""People at work while faults fall: analysts who ask, repeat and change their minds, and two
+stewards.
 
-Everything goes through HTTP with bearer tokens. A request without an answer is sent again with the same
-key, as the client of the service does, and every final answer is written down for the checker.
+Everything goes through HTTP with bearer tokens. A request without an answer is sent again with the
+same key, as the client of the service does, and every final answer is written down for the checker.
 """
 
 import random
@@ -18,7 +19,8 @@ MECHANISM, PHRASES = "noisy-count", "dp-kps"
 SKETCHES: dict[str, Any] = {"output": "phrases", "sequences_per_label": 2, "sequence_length": 3}
 SKETCHED: dict[str, Any] = SKETCHES | {"vocabulary_size": 6, "terms_per_record": 4}
 SKETCHED |= {"vocabulary_epsilon": 0.04, "kde_epsilon": 0.06}
-#: What analysts ask for: sizes that fit for a while, some that need a steward, some that can never fit.
+#: What analysts ask for: sizes that fit for a while, some that need a steward, some that can never
+#: fit.
 EPSILONS = (0.05, 0.1, 0.1, 0.2, 0.4, 0.8)
 DOOMED: tuple[dict[str, Any], ...] = (
     {"epsilon": 500.0},  # more than any allowance here
@@ -61,12 +63,16 @@ class Desk:
 
     def start(self) -> list[threading.Thread]:
         targets = [
-            threading.Thread(target=Analyst(self, token, random.Random(f"{self.seed} {number}")).work)
+            threading.Thread(
+                target=Analyst(self, token, random.Random(f"{self.seed} {number}")).work
+            )
             for number, token in enumerate(self.analysts)
         ]
         targets.append(
             threading.Thread(
-                target=Steward(self, self.steward, random.Random(f"{self.seed} s"), self.second).work
+                target=Steward(
+                    self, self.steward, random.Random(f"{self.seed} s"), self.second
+                ).work
             )
         )
         for thread in targets:
@@ -87,7 +93,9 @@ class Person:
         )
 
     def ask(self, method: str, path: str, **values: Any) -> httpx.Response | None:
-        """The first answer that is no failure of the service, from any of its processes; None: none came."""
+        """The first answer that is no failure of the service, from any of its processes; None: none
+        came.
+        """
         deadline = time.monotonic() + TRY_AGAIN_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -134,7 +142,10 @@ class Analyst(Person):
         if other < 0.3:
             source = self._released(dataset) if other < 0.15 else None
             parameters = SKETCHED | {"vocabulary": self.desk.terms}
-            mechanism, parameters = PHRASES, SKETCHES | {"from_job": source} if source else parameters
+            mechanism, parameters = (
+                PHRASES,
+                SKETCHES | {"from_job": source} if source else parameters,
+            )
         body = {
             "dataset": dataset,
             "mechanism": mechanism,
@@ -145,9 +156,13 @@ class Analyst(Person):
         again = self._send(key, body) if self.chance.random() < 0.15 else None
         same = again == job or self.desk.restores != restores
         if None not in (job, again) and not same:  # None: nobody answered in time
-            self.desk.changed_answers.append(f"key {key}: another answer to the same request: {job}, {again}")
+            self.desk.changed_answers.append(
+                f"key {key}: another answer to the same request: {job}, {again}"
+            )
         if job is not None and self.chance.random() < 0.1:
-            other = self.ask("POST", "/jobs", json={**body, "purpose": "x"}, headers={"Idempotency-Key": key})
+            other = self.ask(
+                "POST", "/jobs", json={**body, "purpose": "x"}, headers={"Idempotency-Key": key}
+            )
             same = other is None or other.status_code == 409 or self.desk.restores != restores
             if other is not None and not same:
                 self.desk.changed_answers.append(f"key {key}: {other.status_code} to another body")
@@ -177,7 +192,9 @@ class Analyst(Person):
 
 
 class Steward(Person):
-    """Decides what waits, offers less, raises allowances little by little, corrects with a colleague."""
+    """Decides what waits, offers less, raises allowances little by little, corrects with a
+    colleague.
+    """
 
     def __init__(self, desk: Desk, token: str, chance: random.Random, second: str) -> None:
         super().__init__(desk, token, chance)

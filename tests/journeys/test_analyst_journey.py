@@ -1,4 +1,6 @@
-"""An analyst's way in a real browser with real workers: find, price, fit, submit, wait, look, download."""
+"""An analyst's way in a real browser with real workers: find, price, fit, submit, wait, look,
+download.
+"""
 
 import io
 import json
@@ -31,7 +33,12 @@ from web.passwords import hash_password
 
 __all__ = ["browser", "service", "variables"]  # fixtures
 pytestmark = MARKS
-SMALL = {"tokens_per_batch": "6", "max_text_tokens": "6", "batches_per_label": "1", "record_tokens": "40"}
+SMALL = {
+    "tokens_per_batch": "6",
+    "max_text_tokens": "6",
+    "batches_per_label": "1",
+    "record_tokens": "40",
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,9 @@ def desk(engine, service):
     people = {role: person(engine, role) for role in ("steward", "analyst")}
     for actor in people.values():
         credentials.set_password(engine, actor.id, hash_password(PASSWORD))
-    models.add_model(engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"])
+    models.add_model(
+        engine, "sample", str(SAMPLE / "model"), "public sample text", people["steward"]
+    )
     from workers.sample import LABELS
 
     raw = {
@@ -77,7 +86,8 @@ def desk(engine, service):
     ready = lambda: dataset_queries.dataset(engine, raw["name"], people["steward"])["state"]  # noqa: E731
     wait_for(ready, lambda state: state == "ready")
     wait_for(
-        lambda: model_queries.models(engine, people["steward"])[0]["state"], lambda state: state == "ready"
+        lambda: model_queries.models(engine, people["steward"])[0]["state"],
+        lambda state: state == "ready",
     )
     return raw["name"], people
 
@@ -139,7 +149,8 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     job_id = page.url.rsplit("/", 1)[1]
 
     approve(engine, address, people["steward"], job_id)
-    page.get_by_role("heading", name="Result").wait_for(timeout=150_000)  # by itself, without a reload
+    # by itself, without a reload
+    page.get_by_role("heading", name="Result").wait_for(timeout=150_000)
     expect(page.locator(".texts li")).not_to_have_count(0)
     expect(page.get_by_text("time not told")).to_have_count(2)
     assert fits_its_window(page)
@@ -161,7 +172,9 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.release)])
 def test_the_form_works_without_scripts(browser, address, desk, scheme):
     dataset, people = desk
-    page = signed_in(browser, address, people["analyst"].name, PHONE, scheme, java_script_enabled=False)
+    page = signed_in(
+        browser, address, people["analyst"].name, PHONE, scheme, java_script_enabled=False
+    )
     page.goto(f"/datasets/{dataset}/submit")
     page.select_option("#goal", "counts")
     page.get_by_role("button", name="Show its fields").click()
@@ -181,7 +194,9 @@ def test_the_form_works_without_scripts(browser, address, desk, scheme):
 # --- how many clicks it takes ---------------------------------------------------------------------
 
 #: Clicks, and keys that do what a click does; a choice from a menu counts by hand.
-COUNTED = "addEventListener('click', () => { localStorage.n = Number(localStorage.n || 0) + 1; }, true)"
+COUNTED = (
+    "addEventListener('click', () => { localStorage.n = Number(localStorage.n || 0) + 1; }, true)"
+)
 
 
 def press(control) -> None:
@@ -194,15 +209,21 @@ def clicks(page) -> int:
     return int(page.evaluate("Number(localStorage.n || 0)"))
 
 
-def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(browser, address, desk, engine, tmp_path):
-    """By keyboard, from a file to a job that a steward approved: at most 25 clicks, 3 of them to decide."""
+def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(
+    browser, address, desk, engine, tmp_path
+):
+    """By keyboard, from a file to a job that a steward approved: at most 25 clicks, 3 of them to
+    decide.
+    """
     people = desk[1]
     steward, analyst = (signed_in(browser, address, people[who].name) for who in people)
     for page in (steward, analyst):
         page.context.add_init_script(COUNTED)
         page.goto("/")
     file = tmp_path / f"own-{uuid.uuid4().hex[:6]}.csv"
-    file.write_text("text\n" + "".join(f"the {number}th letter of my own\n" for number in range(80)))
+    file.write_text(
+        "text\n" + "".join(f"the {number}th letter of my own\n" for number in range(80))
+    )
     name, chosen = file.stem, 1
 
     steward.goto("/add-dataset")

@@ -1,4 +1,6 @@
-"""An auditor's way in a real browser: filter, open an entry, take the ledger home, check it there."""
+"""An auditor's way in a real browser: filter, open an entry, take the ledger home, check it
+there.
+"""
 
 import re
 import subprocess
@@ -29,13 +31,18 @@ ROOT = Path(__file__).parents[2]
 LOOKS = [
     (1280, "light", True),
     (390, "dark", False),
-    *(pytest.param(*look, True, marks=pytest.mark.release) for look in ((1280, "dark"), (390, "light"))),
+    *(
+        pytest.param(*look, True, marks=pytest.mark.release)
+        for look in ((1280, "dark"), (390, "light"))
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def desk(engine) -> Bench:
-    """A ledger with every page's worth: allowances, jobs, refusals, a policy; the auditor can sign in."""
+    """A ledger with every page's worth: allowances, jobs, refusals, a policy; the auditor can sign
+    in.
+    """
     bench = Bench(engine)
     bench.allow("10", reason="a pilot")
     bench.warm()
@@ -123,7 +130,14 @@ def test_from_the_list_to_a_file_that_is_checked_at_home(browser, address, desk,
 
 
 def pages_of(desk: Bench) -> list[str]:
-    parts = ("", "/refusals", "/checkpoints", "/keys", f"/exports?dataset={desk.dataset}", "/activity")
+    parts = (
+        "",
+        "/refusals",
+        "/checkpoints",
+        "/keys",
+        f"/exports?dataset={desk.dataset}",
+        "/activity",
+    )
     entries = [f"/ledger/{desk.dataset}/{seq}" for seq in (1, 2)]
     return [*(f"/ledger{part}" for part in parts), *entries, f"/datasets/{desk.dataset}/report"]
 

@@ -13,7 +13,8 @@ NEW = Path(__file__).with_name("new_mechanism")
 PRICE = "accountant/core/mechanisms/length_histogram.py"
 ALGORITHM = "workers/mechanisms/length_histogram.py"
 CONFORM = (
-    "from tests.workers.conformance import kit; kit.conform('accountant.core.mechanisms.length_histogram')"
+    "from tests.workers.conformance import kit; "
+    "kit.conform('accountant.core.mechanisms.length_histogram')"
 )
 COMMAND = "from web.cli import main; main()"
 RUN = """

@@ -1,6 +1,8 @@
-"""First use, by somebody who knows nothing: `exchequer demo`, then only what it prints and what pages say.
+"""First use, by somebody who knows nothing: `exchequer demo`, then only what it prints and what
+pages say.
 
-A real stack of its own and a real browser. The demo's job is made short; all else is what `make demo` does.
+A real stack of its own and a real browser. The demo's job is made short; all else is what `make
+demo` does.
 """
 
 import os
@@ -67,11 +69,15 @@ def printed(tmp_path: Path) -> Iterator[str]:
         assert found.returncode == 0, found.stdout
         yield found.stdout
     finally:
-        subprocess.run([*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=400)
+        subprocess.run(
+            [*command, "down"], env=environment, cwd=tmp_path, capture_output=True, timeout=400
+        )
 
 
 def turns(printed: str) -> dict[str, Turn]:
-    found = re.findall(r"^ +(\w+) \(password (\S+)\):.*?^ +(http\S+)$", printed, re.MULTILINE | re.DOTALL)
+    found = re.findall(
+        r"^ +(\w+) \(password (\S+)\):.*?^ +(http\S+)$", printed, re.MULTILINE | re.DOTALL
+    )
     return {name: Turn(name, address, password) for name, password, address in found}
 
 
@@ -94,10 +100,14 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
     assert set(people) == {"analyst", "steward", "auditor"}, printed
     assert printed.count("\n") <= 60
     assert "\nverify: ok\n" in printed
-    assert re.search(r"What ε [\d.]+ means for a person .* at most \d\d(\.\d)? % of", printed, re.DOTALL)
+    assert re.search(
+        r"What ε [\d.]+ means for a person .* at most \d\d(\.\d)? % of", printed, re.DOTALL
+    )
     with sync_playwright() as playwright:
         expect.set_options(timeout=60_000)  # five seconds are few where processes share a processor
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
 
         # "say what the texts are for, and submit the job."
         analyst = begun(browser, people["analyst"])

@@ -1,4 +1,5 @@
-"""A synchronous standby takes over while requests come in; a backup and its log are a database again.
+"""A synchronous standby takes over while requests come in; a backup and its log are a database
+again.
 
 The commands are those of docs/operations.md.
 """
@@ -53,7 +54,10 @@ def jobs_there(engine) -> set[uuid.UUID]:
 
 def sound(bench) -> None:
     assert integrity.check(bench.engine, bench.dataset) == []
-    assert verify_lines(entries.export(bench.engine, bench.dataset, bench.auditor, "jsonl")).entries > 0
+    assert (
+        verify_lines(entries.export(bench.engine, bench.dataset, bench.auditor, "jsonl")).entries
+        > 0
+    )
 
 
 class Traffic:
@@ -123,17 +127,20 @@ def test_a_primary_that_dies_under_traffic_loses_nothing_that_was_answered(tmp_p
         assert len(set(answers)) == len(answers)
         assert set(answers) <= jobs_there(engine)
         again = {key: bench.submit(1, key) for key in list(traffic.answered)[:5]}
-        assert again == {key: traffic.answered[key] for key in again}  # the same job, and not another
+        # the same job, and not another
+        assert again == {key: traffic.answered[key] for key in again}
         # What a worker had begun stays begun: it can end, and can't be void.
         settlement.fail(engine, claim, "failed", "lost", "worker")
         assert "COMMIT" in {
-            each["kind"] for each in entries.entries(engine, bench.dataset, bench.auditor, limit=500)
+            each["kind"]
+            for each in entries.entries(engine, bench.dataset, bench.auditor, limit=500)
         }
         sound(bench)
 
 
 def test_a_backup_and_the_archived_log_are_a_database_again(tmp_path):
-    kept = "mkdir -p archive && test ! -f archive/%f && cp %p archive/%f"  # in its folder, which it can reach
+    # in its folder, which it can reach
+    kept = "mkdir -p archive && test ! -f archive/%f && cp %p archive/%f"
     with ExitStack() as stack:
         primary = stack.enter_context(new_cluster(tmp_path))
         primary.start(archive_mode="on", archive_command=kept)

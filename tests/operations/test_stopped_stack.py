@@ -1,4 +1,6 @@
-"""The local stack after a restore: `up` and `status` name the command, and it works with all stopped."""
+"""The local stack after a restore: `up` and `status` name the command, and it works with all
+stopped.
+"""
 
 import subprocess
 

@@ -1,4 +1,6 @@
-"""Shared parts of the web's tests: a REST client, a browser without scripts, and a site with people."""
+"""Shared parts of the web's tests: a REST client, a browser without scripts, and a site with
+people.
+"""
 
 import re
 from dataclasses import dataclass, field
@@ -77,7 +79,9 @@ class Site:
         """`who` is a role of the bench, or a new person whose role is the word before '-'."""
         if who not in self.people:
             known = getattr(self.bench, who, None)
-            actor = known if isinstance(known, Actor) else person(self.engine, who.partition("-")[0])
+            actor = (
+                known if isinstance(known, Actor) else person(self.engine, who.partition("-")[0])
+            )
             credentials.set_password(self.engine, actor.id, self.password_hash)
             self.people[who] = actor
         return self.people[who]

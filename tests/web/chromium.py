@@ -1,4 +1,6 @@
-"""A real browser for tests of pages: people who are signed in, and what its console complained about."""
+"""A real browser for tests of pages: people who are signed in, and what its console complained
+about.
+"""
 
 import shutil
 import threading

@@ -56,7 +56,9 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> BytecodeCache:
 def app(
     owner_url: str, signer: Path, templates: BytecodeCache, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Flask]:
-    """The service as its own database role; every answer of the API is held against its description."""
+    """The service as its own database role; every answer of the API is held against its
+    description.
+    """
     home = tmp_path_factory.mktemp("web")
     unlimited = {"requests_per_person": 0, "requests_per_address": 0, "sign_ins_per_address": 0}
     made = create_app(Settings(home=home, DATABASE_URL=as_process(owner_url, "web"), **unlimited))
@@ -68,7 +70,9 @@ def app(
 
 @pytest.fixture(scope="module")
 def signer(owner_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The home of the process that signs checkpoints: a thread with a key and a database role of its own."""
+    """The home of the process that signs checkpoints: a thread with a key and a database role of
+    its own.
+    """
     home = tmp_path_factory.mktemp("signer")
     engine, stop = connect(as_process(owner_url, "signer"), pool_size=1), Event()
     seed = Settings(home=home).secret("checkpoint")

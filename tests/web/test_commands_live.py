@@ -1,4 +1,6 @@
-"""Commands against the real web service: what people, tokens, offers, hooks and auditors' lists print."""
+"""Commands against the real web service: what people, tokens, offers, hooks and auditors' lists
+print.
+"""
 
 import json
 import re
@@ -31,7 +33,9 @@ def run(engine: Engine, address: str, tmp_path: Path) -> Run:  # noqa: F811
         assert found.exit_code == code, (words, found.output, found.exception)
         assert "Traceback" not in found.output
         if "--json" not in words:
-            assert all(len(line.rstrip()) <= 80 for line in found.stdout.splitlines() if "─" in line), words
+            assert all(
+                len(line.rstrip()) <= 80 for line in found.stdout.splitlines() if "─" in line
+            ), words
         return found.stdout
 
     return command
@@ -84,14 +88,24 @@ def test_one_answers_for_all_kinds_of_decisions(bench: Bench, run: Run) -> None:
     second = person(bench.engine, "steward")
     first, other = str(bench.submit(10)), str(bench.submit(10))
     assert (
-        json.loads(run(bench.steward, "approve", first[:8], "--reason", "it fits", "--json"))["state"]
+        json.loads(run(bench.steward, "approve", first[:8], "--reason", "it fits", "--json"))[
+            "state"
+        ]
         == "queued"
     )
     refused = json.loads(run(bench.steward, "refuse", other, "--reason", "not this", "--json"))
     assert (refused["state"], refused["answer"]) == ("refused", "not this")
     policies.set_policy(bench.engine, bench.dataset, Policy(two_people=True), bench.steward)
     asked = run(
-        bench.steward, "allow", bench.dataset, "--epsilon", "20", "--delta", "1e-6", "--reason", "more"
+        bench.steward,
+        "allow",
+        bench.dataset,
+        "--epsilon",
+        "20",
+        "--delta",
+        "1e-6",
+        "--reason",
+        "more",
     )
     decision = re.search(r"exchequer answer (\S+) --yes", asked)[1]
     said = run(second, "answer", decision, "--yes", "--reason", "seen")
@@ -115,7 +129,9 @@ def test_what_auditors_look_through(open_bench: Bench, run: Run, tmp_path: Path)
     refusals = both(run, bench.auditor, "refusals", "--dataset", bench.dataset)
     assert [each["refusal"]["cap"] for each in refusals] == ["basic"]
     assert both(run, bench.auditor, "activity", "--dataset", bench.dataset)
-    found = both(run, bench.auditor, "ledger", "find", "--dataset", bench.dataset, "--kind", "RESERVE")
+    found = both(
+        run, bench.auditor, "ledger", "find", "--dataset", bench.dataset, "--kind", "RESERVE"
+    )
     assert {each["kind"] for each in found} == {"RESERVE"}
     entry = both(run, bench.auditor, "ledger", "entry", bench.dataset, found[0]["seq"])
     assert json.dumps(entry).count(found[0]["hash"]) >= 1

@@ -41,7 +41,9 @@ def test_every_command_of_a_text_exists_with_its_options():
             command, words = top, shlex.split(line)[1:]
             while words and words[0] in getattr(command, "commands", {}):
                 command, words = command.commands[words[0]], words[1:]
-            options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+            options = {
+                name for each in command.params for name in (*each.opts, *each.secondary_opts)
+            }
             asked = {word.split("=")[0] for word in words if word.startswith("--")}
             seen += 1
             if hasattr(command, "commands") or not asked <= options:
@@ -95,7 +97,9 @@ def test_html_in_a_document_is_text(tmp_path):
     assert "secret" not in html
 
 
-@pytest.mark.parametrize("name", ["../pyproject", "images", "..", "x", "decisions/../../README", ""])
+@pytest.mark.parametrize(
+    "name", ["../pyproject", "images", "..", "x", "decisions/../../README", ""]
+)
 def test_what_is_no_document_is_not_found(name):
     assert documents.render(name, lambda link: link) is None
 
@@ -108,7 +112,12 @@ def test_anybody_may_read_them(app):
     assert client.get("/docs/analysts.md").headers["Location"] == "/docs/analysts"
     assert client.get("/docs/decisions").status_code == 200
     assert client.get("/docs/images/ask.png").mimetype == "image/png"
-    for path in ("/docs/../pyproject.toml", "/docs/%2e%2e/pyproject", "/docs/nothing", "/docs/README.txt"):
+    for path in (
+        "/docs/../pyproject.toml",
+        "/docs/%2e%2e/pyproject",
+        "/docs/nothing",
+        "/docs/README.txt",
+    ):
         assert client.get(path).status_code == 404
 
 
@@ -130,9 +139,15 @@ def test_every_field_of_a_form_leads_to_its_line(site):
     site.api("steward").put(f"{site.dataset}/policy", {"analysts": [site.actor("analyst").name]})
     steward, wizard = site.pages("steward"), "/add-dataset"
     pages = {
-        path: steward.get(path).text for path in (wizard, f"{site.dataset}/policy", "/models", "/corpora")
+        path: steward.get(path).text
+        for path in (wizard, f"{site.dataset}/policy", "/models", "/corpora")
     }
-    typed = {"name": "letters", "uri": "letters.csv", "text_template": "{text}", "max_records_per_unit": "1"}
+    typed = {
+        "name": "letters",
+        "uri": "letters.csv",
+        "text_template": "{text}",
+        "max_records_per_unit": "1",
+    }
     kept = ""
     for step in ("data", "texts", "people", "allowance"):
         sent = {"step": step, "kept": kept, "action": "next", "neighbours": "add-remove", **typed}
@@ -150,9 +165,15 @@ def test_every_field_of_a_form_leads_to_its_line(site):
             assert anchor in documents.places(document), (path, anchor)
         for inside in re.split(r'<div class="field', main)[1:]:
             name = re.search(r' name="([^"]+)"', inside)
-            if name is not None and name[1] not in UNTOLD and 'type="hidden"' not in inside[: name.start()]:
+            if (
+                name is not None
+                and name[1] not in UNTOLD
+                and 'type="hidden"' not in inside[: name.start()]
+            ):
                 found += 1
-                assert "about-field" in inside or "about-field" in main[: main.index(inside)][-400:], (
+                assert (
+                    "about-field" in inside or "about-field" in main[: main.index(inside)][-400:]
+                ), (
                     path,
                     name[1],
                 )

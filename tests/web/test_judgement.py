@@ -1,4 +1,6 @@
-"""The judgement of an ε: a scale that tells 3 from 8 and warns at 50, beside what others published."""
+"""The judgement of an ε: a scale that tells 3 from 8 and warns at 50, beside what others
+published.
+"""
 
 import pytest
 
@@ -40,7 +42,12 @@ def test_pages_and_the_api_judge_alike(site):
     told = site.api("analyst").get("/meaning?epsilon=50&delta=0.000001").json["judgement"]
     assert told["warning"]
     form = site.pages("steward")
-    data = {"csrf_token": form.token("/add-dataset"), "step": "allowance", "epsilon": "50", "delta": "1e-6"}
+    data = {
+        "csrf_token": form.token("/add-dataset"),
+        "step": "allowance",
+        "epsilon": "50",
+        "delta": "1e-6",
+    }
     panel = form.client.post("/add-dataset/meaning", data=data).text
     assert "promises next to nothing" in panel
     assert "OpenDP Deployments Registry" in panel

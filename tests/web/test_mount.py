@@ -1,4 +1,6 @@
-"""The service below a path of its host: every link stays there, whatever the proxy does with the path."""
+"""The service below a path of its host: every link stays there, whatever the proxy does with the
+path.
+"""
 
 import re
 import shutil
@@ -49,7 +51,12 @@ def configured(database_url, home, **more):
             "https://x.example/a#b",
         ),
         *("https://u:p@x.example/a", "https://x.example/a//b", "https://x.example/a/../b"),
-        *("https://x.example/a b", "https://x.example/ä", "https://x.example/%2e%2e", "https://x.example/."),
+        *(
+            "https://x.example/a b",
+            "https://x.example/ä",
+            "https://x.example/%2e%2e",
+            "https://x.example/.",
+        ),
     ],
 )
 def test_an_address_that_links_can_not_begin_with_is_refused(address):
@@ -85,7 +92,9 @@ def test_links_in_mail_and_the_provider_s_way_back_stay_below(database_url, tmp_
     assert page(settings.public_url, {"job": "1"}).startswith(f"{HOST}/tools/exchequer/")
     app = create_app(settings)
     with app.test_request_context("/", environ_overrides={"SCRIPT_NAME": settings.public_path}):
-        assert oidc.public_address("sign_in.provider_return").startswith(f"{HOST}/tools/exchequer/sign-in/")
+        assert oidc.public_address("sign_in.provider_return").startswith(
+            f"{HOST}/tools/exchequer/sign-in/"
+        )
 
 
 @pytest.mark.parametrize("stated", ["//evil.example", "/a/../..", "/x?y", "/x y", '/"><b>', "evil"])
@@ -102,7 +111,8 @@ def test_services_on_one_host_have_cookies_of_their_own(database_url, tmp_path):
     settings = [configured(database_url, tmp_path / name) for name in "ab"]
     names = [create_app(each).config["SESSION_COOKIE_NAME"] for each in settings]
     assert names[0] != names[1]
-    assert names[0] == cookie_name(settings[0].secret("session"))  # of all its processes, after each start
+    # of all its processes, after each start
+    assert names[0] == cookie_name(settings[0].secret("session"))
     client = create_app(settings[0]).test_client()
     form = client.get("/sign-in")
     (cookie,) = form.headers.getlist("Set-Cookie")
@@ -117,14 +127,17 @@ PROXIES = {
     "takes the path off": ("location /exchequer/ {{ proxy_pass {url}/;", True),
     "leaves the path": ("location /exchequer/ {{ proxy_pass {url};", True),
     "says the path in a header": (
-        "location /exchequer/ {{ proxy_pass {url}/; proxy_set_header X-Forwarded-Prefix /exchequer;",
+        "location /exchequer/ {{ proxy_pass {url}/; proxy_set_header X-Forwarded-Prefix "
+        "/exchequer;",
         False,
     ),
 }
 
 
 def proxied(folder, url, location):
-    """A running nginx that has the service below /exchequer/ and nothing anywhere else; its address."""
+    """A running nginx that has the service below /exchequer/ and nothing anywhere else; its
+    address.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     headers = (
@@ -133,22 +146,28 @@ def proxied(folder, url, location):
         "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; }}"
     )
     (folder / "nginx.conf").write_text(
-        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} http {{ access_log off; "
+        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}} http "
+        f"{{ access_log off; "
         + " ".join(
-            f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi")
+            f"{kind}_temp_path {folder}/{kind};"
+            for kind in ("client_body", "proxy", "fastcgi", "uwsgi")
         )
         + f" scgi_temp_path {folder}/scgi; server {{ listen 127.0.0.1:{port}; "
         + (location + headers).format(url=url)
         + " location / { return 404; } } }"
     )
-    process = subprocess.Popen((NGINX, "-c", folder / "nginx.conf", "-p", folder, "-e", folder / "error.log"))
+    process = subprocess.Popen(
+        (NGINX, "-c", folder / "nginx.conf", "-p", folder, "-e", folder / "error.log")
+    )
     return process, f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which(NGINX) is None, reason="nginx is not here")
 @pytest.mark.parametrize("kind", PROXIES)
-def test_every_page_behind_nginx_links_below_its_path(kind, engine, database_url, tmp_path, password_hash):
+def test_every_page_behind_nginx_links_below_its_path(
+    kind, engine, database_url, tmp_path, password_hash
+):
     location, is_set = PROXIES[kind]
     bench = Bench(engine)
     bench.allow()
@@ -159,7 +178,8 @@ def test_every_page_behind_nginx_links_below_its_path(kind, engine, database_url
     credentials.set_password(engine, who.id, password_hash)
     with engine.begin() as connection:
         connection.execute(
-            text("UPDATE users SET roles = '{steward,auditor,administrator}' WHERE id = :id"), {"id": who.id}
+            text("UPDATE users SET roles = '{steward,auditor,administrator}' WHERE id = :id"),
+            {"id": who.id},
         )
     folder = tmp_path / "nginx"
     folder.mkdir()
@@ -193,11 +213,16 @@ def crawl(host, name):
         form = client.get(f"{root}sign-in").text
         token = re.search(r'name="csrf_token" value="([^"]+)"', form)[1]
         answer = client.post(
-            f"{root}sign-in", data={"csrf_token": token, "name": name, "password": PASSWORD, "next": ""}
+            f"{root}sign-in",
+            data={"csrf_token": token, "name": name, "password": PASSWORD, "next": ""},
         )
         assert answer.status_code == 303, answer.text[:500]
         assert {cookie.path for cookie in client.cookies.jar} == {"/exchequer"}
-        waiting = [urljoin(root, answer.headers["Location"]), f"{root}api/docs", f"{root}api/v1/openapi.json"]
+        waiting = [
+            urljoin(root, answer.headers["Location"]),
+            f"{root}api/docs",
+            f"{root}api/v1/openapi.json",
+        ]
         while waiting and len(seen) < 400:
             url = waiting.pop()
             kind = ALIKE.sub("*", url)
@@ -222,7 +247,9 @@ def crawl(host, name):
         assert api["servers"] == [{"url": "/exchequer"}]
         problem = client.get(f"{root}api/v1/jobs").json()
         assert problem["type"].startswith("/exchequer/api/docs")
-        session = client.post(f"{root}api/v1/session", json={"name": name, "password": PASSWORD}).json()
+        session = client.post(
+            f"{root}api/v1/session", json={"name": name, "password": PASSWORD}
+        ).json()
         listed = client.get(
             f"{root}api/v1/jobs?limit=1", headers={"Authorization": f"Bearer {session['token']}"}
         )

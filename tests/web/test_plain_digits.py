@@ -13,9 +13,33 @@ from web.cli.answers import _number
 from web.views import forms, job_form, schema_forms
 
 UNPLAIN = [
-    *("1_0", "1_000.0", "1e1_0", "\u0663", "\uff11", "1\uff10", "\u00b9", "\u00bd", "\u096b", "\u06f5"),
+    *(
+        "1_0",
+        "1_000.0",
+        "1e1_0",
+        "\u0663",
+        "\uff11",
+        "1\uff10",
+        "\u00b9",
+        "\u00bd",
+        "\u096b",
+        "\u06f5",
+    ),
     *(" 1 0", "1 000", "1,5", "1.000,5", "1'000", "0x1", "0b1", "1e", "e1", ".", "1.2.3", "--1"),
-    *("inf", "Infinity", "-inf", "nan", "NaN", "1e400", "+1", "\u22121", "1\u200b", "10%", "ten", "1/2"),
+    *(
+        "inf",
+        "Infinity",
+        "-inf",
+        "nan",
+        "NaN",
+        "1e400",
+        "+1",
+        "\u22121",
+        "1\u200b",
+        "10%",
+        "ten",
+        "1/2",
+    ),
 ]
 
 
@@ -54,7 +78,16 @@ def test_nothing_reads_it_as_a_number(text):
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("10", 10), ("0.5", 0.5), (".5", 0.5), ("1.", 1), ("1e-6", 1e-6), ("2.5E3", 2500), ("0", 0), ("007", 7)],
+    [
+        ("10", 10),
+        ("0.5", 0.5),
+        (".5", 0.5),
+        ("1.", 1),
+        ("1e-6", 1e-6),
+        ("2.5E3", 2500),
+        ("0", 0),
+        ("007", 7),
+    ],
 )
 def test_plain_digits_are_what_they_say(text, value):
     assert float(exact(text)) == value
@@ -64,7 +97,9 @@ def test_plain_digits_are_what_they_say(text, value):
     assert Settings(decoding_gib=text).decoding_gib == value if value else True
 
 
-@pytest.mark.parametrize("epsilon", ["1_0", "\u0663", " 1 0", "1e400", "inf", "1,5", 1e29, True, None, [1]])
+@pytest.mark.parametrize(
+    "epsilon", ["1_0", "\u0663", " 1 0", "1e400", "inf", "1,5", 1e29, True, None, [1]]
+)
 def test_an_allowance_over_the_api_and_on_its_page_is_refused(site, epsilon):
     body = {"epsilon": epsilon, "delta": "1e-6", "reason": "test"}
     answer = site.api("steward").post(f"/datasets/{site.bench.dataset}/allowance", body)

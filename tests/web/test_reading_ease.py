@@ -12,7 +12,15 @@ MOST_WORDS = 60
 
 
 def test_syllables_are_counted_as_spoken():
-    words = {"price": 1, "allowance": 3, "ledger": 2, "the": 1, "table": 2, "artifact": 3, "data": 2}
+    words = {
+        "price": 1,
+        "allowance": 3,
+        "ledger": 2,
+        "the": 1,
+        "table": 2,
+        "artifact": 3,
+        "data": 2,
+    }
     assert {word: syllables(word) for word in words} == words
 
 

@@ -1,4 +1,6 @@
-"""Every route × every role: who should get there does, and nobody else gets an answer or changes anything."""
+"""Every route × every role: who should get there does, and nobody else gets an answer or changes
+anything.
+"""
 
 from uuid import UUID
 
@@ -12,7 +14,8 @@ from tests import tallies
 from tests.support import put
 from tests.web.routes import API, ELSEWHERE, EVERYONE, PAGES, Request, Route, World
 
-#: What an answer to somebody who may not says: not signed in, not permitted, or that there is no such thing.
+#: What an answer to somebody who may not says: not signed in, not permitted, or that there is no
+#: such thing.
 CLOSED = {401, 403, 404}
 #: Tables that say who knocked; a refused request may write there.
 DOORS = ("sign_ins", "sessions", "api_tokens")
@@ -66,7 +69,9 @@ class Sender:
 
     def _note(self, _connection, _cursor, statement, *_):
         words = statement.split()
-        if words[0] in ("INSERT", "UPDATE", "DELETE") and not any(door in words[:4] for door in DOORS):
+        if words[0] in ("INSERT", "UPDATE", "DELETE") and not any(
+            door in words[:4] for door in DOORS
+        ):
             self.written.append(statement)
 
     def _send(self, request: Request, api: bool):
@@ -109,7 +114,9 @@ def test_every_role_reaches_what_it_should_and_nothing_else(world, api):
             answer = sender.send(request, api=api)
             seen = f"{name} {request.method} {request.path} as {who}: {answer.status_code}"
             if who in route.may:
-                if closed(answer) or (answer.status_code >= 400 and answer.status_code != route.status):
+                if closed(answer) or (
+                    answer.status_code >= 400 and answer.status_code != route.status
+                ):
                     wrong.append(f"{seen}, kept out: {answer.text[:300]}")
             elif not closed(answer):
                 wrong.append(f"{seen}, let in")
@@ -118,7 +125,8 @@ def test_every_role_reaches_what_it_should_and_nothing_else(world, api):
     assert not wrong, "\n".join(wrong)
 
 
-#: Routes of whoever has the role, about no dataset; what they list is searched for what is the owners' alone.
+#: Routes of whoever has the role, about no dataset; what they list is searched for what is the
+#: owners' alone.
 ANYWHERE = frozenset(
     {
         *("api.add_model", "api.add_corpus", "api.add_dataset", "api.upload", "api.list_uploads"),
@@ -131,7 +139,13 @@ ANYWHERE = frozenset(
             "auditing.listing",
             "auditing.refusals",
         ),
-        *("auditing.activity", "auditing.signed", "auditing.keys", "auditing.keys_file", "auditing.exports"),
+        *(
+            "auditing.activity",
+            "auditing.signed",
+            "auditing.keys",
+            "auditing.keys_file",
+            "auditing.exports",
+        ),
         *("models.add", "corpora.add", "uploads.files", "uploads.add", "uploads.discard"),
     }
 )
@@ -139,10 +153,15 @@ ANYWHERE = frozenset(
 
 @pytest.mark.slow
 def test_stewards_and_auditors_of_other_datasets_are_strangers_here(world):
-    """Own and others' objects with owners: no route lets them in, and no list holds anything of it."""
+    """Own and others' objects with owners: no route lets them in, and no list holds anything of
+    it.
+    """
     site = world.site
     colleague, bench = site.actor("steward-colleague"), site.bench
-    world.owners = {"stewards": (bench.steward.name, colleague.name), "auditors": (bench.auditor.name,)}
+    world.owners = {
+        "stewards": (bench.steward.name, colleague.name),
+        "auditors": (bench.auditor.name,),
+    }
     site.api("steward").put(
         f"{site.dataset}/policy", {name: list(each) for name, each in world.owners.items()}
     )
@@ -160,7 +179,11 @@ def test_stewards_and_auditors_of_other_datasets_are_strangers_here(world):
                     continue
                 if "stranger" not in route.may and name not in ANYWHERE:
                     wrong.append(f"{seen}, let in")
-                leaks = [each for each in world.made if each in answer.text or f"/{each[:8]}" in answer.text]
+                leaks = [
+                    each
+                    for each in world.made
+                    if each in answer.text or f"/{each[:8]}" in answer.text
+                ]
                 wrong += [f"{seen}, shows {each}" for each in leaks]
     assert not wrong, "\n".join(wrong)
     for who in ("steward", "auditor"):  # and the owners themselves are let in

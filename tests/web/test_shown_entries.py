@@ -1,6 +1,8 @@
-"""No answer shows an entry that the log outside does not hold: neither a page nor an address is forgotten.
+"""No answer shows an entry that the log outside does not hold: neither a page nor an address is
+forgotten.
 
-A writer is stopped between its COMMIT and the log: everything else that is asked for meanwhile is looked at.
+A writer is stopped between its COMMIT and the log: everything else that is asked for meanwhile is
+looked at.
 """
 
 import os
@@ -35,7 +37,9 @@ def shared(servers, tmp_path_factory, password_hash):
     folder = tmp_path_factory.mktemp("shown")
     with ground(servers, folder / "log") as at:
         url = at.engine.url.render_as_string(hide_password=False)
-        app = create_app(Settings(home=folder / "home", DATABASE_URL=url, ledger_log=folder / "log"))
+        app = create_app(
+            Settings(home=folder / "home", DATABASE_URL=url, ledger_log=folder / "log")
+        )
         engine = app.extensions["exchequer"]["engine"]
         at.bench.engine = engine
         yield Site(app, engine, at.bench, password_hash), folder / "log"
@@ -86,7 +90,9 @@ def held(point: str, act):
 
 
 def test_an_entry_that_is_shown_stands_in_the_log(site, folder):
-    """A request is committed and its writer stands still: another request sees the job, and has it logged."""
+    """A request is committed and its writer stands still: another request sees the job, and has it
+    logged.
+    """
     asker, dataset = site.api("analyst"), site.bench.dataset
     before = committed(site)
     with held("writing.committed", lambda: site.bench.submit(10)):
@@ -101,7 +107,9 @@ def test_a_line_that_nobody_synced_is_synced_before_it_is_shown(site):
     synced, real = [], os.fsync
 
     def noted(handle: int) -> None:
-        synced.append((threading.current_thread(), Path(f"/proc/self/fd/{handle}").readlink().suffix))
+        synced.append(
+            (threading.current_thread(), Path(f"/proc/self/fd/{handle}").readlink().suffix)
+        )
         real(handle)
 
     asker = site.api("analyst")
@@ -117,7 +125,8 @@ def unlogged(site: Site):
     class Killed(BaseException):
         pass
 
-    another, before = Bench(site.engine), committed(site)  # a dataset whose rules no request has changed
+    # a dataset whose rules no request has changed
+    another, before = Bench(site.engine), committed(site)
     with mock.patch.object(ledger_log, "_fill", side_effect=Killed), pytest.raises(Killed):
         another.allow()
     assert committed(site) > before
@@ -127,7 +136,9 @@ def unlogged(site: Site):
 
 @pytest.mark.slow
 def test_no_route_shows_what_the_log_can_not_take(site, tmp_path):
-    """Every GET of the API and of the pages, as somebody who may: 503, and nothing of the answer."""
+    """Every GET of the API and of the pages, as somebody who may: 503, and nothing of the
+    answer.
+    """
     world = make_world(site)
     wanted: list[tuple[str, str, Request, bool]] = []
     for routes, api in ((API, True), (PAGES, False)):

@@ -1,4 +1,5 @@
-"""A steward's way in a real browser, at both widths: a dataset in steps, an offer, an approval; axe looks on.
+"""A steward's way in a real browser, at both widths: a dataset in steps, an offer, an approval; axe
+looks on.
 
 The same without scripts at the end: nothing needs them but what follows by itself.
 """
@@ -94,7 +95,8 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     steward.locator(f"#decision-{approved} button[value=yes]").click()
     steward.locator("#confirm-yes").click()
     steward.get_by_text("is now queued").wait_for()
-    request.wait_for(state="detached", timeout=60_000)  # somebody else resolved it: it goes by itself
+    # somebody else resolved it: it goes by itself
+    request.wait_for(state="detached", timeout=60_000)
     for page in (steward, analyst, second):
         page.context.close()
 

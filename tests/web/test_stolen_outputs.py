@@ -1,4 +1,6 @@
-"""A stolen worker publishes files that are no outputs, and no page or route of the web hands them out."""
+"""A stolen worker publishes files that are no outputs, and no page or route of the web hands them
+out.
+"""
 
 import hashlib
 import json
@@ -24,7 +26,9 @@ TOLD = b"EXCHEQUER_KEY_SESSION"
 
 @pytest.fixture
 def job(site, owner_url):
-    """Ends a job with a worker's credentials: an output and an artifact of these names and hashes."""
+    """Ends a job with a worker's credentials: an output and an artifact of these names and
+    hashes.
+    """
     tallies.register()
     site.api("steward").put(f"{site.dataset}/policy", {"auto_approve_epsilon": "10"})
     worker = connect(as_process(owner_url, "worker"), pool_size=1)
@@ -71,7 +75,8 @@ def test_the_ways_hand_out_what_was_published(site, job):
 
 
 @pytest.mark.parametrize(
-    "address", ["{secret}", "file://{secret}", "../secret", "/proc/self/environ", "s3://elsewhere/x"]
+    "address",
+    ["{secret}", "file://{secret}", "../secret", "/proc/self/environ", "s3://elsewhere/x"],
 )
 def test_an_address_is_opened_by_nobody(site, job, secret, address):
     """The web's environment holds a secret; so does a file that the web may read."""
@@ -104,8 +109,12 @@ def test_a_hash_that_the_row_says_is_not_what_the_entry_says(site, job, owner):
     published = put(site.results, json.dumps({"text": "published"}).encode())[1]
     job_id = job("draft", published)
     with owner.begin() as connection:
-        connection.exec_driver_sql("UPDATE jobs SET output_sha256 = %s WHERE id = %s", (NAME, job_id))
-        connection.exec_driver_sql("UPDATE artifacts SET sha256 = %s WHERE job_id = %s", (NAME, job_id))
+        connection.exec_driver_sql(
+            "UPDATE jobs SET output_sha256 = %s WHERE id = %s", (NAME, job_id)
+        )
+        connection.exec_driver_sql(
+            "UPDATE artifacts SET sha256 = %s WHERE job_id = %s", (NAME, job_id)
+        )
     said = served(site, job_id)
     (site.results / NAME).unlink()
     assert TOLD not in said

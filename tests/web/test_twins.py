@@ -1,8 +1,8 @@
 """Two services that differ only in private facts: every route gives an analyst the same answers.
 
-Each twin has a database of its own with the same names in it, and everything was done in the same order.
-What differs is what DESIGN calls private: how many records there are and with which labels, why data was
-refused, what an ex-post job really cost.
+Each twin has a database of its own with the same names in it, and everything was done in the same
+order. What differs is what DESIGN calls private: how many records there are and with which labels,
+why data was refused, what an ex-post job really cost.
 """
 
 import csv
@@ -54,7 +54,9 @@ FACTS = (((40, 2), 3, 1), ((7, 311), 200, 987_654_321_987_654))
 
 
 def written(path: Path, counts: tuple[int, int], broken: int | None = None) -> Path:
-    """A file with so many records of each label; the row `broken` has a label that nobody declared."""
+    """A file with so many records of each label; the row `broken` has a label that nobody
+    declared.
+    """
     labels = [label for label, count in zip(LABELS, counts, strict=True) for _ in range(count)]
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
@@ -82,7 +84,9 @@ def settled(site: Site, figure: int, cap: str = "10") -> str:
     allowed = Allowance(None, None, "a study", ex_post=cap)
     allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=MEDIAN)).json["id"]
-    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"})
+    site.api("steward").post(
+        f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"}
+    )
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
     assert claim is not None
     leases.begin_reading(bench.engine, claim)
@@ -147,16 +151,27 @@ def seen(world: World) -> dict[str, Look]:
                 request = Request("GET", filled(path, world))
                 found[f"{who} {path} {api}"] = look(partial(sender.send, request, api=api))
         for number, body in enumerate(REFUSED):
-            job = {**body, "purpose": "x", "dataset": world.dataset, "model": world.site.bench.model}
+            job = {
+                **body,
+                "purpose": "x",
+                "dataset": world.dataset,
+                "model": world.site.bench.model,
+            }
             for path, given in (("/jobs", job), (f"/datasets/{world.dataset}/quote", body)):
                 request = Request("POST", path, json=given)
-                found[f"{who} refused {number} {path}"] = look(partial(sender.send, request, api=True))
+                found[f"{who} refused {number} {path}"] = look(
+                    partial(sender.send, request, api=True)
+                )
     return found
 
 
-#: Views of the same things that the table of routes has once: other formats, filters, the ex-post job.
+#: Views of the same things that the table of routes has once: other formats, filters, the ex-post
+#: job.
 MORE = (
-    *(f"/jobs/{{published}}/output?format={form}&card=true" for form in ("jsonl", "csv", "parquet")),
+    *(
+        f"/jobs/{{published}}/output?format={form}&card=true"
+        for form in ("jsonl", "csv", "parquet")
+    ),
     *("/jobs/{published}/output?format=parquet", "/jobs/{published}/card?format=md"),
     *("/jobs/{settled}", "/jobs/{settled}/card", "/jobs/{settled}/card?format=md"),
     *("/datasets?q=good", "/datasets?open=true", "/datasets?mechanism=private-prediction"),
@@ -165,7 +180,12 @@ MORE = (
 )
 MORE_PAGES = (
     *("/?q=good", "/?open=1", "/?mechanism=private-prediction", "/jobs?state=succeeded"),
-    *("/jobs/{settled}", "/jobs/{settled}/live", "/jobs/{settled}/card.md", "/datasets/{dataset}/spending"),
+    *(
+        "/jobs/{settled}",
+        "/jobs/{settled}/live",
+        "/jobs/{settled}/card.md",
+        "/datasets/{dataset}/spending",
+    ),
     *(f"/jobs/{{published}}/output.{form}?card=true" for form in ("jsonl", "csv", "parquet")),
 )
 
@@ -178,12 +198,13 @@ REFUSED = (
 
 
 def seen_alone(world: World) -> tuple[dict[str, Look], set[Charge]]:
-    """What a process that knows nothing yet shows of a world, and the charges that it calculated twice.
+    """What a process that knows nothing yet shows of a world, and the charges that it calculated
+    twice.
 
-    A service is a process of its own; here both are in one, which remembers what it calculated and the terms
-    of each dataset. Where a charge is not known yet, a transaction begins again, so the world that is asked
-    first would need more statements than the other. What a process remembers is no leak as long as its keys
-    are public: both worlds must come upon the same charges.
+    A service is a process of its own; here both are in one, which remembers what it calculated and
+    the terms of each dataset. Where a charge is not known yet, a transaction begins again, so the
+    world that is asked first would need more statements than the other. What a process remembers is
+    no leak as long as its keys are public: both worlds must come upon the same charges.
     """
     second_calculation._known.clear()
     submission._last_seen.clear()
@@ -215,7 +236,9 @@ def test_no_notice_of_ones_own_tells_a_private_fact(twins):
 
 
 def test_the_comparison_has_power(twins):
-    """Those who may know see the difference: the facts do differ, and the comparison would notice."""
+    """Those who may know see the difference: the facts do differ, and the comparison would
+    notice.
+    """
     for path in ("/datasets/data-twin", "/datasets/data-twin/ex-post"):
         first, second = (look(partial(world.site.api("steward").get, path)) for world in twins)
         assert first.status == second.status == 200

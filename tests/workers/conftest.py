@@ -41,7 +41,9 @@ STARTED = ("generate", "checks", "relay")
 
 @dataclass
 class Service:
-    """The background processes of one test module, or of many; `app` is the workers' Celery application."""
+    """The background processes of one test module, or of many; `app` is the workers' Celery
+    application.
+    """
 
     environment: dict[str, str]
     app: str = "workers.jobs.app"
@@ -95,9 +97,11 @@ def service(servers, database_url, variables, tmp_path_factory) -> Iterator[Serv
 
 @pytest.fixture(scope="session")
 def warm_service(servers, tmp_path_factory) -> Iterator[Service]:
-    """Relay and workers that run on from module to module: their libraries and models are loaded once.
+    """Relay and workers that run on from module to module: their libraries and models are loaded
+    once.
 
-    Its workers know the mechanisms of tests, tests/tallies.py and others, besides those of the service.
+    Its workers know the mechanisms of tests, tests/tallies.py and others, besides those of the
+    service.
     """
     with fresh_database(servers) as owner_url:
         url = as_application(servers, owner_url)

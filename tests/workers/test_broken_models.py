@@ -1,4 +1,6 @@
-"""Models that are not what they claim: each is refused when it is registered, by what is wrong with it."""
+"""Models that are not what they claim: each is refused when it is registered, by what is wrong with
+it.
+"""
 
 import json
 import shutil
@@ -119,7 +121,9 @@ def index_names(file: str | None) -> Callable[[Path, dict], None]:
 
 
 def left_over(folder: Path, _: dict) -> None:
-    shutil.copy(min(folder.glob("model-*.safetensors")), folder / "model-00004-of-00009.safetensors")
+    shutil.copy(
+        min(folder.glob("model-*.safetensors")), folder / "model-00004-of-00009.safetensors"
+    )
 
 
 def both(folder: Path, _: dict) -> None:
@@ -154,8 +158,14 @@ def other_head(tensors: Tensors) -> None:
 
 
 WEIGHTS = {
-    "a weight is missing": (weights(lambda t: t.pop(NAME)), "weights are missing: model.layers.1.mlp.up"),
-    "the embeddings are missing": (weights(lambda t: t.pop("model.embed_tokens.weight")), "are missing"),
+    "a weight is missing": (
+        weights(lambda t: t.pop(NAME)),
+        "weights are missing: model.layers.1.mlp.up",
+    ),
+    "the embeddings are missing": (
+        weights(lambda t: t.pop("model.embed_tokens.weight")),
+        "are missing",
+    ),
     "a trainer's prefix": (weights(rename("module.")), "other names"),
     "torch.compile's prefix": (weights(rename("_orig_mod.")), "other names"),
     "an adapter's prefix": (weights(rename("base_model.model.")), "other names"),
@@ -173,7 +183,9 @@ WEIGHTS = {
     "one layer less": (config(num_hidden_layers=5), "weights are missing: model.layers.4"),
     "a wider model": (config(intermediate_size=500), "needs 500 × 160|needs 160 × 500"),
     "lora's weights beside": (
-        weights(lambda t: t.update({"model.layers.0.mlp.up_proj.lora_A.weight": torch.ones(8, 160)})),
+        weights(
+            lambda t: t.update({"model.layers.0.mlp.up_proj.lora_A.weight": torch.ones(8, 160)})
+        ),
         "not used",
     ),
     "whole numbers": (weights(lambda t: t.update({NAME: t[NAME].to(torch.int8)})), "saved as I8"),
@@ -195,28 +207,52 @@ WEIGHTS = {
     "a byte too many": (raw(lambda b: b + b"\0"), "is cut"),
     "a header's length that is none": (raw(lambda b: struct.pack("<Q", 2**62) + b[8:]), "is cut"),
     "a page of HTML": (raw(lambda _: b"<html>Not found</html>" * 9), "is cut"),
-    "a pointer of git lfs": (raw(lambda _: b"version https://git-lfs.github.com/spec/v1\n"), "is cut"),
+    "a pointer of git lfs": (
+        raw(lambda _: b"version https://git-lfs.github.com/spec/v1\n"),
+        "is cut",
+    ),
     "overlapping tensors": (headed(overlapping), "is cut"),
     "an unknown type": (headed(lambda h: h[NAME].update(dtype="Q4")), "is cut"),
-    "a shard is missing": (sharded(lambda f, _: min(f.glob("model-*.safetensors")).unlink()), "and missing"),
+    "a shard is missing": (
+        sharded(lambda f, _: min(f.glob("model-*.safetensors")).unlink()),
+        "and missing",
+    ),
     "a shard lacks a weight": (sharded(index_names(None)), "lacks"),
-    "a weight in two shards": (sharded(shard_with("model.norm.weight")), "in two shards|has model.norm"),
+    "a weight in two shards": (
+        sharded(shard_with("model.norm.weight")),
+        "in two shards|has model.norm",
+    ),
     "a weight that no index knows": (sharded(shard_with("model.norm.bias")), "unknown to"),
     "an index out of the folder": (sharded(index_names("../other.safetensors")), "of this folder"),
-    "an index of a folder below": (sharded(index_names("below/other.safetensors")), "of this folder"),
+    "an index of a folder below": (
+        sharded(index_names("below/other.safetensors")),
+        "of this folder",
+    ),
     "an index of what is not hashed": (sharded(index_names("other.bin")), "of this folder"),
     "an index of the folder above": (sharded(index_names("..")), "of this folder"),
     "a shard of an earlier save": (sharded(left_over), "does not name model-00004"),
     "shards and a single file": (sharded(both), "are there twice"),
-    "an index without weights": (sharded(lambda _, index: index.pop("weight_map")), "no weight_map"),
+    "an index without weights": (
+        sharded(lambda _, index: index.pop("weight_map")),
+        "no weight_map",
+    ),
     "an adapter": (lambda f: (f / "adapter_config.json").write_text("{}"), "holds an adapter"),
-    "another file of weights": (config(transformers_weights="other.safetensors"), "names a file of weights"),
-    "weights of pickle": (lambda f: (f / NAMED).rename(f / "pytorch_model.bin"), r"no model\.safetensors"),
+    "another file of weights": (
+        config(transformers_weights="other.safetensors"),
+        "names a file of weights",
+    ),
+    "weights of pickle": (
+        lambda f: (f / NAMED).rename(f / "pytorch_model.bin"),
+        r"no model\.safetensors",
+    ),
     "weights of another name": (
         lambda f: (f / NAMED).rename(f / "other.safetensors"),
         r"no model\.safetensors",
     ),
-    "more positions than are learned": (lambda f: gpt2(f, n_positions=128), "wpe.weight has the shape 64"),
+    "more positions than are learned": (
+        lambda f: gpt2(f, n_positions=128),
+        "wpe.weight has the shape 64",
+    ),
 }
 
 
@@ -297,10 +333,19 @@ def more_outputs(folder: Path) -> None:
 
 
 TOKENIZERS = {
-    "a token beyond the embeddings": (saved(added("<image>", 1024)), "embeddings lack: '<image>' \\(1024\\)"),
-    "a word beyond the embeddings": (saved(added("zyzzyva", 1024, special=False)), "lack: 'zyzzyva'"),
+    "a token beyond the embeddings": (
+        saved(added("<image>", 1024)),
+        "embeddings lack: '<image>' \\(1024\\)",
+    ),
+    "a word beyond the embeddings": (
+        saved(added("zyzzyva", 1024, special=False)),
+        "lack: 'zyzzyva'",
+    ),
     "a token far beyond": (saved(added("<far>", 60_000)), "embeddings lack: '<far>'"),
-    "a special token that nobody has": (stated(pad_token="<padding>"), "embeddings lack: '<padding>'"),
+    "a special token that nobody has": (
+        stated(pad_token="<padding>"),
+        "embeddings lack: '<padding>'",
+    ),
     "further special tokens": (stated(extra_special_tokens=["<a>", "<b>"]), "embeddings lack"),
     "fewer rows than tokens": (
         lambda f: (
@@ -319,7 +364,10 @@ TOKENIZERS = {
     "the padding is the": (stated(pad_token="the"), "special token|same id|lack"),
     "the end is a full stop": (stated(eos_token="."), "special token '\\.'"),
     "the start is an exclamation mark": (stated(bos_token="!"), "special token '!'"),
-    "unknown letters end a text": (stated(eos_token="<unk>"), "unknown letters and for the start or end"),
+    "unknown letters end a text": (
+        stated(eos_token="<unk>"),
+        "unknown letters and for the start or end",
+    ),
     "the padding stands for unknown letters": (
         stated(unk_token="<pad>", pad_token="<unk>"),
         "unknown letters",
@@ -327,10 +375,19 @@ TOKENIZERS = {
     "the end is out of range": (config(eos_token_id=1024), "eos_token_id 1024"),
     "the padding is negative": (config(pad_token_id=-1), "pad_token_id -1"),
     "the start is negative": (config(bos_token_id=-100), "bos_token_id -100"),
-    "one of several ends is out of range": (generation(eos_token_id=[2, 5000]), "eos_token_id 5000"),
+    "one of several ends is out of range": (
+        generation(eos_token_id=[2, 5000]),
+        "eos_token_id 5000",
+    ),
     "a word ends texts": (generation(eos_token_id=[2, 400]), "a word of texts"),
-    "the end is a word in the configuration": (config(bos_token_id=400, eos_token_id=400), "a word of texts"),
-    "an end that is no number": (config(eos_token_id="</s>"), "eos_token_id '</s>'|transformers can't open"),
+    "the end is a word in the configuration": (
+        config(bos_token_id=400, eos_token_id=400),
+        "a word of texts",
+    ),
+    "an end that is no number": (
+        config(eos_token_id="</s>"),
+        "eos_token_id '</s>'|transformers can't open",
+    ),
     "fails at unknown letters": (saved(without_unknown), "fails at letters|can't be loaded"),
     "no tokenizer": (
         lambda f: (f / "tokenizer.json").unlink(),
@@ -355,7 +412,9 @@ def test_tokenizers_that_are_not_the_models(folder, case):
 
 def test_weights_that_overflow_on_a_public_text_are_refused(folder):
     """Each number is finite, and their products are not."""
-    weights(lambda t: t.update({name: t[name] * 0 + 3e38 for name in t if "layernorm" in name}))(folder)
+    weights(lambda t: t.update({name: t[name] * 0 + 3e38 for name in t if "layernorm" in name}))(
+        folder
+    )
     facts = models.inspect(folder)
     for dtype in ("float32", "bfloat16"):
         with pytest.raises(ModelError, match=f"not finite in {dtype}"):
@@ -363,7 +422,9 @@ def test_weights_that_overflow_on_a_public_text_are_refused(folder):
 
 
 def test_weights_count_once(folder):
-    """A copy under a second name that is the same, and files that nobody loads, change no figure."""
+    """A copy under a second name that is the same, and files that nobody loads, change no
+    figure.
+    """
     once = models.inspect(folder)["parameters"]
     weights(lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].clone()}))(folder)
     shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
@@ -401,7 +462,9 @@ def test_the_head_alone_serves_as_both_of_a_tied_pair(folder):
     weights(lambda t: t.update({"lm_head.weight": t.pop("model.embed_tokens.weight")}))(folder)
     facts = models.inspect(folder)
     assert (
-        facts["parameters"] == models.inspect(SAMPLE / "model")["parameters"] == models.weight_count(folder)
+        facts["parameters"]
+        == models.inspect(SAMPLE / "model")["parameters"]
+        == models.weight_count(folder)
     )
     assert models.try_out(folder, facts["sha256"]) == "float32 on cpu"
 
@@ -414,7 +477,9 @@ def test_a_model_that_does_not_fit_says_how_much_it_needs(folder, monkeypatch):
     monkeypatch.undo()
 
     def full(*_: object, **__: object) -> None:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+        raise RuntimeError(
+            "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"
+        )
 
     monkeypatch.setattr(models, "_checked", full)
     with pytest.raises(ModelError, match="does not fit"):
@@ -428,10 +493,14 @@ def test_a_tokenizer_is_read_again_if_its_files_change(folder):
 
 
 @pytest.mark.parametrize("spoilt", [True, False])
-def test_a_registered_model_is_tried_on_a_public_text(folder, engine, database_url, monkeypatch, spoilt):
+def test_a_registered_model_is_tried_on_a_public_text(
+    folder, engine, database_url, monkeypatch, spoilt
+):
     """By the task that checks it, in the type of jobs; a worker without room leaves it to them."""
     if spoilt:
-        weights(lambda t: t.update({name: t[name] * 0 + 3e38 for name in t if "layernorm" in name}))(folder)
+        weights(
+            lambda t: t.update({name: t[name] * 0 + 3e38 for name in t if "layernorm" in name})
+        )(folder)
     values = {"DATABASE_URL": database_url, "EXCHEQUER_MODEL_ROOTS": str(folder.parent)}
     for name, value in {**values, "EXCHEQUER_MODEL_DTYPE": "bfloat16"}.items():
         monkeypatch.setenv(name, value)
@@ -439,7 +508,9 @@ def test_a_registered_model_is_tried_on_a_public_text(folder, engine, database_u
     steward, found = person(engine, "steward"), []
     for room in (True, False):
         monkeypatch.setattr(models, "has_room", lambda _, room=room: room)
-        model = catalogue.add_model(engine, f"m-{uuid.uuid4().hex[:8]}", str(folder), "public", steward)
+        model = catalogue.add_model(
+            engine, f"m-{uuid.uuid4().hex[:8]}", str(folder), "public", steward
+        )
         checks.check_model(str(model))
         found.append(registration.find(engine, "model", model))
     with_room, without = found

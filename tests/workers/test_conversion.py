@@ -30,7 +30,9 @@ def test_what_was_quantised_is_plain_in_bfloat16(converted):
     for layer in range(tiny_gguf.LAYERS):
         found = tensors[f"model.layers.{layer}.mlp.down_proj.weight"]
         assert found.dtype == torch.bfloat16
-        np.testing.assert_allclose(found.float(), weights[f"blk.{layer}.ffn_down.weight"], atol=0.02)
+        np.testing.assert_allclose(
+            found.float(), weights[f"blk.{layer}.ffn_down.weight"], atol=0.02
+        )
     np.testing.assert_allclose(
         tensors["model.embed_tokens.weight"].float(), weights["token_embd.weight"], atol=0.01
     )
@@ -56,7 +58,9 @@ def test_a_converted_model_runs_and_is_asked_through_its_template(converted):
 )
 def test_numbers_that_are_none_are_refused(tmp_path, name, value):
     tiny_gguf.write(tmp_path / "bad.gguf")
-    tensor = next(each for each in gguf.GGUFReader(tmp_path / "bad.gguf", "r+").tensors if each.name == name)
+    tensor = next(
+        each for each in gguf.GGUFReader(tmp_path / "bad.gguf", "r+").tensors if each.name == name
+    )
     if tensor.data.dtype == np.uint8:
         tensor.data.reshape(-1)[:2] = np.frombuffer(np.float16(value).tobytes(), np.uint8)
     else:
@@ -85,7 +89,13 @@ def test_a_weight_of_another_name_is_never_random(tmp_path, old, new, why):
 @pytest.mark.slow
 def test_a_file_that_is_none_is_one_line(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF and then nothing of use")
-    command = [sys.executable, "-m", "workers.conversion", tmp_path / "bad.gguf", tmp_path / "model"]
+    command = [
+        sys.executable,
+        "-m",
+        "workers.conversion",
+        tmp_path / "bad.gguf",
+        tmp_path / "model",
+    ]
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.returncode == 1
     assert "Traceback" not in found.stderr

@@ -32,7 +32,9 @@ def model() -> models.LocalModel:
 
 
 def after(looks: int) -> Callable[[], None]:
-    """A look that stops the work at the so-manieth time, and fails the test where it goes on after that."""
+    """A look that stops the work at the so-manieth time, and fails the test where it goes on after
+    that.
+    """
     left = [looks]
 
     def look() -> None:

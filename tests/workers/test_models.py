@@ -54,7 +54,9 @@ def test_every_stated_end_token_counts(folder):
 
 
 def test_a_long_record_leaves_no_line_in_a_log():
-    """transformers warns of more tokens than a model takes, with their number: that of a private record."""
+    """transformers warns of more tokens than a model takes, with their number: that of a private
+    record.
+    """
     tokenizer = models.tokenizer(SAMPLE)
     kept = io.StringIO()
     handler = logging.StreamHandler(kept)
@@ -67,7 +69,9 @@ def test_a_long_record_leaves_no_line_in_a_log():
 
 
 def test_a_model_that_can_not_be_decoded_is_refused_before_any_record_is_read(folder):
-    """One with states besides keys and values: else its job would fail, and be charged, in its first pass."""
+    """One with states besides keys and values: else its job would fail, and be charged, in its
+    first pass.
+    """
     values = {
         "vocab_size": 1024,
         "hidden_size": 32,
@@ -85,8 +89,14 @@ def test_a_model_that_can_not_be_decoded_is_refused_before_any_record_is_read(fo
 
 
 def test_quantised_models_are_refused_when_registered_and_when_loaded(folder):
-    """bitsandbytes, say, picks columns by the largest value in a whole pass: other people's records."""
-    change(folder, "config.json", quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})
+    """bitsandbytes, say, picks columns by the largest value in a whole pass: other people's
+    records.
+    """
+    change(
+        folder,
+        "config.json",
+        quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True},
+    )
     with pytest.raises(models.ModelError, match="quantised"):
         models.inspect(folder)
     with pytest.raises(models.ModelError, match="quantised"):
@@ -105,12 +115,17 @@ def test_a_loaded_model_has_the_inspected_facts_and_its_type():
     model = models.load(SAMPLE, facts["sha256"], "bfloat16", 1.5)
     assert model.network.dtype.itemsize == 2
     assert model.memory_bytes == 3 * 2**29
-    assert (len(model.structure.blocks), model.structure.hidden) == (facts["layers"], facts["hidden_size"])
+    assert (len(model.structure.blocks), model.structure.hidden) == (
+        facts["layers"],
+        facts["hidden_size"],
+    )
     assert sorted(model.end_tokens) == facts["end_tokens"]
 
 
 def mixing(only: torch.dtype | None):
-    """A pass in which each context moves the last digits of all others, in one type alone or in any."""
+    """A pass in which each context moves the last digits of all others, in one type alone or in
+    any.
+    """
     real = Decoder._forward
 
     def forward(self, store, masks, positions, ids=None, embedded=None):
@@ -154,9 +169,26 @@ def test_a_model_that_fails_a_check_in_bfloat16_alone_is_loaded_in_float32(monke
 @pytest.mark.parametrize(
     "name",
     [
-        *("config.json", "generation_config.json", "model.safetensors", "model.safetensors.index.json"),
-        *("tokenizer.json", "tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"),
-        *("vocab.json", "vocab.txt", "merges.txt", "tokenizer.model", "spiece.model", "qwen.tiktoken"),
+        *(
+            "config.json",
+            "generation_config.json",
+            "model.safetensors",
+            "model.safetensors.index.json",
+        ),
+        *(
+            "tokenizer.json",
+            "tokenizer_config.json",
+            "added_tokens.json",
+            "special_tokens_map.json",
+        ),
+        *(
+            "vocab.json",
+            "vocab.txt",
+            "merges.txt",
+            "tokenizer.model",
+            "spiece.model",
+            "qwen.tiktoken",
+        ),
         *("chat_template.jinja", "chat_template.json", "additional_chat_templates/tools.jinja"),
     ],
 )
@@ -173,15 +205,21 @@ def test_whatever_changes_what_a_model_writes_changes_its_hash(folder, name):
 
 
 def test_licence_and_source_are_public_facts(folder):
-    (folder / "origin.json").write_text(json.dumps({"licence": "Apache-2.0", "source": "a-wheel 1.0"}))
+    (folder / "origin.json").write_text(
+        json.dumps({"licence": "Apache-2.0", "source": "a-wheel 1.0"})
+    )
     facts = models.inspect(folder)
     assert (facts["licence"], facts["source"]) == ("Apache-2.0", "a-wheel 1.0")
 
 
 def test_small_models_stay_in_float32_on_a_processor(monkeypatch):
-    """Saved in bfloat16, the sample gains nothing by it there; a large model does where that is fast."""
+    """Saved in bfloat16, the sample gains nothing by it there; a large model does where that is
+    fast.
+    """
     assert not models.faster_in_bfloat16(SAMPLE, "cpu")
     assert models.faster_in_bfloat16(SAMPLE, "cuda")
     monkeypatch.setattr(models, "LARGE", 1)
     flags = Path("/proc/cpuinfo").read_text().split()
-    assert models.faster_in_bfloat16(SAMPLE, "cpu") == ("amx_bf16" in flags or "avx512_bf16" in flags)
+    assert models.faster_in_bfloat16(SAMPLE, "cpu") == (
+        "amx_bf16" in flags or "avx512_bf16" in flags
+    )

@@ -22,7 +22,9 @@ def counted(**parameters: object):
 @pytest.fixture
 def corpus(tmp_path) -> Corpus:
     path = tmp_path / "public.csv"
-    rows = [f'{"up" if n % 4 else "down"},"the lift number {n} was out of order"' for n in range(200)]
+    rows = [
+        f'{"up" if n % 4 else "down"},"the lift number {n} was out of order"' for n in range(200)
+    ]
     path.write_text("label,text\n" + "\n".join(rows) + "\n")
     return Corpus("c", str(path), "{text}", "label")
 
@@ -59,7 +61,9 @@ def test_what_reads_no_records_has_no_rehearsal():
 
 def test_a_rehearsal_starts_from_no_job():
     with pytest.raises(InvalidRequest, match="from_job"):
-        mechanisms.get("rehearsal:epsvec").parse({"from_job": "x" * 36, "rehearsal_corpus": "c"}, TERMS)
+        mechanisms.get("rehearsal:epsvec").parse(
+            {"from_job": "x" * 36, "rehearsal_corpus": "c"}, TERMS
+        )
 
 
 # --- the run ------------------------------------------------------------------------------------
@@ -87,7 +91,9 @@ def test_labels_that_the_corpus_lacks_are_given_by_chance(corpus):
 
 
 def test_no_more_texts_are_read_than_the_dataset_says_it_has(corpus):
-    assert made(corpus, counted(), Terms(labels=("up", "down"), public_size=30))[1]["texts_read"] == 30
+    assert (
+        made(corpus, counted(), Terms(labels=("up", "down"), public_size=30))[1]["texts_read"] == 30
+    )
     assert made(corpus, counted(rehearsal_texts=20))[1]["texts_read"] == 20
 
 

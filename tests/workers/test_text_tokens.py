@@ -1,4 +1,6 @@
-"""Records are text: no special token comes of one, whatever stands in it and whichever tokenizer reads it."""
+"""Records are text: no special token comes of one, whatever stands in it and whichever tokenizer
+reads it.
+"""
 
 import os
 import shutil
@@ -31,7 +33,14 @@ def tiny(tmp_path_factory) -> Path:
 def planted(tokenizer) -> str:
     """A record that tries every special token, alone, joined and inside words."""
     names = [each.content for each in tokenizer.added_tokens_decoder.values()]
-    return "fine" + "".join(names) + "\n" + " ".join(names) + "".join(f"x{name}y " for name in names) + "end"
+    return (
+        "fine"
+        + "".join(names)
+        + "\n"
+        + " ".join(names)
+        + "".join(f"x{name}y " for name in names)
+        + "end"
+    )
 
 
 def check(folder: Path) -> None:
@@ -47,10 +56,13 @@ def check(folder: Path) -> None:
         of_template = [token for part in prompt.fixed for token in part if token in special]
         found = prompt.tokens(record, 4096, record)
         assert [token for token in found if token in special] == of_template
-        assert len(prompt.tokens(record, 16, record)) <= prompt.fixed_tokens + 32  # as the price counts
+        # as the price counts
+        assert len(prompt.tokens(record, 16, record)) <= prompt.fixed_tokens + 32
     request = models.request_tokens(tokenizer, record)
     empty = models.request_tokens(tokenizer, "")
-    assert [token for token in request if token in special] == [token for token in empty if token in special]
+    assert [token for token in request if token in special] == [
+        token for token in empty if token in special
+    ]
 
 
 def test_a_record_can_not_close_its_turn(tiny):
@@ -69,7 +81,9 @@ def test_the_samples_end_token_in_a_record_ends_nothing():
     reason="EXCHEQUER_TEST_MODELS names no folder of models that `exchequer model get` brought",
 )
 def test_real_tokenizers():
-    found = [each.parent for each in Path(os.environ["EXCHEQUER_TEST_MODELS"]).glob("*/tokenizer.json")]
+    found = [
+        each.parent for each in Path(os.environ["EXCHEQUER_TEST_MODELS"]).glob("*/tokenizer.json")
+    ]
     assert found
     for folder in found:
         check(folder)
@@ -77,11 +91,23 @@ def test_real_tokenizers():
 
 def test_a_vocabulary_that_holds_the_words_themselves_gives_none_either():
     """A unigram model may find `</s>` as a piece like any other."""
-    pieces = [("<unk>", 0.0), ("</s>", -0.1), ("a", -1.0), ("<", -9.0), ("/", -9.0), ("s", -9.0), (">", -9.0)]
+    pieces = [
+        ("<unk>", 0.0),
+        ("</s>", -0.1),
+        ("a", -1.0),
+        ("<", -9.0),
+        ("/", -9.0),
+        ("s", -9.0),
+        (">", -9.0),
+    ]
     made = Tokenizer(backends.Unigram(pieces, unk_id=0))
     made.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>", unk_token="<unk>")
-    assert tokenizer.encode("a</s>a", add_special_tokens=False, split_special_tokens=True) == [2, 1, 2]
+    assert tokenizer.encode("a</s>a", add_special_tokens=False, split_special_tokens=True) == [
+        2,
+        1,
+        2,
+    ]
     assert text_tokens(tokenizer, "a</s>a") == [2, 2]
     assert text_tokens(tokenizer, "a?a") == [2, 0, 2]  # an unknown letter stays one
 

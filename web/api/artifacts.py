@@ -19,7 +19,11 @@ from web.context import engine
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 ORDER = Order("artifacts", (("job", UUID), ("name", str)))
-_SUFFIXES = {"application/json": "json", "application/x-safetensors": "safetensors", "text/html": "html"}
+_SUFFIXES = {
+    "application/json": "json",
+    "application/x-safetensors": "safetensors",
+    "text/html": "html",
+}
 
 
 @api.get("/artifacts")
@@ -51,7 +55,9 @@ def artifact(sha256: str) -> Response:
 
 
 def download(sha256: str) -> Response:
-    """An artifact's file, after its bytes were compared with the hash that the ledger holds."""
+    """Return an artifact's file, after its bytes were compared with the hash that the ledger
+    holds.
+    """
     if not _SHA256.fullmatch(sha256):
         raise NotFound("artifact", sha256[:64])
     actor = current_actor()

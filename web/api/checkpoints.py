@@ -1,4 +1,6 @@
-"""Checks for auditors beside the export: signed checkpoints, public keys, a check of the live ledger."""
+"""Checks for auditors beside the export: signed checkpoints, public keys, a check of the live
+ledger.
+"""
 
 from datetime import datetime
 
@@ -22,7 +24,7 @@ ORDER = Order(
 
 
 def seed() -> bytes:
-    """The secret that signs checkpoints; where another process has it, what says so."""
+    """Return the secret that signs checkpoints; where another process has it, what says so."""
     return settings().secret(SIGNING) if signing.signs_here(engine()) else signing.ELSEWHERE
 
 

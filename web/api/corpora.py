@@ -35,7 +35,11 @@ def corpus(name: str) -> Response:
 
 
 @api.post("/corpora")
-@describe(Operation(body=NewCorpus, keyed=True, status=201, located=True, answer=Corpus, roles=("steward",)))
+@describe(
+    Operation(
+        body=NewCorpus, keyed=True, status=201, located=True, answer=Corpus, roles=("steward",)
+    )
+)
 def add_corpus() -> tuple[Response, int]:
     """Register a corpus that is public, or given for this with consent.
 

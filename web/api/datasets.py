@@ -64,15 +64,19 @@ class NewAllowance(Body):
     )
     delta: Figure | None = Field(
         None,
-        description="the probability by which that bound may fail, well below one over the number of units",
+        description="the probability by which that bound may fail, well below one over the number "
+        "of units",
     )
-    reason: str = Field(max_length=2000, description="why so much. It goes into the ledger with your name")
+    reason: str = Field(
+        max_length=2000, description="why so much. It goes into the ledger with your name"
+    )
     shares: dict[str, Figure] | None = None
     order: Figure | None = Field(
         None, description="order of the first Rényi filter. Without it the one that fits the most"
     )
     ex_post: Figure | None = Field(
-        None, description="what the caps of ex-post jobs may add up to, in ε. 0: no such job is admitted"
+        None,
+        description="what the caps of ex-post jobs may add up to, in ε. 0: no such job is admitted",
     )
     ex_post_settlement: str | None = Field(
         None,
@@ -83,7 +87,9 @@ class NewAllowance(Body):
     secret: dict[str, Any] | None = None
 
     def allowance(self) -> Allowance:
-        """The allowance that the ledger takes. Raises InvalidRequest for figures of too many digits."""
+        """Return the allowance that the ledger takes. Raises InvalidRequest for figures of too many
+        digits.
+        """
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
                 raise invalid(field, "too many digits", "at most 100 characters")
@@ -112,7 +118,9 @@ class Correction(Body):
 
 
 class NewVersion(Body):
-    """More or changed data of a dataset; what is not given stays as in the newest version in use."""
+    """More or changed data of a dataset; what is not given stays as in the newest version in
+    use.
+    """
 
     uri: str = Field(min_length=1, max_length=2000)
     text_template: str | None = Field(None, min_length=1, max_length=4000)
@@ -135,7 +143,10 @@ class QuoteRequest(Body):
     epsilon: float | None = Field(None, gt=0, le=1e6)
     project: str | None = Field(None, max_length=200)
     share: float | None = Field(
-        None, gt=0, le=1, description="decide and fit as if only this share of what is left were there"
+        None,
+        gt=0,
+        le=1,
+        description="decide and fit as if only this share of what is left were there",
     )
 
 
@@ -149,8 +160,9 @@ class QuoteRequest(Body):
 def datasets() -> Response:
     """The catalogue, by name.
 
-    `q`: every word of it stands in the name, the description or a label. `mechanism`: the policy admits it.
-    `open=true`: with an allowance and data that is ready, and the caller may ask for jobs.
+    `q`: every word of it stands in the name, the description or a label. `mechanism`: the policy
+    admits it. `open=true`: with an allowance and data that is ready, and the caller may ask for
+    jobs.
     """
     window = read_window(ORDER)
     wanted = dataset_queries.Wanted(
@@ -159,7 +171,9 @@ def datasets() -> Response:
         read_choice("open", ("true", "false")) == "true",
     )
     return page(
-        "datasets", dataset_queries.datasets(engine(), current_actor(), wanted, **window.reads), window
+        "datasets",
+        dataset_queries.datasets(engine(), current_actor(), wanted, **window.reads),
+        window,
     )
 
 
@@ -207,11 +221,13 @@ def dataset(name: str) -> Response:
 def allow(name: str) -> tuple[Response, int]:
     """Set the allowance, or propose it.
 
-    Answers with the dataset, or 202 with a decision where the policy asks for two people to raise it.
+    Answers with the dataset, or 202 with a decision where the policy asks for two people to raise
+    it.
     """
     actor = current_actor()
     actor.require("steward")
-    dataset_queries.dataset(engine(), name, actor)  # a name in the address that names nothing is 404, not 422
+    # a name in the address that names nothing is 404, not 422
+    dataset_queries.dataset(engine(), name, actor)
     body = read(NewAllowance)
     asked = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
     if asked is not None:
@@ -233,9 +249,13 @@ def allow(name: str) -> tuple[Response, int]:
 )
 def means() -> Response:
     """The bound on a guesser for an (epsilon, delta) in decimals."""
-    given = {name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")}
+    given = {
+        name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")
+    }
     unit = given["unit"][:200] or "record"
-    return jsonify(meaning(given["epsilon"], given["delta"], given["neighbours"] or NEIGHBOURS[0], unit))
+    return jsonify(
+        meaning(given["epsilon"], given["delta"], given["neighbours"] or NEIGHBOURS[0], unit)
+    )
 
 
 @api.post("/datasets/<name>/allowance/preview")
@@ -261,7 +281,9 @@ def correct_dataset(name: str) -> tuple[Response, int]:
 
 @api.post("/datasets/<name>/versions")
 @describe(
-    Operation(body=NewVersion, keyed=True, status=201, located=True, answer=Dataset, roles=("steward",))
+    Operation(
+        body=NewVersion, keyed=True, status=201, located=True, answer=Dataset, roles=("steward",)
+    )
 )
 def add_version(name: str) -> tuple[Response, int]:
     """Add data on the same account.
@@ -279,7 +301,9 @@ def add_version(name: str) -> tuple[Response, int]:
 @describe(Operation(answer=Policy))
 def policy(name: str) -> Response:
     """The policy; its ETag goes into the If-Match of a change."""
-    return jsonify(dataset_queries.dataset(engine(), name, current_actor()).policy.model_dump(mode="json"))
+    return jsonify(
+        dataset_queries.dataset(engine(), name, current_actor()).policy.model_dump(mode="json")
+    )
 
 
 @api.put("/datasets/<name>/policy")
@@ -296,10 +320,10 @@ def policy(name: str) -> Response:
 def set_policy(name: str) -> tuple[Response, int]:
     """Replace the policy, or propose it.
 
-    Answers with the dataset, or 202 with a decision where `two_people` stands and the new policy is weaker in
-    any field: another steward confirms the whole change, and nothing of it stands before.
-    With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen: 412 where it
-    is another by now. Jobs decided before keep their decision.
+    Answers with the dataset, or 202 with a decision where `two_people` stands and the new policy is
+    weaker in any field: another steward confirms the whole change, and nothing of it stands before.
+    With `If-Match`, the ETag of the policy that was read, nobody else's change is undone unseen:
+    412 where it is another by now. Jobs decided before keep their decision.
     """
     actor = current_actor()
     actor.require("steward")
@@ -320,19 +344,24 @@ def set_policy(name: str) -> tuple[Response, int]:
 def quote(name: str) -> Response:
     """The price of a request here, and what admission would say now.
 
-    `fit` names a parameter whose largest value is found that still fits what is left. Changes nothing.
+    `fit` names a parameter whose largest value is found that still fits what is left. Changes
+    nothing.
     """
     body = read(QuoteRequest)
     return jsonify(quote_for(name, body))
 
 
 def quote_for(name: str, body: QuoteRequest) -> Quote:
-    """A quote whose errors name the fields as the request does."""
+    """Return a quote whose errors name the fields as the request does."""
     asked = (body.mechanism, body.parameters, body.fit, body.epsilon)
     try:
-        return quotes.quote_on(engine(), name, *asked, current_actor(), body.project, body.share, body.model)
+        return quotes.quote_on(
+            engine(), name, *asked, current_actor(), body.project, body.share, body.model
+        )
     except OverflowError:
-        raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
+        raise invalid(
+            "parameters", "the price would be beyond every figure", "smaller costs"
+        ) from None
     except InvalidRequest as error:
         outer = {"mechanism", "model", "fit", "epsilon", "project", "share"}
         if any(each.field in outer for each in error.problems):
@@ -341,14 +370,20 @@ def quote_for(name: str, body: QuoteRequest) -> Quote:
 
 
 @api.get("/datasets/<name>/ledger")
-@describe(Operation(query={"before": SEQ}, answer=listing("entries", Entry, paged=ENTRIES), roles=OVERSEERS))
+@describe(
+    Operation(
+        query={"before": SEQ}, answer=listing("entries", Entry, paged=ENTRIES), roles=OVERSEERS
+    )
+)
 def entries(name: str) -> Response:
     """Entries of the ledger, newest first.
 
     `before` leaves out entries from that number on.
     """
     window = read_window(ENTRIES)
-    found = entry_queries.entries(engine(), name, current_actor(), before=read_seq(), **window.reads)
+    found = entry_queries.entries(
+        engine(), name, current_actor(), before=read_seq(), **window.reads
+    )
     return page("entries", found, window)
 
 
@@ -383,14 +418,14 @@ def spending_of(name: str) -> Response:
 def export(name: str) -> Response:
     """The whole ledger as a file, with a signed checkpoint of this moment.
 
-    `public=true` hides names, purposes and realized ex-post figures behind commitments: `exchequer verify`
-    checks either.
+    `public=true` hides names, purposes and realized ex-post figures behind commitments: `exchequer
+    verify` checks either.
     """
     return export_response(name, request.args.get("format", "jsonl"))
 
 
 def export_response(name: str, form: str) -> Response:
-    """A streamed download with a signed checkpoint in it; pages offer it too."""
+    """Return a streamed download with a signed checkpoint in it; pages offer it too."""
     if form not in FORMATS:
         raise invalid("format", repr(form[:40]), ", ".join(FORMATS))
     asked = request.args.get("public", "false")
@@ -398,14 +433,18 @@ def export_response(name: str, form: str) -> Response:
         raise invalid("public", repr(asked[:40]), "true, false")
     public = asked == "true"
     log = settings().public_log
-    pieces = entry_queries.export(engine(), name, current_actor(), form, public=public, seed=seed(), log=log)
+    pieces = entry_queries.export(
+        engine(), name, current_actor(), form, public=public, seed=seed(), log=log
+    )
     file = f"{name}-ledger{'-public' if public else ''}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{file}"'}
     return Response(_blocks(pieces), mimetype=FORMATS[form], headers=headers)
 
 
 def _blocks(pieces: Iterator[str | bytes], size: int = 1 << 16) -> Iterator[bytes]:
-    """The same bytes in larger pieces: one write to the network for each line would be slow."""
+    """Yield the same bytes in larger pieces: one write to the network for each line would be
+    slow.
+    """
     block = bytearray()
     for piece in pieces:
         block += piece.encode() if isinstance(piece, str) else piece

@@ -46,7 +46,9 @@ class OfferedParameters(Body):
 
 
 class ChargeCorrection(Body):
-    """The real release of a settled job: an event, nothing, or (neither given) all that was reserved."""
+    """The real release of a settled job: an event, nothing, or (neither given) all that was
+    reserved.
+    """
 
     reason: str = Field(max_length=2000)
     event: dict[str, Any] | None = None
@@ -60,7 +62,9 @@ def priceable() -> Iterator[None]:
     try:
         yield
     except OverflowError:
-        raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
+        raise invalid(
+            "parameters", "the price would be beyond every figure", "smaller costs"
+        ) from None
 
 
 @api.get("/decisions")
@@ -72,17 +76,20 @@ def priceable() -> Iterator[None]:
     )
 )
 def list_decisions() -> Response:
-    """List what a second person is asked: open decisions oldest first, or those of a state or a job.
+    """List what a second person is asked: open decisions oldest first, or those of a state or a
+    job.
 
-    Stewards and auditors see those on their datasets. Everybody sees their own jobs that await approval,
-    their requests for access, and what is offered to them.
+    Stewards and auditors see those on their datasets. Everybody sees their own jobs that await
+    approval, their requests for access, and what is offered to them.
     """
     job = request.args.get("job")
     job_id = None if not job else read_id(job)
     state = read_choice("state", STATES) or (None if job_id else "open")
     wanted = decisions.Wanted(state=state, kind=read_choice("kind", KINDS), job=job_id)
     window = read_window(ORDER)
-    return page("decisions", decisions.listing(engine(), current_actor(), wanted, **window.reads), window)
+    return page(
+        "decisions", decisions.listing(engine(), current_actor(), wanted, **window.reads), window
+    )
 
 
 @api.get("/decisions/<decision>")
@@ -97,8 +104,8 @@ def show_decision(decision: str) -> Response:
 def answer(decision: str) -> Response:
     """Answer a decision: a yes makes it true at once, a no closes it.
 
-    A job that awaits approval is a decision of its id. Who asked withdraws it by a no, and so does a steward
-    of an offer. The same yes again changes nothing.
+    A job that awaits approval is a decision of its id. Who asked withdraws it by a no, and so does
+    a steward of an offer. The same yes again changes nothing.
     """
     actor, decision_id, body = current_actor(), read_id(decision), read(AnswerToDecision)
     answers.answer(engine(), decision_id, actor, body.yes, body.reason)
@@ -131,7 +138,9 @@ def offer(job: str) -> tuple[Response, int]:
 
 
 @api.post("/jobs/<job>/correct")
-@describe(Operation(body=ChargeCorrection, keyed=True, status=202, answer=Asked, roles=("steward",)))
+@describe(
+    Operation(body=ChargeCorrection, keyed=True, status=202, answer=Asked, roles=("steward",))
+)
 def correct(job: str) -> tuple[Response, int]:
     """Propose a correction of a job's charge, which another steward answers."""
     actor = current_actor()

@@ -1,9 +1,10 @@
-"""Conditional requests: every JSON answer to GET names its bytes, and changes can say what they change.
+"""Conditional requests: every JSON answer to GET names its bytes, and changes can say what they
+change.
 
-The ETag is strong: from the SHA-256 of the body. An asker who sends it back as If-None-Match hears 304 while
-nothing has changed; a change that sends If-Match is refused with 412 where somebody else was faster.
-Proxies that compress mark the tag: nginx makes it weak, Apache and Caddy add the coding. The content is the
-same, so a tag that comes back so marked is the tag that went out.
+The ETag is strong: from the SHA-256 of the body. An asker who sends it back as If-None-Match hears
+304 while nothing has changed; a change that sends If-Match is refused with 412 where somebody else
+was faster. Proxies that compress mark the tag: nginx makes it weak, Apache and Caddy add the
+coding. The content is the same, so a tag that comes back so marked is the tag that went out.
 """
 
 import hashlib
@@ -19,12 +20,14 @@ _CODING = re.compile(r"--?(gzip|br|zstd|deflate)(?=[\",]|$)")
 
 
 def etag(body: bytes) -> str:
-    """The strong ETag of a body, without its quotes."""
+    """Return the strong ETag of a body, without its quotes."""
     return hashlib.sha256(body).hexdigest()[:40]
 
 
 def add_etag(response: Response) -> Response:
-    """After a GET: the ETag of what is not streamed, or 304 where the asker has these very bytes."""
+    """After a GET: the ETag of what is not streamed, or 304 where the asker has these very
+    bytes.
+    """
     if request.method not in ("GET", "HEAD") or response.status_code != 200:
         return response
     # What one person may see another may not: no cache gives it on, and none keeps it unasked.
@@ -39,9 +42,11 @@ def add_etag(response: Response) -> Response:
 
 
 def matcher() -> Callable[[bytes], None] | None:
-    """Return a check of the present body against the request's If-Match; None: the request has none.
+    """Return a check of the present body against the request's If-Match; None: the request has
+    none.
 
-    The check raises PreconditionFailed (412). It must run under the lock under which the change is made.
+    The check raises PreconditionFailed (412). It must run under the lock under which the change is
+    made.
     """
     wanted = parse_etags(_CODING.sub("", request.headers.get("If-Match", "")))
     if not wanted:
@@ -50,7 +55,8 @@ def matcher() -> Callable[[bytes], None] | None:
     def check(body: bytes) -> None:
         if not wanted.contains_weak(etag(body)):
             raise PreconditionFailed(
-                "somebody has changed it since you read it: read it again, and decide on what it is now"
+                "somebody has changed it since you read it: read it again, and decide on what it "
+                "is now"
             )
 
     return check

@@ -3,8 +3,9 @@
     key = read_once(body)      # None without the header
     models.add_model(..., once=key)
 
-The key belongs to the person. The same key with the same method, address and body answers with what was made,
-as it is now; with another it is a 409. A request that was refused made nothing and leaves its key free.
+The key belongs to the person. The same key with the same method, address and body answers with what
+was made, as it is now; with another it is a 409. A request that was refused made nothing and leaves
+its key free.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 def read_key() -> str | None:
-    """The Idempotency-Key of the request. Raises InvalidRequest for one that is none."""
+    """Return the Idempotency-Key of the request. Raises InvalidRequest for one that is none."""
     key = request.headers.get("Idempotency-Key")
     if key is not None and not _KEY.fullmatch(key):
         raise invalid("Idempotency-Key", "is no key", "1 to 200 visible ASCII characters")
@@ -32,7 +33,7 @@ def read_key() -> str | None:
 
 
 def read_once(body: BaseModel | Mapping[str, Any]) -> Once | None:
-    """The key of the request, with what it stands for."""
+    """Return the key of the request, with what it stands for."""
     key = read_key()
     if key is None:
         return None

@@ -34,11 +34,15 @@ class NewJob(Body):
     """A request for a job."""
 
     dataset: str = Field(max_length=200)
-    mechanism: str = Field(max_length=200, description="how the job works. Each has a page of its own")
+    mechanism: str = Field(
+        max_length=200, description="how the job works. Each has a page of its own"
+    )
     model: str | None = Field(None, max_length=200, description="the model that writes")
     parameters: dict[str, Any] = Field(default_factory=dict)
     purpose: str = Field(
-        "", max_length=2000, description="what the output is for; may not be empty. A steward reads it"
+        "",
+        max_length=2000,
+        description="what the output is for; may not be empty. A steward reads it",
     )
     project: str | None = Field(
         None, max_length=200, description="a public name. A policy may cap what one project uses"
@@ -59,9 +63,9 @@ class NewJob(Body):
 def submit() -> tuple[Response, int]:
     """Submit a job.
 
-    It is decided at once: refused (`refusal` names what binds, what was asked, what is left and the largest
-    that would fit), queued, or waiting for a steward. The same Idempotency-Key with the same body is the same
-    job.
+    It is decided at once: refused (`refusal` names what binds, what was asked, what is left and the
+    largest that would fit), queued, or waiting for a steward. The same Idempotency-Key with the
+    same body is the same job.
     """
     key, actor = read_key(), current_actor()
     job_id = submit_job(read(NewJob), key)
@@ -69,7 +73,9 @@ def submit() -> tuple[Response, int]:
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
-    """Submit a job for the current actor; pages call it too. Raises InvalidRequest without a purpose."""
+    """Submit a job for the current actor; pages call it too. Raises InvalidRequest without a
+    purpose.
+    """
     if not job.purpose.strip():
         raise invalid("purpose", "empty", "a sentence: what the output is for")
     request = job_requests.JobRequest(
@@ -78,7 +84,9 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
     try:
         return submission.submit(engine(), request, current_actor(), key)
     except OverflowError:
-        raise invalid("parameters", "the price would be beyond every figure", "smaller costs") from None
+        raise invalid(
+            "parameters", "the price would be beyond every figure", "smaller costs"
+        ) from None
 
 
 @api.get("/jobs")
@@ -94,8 +102,8 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
 def jobs() -> Response:
     """Jobs that the asker may see, newest first.
 
-    An analyst sees their own; stewards and auditors see all. `since` and `until` take a day, which counts
-    whole, or a time; `before` leaves out those from that time on.
+    An analyst sees their own; stewards and auditors see all. `since` and `until` take a day, which
+    counts whole, or a time; `before` leaves out those from that time on.
     """
     window = read_window(ORDER)
     ends = [each for each in (read_when("until"), read_moment("before")) if each is not None]
@@ -133,8 +141,8 @@ class Said(Body):
 def comment(job: str) -> tuple[Response, int]:
     """Say something about a job, as its analyst or a steward.
 
-    A steward who `asks` waits for the analyst, whose next comment is the answer. Nothing is decided, reserved
-    or charged by either, and each starts the days for a decision anew.
+    A steward who `asks` waits for the analyst, whose next comment is the answer. Nothing is
+    decided, reserved or charged by either, and each starts the days for a decision anew.
     """
     job_id, said = read_id(job), read(Said)
     comments.say(engine(), job_id, current_actor(), said.text, said.asks)
@@ -146,7 +154,8 @@ def comment(job: str) -> tuple[Response, int]:
 def cancel(job: str) -> Response:
     """Ask a job to stop, as its analyst or a steward.
 
-    Before it began to read it is void and costs nothing; after, it is charged its whole reservation.
+    Before it began to read it is void and costs nothing; after, it is charged its whole
+    reservation.
     """
     job_id = read_id(job)
     settlement.cancel(engine(), job_id, current_actor())
@@ -172,7 +181,9 @@ def result(job: str) -> Response:
     )
 )
 def output(job: str) -> Response:
-    """The published output as JSON Lines, CSV or Parquet; with `card=true` in a zip with its data card."""
+    """The published output as JSON Lines, CSV or Parquet; with `card=true` in a zip with its data
+    card.
+    """
     job_id = read_id(job)
     with_card = read_choice("card", ("true", "false")) == "true"
     return outputs.export(job_id, request.args.get("format") or "jsonl", with_card)
@@ -188,12 +199,14 @@ def output(job: str) -> Response:
     )
 )
 def card(job: str) -> Response:
-    """The data card of a published output: what it is, what holds of it, and where the ledger says so."""
+    """The data card of a published output: what it is, what holds of it, and where the ledger says
+    so.
+    """
     return card_response(read_id(job), read_choice("format", ("json", "md")) or "json")
 
 
 def card_response(job_id: UUID, form: str) -> Response:
-    """A data card as JSON or Markdown; pages offer it too."""
+    """Return a data card as JSON or Markdown; pages offer it too."""
     found = data_cards.card(engine(), job_id, current_actor()).document()
     as_json = form == "json"
     response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")

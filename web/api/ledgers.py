@@ -1,4 +1,6 @@
-"""Routes for auditors: entries over all datasets, one entry priced anew, refusals, checkpoints, activity."""
+"""Routes for auditors: entries over all datasets, one entry priced anew, refusals, checkpoints,
+activity.
+"""
 
 from datetime import datetime
 from uuid import UUID
@@ -10,7 +12,14 @@ from accountant.core.errors import NotFound
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.queries import audit_log, audit_report, ledgers
 from accountant.queries import ledger_entry as entry_page
-from accountant.schema.ledgers import Act, EntryInList, EntryPage, RefusedJob, Report, SignedCheckpoint
+from accountant.schema.ledgers import (
+    Act,
+    EntryInList,
+    EntryPage,
+    RefusedJob,
+    Report,
+    SignedCheckpoint,
+)
 from web.api.blueprint import api
 from web.api.datasets import OVERSEERS, PUBLIC
 from web.api.openapi import ID, TEXT, WHEN, Operation, Schema, describe, listing
@@ -57,7 +66,7 @@ def ledger_entries() -> Response:
 
 
 def found_entries(window: Window) -> list[EntryInList]:
-    """Entries with the filters of the address."""
+    """Return entries with the filters of the address."""
     job = request.args.get("job")
     wanted = ledgers.Wanted(
         dataset=request.args.get("dataset") or None,
@@ -79,7 +88,7 @@ def ledger_entry(name: str, seq: str) -> Response:
 
 
 def entry_named(name: str, seq: str) -> EntryPage:
-    """An entry by its dataset and number. Raises NotFound."""
+    """Return an entry by its dataset and number. Raises NotFound."""
     if not (seq.isascii() and seq.isdigit() and len(seq) < 19):
         raise NotFound("entry", f"{name}:{seq}"[:80])
     return entry_page.show(engine(), name, int(seq), current_actor())
@@ -106,7 +115,7 @@ def list_refusals() -> Response:
 
 
 def found_refusals(window: Window) -> list[RefusedJob]:
-    """Refusals with the filters of the address."""
+    """Return refusals with the filters of the address."""
     return ledgers.refusals(
         engine(),
         current_actor(),
@@ -134,7 +143,7 @@ def all_checkpoints() -> Response:
 
 
 def found_checkpoints(window: Window) -> list[SignedCheckpoint]:
-    """Checkpoints with the filters of the address."""
+    """Return checkpoints with the filters of the address."""
     dataset = request.args.get("dataset") or None
     return ledgers.checkpoints(engine(), current_actor(), dataset=dataset, **window.reads)
 
@@ -155,7 +164,7 @@ def list_activity() -> Response:
 
 
 def found_acts(window: Window) -> list[Act]:
-    """Acts with the filters of the address."""
+    """Return acts with the filters of the address."""
     wanted = audit_log.Wanted(
         what=read_choice("what", audit_log.WHAT),
         actor=request.args.get("actor") or None,
@@ -174,6 +183,8 @@ def dataset_report(name: str) -> Response:
 
 
 def report_named(name: str) -> Report:
-    """The report of a dataset; `public` leaves out names, reasons and what ex-post jobs really cost."""
+    """Return the report of a dataset; `public` leaves out names, reasons and what ex-post jobs
+    really cost.
+    """
     public = read_choice("public", ("true", "false")) == "true"
     return audit_report.build(engine(), name, current_actor(), public=public)

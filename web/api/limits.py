@@ -3,9 +3,10 @@
     a request ─▶ per address ─▶ token ─▶ per person ─▶ the view
     signing in ─▶ per address, of its own: each try costs the server an argon2 hash
 
-Counted in windows of a minute, in the broker where all web processes see it. While the broker is away each
-process counts for itself: people can go on working, and nobody gets more than the limit from one process.
-Which people have how much left says nothing about data: every request counts alike, whatever it asks.
+Counted in windows of a minute, in the broker where all web processes see it. While the broker is
+away each process counts for itself: people can go on working, and nobody gets more than the limit
+from one process. Which people have how much left says nothing about data: every request counts
+alike, whatever it asks.
 """
 
 import logging
@@ -45,7 +46,9 @@ class RateLimits:
         self._away_until = 0.0
 
     def count(self, name: str, holder: str) -> None:
-        """Count one request of `holder`. Raises TooManyRequests (429) beyond the limit; 0 is no limit."""
+        """Count one request of `holder`. Raises TooManyRequests (429) beyond the limit; 0 is no
+        limit.
+        """
         allowed = self.limits[name]
         if not allowed:
             return
@@ -54,7 +57,9 @@ class RateLimits:
         told = g.setdefault("rate_limits", [])
         told.append((name, allowed, left, seconds))
         if not within:
-            detail = f"more than {allowed} requests a minute ({name}); try again in {seconds} seconds"
+            detail = (
+                f"more than {allowed} requests a minute ({name}); try again in {seconds} seconds"
+            )
             raise TooManyRequests(detail, retry_after=seconds)
 
     def _hit(self, item: RateLimitItemPerMinute, *holder: str) -> tuple[bool, int, int]:
@@ -63,7 +68,9 @@ class RateLimits:
                 return _counted(self._shared, item, *holder)
             except StorageError as error:
                 self._away_until = time.monotonic() + _AWAY_SECONDS
-                logger.warning("the broker counts no requests (%s); each process counts its own", error)
+                logger.warning(
+                    "the broker counts no requests (%s); each process counts its own", error
+                )
         return _counted(self._own, item, *holder)
 
 
@@ -76,7 +83,9 @@ def _counted(
 
 
 def _storage(broker_url: str) -> FixedWindowRateLimiter:
-    """Counters in the broker. Its address is Celery's; this library spells a socket otherwise."""
+    """Return counters in the broker. Its address is Celery's; this library spells a socket
+    otherwise.
+    """
     url = broker_address(broker_url)
     parts = urlsplit(url)
     options: dict[str, Any] = {

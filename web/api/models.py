@@ -57,7 +57,9 @@ def model(name: str) -> Response:
 
 
 @api.post("/models")
-@describe(Operation(body=NewModel, keyed=True, status=201, located=True, answer=Model, roles=("steward",)))
+@describe(
+    Operation(body=NewModel, keyed=True, status=201, located=True, answer=Model, roles=("steward",))
+)
 def add_model() -> tuple[Response, int]:
     """Register a model.
 
@@ -67,7 +69,14 @@ def add_model() -> tuple[Response, int]:
     actor.require("steward")
     body = read(NewModel)
     model_catalogue.add_model(
-        engine(), body.name, body.path, body.trained_on, actor, body.kind, read_once(body), body.endpoint
+        engine(),
+        body.name,
+        body.path,
+        body.trained_on,
+        actor,
+        body.kind,
+        read_once(body),
+        body.endpoint,
     )
     return made(model_queries.model(engine(), body.name, actor), "model", name=body.name)
 

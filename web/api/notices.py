@@ -1,4 +1,6 @@
-"""Notices: addresses that are told when something changes. Administrators set them, each for a person."""
+"""Notices: addresses that are told when something changes. Administrators set them, each for a
+person.
+"""
 
 from uuid import UUID
 

@@ -1,8 +1,9 @@
-"""OpenAPI 3.1 of /api/v1, made from the routes themselves: `describe` says what each takes and answers.
+"""OpenAPI 3.1 of /api/v1, made from the routes themselves: `describe` says what each takes and
+answers.
 
-Bodies are the pydantic models that the views read with, so the description can't ask for anything else.
-Answers are the models of `accountant.schema`; examples were recorded from a real server (`examples.json`). A
-route without `describe` is an error at start, found by a test.
+Bodies are the pydantic models that the views read with, so the description can't ask for anything
+else. Answers are the models of `accountant.schema`; examples were recorded from a real server
+(`examples.json`). A route without `describe` is an error at start, found by a test.
 """
 
 import inspect
@@ -41,7 +42,10 @@ KEY: Schema = {
     "description": "the same key with the same request acts once, whatever is lost on the way",
 }
 TIME: Schema = {"type": "string", "format": "date-time"}
-WHEN: Schema = {"type": "string", "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z"}
+WHEN: Schema = {
+    "type": "string",
+    "description": "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z",
+}
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1}
 ID: Schema = {"type": "string", "format": "uuid"}
@@ -71,7 +75,9 @@ OBJECT: Schema = {"type": "object"}
 
 @dataclass(frozen=True)
 class Listing:
-    """An object with one list, `name`, of `item`s; one of pages, in an order, says where the next begins."""
+    """An object with one list, `name`, of `item`s; one of pages, in an order, says where the next
+    begins.
+    """
 
     name: str
     item: type[BaseModel] | None = None
@@ -82,7 +88,9 @@ class Listing:
 def listing(
     name: str, item: type[BaseModel] | None = None, *, paged: Order | None = None, **others: Schema
 ) -> Listing:
-    """An answer {name: [item, ...]}, with `next` and `Link` where it is `paged` (web.api.paging)."""
+    """Return an answer {name: [item, ...]}, with `next` and `Link` where it is `paged`
+    (web.api.paging).
+    """
     return Listing(name, item, paged, others)
 
 
@@ -133,7 +141,8 @@ def openapi() -> Response:
 
 @lru_cache(maxsize=1)
 def examples() -> dict[str, Any]:
-    """Requests to a real server and its answers, by operation: {"GET /api/v1/me": {...}, ...}.
+    """Return requests to a real server and its answers, by operation: {"GET /api/v1/me": {...},
+    ...}.
 
     `EXCHEQUER_RECORD=1 python -m pytest tests/web/api/test_examples.py` records them anew.
     """
@@ -171,7 +180,9 @@ class Route:
 
 
 def routes(app: Flask) -> list[Route]:
-    """Every route below /api/v1, by path. Raises LookupError naming a view that has no description."""
+    """Return every route below /api/v1, by path. Raises LookupError naming a view that has no
+    description.
+    """
     found = []
     for rule in sorted(app.url_map.iter_rules(), key=lambda each: each.rule):
         if not rule.endpoint.startswith("api."):
@@ -189,7 +200,9 @@ def routes(app: Flask) -> list[Route]:
 
 @lru_cache(maxsize=2)
 def document(app: Flask) -> dict[str, Any]:
-    """The description of every route below /api/v1. Raises LookupError naming a view that has none."""
+    """Return the description of every route below /api/v1. Raises LookupError naming a view that
+    has none.
+    """
     every = routes(app)
     schemas, shared = _schemas(every)
     paths: dict[str, dict[str, Any]] = {}
@@ -213,7 +226,8 @@ def document(app: Flask) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": f"`POST /api/v1/session` gives a token for a name and password. {_SCOPES}",
+                    "description": "`POST /api/v1/session` gives a token for a name and password. "
+                    f"{_SCOPES}",
                 }
             },
             "headers": _HEADERS,
@@ -223,9 +237,12 @@ def document(app: Flask) -> dict[str, Any]:
 
 
 _ABOUT = (
-    "Errors are problem details (RFC 9457) that name every wrong field. Times are RFC 3339 in UTC; amounts "
-    "of budget are decimal texts. Listings come in pages: `limit` rows, and `next`, which `cursor` takes. "
-    "Answers to GET carry strong ETags. Requests that make something take an `Idempotency-Key`. Unknown "
+    "Errors are problem details (RFC 9457) that name every wrong field. Times are RFC 3339 in UTC; "
+    "amounts "
+    "of budget are decimal texts. Listings come in pages: `limit` rows, and `next`, which `cursor` "
+    "takes. "
+    "Answers to GET carry strong ETags. Requests that make something take an `Idempotency-Key`. "
+    "Unknown "
     "fields in a body are refused; readers must bear unknown fields in an answer."
 )
 
@@ -249,7 +266,7 @@ def _models_of(answer: Answer) -> list[type[BaseModel]]:
 
 
 def _schemas(every: list[Route]) -> tuple[dict[type[BaseModel], Schema], dict[str, Any]]:
-    """A reference to the schema of each model, and the schemas."""
+    """Return a reference to the schema of each model, and the schemas."""
     models: dict[type[BaseModel], None] = {Problem: None}
     for route in every:
         if route.operation.body is not None:
@@ -260,7 +277,9 @@ def _schemas(every: list[Route]) -> tuple[dict[type[BaseModel], Schema], dict[st
 
 
 @lru_cache(maxsize=2)
-def _schemas_of(models: tuple[type[BaseModel], ...]) -> tuple[dict[type[BaseModel], Schema], dict[str, Any]]:
+def _schemas_of(
+    models: tuple[type[BaseModel], ...],
+) -> tuple[dict[type[BaseModel], Schema], dict[str, Any]]:
     pairs = [(model, "validation") for model in models]
     found, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
     references: Any = {model: reference for (model, _), reference in found.items()}
@@ -272,7 +291,10 @@ def _schema(answer: Answer, schemas: Mapping[type[BaseModel], Schema]) -> dict[s
         item = OBJECT if answer.item is None else schemas[answer.item]
         properties: dict[str, Any] = {answer.name: {"type": "array", "items": dict(item)}}
         if answer.paged:
-            properties["next"] = {"type": ["string", "null"], "description": "`cursor` of the next page"}
+            properties["next"] = {
+                "type": ["string", "null"],
+                "description": "`cursor` of the next page",
+            }
         properties |= {name: dict(schema) for name, schema in answer.others.items()}
         return {"type": "object", "required": list(properties), "properties": properties}
     return dict(schemas[answer] if isinstance(answer, type) else answer)
@@ -292,7 +314,9 @@ def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[
         "parameters": _parameters(route),
         "responses": _responses(route, schemas),
     }
-    found["security"] = [] if operation.public else [{"token": list(needed(route.endpoint, route.method))}]
+    found["security"] = (
+        [] if operation.public else [{"token": list(needed(route.endpoint, route.method))}]
+    )
     if operation.roles:
         found["x-roles"] = list(operation.roles)
     if operation.body is not None:
@@ -357,7 +381,9 @@ def _responses(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[
     for status, answer in route.answers.items():
         content: dict[str, Any] = {}
         for media_type in operation.media_types:
-            content[media_type] = {"schema": _schema(answer, schemas) if media_type == _JSON else {}}
+            content[media_type] = {
+                "schema": _schema(answer, schemas) if media_type == _JSON else {}
+            }
             if media_type == _JSON and str(status) in recorded:
                 content[media_type]["example"] = recorded[str(status)]
         found[str(status)] = {"description": _MEANINGS.get(status) or HTTPStatus(status).phrase}

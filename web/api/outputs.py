@@ -1,9 +1,11 @@
-"""Published outputs: with artifacts the only files that the web opens, named by the hash in their COMMIT.
+"""Published outputs: with artifacts the only files that the web opens, named by the hash in their
+COMMIT.
 
-    stored JSON Lines ── bytes compared with the ledger's hash ──▶ jsonl, csv, parquet [──▶ zip with its card]
+    stored JSON Lines ── bytes compared with the ledger's hash ──▶ jsonl, csv, parquet [──▶ zip with
+    its card]
 
-Files are read twice, once to check and find columns and once to send, and never held. They are compared each
-time (accountant.results).
+Files are read twice, once to check and find columns and once to send, and never held. They are
+compared each time (accountant.results).
 """
 
 import json
@@ -38,29 +40,36 @@ FORMATS = {
 ZIP = "application/zip"
 #: Says which file is the data: https://huggingface.co/docs/hub/datasets-manual-configuration.
 _HEADER = '---\nconfigs:\n- config_name: default\n  data_files: "{name}"\n---\n\n'
-_LEAST_TIME = (1980, 1, 1, 0, 0, 0)  # when a job ended depends on its data, so an archive tells no time
+# when a job ended depends on its data, so an archive tells no time
+_LEAST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def download(job_id: UUID) -> Response:
-    """A published output as JSON Lines; its SHA-256, which the ledger holds too, is the ETag."""
+    """Return a published output as JSON Lines; its SHA-256, which the ledger holds too, is the
+    ETag.
+    """
     actor = current_actor()
     found = jobs.output(engine(), job_id, actor)
     # The bytes that the ledger's hash is of: no reader may take them for text and decode them.
-    response = Response(blocks(open_output(found.sha256, job_id)), mimetype="application/octet-stream")
+    response = Response(
+        blocks(open_output(found.sha256, job_id)), mimetype="application/octet-stream"
+    )
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
     response.set_etag(found.sha256)
     response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=found.dataset)
+        activity_log.note(
+            engine(), actor, "result downloaded", "job", str(job_id), dataset=found.dataset
+        )
     return response
 
 
 def export(job_id: UUID, form: str, with_card: bool) -> Response:
-    """A published output in a format of FORMATS; `with_card`: in a zip with its data card.
+    """Return a published output in a format of FORMATS; `with_card`: in a zip with its data card.
 
-    Raises InvalidRequest for another format, or where Parquet can't be made here, and Conflict where the
-    file is not the one that the ledger names.
+    Raises InvalidRequest for another format, or where Parquet can't be made here, and Conflict
+    where the file is not the one that the ledger names.
     """
     if form not in FORMATS:
         raise invalid("format", repr(form[:40]), ", ".join(FORMATS))
@@ -70,7 +79,9 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     sha256, dataset = jobs.output(engine(), job_id, actor)
     body = _body(job_id, form, sha256)
     if with_card:
-        body = _archive(f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor).document())
+        body = _archive(
+            f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor).document()
+        )
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
     file = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
     response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
@@ -84,7 +95,7 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
 
 
 def _body(job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
-    """The output in one format; what can't be one is refused before the first byte."""
+    """Return the output in one format; what can't be one is refused before the first byte."""
     file = open_output(sha256, job_id)
     if form == "jsonl":
         return blocks(file)
@@ -93,7 +104,9 @@ def _body(job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
     lines = _lines(file)
     if form == "csv":
         return _joined(rows.csv_lines(lines, table))
-    return parquet.write_output(lines, table, {"exchequer.job": str(job_id), "exchequer.sha256": sha256})
+    return parquet.write_output(
+        lines, table, {"exchequer.job": str(job_id), "exchequer.sha256": sha256}
+    )
 
 
 def _lines(file: Published) -> Iterator[bytes]:
@@ -102,7 +115,7 @@ def _lines(file: Published) -> Iterator[bytes]:
 
 
 def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
-    """The same in larger pieces: one write to the network for each line would be slow."""
+    """Yield the same in larger pieces: one write to the network for each line would be slow."""
     block = bytearray()
     for piece in pieces:
         block += piece.encode("utf-8", "replace")
@@ -113,7 +126,9 @@ def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
 
 
 def _archive(name: str, body: Iterator[bytes], card: dict[str, Any]) -> Iterator[bytes]:
-    """A zip of the data and its card, made while it is sent; unpacked, a folder for `load_dataset`."""
+    """Yield a zip of the data and its card, made while it is sent; unpacked, a folder for
+    `load_dataset`.
+    """
     sink = Pieces()
     told = {
         "README.md": _HEADER.format(name=name) + markdown(card),
@@ -139,7 +154,9 @@ def _member(name: str) -> zipfile.ZipInfo:
 def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] | None:
     """So many texts of a published output after those `skipped`; None where the file is gone."""
     try:
-        file = open_output(jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False)
+        file = open_output(
+            jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False
+        )
     except (NotFound, Conflict):
         return None
     with file:
@@ -150,13 +167,16 @@ def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] 
 def search(
     job_id: UUID, count: int, skipped: int = 0, words: str = "", label: str = ""
 ) -> list[dict[str, Any]] | None:
-    """So many lines after those `skipped` that hold all of `words`, in any case, and have the label.
+    """So many lines after those `skipped` that hold all of `words`, in any case, and have the
+    label.
 
-    Each with `line`, its number in the file from 1. None where the file is gone. It is read from its
-    beginning, a line at a time, as far as it takes.
+    Each with `line`, its number in the file from 1. None where the file is gone. It is read from
+    its beginning, a line at a time, as far as it takes.
     """
     try:
-        file = open_output(jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False)
+        file = open_output(
+            jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False
+        )
     except (NotFound, Conflict):
         return None
     wanted = words.casefold().split()
@@ -182,8 +202,8 @@ def _text(line: bytes) -> dict[str, Any]:
 def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
     """Open what a job published, an output or an artifact.
 
-    Waits for a moment where the worker has just written the COMMIT. Raises NotFound where the file is gone,
-    and Conflict where its bytes changed.
+    Waits for a moment where the worker has just written the COMMIT. Raises NotFound where the file
+    is gone, and Conflict where its bytes changed.
     """
     results = Results(settings().results)
     for _ in range(_TRIES):
@@ -202,7 +222,7 @@ def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
 
 
 def blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """The rest of a file, a block at a time; it is closed at the end."""
+    """Yield the rest of a file, a block at a time; it is closed at the end."""
     with file:
         while block := file.read(_BLOCK_BYTES):
             yield block

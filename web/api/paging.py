@@ -1,8 +1,9 @@
 """Pages of a listing: `limit` rows after `cursor`, and where the next page begins.
 
-A cursor is the key of the last row that was shown, so a page costs the same however far in it is, and rows
-that come or go meanwhile neither hide nor repeat others. It holds members of that row, which its reader has
-seen, and the name of its listing: no other takes it. To its reader it is an opaque text. Pages take them too.
+A cursor is the key of the last row that was shown, so a page costs the same however far in it is,
+and rows that come or go meanwhile neither hide nor repeat others. It holds members of that row,
+which its reader has seen, and the name of its listing: no other takes it. To its reader it is an
+opaque text. Pages take them too.
 """
 
 import base64
@@ -37,7 +38,8 @@ _LARGEST = 2**63 - 1
 class Order:
     """The order of a listing, and the rows of a page where nobody says how many.
 
-    `key`: members of its rows that tell them apart, as dotted paths, and what their values stand for.
+    `key`: members of its rows that tell them apart, as dotted paths, and what their values stand
+    for.
     """
 
     listing: str
@@ -51,7 +53,9 @@ BY_TIME = (("created_at", datetime), ("id", UUID))
 
 @dataclass(frozen=True)
 class Window:
-    """The page asked for. One row more than `limit` is read: it tells whether there is a next page."""
+    """The page asked for. One row more than `limit` is read: it tells whether there is a next
+    page.
+    """
 
     limit: int
     after: tuple[Any, ...] | None
@@ -64,7 +68,9 @@ class Window:
 
 
 def read_window(order: Order, limit: int | None = None, *, parameter: str = "cursor") -> Window:
-    """`limit` of the request, where it is not given, and the cursor in `parameter`. Raises InvalidRequest."""
+    """`limit` of the request, where it is not given, and the cursor in `parameter`. Raises
+    InvalidRequest.
+    """
     text = request.args.get(parameter)
     after = _decoded(text, order, parameter) if text else None
     return Window(read_limit(order.rows) if limit is None else limit, after, order)
@@ -76,13 +82,19 @@ def _decoded(text: str, order: Order, parameter: str) -> tuple[Any, ...]:
         found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         if not isinstance(found, list) or found[:1] != [order.listing]:
             raise ValueError("another listing's")
-        if [type(each) for each in found[1:]] != [int if kind is int else str for _, kind in order.key]:
+        if [type(each) for each in found[1:]] != [
+            int if kind is int else str for _, kind in order.key
+        ]:
             raise ValueError("no key")
-        values = tuple(_READERS[kind](each) for each, (_, kind) in zip(found[1:], order.key, strict=True))
+        values = tuple(
+            _READERS[kind](each) for each, (_, kind) in zip(found[1:], order.key, strict=True)
+        )
         for value in values:
             _check(value, parameter)
     except (ValueError, binascii.Error, RecursionError, OverflowError):
-        raise invalid(parameter, repr(text[:40]), "`next` of an earlier answer of this listing") from None
+        raise invalid(
+            parameter, repr(text[:40]), "`next` of an earlier answer of this listing"
+        ) from None
     return values
 
 
@@ -97,8 +109,10 @@ def _check(value: Any, parameter: str) -> None:
 
 
 def cut(rows: Sequence[Row], window: Window) -> tuple[list[dict[str, Any]], str | None]:
-    """The rows of a page as JSON documents, and the cursor of the next one."""
-    shown = [row.document() if isinstance(row, Answer) else dict(row) for row in rows[: window.limit]]
+    """Return the rows of a page as JSON documents, and the cursor of the next one."""
+    shown = [
+        row.document() if isinstance(row, Answer) else dict(row) for row in rows[: window.limit]
+    ]
     if len(rows) == len(shown):
         return shown, None
     return shown, encoded(window.order, [_member(shown[-1], path) for path, _ in window.order.key])
@@ -110,7 +124,9 @@ def page(name: str, rows: Sequence[Row], window: Window, **others: Any) -> Respo
     response = jsonify({name: shown, "next": cursor, **others})
     if cursor is not None:
         query = [(key, value) for key, value in request.args.items(multi=True) if key != "cursor"]
-        response.headers["Link"] = f'<{here()}?{urlencode([*query, ("cursor", cursor)])}>; rel="next"'
+        response.headers["Link"] = (
+            f'<{here()}?{urlencode([*query, ("cursor", cursor)])}>; rel="next"'
+        )
     return response
 
 
@@ -121,6 +137,6 @@ def _member(row: Any, path: str) -> Any:
 
 
 def encoded(order: Order, key: Sequence[Any]) -> str:
-    """The cursor behind the row with this key, in plain values."""
+    """Return the cursor behind the row with this key, in plain values."""
     text = json.dumps([order.listing, *key], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()

@@ -1,4 +1,6 @@
-"""Reading what a request carries, strictly: every mistake is an InvalidRequest that names its field."""
+"""Reading what a request carries, strictly: every mistake is an InvalidRequest that names its
+field.
+"""
 
 import json
 import math
@@ -37,13 +39,15 @@ class Body(BaseModel):
 
 
 def read_object() -> dict[str, Any]:
-    """The request's body as one JSON object, without a name twice and without unstorable values.
+    """Return the request's body as one JSON object, without a name twice and without unstorable
+    values.
 
     Raises UnsupportedMediaType (415) for a body that says it is something else.
     """
     if request.content_type is not None and not request.is_json:
         raise UnsupportedMediaType(
-            f"the body is sent as {request.mimetype[:80]!r}; send JSON, as `Content-Type: application/json`"
+            f"the body is sent as {request.mimetype[:80]!r}; send JSON, as `Content-Type: "
+            "application/json`"
         )
     try:
         value = json.loads(
@@ -102,7 +106,9 @@ def _check(value: object, path: str, depth: int) -> None:
 
 
 def read(model: type[M], raw: Mapping[str, Any] | None = None) -> M:
-    """The body (or `raw`) as `model`. Raises InvalidRequest with every field that is wrong."""
+    """Return the body (or `raw`) as `model`. Raises InvalidRequest with every field that is
+    wrong.
+    """
     document = read_object() if raw is None else dict(raw)
     try:
         # JSON mode: lists serve as tuples, and everything else stays strict.
@@ -141,7 +147,9 @@ _DIGITS = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
 
 
 def read_id(text: str, kind: str = "job") -> UUID:
-    """An id from an address; what is no id names nothing. The first digits of a job's id name the job."""
+    """Return an id from an address; what is no id names nothing. The first digits of a job's id
+    name the job.
+    """
     try:
         return UUID(text)
     except ValueError:
@@ -151,7 +159,7 @@ def read_id(text: str, kind: str = "job") -> UUID:
 
 
 def read_count(name: str, default: int | None, low: int = 1, high: int = MAX_PAGE) -> int | None:
-    """A whole number from the query, within bounds."""
+    """Return a whole number from the query, within bounds."""
     text = request.args.get(name)
     if text is None or text == "":
         return default
@@ -166,12 +174,12 @@ def read_limit(default: int) -> int:
 
 
 def read_seq() -> int | None:
-    """The entry before which a page of the ledger ends."""
+    """Return the entry before which a page of the ledger ends."""
     return read_count("before", None, low=1, high=_LARGEST_SEQ)
 
 
 def read_moment(name: str) -> datetime | None:
-    """A moment from the query, with its offset from UTC."""
+    """Return a moment from the query, with its offset from UTC."""
     text = request.args.get(name)
     if not text:
         return None
@@ -185,7 +193,9 @@ def read_moment(name: str) -> datetime | None:
 
 
 def read_when(name: str) -> datetime | None:
-    """A moment, or a day: `since` from its beginning, `until` to its end. A time without offset is UTC."""
+    """Return a moment, or a day: `since` from its beginning, `until` to its end. A time without
+    offset is UTC.
+    """
     text = request.args.get(name)
     if not text:
         return None
@@ -194,13 +204,17 @@ def read_when(name: str) -> datetime | None:
     except ValueError:
         moment = None
     if moment is None or not 1970 <= moment.year <= 9000:
-        raise invalid(name, repr(text[:40]), "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z")
+        raise invalid(
+            name, repr(text[:40]), "a day as 2026-01-31, or a time as 2026-01-31T12:00:00Z"
+        )
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return moment + timedelta(days=1) if name == "until" and len(text) == len("2026-01-31") else moment
+    return (
+        moment + timedelta(days=1) if name == "until" and len(text) == len("2026-01-31") else moment
+    )
 
 
 def read_choice(name: str, allowed: tuple[str, ...]) -> str | None:
-    """One of `allowed` from the query, or nothing."""
+    """Return one of `allowed` from the query, or nothing."""
     text = request.args.get(name)
     if not text:
         return None

@@ -49,7 +49,9 @@ class NewUser(Body):
     """An account to be."""
 
     name: str = Field(pattern=names.NAME)
-    password: str | None = Field(None, description=f"{_PASSWORD}; without it a one-time password is made")
+    password: str | None = Field(
+        None, description=f"{_PASSWORD}; without it a one-time password is made"
+    )
     roles: list[str] = Field(max_length=20)
 
 
@@ -69,16 +71,22 @@ class NewPassword(Body):
 class TokenRequest(Body):
     """A request for a token: its purpose, its scopes and its lifetime."""
 
-    name: str = Field(max_length=100, description="what it is for, so that you know when to revoke it")
+    name: str = Field(
+        max_length=100, description="what it is for, so that you know when to revoke it"
+    )
     scopes: list[str] = Field(max_length=20, description=", ".join(credentials.SCOPES))
-    days: int = Field(30, ge=1, le=people.MOST_TOKEN_DAYS, description="days after which it expires")
+    days: int = Field(
+        30, ge=1, le=people.MOST_TOKEN_DAYS, description="days after which it expires"
+    )
 
 
 # --- oneself ------------------------------------------------------------------------------------
 
 
 @api.post("/session")
-@describe(Operation(body=Credentials, status=201, public=True, answer=SignedIn, refusals=(401, 403)))
+@describe(
+    Operation(body=Credentials, status=201, public=True, answer=SignedIn, refusals=(401, 403))
+)
 def sign_in() -> tuple[Response, int]:
     """A new token with every scope for a name and password; it is shown once."""
     body = read(Credentials)
@@ -91,20 +99,28 @@ def sign_in() -> tuple[Response, int]:
         )
     if needs_passkey(user):
         raise NotPermitted(
-            "your passkey is asked for after the password, which takes a browser: make a token on the page"
+            "your passkey is asked for after the password, which takes a browser: make a token on "
+            "the page"
         )
     expires = datetime.now(UTC) + timedelta(days=TOKEN_DAYS)
     token = credentials.sign_in_token(engine(), user, expires)
     if token is None:
         abort(401)
-    answer = {"token": token, "expires_at": expires.isoformat(), "name": user.name, "roles": user.roles}
+    answer = {
+        "token": token,
+        "expires_at": expires.isoformat(),
+        "name": user.name,
+        "roles": user.roles,
+    }
     return jsonify(answer), 201
 
 
 @api.delete("/session")
 @describe(Operation(answer=Ended))
 def sign_out() -> Response:
-    """Revoke the token of this request, with any scopes. Other tokens of the same person stay valid."""
+    """Revoke the token of this request, with any scopes. Other tokens of the same person stay
+    valid.
+    """
     people.revoke_token(engine(), current_actor(), g.token_id)
     return jsonify(id=str(g.token_id))
 
@@ -120,14 +136,20 @@ def me() -> Response:
 @api.post("/me/password")
 @describe(Operation(body=NewPassword, refusals=(429,), answer=Named))
 def change_password() -> Response:
-    """Another password. Every session ends, and every token that a sign-in made, this one included."""
+    """Another password. Every session ends, and every token that a sign-in made, this one
+    included.
+    """
     actor, body = current_actor(), read(NewPassword)
-    wrong = invalid("current", "is not the password of this account", "the password that you sign in with")
+    wrong = invalid(
+        "current", "is not the password of this account", "the password that you sign in with"
+    )
     user = user_of_password(actor.name, body.current, "api", "password confirmed")
     if user is None:
         raise wrong
     hashed = hash_password(body.new, actor.name, field="new")
-    if not credentials.set_password(engine(), actor.id, hashed, actor=actor, replaces=user.password_hash):
+    if not credentials.set_password(
+        engine(), actor.id, hashed, actor=actor, replaces=user.password_hash
+    ):
         raise wrong
     return jsonify(name=actor.name)
 
@@ -152,7 +174,9 @@ def tokens() -> Response:
 def make_token() -> tuple[Response, int]:
     """A new token of one's own with some scopes; it is shown once."""
     body = read(TokenRequest)
-    return jsonify(people.make_token(engine(), current_actor(), body.name, body.scopes, body.days)), 201
+    return jsonify(
+        people.make_token(engine(), current_actor(), body.name, body.scopes, body.days)
+    ), 201
 
 
 @api.post("/me/tokens/<token>/revoke")
@@ -175,7 +199,9 @@ def revoke_token(token: str) -> Response:
     )
 )
 def sign_in_log() -> Response:
-    """Tries to sign in, newest first: all for auditors and administrators, else under one's own name."""
+    """Tries to sign in, newest first: all for auditors and administrators, else under one's own
+    name.
+    """
     window = read_window(SIGN_INS)
     found = sign_ins.listing(
         engine(),
@@ -228,9 +254,15 @@ def add_user() -> tuple[Response, int]:
     made = new_password() if body.password is None else None
     hashed = hash_password(made or body.password or "", body.name)
     until = None if made is None else datetime.now(UTC) + people.ONE_TIME
-    user_id = credentials.add_user(engine(), body.name, hashed, roles, actor=actor, password_expires=until)
+    user_id = credentials.add_user(
+        engine(), body.name, hashed, roles, actor=actor, password_expires=until
+    )
     answer = {"id": str(user_id), "name": body.name, "roles": roles}
-    once = {} if made is None or until is None else {"password": made, "password_expires": until.isoformat()}
+    once = (
+        {}
+        if made is None or until is None
+        else {"password": made, "password_expires": until.isoformat()}
+    )
     return jsonify(answer | once), 201
 
 
@@ -278,7 +310,9 @@ def activate_user(name: str) -> Response:
 @api.post("/users/<name>/reset-password")
 @describe(Operation(refusals=(409,), answer=OneTime, roles=("administrator",)))
 def reset_password(name: str) -> Response:
-    """A one-time password instead of an account's own; it is shown once. The account is unlocked."""
+    """A one-time password instead of an account's own; it is shown once. The account is
+    unlocked.
+    """
     made = new_password()
     until = people.reset_password(engine(), current_actor(), name, hash_password(made, name))
     return jsonify(name=name, password=made, password_expires=until.isoformat())

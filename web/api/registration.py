@@ -16,7 +16,8 @@ for found in pkgutil.iter_modules(nouns.__path__):
 
 @api.before_request
 def _authenticate() -> Response | None:
-    if request.method == "OPTIONS":  # which methods there are is no secret: the description says it too
+    # which methods there are is no secret: the description says it too
+    if request.method == "OPTIONS":
         response = current_app.make_default_options_response()
         response.status_code = 204
         return response

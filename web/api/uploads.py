@@ -1,4 +1,6 @@
-"""Uploads: a steward's file becomes an address that a dataset or a corpus may be registered with."""
+"""Uploads: a steward's file becomes an address that a dataset or a corpus may be registered
+with.
+"""
 
 from datetime import datetime
 
@@ -31,8 +33,8 @@ ORDER = Order("uploads", (("uploaded_at", datetime), ("sha256", str)))
 def upload() -> tuple[Response, int]:
     """Keep the file that is the body: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet.
 
-    Its format is found in its bytes; `name` is what lists show it as. The answer has its columns, and its
-    address for `uri` of a dataset.
+    Its format is found in its bytes; `name` is what lists show it as. The answer has its columns,
+    and its address for `uri` of a dataset.
     """
     actor = current_actor()
     actor.require("steward")
@@ -41,7 +43,9 @@ def upload() -> tuple[Response, int]:
     kept = store()
     length = request.content_length
     if length is not None and length > kept.most_bytes:
-        raise TooLarge(f"an upload may be at most {kept.most_bytes:,} bytes; this one has {length:,}")
+        raise TooLarge(
+            f"an upload may be at most {kept.most_bytes:,} bytes; this one has {length:,}"
+        )
     try:
         body, name = blocks(request.stream, length), request.args.get("name")
         found = uploads.receive(engine(), kept, body, actor, name)
@@ -56,7 +60,9 @@ def upload() -> tuple[Response, int]:
 def list_uploads() -> Response:
     """Files that are kept, newest first, with their columns and what names them, for stewards."""
     window = read_window(ORDER)
-    return page("uploads", uploads.listing(engine(), store(), current_actor(), **window.reads), window)
+    return page(
+        "uploads", uploads.listing(engine(), store(), current_actor(), **window.reads), window
+    )
 
 
 @api.get("/uploads/<sha256>")

@@ -1,7 +1,8 @@
-"""The `exchequer` command. One file each: price, the stack and people, datasets and models, jobs, ledger.
+"""The `exchequer` command. One file each: price, the stack and people, datasets and models, jobs,
+ledger.
 
-Nothing imported here loads torch, pyarrow, SQLAlchemy or Flask: commands that run a part of the local
-stack import it when they are called, and all others speak to the web service.
+Nothing imported here loads torch, pyarrow, SQLAlchemy or Flask: commands that run a part of the
+local stack import it when they are called, and all others speak to the web service.
 """
 
 import errno
@@ -10,7 +11,9 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the `exchequer` command. A library that can't be loaded is said in a sentence."""
+    """Entry point of the `exchequer` command. A library that can't be loaded is said in a
+    sentence.
+    """
     try:
         from web.cli.commands import app
     except (ImportError, OSError) as error:

@@ -14,7 +14,8 @@ from accountant.core.privacy.units import is_plain
 from web.cli.options import Json
 from web.cli.output import out, print_json, say
 
-#: Texts and tables are for people; anything else is the document for programs, of which there is one.
+#: Texts and tables are for people; anything else is the document for programs, of which there is
+#: one.
 Answer = Iterator[Any]
 
 
@@ -35,13 +36,19 @@ def _read_plain_digits(command: Callable[..., Any]) -> None:
     """Make the number options of a command take plain digits alone."""
     for name, annotation in inspect.get_annotations(command).items():
         kinds = {kind for each in get_args(annotation)[:1] for kind in (each, *get_args(each))}
-        about = next((each for each in get_args(annotation) if isinstance(each, ParameterInfo)), None)
+        about = next(
+            (each for each in get_args(annotation) if isinstance(each, ParameterInfo)), None
+        )
         if about is not None and kinds & {int, float}:
             option = next(iter(about.param_decls or ()), f"--{name.replace('_', '-')}")
-            about.parser = functools.partial(_number, option, int if int in kinds else float, about.min)
+            about.parser = functools.partial(
+                _number, option, int if int in kinds else float, about.min
+            )
 
 
-def _number(option: str, kind: type[int] | type[float], least: float | None, value: Any) -> int | float:
+def _number(
+    option: str, kind: type[int] | type[float], least: float | None, value: Any
+) -> int | float:
     """Read an option's number. Raises InvalidRequest if it is not in plain digits, or too small."""
     text, what = str(value), "a whole number" if kind is int else "a number"
     if not is_plain(text) or (kind is int and not text.removeprefix("-").isdecimal()):
@@ -53,7 +60,9 @@ def _number(option: str, kind: type[int] | type[float], least: float | None, val
 
 
 def _printed(command: Callable[..., Answer]) -> Callable[..., None]:
-    """The command with --json, which prints its document and not the rest; it runs to its end either way."""
+    """Return the command with --json, which prints its document and not the rest; it runs to its
+    end either way.
+    """
 
     @functools.wraps(command)
     def run(*given: Any, as_json: bool, **options: Any) -> None:
@@ -65,7 +74,9 @@ def _printed(command: Callable[..., Answer]) -> Callable[..., None]:
                 show((each,))
 
     signature = inspect.signature(command)
-    option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+    option = inspect.Parameter(
+        "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json
+    )
     own = [*signature.parameters.values(), option]
     run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
     return run

@@ -23,7 +23,9 @@ def list_artifacts(
     dataset: DatasetOption = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Answer:
-    """List artifacts that you may see, of one job or all. A job that reads only these costs nothing."""
+    """List artifacts that you may see, of one job or all. A job that reads only these costs
+    nothing.
+    """
     with connect() as client:
         found = client.artifacts(job=job_id, dataset=dataset, limit=limit)
     yield found
@@ -43,7 +45,9 @@ def artifact(
 ) -> None:
     """Save an artifact. Its bytes are compared with the hash that you name."""
     if as_json and output == "-":
-        raise invalid("--json", "the artifact itself goes to standard output", "-o FILE beside --json")
+        raise invalid(
+            "--json", "the artifact itself goes to standard output", "-o FILE beside --json"
+        )
     with connect() as client:
         whole = _whole(client, sha256.lower())
         save_checked(client, whole, output)
@@ -54,10 +58,12 @@ def artifact(
 
 
 def _whole(client: Api, digits: str) -> str:
-    """The one hash that begins with these digits; one that is whole needs no listing."""
+    """Return the one hash that begins with these digits; one that is whole needs no listing."""
     if len(digits) >= 64:
         return digits
-    found = {each["sha256"] for each in client.artifacts(limit=200) if each["sha256"].startswith(digits)}
+    found = {
+        each["sha256"] for each in client.artifacts(limit=200) if each["sha256"].startswith(digits)
+    }
     if len(digits) < 8 or len(found) != 1:
         problem = f"{len(found)} of the newest 200 artifacts begin with {digits!r}"
         raise invalid("SHA256", problem, "at least 8 digits that name one, or all 64")

@@ -46,7 +46,7 @@ def settings() -> Settings:
 
 
 def sample() -> Any:
-    """The constants of workers.sample: names and paths, no code that runs.
+    """Return the constants of workers.sample: names and paths, no code that runs.
 
     Imported by name because the web never imports what workers run.
     """
@@ -54,10 +54,10 @@ def sample() -> Any:
 
 
 def kept_sample(configured: Settings) -> Path:
-    """The bundled model and data in the stack's home, copied there once.
+    """Return the bundled model and data in the stack's home, copied there once.
 
-    What is registered there stays readable when this checkout is moved, and stays the same bytes when
-    a later version brings another sample.
+    What is registered there stays readable when this checkout is moved, and stays the same bytes
+    when a later version brings another sample.
     """
     folder = configured.home / "sample"
     if not folder.exists():
@@ -71,7 +71,9 @@ def kept_sample(configured: Settings) -> Path:
 
 
 def fingerprints() -> Any:
-    """workers.data.fingerprints, which shows what key fingerprints were made with; by name, as `sample`."""
+    """workers.data.fingerprints, which shows what key fingerprints were made with; by name, as
+    `sample`.
+    """
     return importlib.import_module("workers.data.fingerprints")
 
 
@@ -99,7 +101,9 @@ def engine(configured: Settings, *, owner: bool = False, mending: bool = False) 
     log = variables.get("EXCHEQUER_LEDGER_LOG")
     url = variables.get("DATABASE_OWNER_URL") if owner else None
     signed = None if mending else signed_places(configured)
-    return engine_for(url or variables["DATABASE_URL"], None if log is None else Path(log), signed=signed)
+    return engine_for(
+        url or variables["DATABASE_URL"], None if log is None else Path(log), signed=signed
+    )
 
 
 @contextmanager
@@ -118,7 +122,9 @@ def database_up(configured: Settings) -> Iterator[None]:
 
 
 def excess_rights(configured: Settings) -> list[str] | None:
-    """Return the rights of the service's database role beyond its work; None: the database doesn't answer."""
+    """Return the rights of the service's database role beyond its work; None: the database doesn't
+    answer.
+    """
     from accountant import database
 
     return _asked(lambda: database.excess_rights(engine(configured)))
@@ -133,7 +139,9 @@ def ledger_problem(configured: Settings) -> str | None:
 
 
 def stopped_workers(configured: Settings) -> str | None:
-    """Return which workers take no jobs, and why. None: every worker does, or the database doesn't answer."""
+    """Return which workers take no jobs, and why. None: every worker does, or the database doesn't
+    answer.
+    """
     from accountant.queries import workers
 
     return _asked(lambda: workers.problem(engine(configured), in_their_words=True))
@@ -165,15 +173,17 @@ def create_person(configured: Settings, name: str, roles: tuple[str, ...], passw
 
 
 def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> str | None:
-    """The password of a new account, kept in the home's keys too; None where the account exists."""
+    """Return the password of a new account, kept in the home's keys too; None where the account
+    exists.
+    """
     from accountant.identities import credentials
 
     if credentials.find_user(engine(configured), name=name) is not None:
         return None
     password = new_password()
     path = password_file(configured, name)
-    # The password is on the disk before the account is made. An account that somebody else made first, or
-    # that was closed, is left as it is.
+    # The password is on the disk before the account is made. An account that somebody else made
+    # first, or that was closed, is left as it is.
     with private_draft(path, password + "\n") as draft, suppress(Conflict):
         create_person(configured, name, roles, password)
         draft.replace(path)
@@ -198,12 +208,16 @@ def password_file(configured: Settings, name: str) -> Path:
 
 
 def issue_token(configured: Settings, name: str) -> str:
-    """A token for an account of the local stack, as long as a session. Raises Failed where it is closed."""
+    """Return a token for an account of the local stack, as long as a session. Raises Failed where
+    it is closed.
+    """
     from accountant.identities import credentials
 
     database = engine(configured)
     user = credentials.find_user(database, name=name)
     if user is None:
-        raise Failed(f"there is no open account {name!r}. Sign in as another with `exchequer login`.")
+        raise Failed(
+            f"there is no open account {name!r}. Sign in as another with `exchequer login`."
+        )
     ends = datetime.now(UTC) + timedelta(hours=configured.session_hours)
     return credentials.add_token(database, user.id, "command line", ends, by_sign_in=True)

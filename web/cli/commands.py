@@ -47,7 +47,8 @@ class Commands(typer.core.TyperGroup):
         Mode.json = "--json" in (sys.argv[1:] if args is None else args)
         try:
             return super().main(args, *more, **options)
-        except OSError as error:  # of help and of the version, which are printed before a command is run
+        # of help and of the version, which are printed before a command is run
+        except OSError as error:
             sys.exit(failures.report(failures.system_error(error)))
 
     def invoke(self, ctx: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Names that a shell completes: asked of the server, once and briefly. After an error there are none."""
+"""Names that a shell completes: asked of the server, once and briefly. After an error there are
+none.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +16,9 @@ JOBS = 50
 Completed = Iterator[tuple[str, str]]
 
 
-def _asked(ctx: typer.Context, incomplete: str, find: Callable[[Api], Completed]) -> list[tuple[str, str]]:
+def _asked(
+    ctx: typer.Context, incomplete: str, find: Callable[[Api], Completed]
+) -> list[tuple[str, str]]:
     try:
         profile = chosen(ctx.find_root().params.get("profile"))
         with Api(profile.url, profile.token, timeout_seconds=ANSWER_SECONDS, attempts=1) as api:
@@ -24,17 +28,19 @@ def _asked(ctx: typer.Context, incomplete: str, find: Callable[[Api], Completed]
 
 
 def _plain(text: str) -> str:
-    """One line that a terminal takes as text."""
+    """Return one line that a terminal takes as text."""
     return "".join(c if c.isprintable() else " " for c in text)[:60]
 
 
 def datasets(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Names of datasets."""
-    return _asked(ctx, incomplete, lambda api: ((d["name"], d["description"]) for d in api.datasets()))
+    """Return names of datasets."""
+    return _asked(
+        ctx, incomplete, lambda api: ((d["name"], d["description"]) for d in api.datasets())
+    )
 
 
 def corpora(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Names of corpora."""
+    """Return names of corpora."""
     return _asked(ctx, incomplete, lambda api: ((c["name"], c["state"]) for c in api.corpora()))
 
 
@@ -56,16 +62,18 @@ succeeded = _jobs("succeeded")
 
 def decisions(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Open decisions."""
-    return _asked(ctx, incomplete, lambda api: ((one["id"], one["asks"]) for one in api.decisions()))
+    return _asked(
+        ctx, incomplete, lambda api: ((one["id"], one["asks"]) for one in api.decisions())
+    )
 
 
 def mechanisms(incomplete: str) -> list[str]:
-    """Mechanisms, which need no server."""
+    """Return mechanisms, which need no server."""
     from accountant.core.mechanisms import MECHANISMS
 
     return [name for name in MECHANISMS if name.startswith(incomplete)]
 
 
 def profiles(incomplete: str) -> list[tuple[str, str]]:
-    """Profiles on this machine."""
+    """Return profiles on this machine."""
     return [(name, each.url) for name, each in read().known.items() if name.startswith(incomplete)]

@@ -18,7 +18,9 @@ corpora = Group(help="Public corpora.", no_args_is_help=True)
 def add_corpus(
     name: str,
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
-    statement: Annotated[str, typer.Option(help="Whose texts these are, and why nobody is touched.")],
+    statement: Annotated[
+        str, typer.Option(help="Whose texts these are, and why nobody is touched.")
+    ],
     text_template: Annotated[str, typer.Option(help="A text from its columns.")] = "{text}",
     label_column: Annotated[str | None, typer.Option()] = None,
     declaration: Annotated[str, typer.Option(metavar="public|consented")] = "public",
@@ -42,12 +44,14 @@ def add_corpus(
     yield found
     if found["state"] == "invalid":
         why = found.get("error") or "its steward can see why"
-        raise Failed(f"the corpus {name!r} was refused: {why}. Correct it and add it by another name.")
+        raise Failed(
+            f"the corpus {name!r} was refused: {why}. Correct it and add it by another name."
+        )
     yield f"corpus {name}: {found['state']}{_texts(found)}"
 
 
 def find_corpus(client: Api, name: str) -> dict[str, Any]:
-    """A registered corpus by name."""
+    """Return a registered corpus by name."""
     for each in client.corpora():
         if each["name"] == name:
             return each

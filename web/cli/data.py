@@ -27,11 +27,15 @@ datasets = Group(help="Datasets.", no_args_is_help=True)
 UnitSpelling = Annotated[
     str,
     typer.Option(
-        metavar="refuse|merge|keep", help="Units whose spellings differ in capitals, blanks or zeros alone."
+        metavar="refuse|merge|keep",
+        help="Units whose spellings differ in capitals, blanks or zeros alone.",
     ),
 ]
 MissingUnits = Annotated[
-    str, typer.Option(metavar="refuse|separate", help="Records without a unit: refused, or each a unit.")
+    str,
+    typer.Option(
+        metavar="refuse|separate", help="Records without a unit: refused, or each a unit."
+    ),
 ]
 
 
@@ -40,8 +44,12 @@ def add_dataset(
     name: str,
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
     label_column: Annotated[str | None, typer.Option()] = None,
-    labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="The labels there may be.")] = None,
-    text_template: Annotated[str, typer.Option(help="A record's text from its columns.")] = "{text}",
+    labels: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="The labels there may be.")
+    ] = None,
+    text_template: Annotated[
+        str, typer.Option(help="A record's text from its columns.")
+    ] = "{text}",
     unit_column: Annotated[
         str | None, typer.Option(help="Column of the privacy unit. [each record is a unit]")
     ] = None,
@@ -49,18 +57,26 @@ def add_dataset(
     unit_spelling: UnitSpelling = "refuse",
     missing_units: MissingUnits = "refuse",
     neighbours: Annotated[str, typer.Option(metavar="add-remove|replace-one")] = "add-remove",
-    public_size: Annotated[int | None, typer.Option(help="A round public figure, never a count.")] = None,
+    public_size: Annotated[
+        int | None, typer.Option(help="A round public figure, never a count.")
+    ] = None,
     group_column: Annotated[
         str | None, typer.Option(help="Column of the group; a unit is in one only.")
     ] = None,
-    groups: Annotated[str | None, typer.Option(metavar="A,B,...", help="The groups there may be.")] = None,
+    groups: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="The groups there may be.")
+    ] = None,
     secret_pattern: Annotated[
-        list[str] | None, typer.Option(help="What a secret looks like, in RE2 syntax; may be repeated.")
+        list[str] | None,
+        typer.Option(help="What a secret looks like, in RE2 syntax; may be repeated."),
     ] = None,
     secret_terms: Annotated[
-        Path | None, typer.Option(help="A file with a secret word a line.", exists=True, dir_okay=False)
+        Path | None,
+        typer.Option(help="A file with a secret word a line.", exists=True, dir_okay=False),
     ] = None,
-    secret_column: Annotated[str | None, typer.Option(help="Column with a record's secret.")] = None,
+    secret_column: Annotated[
+        str | None, typer.Option(help="Column with a record's secret.")
+    ] = None,
     description: Annotated[str, typer.Option()] = "",
     auto_approve: Annotated[str, typer.Option(help="ε up to which a job needs no approval.")] = "0",
     wait: Wait = True,
@@ -103,19 +119,24 @@ def correct_dataset(
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     labels: Annotated[str | None, typer.Option(help="Other labels, separated by commas.")] = None,
-    unit_column: Annotated[str | None, typer.Option(help="Another column of the privacy unit.")] = None,
+    unit_column: Annotated[
+        str | None, typer.Option(help="Another column of the privacy unit.")
+    ] = None,
     unit_spelling: UnitSpelling | None = None,
     missing_units: MissingUnits | None = None,
     group_column: Annotated[str | None, typer.Option(help="Another column of the group.")] = None,
     groups: Annotated[str | None, typer.Option(help="Other groups, separated by commas.")] = None,
     secret_pattern: Annotated[
-        list[str] | None, typer.Option(help="Other patterns of secrets, in RE2 syntax; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Other patterns of secrets, in RE2 syntax; may be repeated."),
     ] = None,
     secret_terms: Annotated[
         Path | None,
         typer.Option(help="A file of other secret words, one a line.", exists=True, dir_okay=False),
     ] = None,
-    secret_column: Annotated[str | None, typer.Option(help="Another column of a record's secret.")] = None,
+    secret_column: Annotated[
+        str | None, typer.Option(help="Another column of a record's secret.")
+    ] = None,
     wait: Wait = True,
 ) -> Answer:
     """Declare a dataset whose data was refused again; what is not given stays as it was."""
@@ -134,7 +155,9 @@ def correct_dataset(
         "secret_column": secret_column,
     }
     with connect() as client:
-        client.correct_dataset(name, **{field: value for field, value in given.items() if value is not None})
+        client.correct_dataset(
+            name, **{field: value for field, value in given.items() if value is not None}
+        )
         found = wait_for_dataset(client, name) if wait else client.dataset(name)
     yield from _checked(found)
 
@@ -157,7 +180,8 @@ def add_version(
     yield version
     if version["state"] == "invalid":
         raise Failed(
-            f"version {number} of {name!r} was refused: {version['error']}. The others stay as they are."
+            f"version {number} of {name!r} was refused: {version['error']}. The others stay as "
+            "they are."
         )
     yield f"dataset {name}, version {number}: {version['state']}{files_text(version)}"
 
@@ -168,7 +192,9 @@ def _version(client: Api, name: str, number: int) -> dict[str, Any]:
 
 
 def local_address(uri: str) -> str:
-    """A path on this machine in full, as the workers start in another folder; anything else as it is."""
+    """Return a path on this machine in full, as the workers start in another folder; anything else
+    as it is.
+    """
     path = Path(uri).expanduser()
     return uri if "://" in uri or not path.exists() else str(path.resolve())
 
@@ -181,7 +207,7 @@ def _checked(dataset: dict[str, Any]) -> Answer:
 
 
 def files_text(version: Mapping[str, Any]) -> str:
-    """The files that a version of data is, in words; nothing if they are not known."""
+    """Return the files that a version of data is, in words; nothing if they are not known."""
     data = version.get("data")
     if not data:
         return ""
@@ -192,10 +218,14 @@ def files_text(version: Mapping[str, Any]) -> str:
 
 
 def data_refused(dataset: dict[str, Any]) -> Failed:
-    """Return the error for a dataset whose data a worker refused; only its steward is told the reason."""
+    """Return the error for a dataset whose data a worker refused; only its steward is told the
+    reason.
+    """
     name = dataset["name"]
     why = (dataset.get("versions") or [{}])[-1].get("error") or "its steward can see why"
-    hint = " Roots come from EXCHEQUER_DATA_ROOTS when the stack starts." if "data root" in why else ""
+    hint = (
+        " Roots come from EXCHEQUER_DATA_ROOTS when the stack starts." if "data root" in why else ""
+    )
     return Failed(
         f"the data of {name!r} was refused: {why}.{hint} "
         f"Then `exchequer dataset correct {name} --uri ADDRESS`."
@@ -203,7 +233,7 @@ def data_refused(dataset: dict[str, Any]) -> Failed:
 
 
 def wait_for_dataset(client: Api, name: str) -> dict[str, Any]:
-    """The dataset once its data has been checked."""
+    """Return the dataset once its data has been checked."""
     return until_checked("checking the data", lambda: client.dataset(name))
 
 
@@ -213,7 +243,8 @@ def until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, An
         while (found := read())["state"] == "checking":
             if time.monotonic() > ends:
                 raise Failed(
-                    f"{what} takes over {CHECK_SECONDS:.0f} s. See `exchequer status` for the workers."
+                    f"{what} takes over {CHECK_SECONDS:.0f} s. See `exchequer status` for the "
+                    "workers."
                 )
             time.sleep(LOOK_SECONDS)
     return found
@@ -226,7 +257,9 @@ def list_datasets() -> Answer:
         found = client.datasets()
     yield found
     columns = ["name", "state", "neighbours", "unit"]
-    rows = [(*(each[name] for name in columns), allowance_text(each), used_text(each)) for each in found]
+    rows = [
+        (*(each[name] for name in columns), allowance_text(each), used_text(each)) for each in found
+    ]
     nothing = "no dataset yet. Register one: exchequer dataset add NAME --uri FILE"
     yield table([*columns, "allowance", "used"], rows, right="used") if rows else nothing
 
@@ -248,10 +281,20 @@ def show_dataset(name: DatasetName) -> Answer:
         found = client.dataset(name)
     yield found
     public = (
-        *("name", "description", "state", "neighbours", "unit", "max_records_per_unit", "unit_spelling"),
+        *(
+            "name",
+            "description",
+            "state",
+            "neighbours",
+            "unit",
+            "max_records_per_unit",
+            "unit_spelling",
+        ),
         *("missing_units", "public_size"),
     )
-    rows: list[tuple[str, object]] = [(each.replace("_", " "), found[each] or None) for each in public]
+    rows: list[tuple[str, object]] = [
+        (each.replace("_", " "), found[each] or None) for each in public
+    ]
     rows.append(("labels", ", ".join(found["labels"]) or None))
     rows.append(("allowance", allowance_text(found)))
     policy = (f"{key} {value}" for key, value in found["policy"].items() if value)
@@ -265,7 +308,7 @@ def show_dataset(name: DatasetName) -> Answer:
 
 
 def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
-    """The filters of a dataset's account."""
+    """Yield the filters of a dataset's account."""
     if dataset["account"] is None:
         name = dataset["name"]
         yield f"no allowance yet: exchequer allow {name} --epsilon E --delta D --reason TEXT"

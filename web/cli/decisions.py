@@ -58,7 +58,9 @@ def _price(decision: dict[str, Any]) -> str:
 
 def _who(decision: dict[str, Any]) -> str:
     ends, left = decision["expires_at"], decision["left"]
-    until = "" if ends is None else f", {datetime.fromisoformat(ends).astimezone(UTC):%d %b %H:%M} UTC"
+    until = (
+        "" if ends is None else f", {datetime.fromisoformat(ends).astimezone(UTC):%d %b %H:%M} UTC"
+    )
     asked_back = ", asked back" if (decision["request"] or {}).get("asked_back") else ""
     return f"{decision['asked_by']}{until}{asked_back}{f' (left: {left})' if left else ''}"
 
@@ -66,8 +68,21 @@ def _who(decision: dict[str, Any]) -> str:
 def _shown(decision: dict[str, Any]) -> Answer:
     """Show one decision."""
     yield decision
-    names = ("id", "kind", "dataset", "state", "asked_by", "reason", "job", "answered_by", "answer", "entry")
-    rows = [(name.replace("_", " "), decision[name]) for name in names if decision[name] is not None]
+    names = (
+        "id",
+        "kind",
+        "dataset",
+        "state",
+        "asked_by",
+        "reason",
+        "job",
+        "answered_by",
+        "answer",
+        "entry",
+    )
+    rows = [
+        (name.replace("_", " "), decision[name]) for name in names if decision[name] is not None
+    ]
     asked = decision["asked"]
     changed = asked.get("policy", {}).items()
     for name, value in changed:
@@ -111,7 +126,8 @@ def refuse(job_id: Awaiting, reason: Reason) -> Answer:
 def offer(
     job_id: Awaiting,
     settings: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="A parameter that differs; repeat it.")
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter that differs; repeat it."),
     ],
     reason: Annotated[str, typer.Option(help="Why; without it the offer is only priced.")] = "",
 ) -> Answer:

@@ -1,7 +1,8 @@
 """`exchequer demo`: the whole path on the bundled sample, with real servers, model and noise.
 
-Safe to repeat: the dataset and the model are reused and another job is submitted. Once the allowance is
-used up the job is refused, and the steward raises the allowance, with a reason, in the ledger.
+Safe to repeat: the dataset and the model are reused and another job is submitted. Once the
+allowance is used up the job is refused, and the steward raises the allowance, with a reason, in the
+ledger.
 """
 
 import io
@@ -59,7 +60,9 @@ class Story:
         """Begin a step."""
         if self.verbose:
             out.print()
-        out.print(Text(f"{next(self._numbers)}  {title}", style="bold"), width=min(WIDTH, out.width))
+        out.print(
+            Text(f"{next(self._numbers)}  {title}", style="bold"), width=min(WIDTH, out.width)
+        )
         self.more(why)
 
     def tell(self, text: str, style: str = "") -> None:
@@ -77,7 +80,9 @@ class Story:
         out.print(Text(f"   {text}"), soft_wrap=True)
 
     def note(self, line: str) -> None:
-        """Print a line about the start of the service; that a process is ready, only if it is verbose."""
+        """Print a line about the start of the service; that a process is ready, only if it is
+        verbose.
+        """
         if self.verbose or not line.endswith((" ready", " done")):
             note(f"   {line}")
 
@@ -123,14 +128,19 @@ def _register(story: Story, steward: Api, configured: Settings, name: str = SAMP
     sample = bootstrap.sample()
     folder = bootstrap.kept_sample(configured)
     bundled = name == SAMPLE
-    trained_on = "the public part of the made-up reviews" if bundled else PRETRAINED[name].trained_on
+    trained_on = (
+        "the public part of the made-up reviews" if bundled else PRETRAINED[name].trained_on
+    )
     story.step(
         "The steward registers 3,000 reviews and a model that has never seen them",
-        f"The reviews play the private data and are made up. The model was trained on {trained_on}. "
+        "The reviews play the private data and are made up. The model was trained on "
+        f"{trained_on}. "
         "A worker, not the web server, opens both and checks them.",
     )
     if not bundled:
-        register_pretrained(steward, PRETRAINED[name], model_files.fetch(PRETRAINED[name], configured))
+        register_pretrained(
+            steward, PRETRAINED[name], model_files.fetch(PRETRAINED[name], configured)
+        )
     elif all(each["name"] != name for each in steward.models()):
         steward.add_model(name, str(folder / sample.MODEL_DIR.name), trained_on)
     model = wait_for_model(steward, name)
@@ -140,7 +150,8 @@ def _register(story: Story, steward: Api, configured: Settings, name: str = SAMP
     story.tell(f"model {name}: {model['state']}; dataset {DATASET}: {dataset['state']}")
     story.step(
         "The steward allows a budget",
-        "All jobs together may spend this much, whatever they are and whoever asks. Setting it is the "
+        "All jobs together may spend this much, whatever they are and whoever asks. Setting it is "
+        "the "
         "first entry of the dataset's ledger.",
     )
     if dataset["account"] is None:
@@ -179,11 +190,12 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
 
 
 def parameters(model: str = SAMPLE) -> dict[str, Any]:
-    """A job of half a minute on two cores: a review for each label, from half of its private reviews.
+    """Return a job of half a minute on two cores: a review for each label, from half of its private
+    reviews.
 
-    Nobody knows which half, so it costs less than if anybody did. A pretrained model is a hundred times
-    larger: a sentence from each of 12 batches, of three labels. One a text, because small models begin to
-    repeat themselves after the first.
+    Nobody knows which half, so it costs less than if anybody did. A pretrained model is a hundred
+    times larger: a sentence from each of 12 batches, of three labels. One a text, because small
+    models begin to repeat themselves after the first.
     """
     if model == SMOLLM2:
         return {
@@ -231,13 +243,18 @@ def _price(story: Story, analyst: Api, model: str) -> tuple[dict[str, Any], dict
     quote = analyst.quote(DATASET, MECHANISM, chosen)
     for line in quote["breakdown"]:
         story.more(line)
-    known = {name: chosen[name] for name in chosen if name not in ("amplification", "batches_to_run")}
+    known = {
+        name: chosen[name] for name in chosen if name not in ("amplification", "batches_to_run")
+    }
     plain = analyst.quote(DATASET, MECHANISM, known)
     story.tell(
-        f"ε {_epsilon(quote)} at δ {up(quote['dp']['delta'], 6):g}, because nobody knows which batch holds a "
+        f"ε {_epsilon(quote)} at δ {up(quote['dp']['delta'], 6):g}, because nobody knows which "
+        "batch holds a "
         f"review; ε {_epsilon(plain)} if somebody did"
     )
-    story.more(f"jobs of this shape that still fit the allowance: {quote['dataset']['jobs_of_this_shape']}")
+    story.more(
+        f"jobs of this shape that still fit the allowance: {quote['dataset']['jobs_of_this_shape']}"
+    )
     return request, quote
 
 
@@ -252,7 +269,8 @@ def _run_job(story: Story, request: dict[str, Any], analyst: Api, steward: Api) 
     """Submit, decide, and wait. Returns the job that succeeded."""
     story.step(
         "The analyst submits the job, and the steward approves it",
-        "Nothing is spent before a steward approves: the policy says so. Then, in one transaction, the price "
+        "Nothing is spent before a steward approves: the policy says so. Then, in one transaction, "
+        "the price "
         "is reserved in the ledger and the job is queued.",
     )
     job = _decided(analyst, request)
@@ -273,7 +291,8 @@ def _run_job(story: Story, request: dict[str, Any], analyst: Api, steward: Api) 
         why = job["failure"] or (job["refusal"] or {}).get("why") or "no reason is public"
         raise Failed(f"the job is {progress.state_text(job)}: {why}")
     story.tell(
-        f"{progress.amount_text(job)} in {time.monotonic() - began:.0f} s; charged and published at once"
+        f"{progress.amount_text(job)} in {time.monotonic() - began:.0f} s; charged and published "
+        "at once"
     )
     return job
 
@@ -294,7 +313,9 @@ def _followed(analyst: Api, job_id: str) -> dict[str, Any]:
 def _decided(analyst: Api, request: dict[str, Any]) -> dict[str, Any]:
     job = decided(analyst, analyst.submit(request), DECISION_SECONDS)
     if job["state"] == "submitted":
-        raise Failed("no worker has looked at the job. See `exchequer status`, then run the demo again.")
+        raise Failed(
+            "no worker has looked at the job. See `exchequer status`, then run the demo again."
+        )
     return job
 
 
@@ -306,7 +327,8 @@ def _raise_allowance(story: Story, job: dict[str, Any], steward: Api) -> None:
     raised = float(exact(account["epsilon"]) + RAISE)
     story.step(
         "The steward raises the allowance",
-        "That weakens what is promised to the people in the data, so it stands in the ledger with a reason. "
+        "That weakens what is promised to the people in the data, so it stands in the ledger with "
+        "a reason. "
         "The promise holds for the largest allowance ever, if no raise depends on results.",
     )
     steward.allow(DATASET, f"{raised:g}", account["delta"], "demo: another run on made-up reviews")
@@ -322,7 +344,8 @@ def _show_texts(story: Story, analyst: Api, job: dict[str, Any]) -> None:
     story.step(
         f"It wrote {len(whole)} whole reviews; {SHOWN_TEXTS} of them",
         "They show what is common in the private reviews, and little of any one of them. "
-        f"{len(texts) - len(whole)} more texts were cut when their batch had written all of its tokens.",
+        f"{len(texts) - len(whole)} more texts were cut when their batch had written all of its "
+        "tokens.",
     )
     chosen: dict[str, dict[str, Any]] = {}
     for each in sorted(whole, key=lambda text: -min(SHORT, len(text["text"]))):
@@ -334,12 +357,13 @@ def _show_texts(story: Story, analyst: Api, job: dict[str, Any]) -> None:
     examples = ", ".join(f"{kind}: {themes[kind]}" for kind in list(chosen)[:SHOWN_TEXTS])
     unlike = " and public ones are not" if job["model"] == SAMPLE else ""
     story.tell(
-        f"{mentioned} of {len(whole)} mention what the private reviews are full of{unlike} ({examples})."
+        f"{mentioned} of {len(whole)} mention what the private reviews are full of{unlike} "
+        f"({examples})."
     )
 
 
 def _kind(text: dict[str, Any]) -> str:
-    """The kind of business in a label such as "hotel positive"."""
+    """Return the kind of business in a label such as "hotel positive"."""
     return str(text["label"]).split(" ", maxsplit=1)[0]
 
 
@@ -350,11 +374,15 @@ def _audit(story: Story, auditor: Api, configured: Settings) -> None:
     """The ledger, its export, and the check that needs no server."""
     story.step(
         "The auditor checks the ledger offline",
-        "Every entry carries the hash of the one before; the check recomputes hashes, prices and balances "
+        "Every entry carries the hash of the one before; the check recomputes hashes, prices and "
+        "balances "
         "from the file alone.",
     )
     if story.verbose:
-        out.print(entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))), width=min(WIDTH, out.width))
+        out.print(
+            entry_table(list(reversed(auditor.ledger(DATASET, limit=50)))),
+            width=min(WIDTH, out.width),
+        )
         show(account(auditor.dataset(DATASET)))
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
@@ -372,8 +400,10 @@ def _say_what_it_means(story: Story, analyst: Api, quote: dict[str, Any]) -> Non
     bound = analyst.meaning(_epsilon(quote), DELTA)["best_success"]
     out.print()
     story.tell(
-        f"What ε {_epsilon(quote)} means for a person who wrote one of the reviews: somebody who reads these "
-        "texts and knows all other reviews, but not which batch this one lay in, can tell whether it was "
+        f"What ε {_epsilon(quote)} means for a person who wrote one of the reviews: somebody who "
+        "reads these "
+        "texts and knows all other reviews, but not which batch this one lay in, can tell whether "
+        "it was "
         f"among them in at most {at_most(bound)} of cases; guessing alone is right in 50 %."
     )
 
@@ -407,10 +437,14 @@ def _say_where(story: Story, configured: Settings, address: str, job: dict[str, 
 def _command() -> str:
     """Return the command that calls this program: its name if the shell finds it."""
     called = Path(sys.argv[0])
-    return str(called) if called.name == "exchequer" and shutil.which("exchequer") is None else "exchequer"
+    return (
+        str(called)
+        if called.name == "exchequer" and shutil.which("exchequer") is None
+        else "exchequer"
+    )
 
 
 def _short(path: Path) -> str:
-    """A path as a person would type it."""
+    """Return a path as a person would type it."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

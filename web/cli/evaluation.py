@@ -19,16 +19,22 @@ def evaluate(
     job_id: Annotated[
         str,
         typer.Argument(
-            metavar="JOB", help="The job whose texts are looked at.", autocompletion=completion.succeeded
+            metavar="JOB",
+            help="The job whose texts are looked at.",
+            autocompletion=completion.succeeded,
         ),
     ],
     corpus: Annotated[
         str,
-        typer.Option(help="The registered corpus to compare with.", autocompletion=completion.corpora),
+        typer.Option(
+            help="The registered corpus to compare with.", autocompletion=completion.corpora
+        ),
     ],
     embedding: Annotated[str | None, typer.Option(help="A registered embedding model.")] = None,
     language_model: Annotated[str | None, typer.Option(help="A registered language model.")] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="A,B,...", help="[the mechanism's own]")] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help="[the mechanism's own]")
+    ] = None,
     most_texts: Annotated[int | None, typer.Option(help="Texts of each, at most.")] = None,
     output: Annotated[
         str | None, typer.Option("-o", "--output", metavar="FILE.html", help="Save the report.")
@@ -50,14 +56,17 @@ def evaluate(
         job = follow(client, client.submit({**request, "purpose": f"evaluation of {job_id}"})["id"])
         if job["state"] != "succeeded":
             raise Failed(
-                f"the evaluation {job['id']} is {job['state']}: {job.get('failure') or 'see its page'}"
+                f"the evaluation {job['id']} is {job['state']}: "
+                f"{job.get('failure') or 'see its page'}"
             )
         figures = _figures(client, job["id"])
         if output is not None:
             (report,) = client.artifacts(job=job["id"])
             save_checked(client, report["sha256"], output)
     yield {"job": job["id"], "figures": figures}
-    rows = [(each["name"], _value(each["value"]), each["ideal"], _settings(each)) for each in figures]
+    rows = [
+        (each["name"], _value(each["value"]), each["ideal"], _settings(each)) for each in figures
+    ]
     yield table(["metric", "value", "best is", "settings"], rows, right="value")
     yield "Figures of the same name with other settings are not comparable."
     if output is not None:

@@ -1,8 +1,8 @@
 """Expected errors as sentences that say what to do next, as JSON, and as exit codes.
 
-Exit codes: 0 done; 1 refused or failed; 2 bad usage or input; 3 the server does not answer, or asks for
-patience; 4 the time to wait is over, and the job goes on; 130 interrupted.
-With --json an error is one document on standard error:
+Exit codes: 0 done; 1 refused or failed; 2 bad usage or input; 3 the server does not answer, or asks
+for patience; 4 the time to wait is over, and the job goes on; 130 interrupted. With --json an error
+is one document on standard error:
     {"error": {"code", "message", "next", "exit_code", ...what a program may branch on}}
 """
 
@@ -43,7 +43,8 @@ from web.client.profiles import NoSuchProfile
 
 CORRECT_IT = "Correct it and run the command again."
 _ELSEWHERE = (
-    "Set EXCHEQUER_HOME (state of the stack) or XDG_CONFIG_HOME (who is signed in) to a folder that you may "
+    "Set EXCHEQUER_HOME (state of the stack) or XDG_CONFIG_HOME (who is signed in) to a folder "
+    "that you may "
     "write to"
 )
 _LISTS = {
@@ -68,13 +69,13 @@ class Told:
 
 
 def sentence(problem: FieldProblem) -> str:
-    """One field: what was wrong, what is allowed."""
+    """Return one field: what was wrong, what is allowed."""
     allowed = f" Allowed: {problem.allowed}." if problem.allowed else ""
     return f"{problem.field}: {problem.problem}.{allowed}"
 
 
 def told(error: ExchequerError) -> Told:
-    """The words for an error."""
+    """Return the words for an error."""
     problems: tuple[FieldProblem, ...] = getattr(error, "problems", ())
     if problems:
         step = getattr(error, "suggestion", "") or CORRECT_IT
@@ -83,10 +84,15 @@ def told(error: ExchequerError) -> Told:
         case ApiProblem():
             return _answer(error)
         case Unreachable():
-            step = "Start the local stack with `exchequer up`, or name a server: `exchequer login URL`."
+            step = (
+                "Start the local stack with `exchequer up`, or name a server: `exchequer login "
+                "URL`."
+            )
             return Told((f"{error}.",), _again(error.key) or step, UNREACHABLE)
         case NoSuchProfile():
-            step = "`exchequer profiles` lists them; `exchequer login URL --profile NAME` makes one."
+            step = (
+                "`exchequer profiles` lists them; `exchequer login URL --profile NAME` makes one."
+            )
             return Told((f"{error}.",), step, BAD_INPUT)
         case Refused():
             return Told(tuple(error.lines()), None, REFUSED)
@@ -167,20 +173,29 @@ def system_error(error: OSError | ImportError) -> Failed:
     places = " → ".join(str(each) for each in (error.filename, error.filename2) if each is not None)
     remedy = _SYSTEM.get(error.errno or 0, "Mend that")
     what = error.strerror or str(error) or type(error).__name__
-    return Failed(f"{places or 'the operating system says'}: {what}. {remedy}, then run the command again.")
+    return Failed(
+        f"{places or 'the operating system says'}: {what}. {remedy}, then run the command again."
+    )
 
 
 # --- telling --------------------------------------------------------------------------------------
 
 
 def report(error: ExchequerError, next_step: str | None = None, **more: Any) -> int:
-    """Tell an expected error; returns the exit code. `next_step` and `more` come from who knows better."""
+    """Tell an expected error; returns the exit code. `next_step` and `more` come from who knows
+    better.
+    """
     found = told(error)
     step = next_step or found.next
     if Mode.json:
         facts = {**error.facts(), **found.facts, **more}
         message = " ".join(found.lines) if not isinstance(error, Refused) else found.lines[0]
-        document = {"code": error.code, "message": message, "next": step, "exit_code": found.exit_code}
+        document = {
+            "code": error.code,
+            "message": message,
+            "next": step,
+            "exit_code": found.exit_code,
+        }
         print_error({"error": facts | document})
         return found.exit_code
     if isinstance(error, VerificationFailed):

@@ -19,5 +19,6 @@ def require(user: str, *packages: str) -> None:
     for name in packages:
         if importlib.util.find_spec(name) is None:
             raise Failed(
-                f"{name} is not installed, and {user} needs it. `make demo` in {ROOT} installs everything."
+                f"{name} is not installed, and {user} needs it. `make demo` in {ROOT} installs "
+                "everything."
             )

@@ -40,11 +40,14 @@ REQUEST_FIELDS = ("dataset", "mechanism", "model", "parameters", "purpose", "pro
 
 def submit(
     file: Annotated[
-        str, typer.Argument(metavar="FILE.json", help="dataset, mechanism, model, parameters, purpose")
+        str,
+        typer.Argument(metavar="FILE.json", help="dataset, mechanism, model, parameters, purpose"),
     ],
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter, instead of the file's; repeat it."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A parameter, instead of the file's; repeat it."
+        ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,
     timeout: Timeout = None,
@@ -80,15 +83,19 @@ def submit(
 
 
 def read_request(file: str) -> Job:
-    """The request in a file, checked as far as it can be without the server."""
+    """Return the request in a file, checked as far as it can be without the server."""
     try:
         request = json.loads(read_text(file, "FILE"))
     except (ValueError, RecursionError) as error:
         raise invalid("FILE", f"{file} is no JSON: {error}", "a JSON object") from None
     if not isinstance(request, dict):
-        raise invalid("FILE", f"{file} holds no JSON object", f"an object of {', '.join(REQUEST_FIELDS)}")
+        raise invalid(
+            "FILE", f"{file} holds no JSON object", f"an object of {', '.join(REQUEST_FIELDS)}"
+        )
     allowed = ", ".join(REQUEST_FIELDS)
-    problems = [FieldProblem(str(n), "unknown field", allowed) for n in request if n not in REQUEST_FIELDS]
+    problems = [
+        FieldProblem(str(n), "unknown field", allowed) for n in request if n not in REQUEST_FIELDS
+    ]
     for name in ("dataset", "mechanism"):
         if not isinstance(request.get(name), str) or not request[name]:
             problems.append(FieldProblem(name, "missing, or no text", f"the name of a {name}"))
@@ -108,11 +115,13 @@ def read_request(file: str) -> Job:
 
 
 def decided(client: Api, job: Job, seconds: float = DECISION_SECONDS) -> Job:
-    """The job once it is decided; as it is where that takes longer (no worker runs, say)."""
+    """Return the job once it is decided; as it is where that takes longer (no worker runs, say)."""
     if progress.decided(job):
         return job
     with err.status("a worker looks at model and template …"), suppress(StillWaiting):
-        return progress.watch(lambda: client.job(job["id"]), progress.decided, progress.silent, seconds)
+        return progress.watch(
+            lambda: client.job(job["id"]), progress.decided, progress.silent, seconds
+        )
     return client.job(job["id"])
 
 
@@ -126,7 +135,8 @@ def _followed(client: Api, job_id: str, seconds: float | None) -> Generator[Job,
 
 
 def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
-    """Show a job's state and public progress until it has ended: a bar, or lines where nobody looks.
+    """Show a job's state and public progress until it has ended: a bar, or lines where nobody
+    looks.
 
     Raises StillWaiting after `seconds`.
     """
@@ -142,7 +152,9 @@ def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
 
 
 def outcome(job: Job, file: str | None = None) -> Answer:
-    """The job as it stands; exit code 1 where it can't succeed any more. `file`: the request's."""
+    """Yield the job as it stands; exit code 1 where it can't succeed any more. `file`: the
+    request's.
+    """
     yield job
     if job["state"] == "refused":
         explain_refusal(job, file)
@@ -163,31 +175,49 @@ NEXT = {
 
 
 def explain_refusal(job: Job, file: str | None = None) -> None:
-    """Print the binding cap, what was asked, what is left, the largest that fits, and the next command."""
+    """Print the binding cap, what was asked, what is left, the largest that fits, and the next
+    command.
+    """
     refused = Refused(job)
     if refused.largest is None:
         report(refused)
     elif file is None:
         report(refused, f"submit it again with {refused.size_field} = {refused.largest}")
     else:
-        command = f"exchequer submit {shlex.quote(file)} --set {refused.size_field}={refused.largest}"
+        command = (
+            f"exchequer submit {shlex.quote(file)} --set {refused.size_field}={refused.largest}"
+        )
         report(refused, f"submit that: {command}", command=command)
 
 
 def rehearsed(client: Api, job_id: str) -> Answer:
-    """The report of a rehearsal: what was made, how long it took, and how good it is."""
+    """Yield the report of a rehearsal: what was made, how long it took, and how good it is."""
     from accountant.core.mechanisms import rehearsal
 
     found = next(each for each in client.artifacts(job=job_id) if each["kind"] == rehearsal.REPORT)
     content = BytesIO()
     client.save_artifact(found["sha256"], content)
     report = json.loads(content.getvalue())
-    told = ("corpus", "texts_read", "labels", "what", "number", "complete", "words", "error", "seconds")
+    told = (
+        "corpus",
+        "texts_read",
+        "labels",
+        "what",
+        "number",
+        "complete",
+        "words",
+        "error",
+        "seconds",
+    )
     rows = [(name.replace("_", " "), report[name]) for name in told if name in report]
     yield facts((name, _plain(value)) for name, value in rows)
     if report["figures"]:
         lines = [
-            (each["name"], *(_plain(each[key]) for key in ("value", "of_real_texts")), each["ideal"])
+            (
+                each["name"],
+                *(_plain(each[key]) for key in ("value", "of_real_texts")),
+                each["ideal"],
+            )
             for each in report["figures"]
         ]
         yield table(["against texts held out", "these", "real texts", "best is"], lines)
@@ -208,7 +238,9 @@ def list_jobs(
     since: Annotated[str | None, typer.Option(help="A day, or a time with its offset.")] = None,
     until: Annotated[str | None, typer.Option(help="A day, which counts whole, or a time.")] = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every one, not the newest page only.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every one, not the newest page only.")
+    ] = False,
 ) -> Answer:
     """List the jobs that you may see, newest first."""
     wanted = {
@@ -216,13 +248,20 @@ def list_jobs(
         **{"analyst": analyst, "since": since, "until": until},
     }
     with connect() as client:
-        found = list(client.all_jobs(**wanted)) if everything else client.jobs(limit=limit, **wanted)
+        found = (
+            list(client.all_jobs(**wanted)) if everything else client.jobs(limit=limit, **wanted)
+        )
     yield found
     if not found:
-        yield "no such job" if any(wanted.values()) else "no job yet. Submit one: exchequer submit FILE.json"
+        yield (
+            "no such job"
+            if any(wanted.values())
+            else "no job yet. Submit one: exchequer submit FILE.json"
+        )
         return
     rows = [
-        (each["id"], each["dataset"], state_text(each), alone_text(each), each["analyst"]) for each in found
+        (each["id"], each["dataset"], state_text(each), alone_text(each), each["analyst"])
+        for each in found
     ]
     yield table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job")
 
@@ -272,7 +311,7 @@ def alone_text(job: Job) -> str:
 
 
 def price_text(job: Job) -> str:
-    """The price of a job by itself; one with no (ε, δ) price says so."""
+    """Return the price of a job by itself; one with no (ε, δ) price says so."""
     dp = "no (ε, δ)"
     if job["epsilon_alone"] is not None:
         dp = f"ε {up(job['epsilon_alone'], 6):.6g} at δ {up(job['delta'], 6):g}, alone"
@@ -290,7 +329,9 @@ def _decision(job: Job) -> str | None:
 def comment(
     job_id: JobId,
     text: Annotated[str, typer.Argument(help="What you say; of a question to you, the answer.")],
-    ask: Annotated[bool, typer.Option("--ask", help="A steward's question: the job waits for it.")] = False,
+    ask: Annotated[
+        bool, typer.Option("--ask", help="A steward's question: the job waits for it.")
+    ] = False,
 ) -> Answer:
     """Say something about a job, ask its analyst back, or answer. Nothing is decided by it."""
     with connect() as client:

@@ -1,7 +1,7 @@
 """Rotation of the key that signs checkpoints, on the machine that holds it.
 
-Order: the new secret is on disk before it is introduced, and takes the old one's place after. A rotation
-that was cut off is finished by the next one. From the environment, the new secret is
+Order: the new secret is on disk before it is introduced, and takes the old one's place after. A
+rotation that was cut off is finished by the next one. From the environment, the new secret is
 EXCHEQUER_KEY_CHECKPOINT_NEXT, which then becomes EXCHEQUER_KEY_CHECKPOINT.
 """
 
@@ -15,7 +15,9 @@ NAME, NEXT = "checkpoint", "checkpoint_next"
 
 
 def rotate(configured: Settings) -> str:
-    """Introduce a new key and put it in use; returns its id. Raises Conflict where this one is not in use."""
+    """Introduce a new key and put it in use; returns its id. Raises Conflict where this one is not
+    in use.
+    """
     database = bootstrap.engine(configured)
     from accountant.core.ledger.checkpoints import key_id, public_key
     from accountant.transactions import signing
@@ -24,7 +26,9 @@ def rotate(configured: Settings) -> str:
     if not signing.in_use(database, new):  # else an earlier rotation ended here
         signing.rotate(database, old, new)
     if f"EXCHEQUER_KEY_{NEXT.upper()}" in os.environ:
-        note("now give the servers EXCHEQUER_KEY_CHECKPOINT = what was EXCHEQUER_KEY_CHECKPOINT_NEXT")
+        note(
+            "now give the servers EXCHEQUER_KEY_CHECKPOINT = what was EXCHEQUER_KEY_CHECKPOINT_NEXT"
+        )
     else:
         folder = configured.keys or configured.home / "keys"
         (folder / NEXT).replace(folder / NAME)

@@ -38,7 +38,9 @@ def show(
 
 
 def entry_table(entries: list[dict[str, Any]]) -> Table:
-    """Ledger entries as rows that fit 80 columns; the cost is the one on the first filter."""
+    """Return ledger entries as rows that fit 80 columns; the cost is the one on the first
+    filter.
+    """
     from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
     def cost(body: dict[str, Any]) -> str | None:
@@ -55,7 +57,9 @@ def entry_table(entries: list[dict[str, Any]]) -> Table:
         )
         for each in entries
     ]
-    return table(["seq", "entry", "UTC", "cost", "who and what"], rows, right="seq cost", whole="entry UTC")
+    return table(
+        ["seq", "entry", "UTC", "cost", "who and what"], rows, right="seq cost", whole="entry UTC"
+    )
 
 
 def _minute(at: str) -> str:
@@ -66,7 +70,11 @@ def _what(entry: dict[str, Any]) -> str:
     body = entry["body"]
     match entry["kind"]:
         case "ALLOW":
-            amounts = f"ε {body['epsilon']}, δ {body['delta']}" if "epsilon" in body else "other allowances"
+            amounts = (
+                f"ε {body['epsilon']}, δ {body['delta']}"
+                if "epsilon" in body
+                else "other allowances"
+            )
             return f"{amounts}: {body['reason']}"
         case "RESERVE":
             approval = body["approval"]
@@ -90,7 +98,10 @@ def entry(dataset: DatasetName, seq: int) -> Answer:
         found = client.entry(dataset, seq)
     yield found
     rows = (
-        (name.replace("_", " "), value if isinstance(value, str | int) else json.dumps(value, indent=1))
+        (
+            name.replace("_", " "),
+            value if isinstance(value, str | int) else json.dumps(value, indent=1),
+        )
         for name, value in found.items()
     )
     yield facts(rows)
@@ -133,7 +144,10 @@ def export(
     dataset: DatasetName,
     form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|parquet")] = "jsonl",
     public: Annotated[
-        bool, typer.Option("--public", help="For publication: no names, reasons, prompts or realized costs.")
+        bool,
+        typer.Option(
+            "--public", help="For publication: no names, reasons, prompts or realized costs."
+        ),
     ] = False,
     output: Output = "-",
     checkpoint: Annotated[
@@ -141,11 +155,15 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a ledger for an auditor, with a signed checkpoint in it; `exchequer verify` checks it."""
+    """Export a ledger for an auditor, with a signed checkpoint in it; `exchequer verify` checks
+    it.
+    """
     if form not in FORMATS:
         raise invalid("--format", f"{form!r} is no format", ", ".join(FORMATS))
     if as_json and output == "-":
-        raise invalid("--json", "the export itself goes to standard output", "-o FILE beside --json")
+        raise invalid(
+            "--json", "the export itself goes to standard output", "-o FILE beside --json"
+        )
     with connect() as client:
         if checkpoint is not None:
             save_json(checkpoint, client.make_checkpoint(dataset))
@@ -158,7 +176,9 @@ def export(
 
 @ledgers.command("checkpoint")
 def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False) -> None:
-    """Sign what a ledger is now; an auditor keeps the file, and later exports must begin with it."""
+    """Sign what a ledger is now; an auditor keeps the file, and later exports must begin with
+    it.
+    """
     with connect() as client:
         made = client.make_checkpoint(dataset)
     save_json(output, made)
@@ -179,11 +199,16 @@ def checkpoints(
             found = client.checkpoints(dataset, limit=limit)
     yield found
     if dataset is None:
-        rows = [(each["dataset"], each["seq"], each["at"][:19], each["problem"] or "holds") for each in found]
+        rows = [
+            (each["dataset"], each["seq"], each["at"][:19], each["problem"] or "holds")
+            for each in found
+        ]
         yield table(["dataset", "entry", "UTC", "checked now"], rows, right="entry", whole="UTC")
         return
     documents = [each["checkpoint"] for each in found]
-    rows = [(each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents]
+    rows = [
+        (each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents
+    ]
     yield table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key")
 
 
@@ -203,10 +228,15 @@ def check(
     dataset: Annotated[str | None, typer.Argument(help="A dataset; or give --all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every dataset.")] = False,
     database: Annotated[
-        bool, typer.Option("--database", help="Straight on the database: DATABASE_URL, or the local stack's.")
+        bool,
+        typer.Option(
+            "--database", help="Straight on the database: DATABASE_URL, or the local stack's."
+        ),
     ] = False,
 ) -> Answer:
-    """Compare cached balances, entries and jobs on the live database; exit code 1 where they disagree."""
+    """Compare cached balances, entries and jobs on the live database; exit code 1 where they
+    disagree.
+    """
     if (dataset is None) is not everything:
         raise invalid("DATASET", "one dataset or all of them", "a name, or --all")
     if database:
@@ -224,14 +254,16 @@ def check(
 
 
 def _checked_there(dataset: str | None) -> dict[str, list[str]]:
-    """The problems that the server finds, by dataset."""
+    """Return the problems that the server finds, by dataset."""
     with connect() as client:
         names = [each["name"] for each in client.datasets()] if dataset is None else [dataset]
         return {name: client.check_ledger(name) for name in names}
 
 
 def _checked_here(dataset: str | None) -> dict[str, list[str]]:
-    """The same without a web server, and without its limit of time; the log outside is read as a whole."""
+    """Return the same without a web server, and without its limit of time; the log outside is read
+    as a whole.
+    """
     from uuid import UUID
 
     engine = bootstrap.engine(bootstrap.settings())
@@ -239,7 +271,11 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     from accountant.queries import datasets, integrity, log_comparison
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
-    names = [each["name"] for each in datasets.datasets(engine, nobody)] if dataset is None else [dataset]
+    names = (
+        [each["name"] for each in datasets.datasets(engine, nobody)]
+        if dataset is None
+        else [dataset]
+    )
     found = {name: integrity.check(engine, name) for name in names}
     outside = log_comparison.whole(engine)
     if "" in outside:
@@ -252,16 +288,19 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
 
 @ledgers.command("recover")
 def recover(
-    dataset: Annotated[str | None, typer.Option(help="This one alone; else all that are behind.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="This one alone; else all that are behind.")
+    ] = None,
     restored: Annotated[
         bool, typer.Option("--restored", help="It was restored, though no entry may be missing.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> Answer:
-    """Bring a database that is behind its log forward, after a backup was restored; straight on the database.
+    """Bring a database that is behind its log forward, after a backup was restored; straight on the
+    database.
 
-    Entries that the database lacks are verified and written again. A job that no entry ends may have read
-    data: it is charged in full, and runs no more. Stop web, workers and relay before.
+    Entries that the database lacks are verified and written again. A job that no entry ends may
+    have read data: it is charged in full, and runs no more. Stop web, workers and relay before.
     """
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
@@ -277,16 +316,27 @@ def recover(
         if done and not yes:
             typer.confirm("Write this into the database?", abort=True)
         for each in done:
-            recovery.recover(engine, each, Results(configured.results).facts, configured.secret("identity"))
+            recovery.recover(
+                engine, each, Results(configured.results).facts, configured.secret("identity")
+            )
     left = [each.dataset for each in plans if each.problem is not None]
     yield {
         "recovered": [
-            {"dataset": each.dataset, "entries": len(each.missing), "charged": each.charged} for each in done
+            {"dataset": each.dataset, "entries": len(each.missing), "charged": each.charged}
+            for each in done
         ],
         "problems": {each.dataset: each.problem for each in plans if each.problem is not None},
     }
-    unseen = "" if restored else "; if the database was restored, say --restored: jobs may have read since"
-    yield f"nothing is behind the log{unseen}" if not plans else f"recovered: {len(done)}, left: {len(left)}"
+    unseen = (
+        ""
+        if restored
+        else "; if the database was restored, say --restored: jobs may have read since"
+    )
+    yield (
+        f"nothing is behind the log{unseen}"
+        if not plans
+        else f"recovered: {len(done)}, left: {len(left)}"
+    )
     if left:
         stop(REFUSED)
 
@@ -306,20 +356,26 @@ def _require_signed_log(configured: Any, engine: Any) -> None:
         note(f"the database: {problem}")
     if lacking:
         raise Failed(
-            "Entries that were signed are in neither. Put back the newest copy of the log's folder, then "
-            "`exchequer ledger recover` again. If there is none, put back the newest copy of the database."
+            "Entries that were signed are in neither. Put back the newest copy of the log's "
+            "folder, then "
+            "`exchequer ledger recover` again. If there is none, put back the newest copy of the "
+            "database."
         )
     raise Failed(
-        "The database holds all that was signed and marked. Move what is in the log's folder to another "
+        "The database holds all that was signed and marked. Move what is in the log's folder to "
+        "another "
         "place, then `exchequer ledger new-log`."
     )
 
 
 def _plan_told(plan: Any) -> str:
-    """What a recovery would do with one dataset, in a sentence or two."""
+    """Return what a recovery would do with one dataset, in a sentence or two."""
     if plan.problem is not None:
         return f"{plan.dataset}: can't be recovered: {plan.problem}"
-    told = f"{plan.dataset}: at entry {plan.database.seq} of {plan.log.seq}; {len(plan.missing)} to write"
+    told = (
+        f"{plan.dataset}: at entry {plan.database.seq} of {plan.log.seq}; {len(plan.missing)} "
+        "to write"
+    )
     if plan.charged:
         shown = ", ".join(each[:8] for each in plan.charged[:5])
         told += f"; {len(plan.charged)} unended jobs are charged in full and end ({shown}"
@@ -333,9 +389,9 @@ def new_log(
 ) -> Answer:
     """Write the log outside the database anew, after its disk was lost; straight on the database.
 
-    All ledgers are verified first, and compared with what else remembers them: the public log, signed
-    checkpoints, marks. Stop web, workers, relay and signer before; EXCHEQUER_LEDGER_LOG is an empty folder.
-    It needs the owner of the tables.
+    All ledgers are verified first, and compared with what else remembers them: the public log,
+    signed checkpoints, marks. Stop web, workers, relay and signer before; EXCHEQUER_LEDGER_LOG is
+    an empty folder. It needs the owner of the tables.
     """
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
@@ -349,7 +405,9 @@ def new_log(
         name = None
         if not planned.problems:
             if not yes:
-                typer.confirm("Begin a new log, and give up what only the lost one held?", abort=True)
+                typer.confirm(
+                    "Begin a new log, and give up what only the lost one held?", abort=True
+                )
             identity = configured.secret("identity")
             proof = bootstrap.fingerprints().proof(identity)
             name = lost_logs.begin(engine, planned, signed.published, identity, proof)
@@ -367,22 +425,27 @@ def new_log(
 
 
 def _new_log_told(plan: Any) -> Iterator[str]:
-    """What a new log would rest on, and what nobody can know any more."""
+    """Yield what a new log would rest on, and what nobody can know any more."""
     yield (
-        f"the database holds {plan.entries:,} entries of {len(plan.heads):,} datasets, verified; the lost "
-        f"log held {plan.marked:,} at least ({plan.marked_at}), and {plan.published:,} were published"
+        f"the database holds {plan.entries:,} entries of {len(plan.heads):,} datasets, verified; "
+        "the lost "
+        f"log held {plan.marked:,} at least ({plan.marked_at}), and {plan.published:,} were "
+        "published"
     )
     if plan.connected:
         others = f"WARNING: {plan.connected} others are connected to the database."
         yield f"{others} Stop all services first"
     if plan.moved:
         yield (
-            "WARNING: the database was restored or failed over since the log was last marked. What was spent "
+            "WARNING: the database was restored or failed over since the log was last marked. What "
+            "was spent "
             "after the backup stood in the lost log alone: it is given back, and nobody can tell"
         )
     yield (
-        "WARNING: if the database was restored, or lost a failover's tail, then entries that only the lost "
-        "log held are missing here, and can't be known any more: budget that they spent is given back, and "
+        "WARNING: if the database was restored, or lost a failover's tail, then entries that only "
+        "the lost "
+        "log held are missing here, and can't be known any more: budget that they spent is given "
+        "back, and "
         "their jobs may run again. Restore the newest backup there is before you go on"
     )
     for problem in plan.problems:
@@ -391,10 +454,11 @@ def _new_log_told(plan: Any) -> Iterator[str]:
 
 @ledgers.command("publish-log")
 def publish_log() -> Answer:
-    """Publish what the log holds by now as a signed Merkle tree, which witnesses cosign; on this machine.
+    """Publish what the log holds by now as a signed Merkle tree, which witnesses cosign; on this
+    machine.
 
-    EXCHEQUER_LEDGER_LOG is read; EXCHEQUER_PUBLIC_LOG is written, and can be served as it is. The signer does
-    it every EXCHEQUER_PUBLIC_LOG_SECONDS: this is for a machine without it, or for now.
+    EXCHEQUER_LEDGER_LOG is read; EXCHEQUER_PUBLIC_LOG is written, and can be served as it is. The
+    signer does it every EXCHEQUER_PUBLIC_LOG_SECONDS: this is for a machine without it, or for now.
     """
     configured = bootstrap.settings()
     if configured.ledger_log is None or configured.public_log is None:

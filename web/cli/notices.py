@@ -34,7 +34,10 @@ def list_notices() -> Answer:
         found = client.notices()
     yield found
     rows = [(each["id"], each["person"], each["url"], ", ".join(each["events"])) for each in found]
-    nothing = "no notices yet. An administrator sets one: exchequer notice add URL --kind chat --person NAME"
+    nothing = (
+        "no notices yet. An administrator sets one: exchequer notice add URL --kind chat "
+        "--person NAME"
+    )
     yield table(["id", "for", "address", "events"], rows, whole="id") if rows else nothing
 
 

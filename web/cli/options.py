@@ -10,7 +10,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DatasetName = Annotated[str, typer.Argument(autocompletion=completion.datasets)]
 DatasetOption = Annotated[str | None, typer.Option(autocompletion=completion.datasets)]
 JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.jobs)]
-Output = Annotated[str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')]
+Output = Annotated[
+    str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')
+]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until a worker has checked it.")]
 Timeout = Annotated[
     float | None,

@@ -1,6 +1,7 @@
 """Output of the commands: results on standard output, everything else on standard error.
 
-With --json, standard output holds one JSON document and nothing else, and notes are for terminals only.
+With --json, standard output holds one JSON document and nothing else, and notes are for terminals
+only.
 """
 
 import json
@@ -38,7 +39,7 @@ class Mode:
 
 
 def printable(text: object) -> str:
-    """The text without control characters, which a terminal would obey."""
+    """Return the text without control characters, which a terminal would obey."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in str(text))
 
 
@@ -48,7 +49,9 @@ def say(text: str = "", style: str | None = None) -> None:
 
 
 def note(text: str) -> None:
-    """A line about what goes on, on standard error; a program that asked for JSON is told errors only."""
+    """A line about what goes on, on standard error; a program that asked for JSON is told errors
+    only.
+    """
     if Mode.json and not err.is_terminal:
         return
     err.print(printable(text), style="dim", soft_wrap=True)
@@ -67,7 +70,9 @@ def print_json(value: Any) -> None:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "", whole: str = ""
 ) -> Table:
-    """A table. Columns named in `right` hold figures, and those in `whole` are never cut or wrapped."""
+    """Return a table. Columns named in `right` hold figures, and those in `whole` are never cut or
+    wrapped.
+    """
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
         figures = name in right.split()
@@ -83,7 +88,7 @@ def table(
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, one pair a line."""
+    """Return names and values, one pair a line."""
     made = Table(box=None, show_header=False, pad_edge=False)
     made.add_column(style="bold", no_wrap=True)
     made.add_column(overflow="fold")
@@ -94,7 +99,9 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Table:
 
 def print_error(value: Any) -> None:
     """One JSON document on standard error."""
-    sys.stderr.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n")
+    sys.stderr.write(
+        json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+    )
 
 
 def stop(code: int) -> NoReturn:
@@ -142,13 +149,17 @@ def _draft(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_text(path: str, field: str) -> str:
-    """The text of a file that a person named. Raises InvalidRequest where it can't be read."""
+    """Return the text of a file that a person named. Raises InvalidRequest where it can't be
+    read.
+    """
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise invalid(field, f"{path} is not UTF-8 text", "a text file") from None
     except OSError as error:
-        raise invalid(field, f"{path} can't be read ({error.strerror})", "an existing file") from None
+        raise invalid(
+            field, f"{path} can't be read ({error.strerror})", "an existing file"
+        ) from None
 
 
 def require_finite(value: Any, path: str) -> None:

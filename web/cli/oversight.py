@@ -19,7 +19,11 @@ Until = Annotated[str | None, typer.Option(metavar="DAY", help="The same.")]
 
 def _rows(found: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str | Table:
     cells = [[_cell(each.get(name)) for name in columns] for each in found]
-    return table([name.replace("_", " ") for name in columns], cells) if cells else "nothing of the kind"
+    return (
+        table([name.replace("_", " ") for name in columns], cells)
+        if cells
+        else "nothing of the kind"
+    )
 
 
 def _cell(value: Any) -> object:
@@ -64,7 +68,9 @@ def sign_ins(
     method: Annotated[str | None, typer.Option()] = None,
     limit: Limit = 50,
 ) -> Answer:
-    """List tries to sign in, newest first: your own, or everybody's for auditors and administrators."""
+    """List tries to sign in, newest first: your own, or everybody's for auditors and
+    administrators.
+    """
     with connect() as client:
         rows = client.sign_ins(name=name, outcome=outcome, method=method)
         found = list(islice(rows, limit))
@@ -94,7 +100,9 @@ def spending(dataset: DatasetName) -> Answer:
         found = client.spending(dataset)
     yield found
     measures = [each["name"] for each in found["measures"]]
-    rows = [[each[name] for name in ("name", "limit", "used", "left")] for each in found["measures"]]
+    rows = [
+        [each[name] for name in ("name", "limit", "used", "left")] for each in found["measures"]
+    ]
     yield table(["measure", "limit", "used", "left"], rows, right="limit used left")
     said = ["month", "analyst", "mechanism", "jobs", *measures]
     went = [[each.get(name) for name in said] for each in found["spending"]]

@@ -21,7 +21,8 @@ PasswordStdin = Annotated[
     bool,
     typer.Option(
         "--password-stdin",
-        help="Read a password that you choose from standard input; a terminal asks. [generated and printed]",
+        help="Read a password that you choose from standard input; a terminal asks. [generated and "
+        "printed]",
     ),
 ]
 #: Not to be used: it says what to use.
@@ -45,7 +46,9 @@ def add_user(
 
 
 def _password(from_stdin: bool, argument: str | None) -> str:
-    """A new account's password: the first line of standard input, asked for at a terminal, or made here."""
+    """Return a new account's password: the first line of standard input, asked for at a terminal,
+    or made here.
+    """
     if argument is not None:
         raise invalid(
             "--password",
@@ -77,7 +80,11 @@ def show_user(name: str) -> Answer:
     with connect() as client:
         found = {**client.user(name), "tokens": client.user_tokens(name)}
     yield found
-    rows = [(field.replace("_", " "), _plain(value)) for field, value in found.items() if field != "tokens"]
+    rows = [
+        (field.replace("_", " "), _plain(value))
+        for field, value in found.items()
+        if field != "tokens"
+    ]
     yield facts(rows)
     yield tokens_table(found["tokens"])
 
@@ -100,7 +107,11 @@ ACTS = {
     "open": ("activate", "open again", "Open a closed account again."),
     "reset-password": ("reset-password", "reset", "Give an account a one-time password."),
     "unlock": ("unlock", "unlocked", "Forget the failures to sign in to an account."),
-    "sign-out": ("sign-out", "signed out", "End every session of an account and its tokens of sign-ins."),
+    "sign-out": (
+        "sign-out",
+        "signed out",
+        "End every session of an account and its tokens of sign-ins.",
+    ),
     "revoke-tokens": ("revoke-tokens", "its tokens are ended", "End every token of an account."),
 }
 
@@ -131,7 +142,8 @@ tokens = Group(help="Your own tokens, for programs.", no_args_is_help=True)
 def add_token(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     scope: Annotated[
-        list[str], typer.Option("--scope", help="read, jobs:submit, budget:approve, data:manage, admin.")
+        list[str],
+        typer.Option("--scope", help="read, jobs:submit, budget:approve, data:manage, admin."),
     ],
     days: Annotated[int, typer.Option(min=1, help="Until it ends.")] = 30,
 ) -> Answer:
@@ -153,7 +165,7 @@ def list_tokens() -> Answer:
 
 
 def tokens_table(found: list[dict[str, Any]]) -> Table:
-    """Tokens as rows."""
+    """Return tokens as rows."""
     rows = [
         (each["id"], each["name"], ", ".join(each["scopes"]), (each["expires_at"] or "never")[:10])
         for each in found
@@ -170,7 +182,9 @@ def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")]) -> Answ
     yield f"token {token_id} is ended"
 
 
-admin = Group(help="Acts on the database itself, where no web server is needed.", no_args_is_help=True)
+admin = Group(
+    help="Acts on the database itself, where no web server is needed.", no_args_is_help=True
+)
 
 
 @admin.callback()
@@ -204,7 +218,9 @@ def create_user(
 
 @admin.command("unlock")
 def unlock(name: str) -> Answer:
-    """Forget the failures to sign in to an account, where no administrator can do it on the page."""
+    """Forget the failures to sign in to an account, where no administrator can do it on the
+    page.
+    """
     engine = bootstrap.engine(bootstrap.settings())
     from accountant.identities import people
 

@@ -20,14 +20,20 @@ def allow(
     epsilon: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
     delta: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
     share: Annotated[
-        list[str] | None, typer.Option(help="FILTER=SHARE of δ, with the first allowance; all four.")
+        list[str] | None,
+        typer.Option(help="FILTER=SHARE of δ, with the first allowance; all four."),
     ] = None,
     order: Annotated[
-        str | None, typer.Option(help="Rényi order of the filters, with the first allowance. [chosen]")
+        str | None,
+        typer.Option(help="Rényi order of the filters, with the first allowance. [chosen]"),
     ] = None,
     ex_post: Annotated[str | None, typer.Option(help="Sum of ex-post caps, in all.")] = None,
-    settlement: Annotated[str | None, typer.Option(help="Of ex-post jobs: planned or realized.")] = None,
-    secret: Annotated[str | None, typer.Option(help="What is stated about secrets, as JSON.")] = None,
+    settlement: Annotated[
+        str | None, typer.Option(help="Of ex-post jobs: planned or realized.")
+    ] = None,
+    secret: Annotated[
+        str | None, typer.Option(help="What is stated about secrets, as JSON.")
+    ] = None,
 ) -> Answer:
     """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
     from accountant.core.privacy.units import exact
@@ -57,9 +63,12 @@ def allow(
 
 def policy(
     dataset: DatasetName,
-    auto_approve: Annotated[str | None, typer.Option(help="ε up to which a job needs no approval.")] = None,
+    auto_approve: Annotated[
+        str | None, typer.Option(help="ε up to which a job needs no approval.")
+    ] = None,
     solo: Annotated[
-        bool | None, typer.Option("--solo/--no-solo", help="A steward may approve a job of their own.")
+        bool | None,
+        typer.Option("--solo/--no-solo", help="A steward may approve a job of their own."),
     ] = None,
     departed_analysts: Annotated[
         bool | None,
@@ -74,19 +83,31 @@ def policy(
             "--share-artifacts/--keep-artifacts", help="Whoever may ask sees everybody's artifacts."
         ),
     ] = None,
-    mechanisms: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
+    mechanisms: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help='"" allows all.')
+    ] = None,
     analysts: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
     models: Annotated[str | None, typer.Option(metavar="A,B,...", help='"" allows all.')] = None,
-    stewards: Annotated[str | None, typer.Option(metavar="A,B,...", help='Owners; "": all stewards.')] = None,
-    auditors: Annotated[str | None, typer.Option(metavar="A,B,...", help='Owners; "": all auditors.')] = None,
-    approval_days: Annotated[int | None, typer.Option(help="Requests expire after this; 0: never.")] = None,
+    stewards: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help='Owners; "": all stewards.')
+    ] = None,
+    auditors: Annotated[
+        str | None, typer.Option(metavar="A,B,...", help='Owners; "": all auditors.')
+    ] = None,
+    approval_days: Annotated[
+        int | None, typer.Option(help="Requests expire after this; 0: never.")
+    ] = None,
     analyst_epsilon: Annotated[
         str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
     ] = None,
-    project_epsilon: Annotated[str | None, typer.Option(help='The same for one project; "": none.')] = None,
+    project_epsilon: Annotated[
+        str | None, typer.Option(help='The same for one project; "": none.')
+    ] = None,
     two_people: Annotated[
         bool | None,
-        typer.Option("--two-people/--one-person", help="To raise the allowance or to weaken the policy."),
+        typer.Option(
+            "--two-people/--one-person", help="To raise the allowance or to weaken the policy."
+        ),
     ] = None,
     charge_each_attempt: Annotated[
         bool | None,
@@ -96,25 +117,34 @@ def policy(
         ),
     ] = None,
     time_limit: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="An attempt ends itself after this; 0: never.")
+        int | None,
+        typer.Option(metavar="SECONDS", help="An attempt ends itself after this; 0: never."),
     ] = None,
     results_every: Annotated[
         int | None,
-        typer.Option(metavar="SECONDS", help="Jobs end at multiples of this after they began; 0: when done."),
+        typer.Option(
+            metavar="SECONDS", help="Jobs end at multiples of this after they began; 0: when done."
+        ),
     ] = None,
     secret_jobs: Annotated[
         bool | None,
-        typer.Option("--secret-jobs/--no-secret-jobs", help="Admit jobs that protect declared secrets only."),
+        typer.Option(
+            "--secret-jobs/--no-secret-jobs", help="Admit jobs that protect declared secrets only."
+        ),
     ] = None,
     signed: Annotated[
-        str | None, typer.Option(metavar="A,B,...", help='Acts that are signed with a passkey; "": none.')
+        str | None,
+        typer.Option(metavar="A,B,...", help='Acts that are signed with a passkey; "": none.'),
     ] = None,
     signers: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help='Whose passkeys sign, each "person origin key"; "": nobody\'s.'),
+        typer.Option(
+            metavar="A,B,...", help='Whose passkeys sign, each "person origin key"; "": nobody\'s.'
+        ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it."),
     ] = None,
 ) -> Answer:
     """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
@@ -139,7 +169,9 @@ def policy(
         "signed": None if signed is None else split(signed),
         "signers": None if signers is None else split(signers),
     }
-    changes = {name: value for name, value in given.items() if value is not None} | parameters(settings or [])
+    changes = {name: value for name, value in given.items() if value is not None} | parameters(
+        settings or []
+    )
     for name in (
         *("approval_days", "analyst_epsilon", "project_epsilon"),
         *("time_limit_seconds", "results_every_seconds"),
@@ -155,10 +187,14 @@ def policy(
     if asked is not None:
         yield PROPOSED.format(id=asked["id"])
     else:
-        yield facts((name.replace("_", " "), stated(name, value)) for name, value in current.items())
+        yield facts(
+            (name.replace("_", " "), stated(name, value)) for name, value in current.items()
+        )
 
 
 def stated(name: str, value: object) -> object:
-    """A field of a policy as a sentence has it; an empty list allows all, or asks for none."""
+    """Return a field of a policy as a sentence has it; an empty list allows all, or asks for
+    none.
+    """
     nothing = "none" if name in ("signed", "signers") else "all"
     return ", ".join(map(str, value)) or nothing if isinstance(value, list) else value

@@ -21,24 +21,31 @@ Quote = dict[str, Any]
 
 def price(
     mechanism: Annotated[
-        str, typer.Argument(help="Such as private-prediction.", autocompletion=completion.mechanisms)
+        str,
+        typer.Argument(help="Such as private-prediction.", autocompletion=completion.mechanisms),
     ],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; repeat it.")
     ] = None,
     neighbours: Annotated[
-        str | None, typer.Option(metavar="add-remove|replace-one", help="Neighbouring relation. [add-remove]")
+        str | None,
+        typer.Option(metavar="add-remove|replace-one", help="Neighbouring relation. [add-remove]"),
     ] = None,
     delta: Annotated[float | None, typer.Option(help="δ at which ε is quoted. [1e-6]")] = None,
     fit: Annotated[
-        str | None, typer.Option(metavar="FIELD", help="Find the value of FIELD that spends the most of ε.")
+        str | None,
+        typer.Option(metavar="FIELD", help="Find the value of FIELD that spends the most of ε."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="The ε that --fit may spend.")] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(help="Ask the server, on this dataset's terms.", autocompletion=completion.datasets),
+        typer.Option(
+            help="Ask the server, on this dataset's terms.", autocompletion=completion.datasets
+        ),
     ] = None,
-    project: Annotated[str | None, typer.Option(help="With --dataset: whose cap counts, too.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="With --dataset: whose cap counts, too.")
+    ] = None,
     share: Annotated[
         float | None,
         typer.Option(help="With --dataset: of what is left only this part, 0 to 1."),
@@ -47,11 +54,16 @@ def price(
         str | None,
         typer.Option(help="With --dataset: the model that would run it; says how long it takes."),
     ] = None,
-    public_size: Annotated[int | None, typer.Option(help="Declared size, a round public figure.")] = None,
-    max_records_per_unit: Annotated[int | None, typer.Option(help="Records kept of one unit. [1]")] = None,
+    public_size: Annotated[
+        int | None, typer.Option(help="Declared size, a round public figure.")
+    ] = None,
+    max_records_per_unit: Annotated[
+        int | None, typer.Option(help="Records kept of one unit. [1]")
+    ] = None,
     labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
     secret: Annotated[
-        str | None, typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe.")
+        str | None,
+        typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe."),
     ] = None,
 ) -> Answer:
     """Price a job. Needs no server, except with --dataset."""
@@ -79,7 +91,7 @@ def price(
 
 
 def parameters(settings: list[str]) -> dict[str, Any]:
-    """The values of --set: JSON where they parse as JSON, else text."""
+    """Return the values of --set: JSON where they parse as JSON, else text."""
     values: dict[str, Any] = {}
     for each in settings:
         name, equals, text = each.partition("=")
@@ -95,7 +107,7 @@ def parameters(settings: list[str]) -> dict[str, Any]:
 
 
 def read_json(option: str, text: str) -> dict[str, Any]:
-    """A JSON object given to an option. Raises InvalidRequest naming it."""
+    """Return a JSON object given to an option. Raises InvalidRequest naming it."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -106,7 +118,7 @@ def read_json(option: str, text: str) -> dict[str, Any]:
 
 
 def split(text: str) -> list[str]:
-    """Names separated by commas."""
+    """Return names separated by commas."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -114,9 +126,13 @@ def _check_fit(raw: Quote, fit: str | None, epsilon: float | None, dataset: str 
     if epsilon is not None and not (math.isfinite(epsilon) and epsilon >= 0):
         raise invalid("--epsilon", f"{epsilon} is out of range", "a finite number of at least 0")
     if epsilon is not None and fit is None:
-        raise invalid("--epsilon", "it says what --fit may spend, and --fit is missing", "--fit FIELD")
+        raise invalid(
+            "--epsilon", "it says what --fit may spend, and --fit is missing", "--fit FIELD"
+        )
     if fit is not None and epsilon is None and dataset is None:
-        raise invalid("--fit", "nothing says how much may be spent", "--epsilon E, or --dataset NAME")
+        raise invalid(
+            "--fit", "nothing says how much may be spent", "--epsilon E, or --dataset NAME"
+        )
     if fit is not None and fit in raw:
         raise invalid(fit, "it is both set and fitted", "either --set or --fit")
 
@@ -132,9 +148,13 @@ def _refuse_terms(given: Quote) -> None:
 
 
 def price_alone(
-    mechanism_id: str, raw: Quote, given: Quote, fit: str | None = None, epsilon: float | None = None
+    mechanism_id: str,
+    raw: Quote,
+    given: Quote,
+    fit: str | None = None,
+    epsilon: float | None = None,
 ) -> Quote:
-    """The quote of the contract (DESIGN section 9), from the pure core."""
+    """Return the quote of the contract (DESIGN section 9), from the pure core."""
     from accountant.core import mechanisms
     from accountant.core.mechanisms import base, fitting
     from accountant.core.privacy.composition import epsilon_alone
@@ -148,7 +168,9 @@ def price_alone(
 
     def affordable(price: Price) -> bool:
         if price.dp is None:
-            raise invalid("--fit", f"{mechanism_id} costs no ε by these parameters", "--fit with --dataset")
+            raise invalid(
+                "--fit", f"{mechanism_id} costs no ε by these parameters", "--fit with --dataset"
+            )
         return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
     found = fitting.fit(mechanism, raw, terms, fit, affordable)
@@ -159,7 +181,9 @@ def price_alone(
 
 
 def _terms(given: Quote) -> Any:
-    """The terms of a price without a dataset. Raises InvalidRequest naming each wrong one."""
+    """Return the terms of a price without a dataset. Raises InvalidRequest naming each wrong
+    one.
+    """
     from accountant.core.privacy.price import Neighbours, Terms
 
     allowed = [str(each) for each in Neighbours]
@@ -169,11 +193,15 @@ def _terms(given: Quote) -> Any:
         problems.append(FieldProblem("--neighbours", problem, ", ".join(allowed)))
     delta = given.get("delta", 0.5)
     if not 0 < delta < 1:
-        problems.append(FieldProblem("--delta", f"{delta} is out of range", "a number above 0 and below 1"))
+        problems.append(
+            FieldProblem("--delta", f"{delta} is out of range", "a number above 0 and below 1")
+        )
     for name in ("public_size", "max_records_per_unit"):
         if given.get(name, 1) < 1:
             option = f"--{name.replace('_', '-')}"
-            problems.append(FieldProblem(option, f"{given[name]} is out of range", "a whole number from 1"))
+            problems.append(
+                FieldProblem(option, f"{given[name]} is out of range", "a whole number from 1")
+            )
     if problems:
         raise InvalidRequest(problems)
     chosen = dict(given)
@@ -198,11 +226,18 @@ def price_on(
     share: float | None = None,
     model: str | None = None,
 ) -> Quote:
-    """The server's quote on a dataset."""
+    """Return the server's quote on a dataset."""
     require_finite(raw, "")
     with connect() as client:
         quote = client.quote(
-            dataset, mechanism_id, raw, fit=fit, epsilon=epsilon, project=project, share=share, model=model
+            dataset,
+            mechanism_id,
+            raw,
+            fit=fit,
+            epsilon=epsilon,
+            project=project,
+            share=share,
+            model=model,
         )
     if fit is not None and "fit" not in quote:
         quote["fit"] = {"field": fit, "value": quote["parameters"].get(fit)}
@@ -213,10 +248,13 @@ def price_on(
 
 
 def shown(quote: Quote) -> Iterator[str | Table]:
-    """A quote for people."""
+    """Yield a quote for people."""
     given = {name: value for name, value in quote["parameters"].items() if value is not None}
     dp = quote["dp"]
-    rows: list[tuple[str, object]] = [("mechanism", quote["mechanism"]), ("neighbours", quote["neighbours"])]
+    rows: list[tuple[str, object]] = [
+        ("mechanism", quote["mechanism"]),
+        ("neighbours", quote["neighbours"]),
+    ]
     if quote.get("output"):
         rows.append(("writes", quote["output"]["sentence"]))
     if quote.get("duration"):
@@ -252,7 +290,7 @@ DECISIONS = {
 
 
 def dataset_part(on: Quote) -> Iterator[str | Table]:
-    """The words of a dataset's account about a quote."""
+    """Yield the words of a dataset's account about a quote."""
     yield f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}"
     if on.get("refusal"):
         yield from _refusal(on["refusal"])
@@ -270,7 +308,9 @@ def dataset_part(on: Quote) -> Iterator[str | Table]:
 
 
 def _refusal(refusal: Quote) -> Iterator[str]:
-    """Yield the lines of a refusal: binding cap, what was asked, what is left, and the largest that fits."""
+    """Yield the lines of a refusal: binding cap, what was asked, what is left, and the largest that
+    fits.
+    """
     yield f"  {refusal['why']}"
     if refusal.get("asked") is not None:
         yield f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}"

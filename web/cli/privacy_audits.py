@@ -1,7 +1,8 @@
-"""`audit reconstruction` and `audit leave-one-out`: mechanisms against planted records, on this machine.
+"""`audit reconstruction` and `audit leave-one-out`: mechanisms against planted records, on this
+machine.
 
-An audit runs where workers run, as a process of its own: nothing of it is imported here, and it touches
-neither the server nor any dataset.
+An audit runs where workers run, as a process of its own: nothing of it is imported here, and it
+touches neither the server nor any dataset.
 """
 
 import subprocess
@@ -19,17 +20,23 @@ Arms = Annotated[
     list[str] | None,
     typer.Option(
         "--arm",
-        help="mean, median, invisible-ink; leave-one-out: summary-token, summary-oneshot too; repeat it.",
+        help="mean, median, invisible-ink; leave-one-out: summary-token, summary-oneshot too; "
+        "repeat it.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the arms that have it; repeat it."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="A parameter of the arms that have it; repeat it."
+    ),
 ]
 Model = Annotated[
-    str | None, typer.Option(metavar="FOLDER", help="A model. [one that copies its context, made by hand]")
+    str | None,
+    typer.Option(metavar="FOLDER", help="A model. [one that copies its context, made by hand]"),
 ]
-Texts = Annotated[int | None, typer.Option(help="Texts that a batch has room for. [20; leave-one-out: 8]")]
+Texts = Annotated[
+    int | None, typer.Option(help="Texts that a batch has room for. [20; leave-one-out: 8]")
+]
 Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FOLDER", help="[audit-reconstruction, …]")
 ]
@@ -39,7 +46,9 @@ audits = typer.Typer(help="Checks of the mechanisms on planted records.", no_arg
 
 @audits.command()
 def reconstruction(
-    keys: Annotated[int | None, typer.Option(help="Five-digit keys, half of them planted. [50000]")] = None,
+    keys: Annotated[
+        int | None, typer.Option(help="Five-digit keys, half of them planted. [50000]")
+    ] = None,
     arm: Arms = None,
     settings: Settings = None,
     model: Model = None,
@@ -53,7 +62,9 @@ def reconstruction(
 @audits.command("leave-one-out")
 def leave_one_out(
     keys: Annotated[int | None, typer.Option(help="Planted records. [256]")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="The bundled reviews and model.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="The bundled reviews and model.")
+    ] = False,
     arm: Arms = None,
     settings: Settings = None,
     model: Model = None,

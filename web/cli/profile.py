@@ -11,11 +11,11 @@ class Selected:
 
 
 def selected() -> Profile:
-    """The server that commands talk to. Raises NoSuchProfile."""
+    """Return the server that commands talk to. Raises NoSuchProfile."""
     return chosen(Selected.name)
 
 
 def connect() -> Api:
-    """A client for the server, signed in where there is a token: else the server says so."""
+    """Return a client for the server, signed in where there is a token: else the server says so."""
     profile = selected()
     return Api(profile.url, profile.token)

@@ -17,12 +17,16 @@ registry = Group(help="Entries for a public registry of deployments.", no_args_i
 @registry.command("export")
 def export(
     dataset: DatasetName,
-    curator: Annotated[str | None, typer.Option(help="Who holds the data. Nothing checks it.")] = None,
+    curator: Annotated[
+        str | None, typer.Option(help="Who holds the data. Nothing checks it.")
+    ] = None,
     use: Annotated[str | None, typer.Option(help="What for. Nothing checks it.")] = None,
     contact: Annotated[str | None, typer.Option(help="Whom to ask. Nothing checks it.")] = None,
     output: Output = "-",
 ) -> None:
-    """Make a registry entry from the public export of a ledger, verified here (stewards and auditors)."""
+    """Make a registry entry from the public export of a ledger, verified here (stewards and
+    auditors).
+    """
     from accountant.core.ledger.registry_entries import registry_entry
     from web.cli.verify import verified
 
@@ -34,4 +38,7 @@ def export(
     given = {"curator": curator, "use": use, "contact": contact}
     save_json(output, registry_entry(found, {name: each for name, each in given.items() if each}))
     if output != "-":
-        note(f"saved {output}; `exchequer verify EXPORT --registry {output}` compares it with the ledger")
+        note(
+            f"saved {output}; `exchequer verify EXPORT --registry {output}` compares it with the "
+            "ledger"
+        )

@@ -33,7 +33,9 @@ def result(
         raise invalid("--json", "the file itself goes to standard output", "-o FILE beside --json")
 
     def write(file: BinaryIO) -> None:
-        _save_checked(client, job_id, file) if plain else client.save_output(job_id, form, file, card=card)
+        _save_checked(client, job_id, file) if plain else client.save_output(
+            job_id, form, file, card=card
+        )
 
     with connect() as client:
         if as_json and output == "-":
@@ -67,7 +69,10 @@ def card(job_id: Succeeded, output: Output = "-", as_json: Json = False) -> None
             print_json(client.card(job_id))
             return
         save(
-            output, lambda file: client.save_card(job_id, "json" if output.endswith(".json") else "md", file)
+            output,
+            lambda file: client.save_card(
+                job_id, "json" if output.endswith(".json") else "md", file
+            ),
         )
     if as_json:
         print_json({"job": job_id, "file": output})

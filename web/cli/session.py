@@ -19,7 +19,8 @@ from web.client.profiles import Profile
 from web.client.transport import is_loopback
 
 Named = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help="Keep it by this name. [host and port]")
+    str | None,
+    typer.Option("--profile", metavar="NAME", help="Keep it by this name. [host and port]"),
 ]
 
 
@@ -29,7 +30,10 @@ def login(
     url: Annotated[str | None, typer.Option(help="The server's address.", hidden=True)] = None,
     profile: Named = None,
     token: Annotated[
-        bool, typer.Option("--token-stdin", help="Read a token from standard input instead of a password.")
+        bool,
+        typer.Option(
+            "--token-stdin", help="Read a token from standard input instead of a password."
+        ),
     ] = False,
 ) -> Answer:
     """Sign in and keep the token. The password is asked for, or read from EXCHEQUER_PASSWORD."""
@@ -47,7 +51,7 @@ def login(
 
 
 def _address(given: str | None, profile: str | None) -> str:
-    """The address that is given, that of the profile, or the one in use."""
+    """Return the address that is given, that of the profile, or the one in use."""
     if given is not None:
         return given.rstrip("/")
     known = profiles.read().known
@@ -60,13 +64,17 @@ def _with_token(server: str) -> Document:
     text = sys.stdin.readline().strip() if not sys.stdin.isatty() else ""
     if not text:
         raise invalid(
-            "--token-stdin", "standard input holds no token", "exchequer login URL --token-stdin < FILE"
+            "--token-stdin",
+            "standard input holds no token",
+            "exchequer login URL --token-stdin < FILE",
         )
     with Api(server, text) as api:
         try:
             return {**api.me(), "token": text}
         except NotSignedIn:
-            raise Failed(f"{server} does not know this token, or it has ended. Make another there.") from None
+            raise Failed(
+                f"{server} does not know this token, or it has ended. Make another there."
+            ) from None
 
 
 def _with_password(server: str, name: str | None) -> Document:
@@ -81,7 +89,9 @@ def _with_password(server: str, name: str | None) -> Document:
         try:
             return api.sign_in(name, given)
         except NotSignedIn:
-            raise Failed(f"{server} does not know this name with this password. Try again.") from None
+            raise Failed(
+                f"{server} does not know this name with this password. Try again."
+            ) from None
 
 
 def _require_somebody(field: str, allowed: str) -> None:
@@ -94,7 +104,10 @@ def logout(
         str | None, typer.Option("--profile", metavar="NAME", autocompletion=completion.profiles)
     ] = None,
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="End all your sessions and tokens of sign-ins there, too.")
+        bool,
+        typer.Option(
+            "--everywhere", help="End all your sessions and tokens of sign-ins there, too."
+        ),
     ] = False,
 ) -> Answer:
     """End a profile's token and forget it: the one in use, or the one that is named."""
@@ -116,7 +129,9 @@ def logout(
 
 
 def _ended(kept: Profile) -> bool:
-    """Revoke a profile's token; returns False if its server can't be asked, so that it may still be valid."""
+    """Revoke a profile's token; returns False if its server can't be asked, so that it may still be
+    valid.
+    """
     try:
         with Api(kept.url, kept.token, timeout_seconds=10.0, attempts=1) as api:
             api.sign_out()
@@ -138,10 +153,14 @@ def whoami() -> Answer:
 def list_profiles(
     use: Annotated[
         str | None,
-        typer.Option("--use", metavar="NAME", help="Use it from now on.", autocompletion=completion.profiles),
+        typer.Option(
+            "--use", metavar="NAME", help="Use it from now on.", autocompletion=completion.profiles
+        ),
     ] = None,
 ) -> Answer:
-    """List the servers that you are signed in to. --profile and EXCHEQUER_PROFILE choose for one command."""
+    """List the servers that you are signed in to. --profile and EXCHEQUER_PROFILE choose for one
+    command.
+    """
     if use is not None:
         profiles.use(use)
     kept, current = profiles.read(), profiles.name_in_use(Selected.name)
@@ -152,7 +171,13 @@ def list_profiles(
     ]
     yield rows
     shown = [
-        ("*" if each["in_use"] else "", each["profile"], each["url"], each["name"], each["expires_at"])
+        (
+            "*" if each["in_use"] else "",
+            each["profile"],
+            each["url"],
+            each["name"],
+            each["expires_at"],
+        )
         for each in rows
     ]
     nothing = "signed in nowhere: exchequer login URL"

@@ -25,7 +25,8 @@ def up(as_json: Json = False) -> None:
         say(f"the page: {address}")
     try:
         sign_in_here(configured, address)
-    except (Failed, OSError) as error:  # the stack is up all the same, as where ~/.config is read-only
+    # the stack is up all the same, as where ~/.config is read-only
+    except (Failed, OSError) as error:
         note(str(failures.system_error(error) if isinstance(error, OSError) else error))
     if as_json:
         made = None if password is None else {"name": bootstrap.STEWARD, "password": password}
@@ -48,7 +49,9 @@ def start(configured: Settings, on_progress: Callable[[str], None] = note) -> st
         if error.log:
             note(error.log)
         remedy = error.remedy or f"Its log is in {configured.home / 'logs'}"
-        raise Failed(f"{error.process} {error.reason}. {remedy}; then `exchequer up` again.") from None
+        raise Failed(
+            f"{error.process} {error.reason}. {remedy}; then `exchequer up` again."
+        ) from None
     if address != former:
         _move_profiles(former, address)
     return address
@@ -61,12 +64,16 @@ def _tell_ledger_problem(configured: Settings) -> None:
 
 
 def _move_profiles(former: str, address: str) -> None:
-    """Give this stack's profiles its new address: another program may read what is sent to the former."""
+    """Give this stack's profiles its new address: another program may read what is sent to the
+    former.
+    """
     for name, each in profiles.read().known.items():
         # Else it is a profile of another stack, which has the former address.
         if each.url == former and _is_signed_in(address, each.token):
             profiles.forget(name)
-            profiles.keep(replace(each, url=address), None if name == profiles.default_name(former) else name)
+            profiles.keep(
+                replace(each, url=address), None if name == profiles.default_name(former) else name
+            )
 
 
 def sign_in_here(configured: Settings, address: str) -> None:
@@ -84,7 +91,10 @@ def sign_in_here(configured: Settings, address: str) -> None:
         token = bootstrap.issue_token(configured, bootstrap.STEWARD)
         profiles.keep(Profile(address, bootstrap.STEWARD, token), here[0] if here else None)
     if kept.current is not None and kept.current not in here:
-        note(f"commands go to {address} from here on; `exchequer profiles --use {kept.current}` goes back")
+        note(
+            f"commands go to {address} from here on; `exchequer profiles --use {kept.current}` "
+            "goes back"
+        )
 
 
 def _is_signed_in(address: str, token: str | None) -> bool:
@@ -115,7 +125,11 @@ def status() -> Answer:
 
     found = local.status(configured)
     yield found.model_dump(exclude={"database_url", "broker_url"})
-    yield f"{found.phase}; the page: {found.address}" if found.running else f"{found.phase}; `exchequer up`"
+    yield (
+        f"{found.phase}; the page: {found.address}"
+        if found.running
+        else f"{found.phase}; `exchequer up`"
+    )
     if found.processes:
         rows = [(each.name, each.state, each.pid, each.restarts) for each in found.processes]
         yield table(["process", "state", "pid", "restarts"], rows, right="pid restarts")
@@ -128,6 +142,8 @@ def status() -> Answer:
     excess = bootstrap.excess_rights(configured)
     if excess:
         note(
-            f"one database role owns the ledger and serves it: it could {', '.join(excess)} entries, or "
-            "disable their triggers. Set DATABASE_OWNER_URL for migrations, and in DATABASE_URL another role."
+            f"one database role owns the ledger and serves it: it could {', '.join(excess)} "
+            "entries, or "
+            "disable their triggers. Set DATABASE_OWNER_URL for migrations, and in DATABASE_URL "
+            "another role."
         )

@@ -12,12 +12,16 @@ uploads = Group(help="Files that become data (stewards).", no_args_is_help=True)
 
 @uploads.command("add")
 def add_upload(file: Path) -> Answer:
-    """Send a file: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet. Its address is for --uri."""
+    """Send a file: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet. Its address is for
+    --uri.
+    """
     try:
         with file.open("rb") as content, connect() as client:
             found = client.upload(content, file.stat().st_size, file.name)
     except OSError as error:
-        raise invalid("FILE", f"{file} can't be read ({error.strerror})", "an existing file") from None
+        raise invalid(
+            "FILE", f"{file} can't be read ({error.strerror})", "an existing file"
+        ) from None
     yield found
     yield f"kept; register it: exchequer dataset add NAME --uri {found['address']}"
 
@@ -39,7 +43,11 @@ def show_upload(sha256: str) -> Answer:
     with connect() as client:
         found = client.uploaded(sha256)
     yield found
-    rows = ((name.replace("_", " "), value) for name, value in found.items() if not isinstance(value, dict))
+    rows = (
+        (name.replace("_", " "), value)
+        for name, value in found.items()
+        if not isinstance(value, dict)
+    )
     yield facts((name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in rows)
 
 

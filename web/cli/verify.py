@@ -24,27 +24,37 @@ def verify(
     ],
     checkpoint: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="A checkpoint kept from earlier: the export must begin with it."),
+        typer.Option(
+            metavar="FILE", help="A checkpoint kept from earlier: the export must begin with it."
+        ),
     ] = None,
     public_key: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="The signing key as you know it: 64 hex digits, or a file of keys."),
+        typer.Option(
+            metavar="KEY", help="The signing key as you know it: 64 hex digits, or a file of keys."
+        ),
     ] = None,
     log_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Ask for a proof of the log with this key: NAME+ID+KEY.")
+        str | None,
+        typer.Option(metavar="KEY", help="Ask for a proof of the log with this key: NAME+ID+KEY."),
     ] = None,
     witness_key: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="A witness who must have signed the log's tree.")
+        list[str] | None,
+        typer.Option(metavar="KEY", help="A witness who must have signed the log's tree."),
     ] = None,
     log_checkpoint: Annotated[
-        str | None, typer.Option(metavar="NOTE", help="A checkpoint of the log that you have from elsewhere.")
+        str | None,
+        typer.Option(metavar="NOTE", help="A checkpoint of the log that you have from elsewhere."),
     ] = None,
     log: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="The log's files: it must hold this history alone.")
+        str | None,
+        typer.Option(metavar="FOLDER", help="The log's files: it must hold this history alone."),
     ] = None,
     registry: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A registry entry of this ledger, as it stood at this export."),
+        typer.Option(
+            metavar="FILE", help="A registry entry of this ledger, as it stood at this export."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -56,7 +66,9 @@ def verify(
     if more:
         for option, given in (("--checkpoint", checkpoint), ("--registry", registry)):
             if given:
-                raise invalid(option, "given with several exports", "one export, or none of this option")
+                raise invalid(
+                    option, "given with several exports", "one export, or none of this option"
+                )
         if "-" in files:
             raise invalid("FILE", "standard input among several exports", "files")
         _show_several(_outcomes(files, public_key, asked), as_json)
@@ -79,7 +91,9 @@ def verify(
         for each in found.unproved:
             say(each)
         _show_added(found)
-        out.print(facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)]))
+        out.print(
+            facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)])
+        )
         _show_balances(balances)
         _show_signatures(found, public_key is not None)
         _show_log(found, logged)
@@ -89,7 +103,7 @@ def verify(
 
 
 def _outcomes(files: Sequence[str], public_key: str | None, asked: Any) -> list[dict[str, Any]]:
-    """What is found of each of several exports.
+    """Return what is found of each of several exports.
 
     {"file", "ok", "dataset", "entries", "head", "unproved"}, or {"file", "ok", "entry", "problem"}.
     """
@@ -137,7 +151,9 @@ def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
         out.print(table(["file", "found", "dataset", "entries"], rows, right="entries"))
         for each in found:
             if each.get("added"):
-                say(f"{each['file']}: another program added {' and '.join(each['added'])}: left out")
+                say(
+                    f"{each['file']}: another program added {' and '.join(each['added'])}: left out"
+                )
             for rule in each.get("unproved", ()):
                 say(f"{each['file']}: {rule}")
     if failed:
@@ -145,7 +161,9 @@ def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _facts(found: Any, pinned: bool) -> dict[str, Any]:
-    signed = [{"seq": each.seq, "at": each.at.isoformat(), "key": each.key} for each in found.checkpoints]
+    signed = [
+        {"seq": each.seq, "at": each.at.isoformat(), "key": each.key} for each in found.checkpoints
+    ]
     return {
         "dataset": found.dataset,
         "entries": found.entries,
@@ -159,7 +177,7 @@ def _facts(found: Any, pinned: bool) -> dict[str, Any]:
 
 
 def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None = None) -> Any:
-    """The ledger in a JSON Lines export, replayed.
+    """Return the ledger in a JSON Lines export, replayed.
 
     Raises VerificationFailed, or InvalidRequest for no such file or one of another format.
     """
@@ -177,14 +195,18 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
             raise VerificationFailed("the file is not UTF-8 text") from None
 
 
-def _demands(key: str | None, witnesses: Sequence[str], checkpoint: str | None, folder: str | None) -> Any:
-    """What is asked of the log; None: nothing. Raises InvalidRequest naming an option."""
+def _demands(
+    key: str | None, witnesses: Sequence[str], checkpoint: str | None, folder: str | None
+) -> Any:
+    """Return what is asked of the log; None: nothing. Raises InvalidRequest naming an option."""
     from accountant.core.transparency.notes import read_key
     from accountant.core.transparency.proofs import Demands
 
     if key is None:
         if witnesses or checkpoint or folder:
-            raise invalid("--log-key", "not given, and something is asked of the log", "the log's key")
+            raise invalid(
+                "--log-key", "not given, and something is asked of the log", "the log's key"
+            )
         return None
     keys = []
     for option, given in (("--log-key", key), *(("--witness-key", each) for each in witnesses)):
@@ -197,7 +219,9 @@ def _demands(key: str | None, witnesses: Sequence[str], checkpoint: str | None, 
         try:
             note = Path(checkpoint).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            raise invalid("--log-checkpoint", f"{checkpoint} can't be read", "a signed note") from None
+            raise invalid(
+                "--log-checkpoint", f"{checkpoint} can't be read", "a signed note"
+            ) from None
     return Demands(keys[0], keys[1:], note, None if folder is None else Path(folder))
 
 
@@ -213,7 +237,12 @@ def _log_facts(logged: Any) -> dict[str, Any]:
         return {}
     seq, place = logged
     signed = {key.name: time for key, time in place.signed.items()}
-    facts = {"seq": seq, "index": place.index, "size": place.head.size, "root": place.head.root.hex()}
+    facts = {
+        "seq": seq,
+        "index": place.index,
+        "size": place.head.size,
+        "root": place.head.root.hex(),
+    }
     return {"log": {**facts, "origin": place.head.origin, "signed": signed}}
 
 
@@ -232,7 +261,9 @@ def _check_registry(file: str, found: Any) -> None:
 
 
 def _pinned(given: str) -> bytes:
-    """The 32 bytes of a public key: hex digits, or the oldest key in a file from `ledger keys --json`."""
+    """Return the 32 bytes of a public key: hex digits, or the oldest key in a file from `ledger
+    keys --json`.
+    """
     from accountant.core.ledger.checkpoints import read_keys
 
     if len(given) == 64:
@@ -244,7 +275,9 @@ def _pinned(given: str) -> bytes:
     try:
         return read_keys(found.get("keys") if isinstance(found, dict) else None)[0].public
     except VerificationFailed as error:
-        raise invalid("--public-key", str(error), "a file made by `exchequer ledger keys --json`") from None
+        raise invalid(
+            "--public-key", str(error), "a file made by `exchequer ledger keys --json`"
+        ) from None
 
 
 def _json(file: str, field: str, allowed: str) -> Any:
@@ -262,7 +295,7 @@ def _json(file: str, field: str, allowed: str) -> Any:
 
 @contextmanager
 def _opened(file: str) -> Iterator[BufferedReader]:
-    """An open file, read one line at a time: an export may be larger than the memory."""
+    """Return an open file, read one line at a time: an export may be larger than the memory."""
     try:
         # closefd: standard input is not ours to close.
         source = 0 if file == "-" else file
@@ -293,8 +326,16 @@ def _show_balances(balances: dict[str, Any]) -> None:
         for each in balances["filters"]:
             limit, spent, reserved = (int(each[name][0]) for name in ("limit", "spent", "reserved"))
             amounts = (limit, spent, reserved, max(0, limit - spent - reserved))
-            state = "closed" if each["closed"] else "passed" if spent + reserved > limit else "holds"
-            rows.append((FILTER_NAMES[each["kind"]], *(to_decimal(n, EPSILON_UNITS) for n in amounts), state))
+            state = (
+                "closed" if each["closed"] else "passed" if spent + reserved > limit else "holds"
+            )
+            rows.append(
+                (
+                    FILTER_NAMES[each["kind"]],
+                    *(to_decimal(n, EPSILON_UNITS) for n in amounts),
+                    state,
+                )
+            )
         columns = ["filter", "limit", "spent", "reserved", "left", "state"]
         out.print(table(columns, rows, right="limit spent reserved left"))
     say(f"reservations not settled yet: {balances['live_reservations']}")
@@ -302,17 +343,24 @@ def _show_balances(balances: dict[str, Any]) -> None:
 
 def _show_added(found: Any) -> None:
     if found.added:
-        say(f"another program saved this file and added {' and '.join(found.added)}: left out, nothing else")
+        say(
+            f"another program saved this file and added {' and '.join(found.added)}: left out, "
+            "nothing else"
+        )
 
 
 def _show_signatures(found: Any, pinned: bool) -> None:
     if not found.checkpoints:
-        say("no signed checkpoint: nothing here shows who made this file, or that it is all there was")
+        say(
+            "no signed checkpoint: nothing here shows who made this file, or that it is all there "
+            "was"
+        )
         return
     for each in found.checkpoints:
         covers = "all" if each.seq == found.entries else f"the first {each.seq:,}"
         say(
-            f"signed {each.at:%Y-%m-%d %H:%M:%S} UTC by key {each.key}: {covers} of {found.entries:,} entries"
+            f"signed {each.at:%Y-%m-%d %H:%M:%S} UTC by key {each.key}: {covers} of "
+            f"{found.entries:,} entries"
         )
     if not pinned:
         say("the key comes from the files themselves: give the one you know with --public-key")
@@ -326,22 +374,28 @@ def _show_log(found: Any, logged: Any) -> None:
     seq, place = logged
     covers = "all" if seq == found.entries else f"the first {seq:,}"
     say(
-        f"logged by {place.head.origin} as entry {place.index + 1:,} of {place.head.size:,}: {covers} of "
+        f"logged by {place.head.origin} as entry {place.index + 1:,} of {place.head.size:,}: "
+        f"{covers} of "
         f"{found.entries:,} entries"
     )
     for key, time in place.signed.items():
         if time is not None:
-            say(f"witnessed by {key.name} at {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} UTC")
+            say(
+                f"witnessed by {key.name} at {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S} "
+                "UTC"
+            )
 
 
 def _show_hidden(found: Any) -> None:
     if not found.hidden:
         return
     say(
-        f"not shown: {found.hidden:,} private values (who acted and why, prompts); the chain covers their "
+        f"not shown: {found.hidden:,} private values (who acted and why, prompts); the chain "
+        "covers their "
         "commitments, and rules about people are unchecked where they are hidden"
     )
     if found.books.ex_post.hidden:
         say(
-            "not shown: realized ex-post costs, so the ex-post balance and admission against it are unchecked"
+            "not shown: realized ex-post costs, so the ex-post balance and admission against it "
+            "are unchecked"
         )

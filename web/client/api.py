@@ -1,4 +1,5 @@
-"""Every route of /api/v1 as a method, with JSON documents as they come; the command line is built on it.
+"""Every route of /api/v1 as a method, with JSON documents as they come; the command line is built
+on it.
 
     with Api("http://127.0.0.1:8750", token) as api:
         job = api.submit({"dataset": "reviews", ...}, key="monday-1")
@@ -24,10 +25,18 @@ from web.client.routes.people import PeopleRoutes
 
 
 class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, NoticeRoutes):
-    """All routes. Methods raise the errors of web.client.errors; wrong names bring those that are close."""
+    """All routes. Methods raise the errors of web.client.errors; wrong names bring those that are
+    close.
+    """
 
     def _send(
-        self, method: str, path: str, *, repeat: bool | None = None, stream: bool = False, **options: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        repeat: bool | None = None,
+        stream: bool = False,
+        **options: Any,
     ) -> httpx.Response:
         try:
             return super()._send(method, path, repeat=repeat, stream=stream, **options)
@@ -36,9 +45,11 @@ class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, Not
             raise
 
     def _near(self, error: ApiProblem, path: str, body: Mapping[str, Any]) -> Iterator[str]:
-        """Names close to those that a refused request uses and nothing has."""
+        """Yield names close to those that a refused request uses and nothing has."""
         asked = [
-            (f"{p.field}s", body.get(p.field)) for p in error.problems if p.field in ("dataset", "model")
+            (f"{p.field}s", body.get(p.field))
+            for p in error.problems
+            if p.field in ("dataset", "model")
         ]
         segments = path.split("/")
         if error.status == 404 and segments[1] == "datasets" and segments[2:]:
@@ -50,4 +61,6 @@ class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, Not
             except (ExchequerError, ValueError, LookupError, TypeError):
                 continue  # the first error says what matters
             if isinstance(name, str) and name not in known.values():
-                yield from (known[each] for each in difflib.get_close_matches(name.casefold(), known))
+                yield from (
+                    known[each] for each in difflib.get_close_matches(name.casefold(), known)
+                )

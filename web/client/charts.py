@@ -1,7 +1,7 @@
 """A budget as a picture: SVG made here, so that a notebook needs no plotting library.
 
-Ink is `currentColor`, which follows a light or dark page. Spent, reserved and left differ by pattern and
-are written beside each bar, so nobody depends on colour.
+Ink is `currentColor`, which follows a light or dark page. Spent, reserved and left differ by
+pattern and are written beside each bar, so nobody depends on colour.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,12 @@ from accountant.core.privacy.units import down, up
 from accountant.schema.datasets import Filter
 from web.client.facts import Budget
 
-FILTERS = {"renyi": "Rényi at α*", "gaussian": "Gaussian", "renyi2": "Rényi, low order", "basic": "basic"}
+FILTERS = {
+    "renyi": "Rényi at α*",
+    "gaussian": "Gaussian",
+    "renyi2": "Rényi, low order",
+    "basic": "basic",
+}
 
 _WIDTH, _LEFT, _BAR, _ROW, _TOP = 640, 110, 500, 46, 58
 _SPENT, _RESERVED = "#3b6ea8", "#d08a2e"
@@ -42,7 +47,7 @@ class Chart:
 
 
 def budget_chart(budget: Budget) -> Chart:
-    """A bar for each filter: what is spent, reserved and left of its limit.
+    """Return a bar for each filter: what is spent, reserved and left of its limit.
 
     A job is admitted while one filter holds, so what counts is the bar with most room.
     """
@@ -55,7 +60,8 @@ def budget_chart(budget: Budget) -> Chart:
         f'fill="currentColor">',
         f"<title>{escape(f'Budget of {budget.dataset}')}</title><desc>{escape(said)}</desc>",
         f'<defs><pattern id="{_HATCH}" width="6" height="6" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{_RESERVED}" fill-opacity="0.35"/>'
+        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{_RESERVED}" '
+        'fill-opacity="0.35"/>'
         f'<rect width="2" height="6" fill="{_RESERVED}"/></pattern></defs>',
         f'<text x="0" y="18" font-size="15" font-weight="600">{escape(_title(budget))}</text>',
         f'<text x="0" y="38" fill-opacity="0.75">{escape(said)}</text>',
@@ -91,11 +97,14 @@ def _bar(each: Filter, top: int) -> str:
     ink = 'fill-opacity="0.45"' if each.closed or not each.holds else ""
     return (
         f'<g {ink}><text x="0" y="{top + 13}">{escape(FILTERS.get(each.kind, each.kind))}</text>'
-        f'<rect x="{_LEFT}" y="{top}" width="{_BAR}" height="16" rx="2" fill="none" stroke="currentColor" '
+        f'<rect x="{_LEFT}" y="{top}" width="{_BAR}" height="16" rx="2" fill="none" '
+        'stroke="currentColor" '
         f'stroke-opacity="0.5"/>'
         f'<rect x="{_LEFT}" y="{top}" width="{spent}" height="16" rx="2" fill="{_SPENT}"/>'
-        f'<rect x="{_LEFT + spent}" y="{top}" width="{reserved}" height="16" fill="url(#{_HATCH})"/>'
-        f'<text x="{_LEFT}" y="{top + 31}" font-size="11" fill-opacity="0.75">{escape(note)}</text></g>'
+        f'<rect x="{_LEFT + spent}" y="{top}" width="{reserved}" height="16" '
+        f'fill="url(#{_HATCH})"/>'
+        f'<text x="{_LEFT}" y="{top + 31}" font-size="11" '
+        f'fill-opacity="0.75">{escape(note)}</text></g>'
     )
 
 
@@ -103,7 +112,8 @@ def _legend(y: int) -> str:
     made, x = [], _LEFT
     for label, fill in (("spent", _SPENT), ("reserved", f"url(#{_HATCH})"), ("left", "none")):
         made.append(
-            f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{fill}" stroke="currentColor" '
+            f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{fill}" '
+            'stroke="currentColor" '
             f'stroke-opacity="0.5"/><text x="{x + 18}" y="{y}" font-size="11">{label}</text>'
         )
         x += 90

@@ -18,12 +18,18 @@ from web.client.transport import ATTEMPTS
 class Client:
     """Talks to one server as one person. Close it, or use it in a `with` statement.
 
-    Reads and submissions are repeated while the server is away or busy; a submission has an idempotency
-    key, so that it is one job however often it is sent. Raises the errors of web.client.errors.
+    Reads and submissions are repeated while the server is away or busy; a submission has an
+    idempotency key, so that it is one job however often it is sent. Raises the errors of
+    web.client.errors.
     """
 
     def __init__(
-        self, url: str, token: str | None = None, *, timeout_seconds: float = 60.0, attempts: int = ATTEMPTS
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 60.0,
+        attempts: int = ATTEMPTS,
     ):
         self.api = Api(url, token, timeout_seconds=timeout_seconds, attempts=attempts)
 
@@ -46,54 +52,59 @@ class Client:
         """Return the token's owner, and what the token may do."""
         return read(Me, self.api.me())
 
-    # --- data -----------------------------------------------------------------------------------------
+    # --- data
+    # -----------------------------------------------------------------------------------------
 
     def datasets(self, **wanted: Any) -> list[Dataset]:
-        """The catalogue. wanted: q (words in name, description or labels), mechanism, open."""
+        """Return the catalogue. wanted: q (words in name, description or labels), mechanism,
+        open.
+        """
         return [Dataset(self.api, each) for each in self.api.datasets(**wanted)]
 
     def dataset(self, name: str) -> Dataset:
-        """One dataset. Raises NotFound, with the names that are close."""
+        """Return one dataset. Raises NotFound, with the names that are close."""
         return Dataset(self.api, self.api.dataset(name))
 
     def add_dataset(self, name: str, uri: str, **declaration: Any) -> Dataset:
         """Register a dataset, as a steward; a worker then checks its data.
 
-        declaration: label_column, labels, text_template, unit_column, max_records_per_unit, neighbours,
-        public_size, description, policy.
+        declaration: label_column, labels, text_template, unit_column, max_records_per_unit,
+        neighbours, public_size, description, policy.
         """
         return Dataset(self.api, self.api.add_dataset({"name": name, "uri": uri, **declaration}))
 
     def models(self) -> list[Model]:
-        """Registered models."""
+        """Return registered models."""
         return [read(Model, each) for each in self.api.models()]
 
     def corpora(self) -> list[Corpus]:
-        """Registered public corpora."""
+        """Return registered public corpora."""
         return [read(Corpus, each) for each in self.api.corpora()]
 
     def mechanisms(self) -> list[Mechanism]:
-        """The mechanisms that can be asked for, with the JSON Schema of the parameters."""
+        """Return the mechanisms that can be asked for, with the JSON Schema of the parameters."""
         return [read(Mechanism, each) for each in self.api.mechanisms()]
 
-    # --- jobs -----------------------------------------------------------------------------------------
+    # --- jobs
+    # -----------------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> Job:
-        """One job by its id."""
+        """Return one job by its id."""
         return Job(self.api, self.api.job(job_id))
 
     def jobs(self, **wanted: str | None) -> Iterator[Job]:
-        """Jobs that you may see, newest first, read a page at a time.
+        """Return jobs that you may see, newest first, read a page at a time.
 
         wanted: dataset, state, mechanism, analyst, since, until (a day, or a time with its offset).
         """
         return (Job(self.api, each) for each in self.api.all_jobs(**wanted))
 
     def artifacts(self, *, job: str | None = None, dataset: str | None = None) -> list[Artifact]:
-        """Everything that jobs released besides texts, newest first."""
+        """Return everything that jobs released besides texts, newest first."""
         return [read(Artifact, each) for each in self.api.artifacts(job=job, dataset=dataset)]
 
-    # --- showing --------------------------------------------------------------------------------------
+    # --- showing
+    # --------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"  # never the token
@@ -103,9 +114,11 @@ class Client:
 
 
 def connect(profile: str | None = None) -> Client:
-    """A client as `exchequer login` left it: the profile named, that of EXCHEQUER_PROFILE, or the one in use.
+    """Return a client as `exchequer login` left it: the profile named, that of EXCHEQUER_PROFILE,
+    or the one in use.
 
-    Raises NoSuchProfile. Where nobody signed in, the first request raises NotSignedIn and says what to do.
+    Raises NoSuchProfile. Where nobody signed in, the first request raises NotSignedIn and says what
+    to do.
     """
     chosen = profiles.chosen(profile)
     return Client(chosen.url, chosen.token)

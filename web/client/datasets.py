@@ -36,12 +36,19 @@ class Dataset:
         """Ask the server how it stands now."""
         return self._take(self._api.dataset(self.name))
 
-    # --- asking ---------------------------------------------------------------------------------------
+    # --- asking
+    # ---------------------------------------------------------------------------------------
 
     def price(
-        self, mechanism: str, parameters: Mapping[str, Any] | None = None, *, project: str | None = None
+        self,
+        mechanism: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        project: str | None = None,
     ) -> Quote:
-        """The price of a request here, and what admission would say now. Free, and changes nothing."""
+        """Return the price of a request here, and what admission would say now. Free, and changes
+        nothing.
+        """
         return read(Quote, self._api.quote(self.name, mechanism, parameters or {}, project=project))
 
     def fit(
@@ -53,7 +60,8 @@ class Dataset:
         epsilon: float | None = None,
         project: str | None = None,
     ) -> Quote:
-        """The price with the value of `field` that spends the most of what is left (and of ε, if given).
+        """Return the price with the value of `field` that spends the most of what is left (and of
+        ε, if given).
 
         `quote.parameters` can be submitted as it is.
         """
@@ -74,28 +82,34 @@ class Dataset:
     ) -> Job:
         """Submit a job, or what was quoted. Raises Refused where that is decided at once.
 
-        key: the same key and request are the same job, however often this runs (a notebook's cell, say);
-        without one, each call is a job of its own, and its retries never a second one.
+        key: the same key and request are the same job, however often this runs (a notebook's cell,
+        say); without one, each call is a job of its own, and its retries never a second one.
         """
         if isinstance(mechanism, Quote):
             parameters = {**mechanism.parameters, **(parameters or {})}
             mechanism = mechanism.mechanism
-        request: Json = {"dataset": self.name, "mechanism": mechanism, "model": model, "purpose": purpose}
+        request: Json = {
+            "dataset": self.name,
+            "mechanism": mechanism,
+            "model": model,
+            "purpose": purpose,
+        }
         request |= {"parameters": dict(parameters or {})}
         request |= {} if project is None else {"project": project}
         return Job(self._api, self._api.submit(request, key=key))._checked()
 
     def jobs(self, **wanted: str | None) -> Iterator[Job]:
-        """Its jobs that you may see, newest first, read a page at a time.
+        """Return its jobs that you may see, newest first, read a page at a time.
 
         wanted: state, mechanism, analyst, since, until (a day, or a time with its offset).
         """
         return (Job(self._api, each) for each in self._api.all_jobs(dataset=self.name, **wanted))
 
-    # --- the budget -----------------------------------------------------------------------------------
+    # --- the budget
+    # -----------------------------------------------------------------------------------
 
     def budget(self) -> Budget:
-        """The allowance with what is spent, reserved and left now."""
+        """Return the allowance with what is spent, reserved and left now."""
         facts = self.refresh().facts
         return Budget(
             dataset=facts.name,
@@ -108,46 +122,59 @@ class Dataset:
         )
 
     def budget_chart(self) -> Chart:
-        """The budget as a picture: displays itself in a notebook, and `save(path)` writes the SVG."""
+        """Return the budget as a picture: displays itself in a notebook, and `save(path)` writes
+        the SVG.
+        """
         return budget_chart(self.budget())
 
     def spending(self) -> Json:
-        """The balance over time, and its use by month, analyst and mechanism."""
+        """Return the balance over time, and its use by month, analyst and mechanism."""
         return self._api.spending(self.name)
 
-    # --- the steward's and the auditor's --------------------------------------------------------------
+    # --- the steward's and the auditor's
+    # --------------------------------------------------------------
 
-    def allow(self, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json | None:
+    def allow(
+        self, epsilon: str | None, delta: str | None, reason: str, **others: Any
+    ) -> Json | None:
         """Set the allowance, in all, as decimal texts.
 
         Returns the decision that a second steward answers, if two people are needed.
         """
-        asked: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get("decision")
+        asked: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get(
+            "decision"
+        )
         self.refresh()
         return asked
 
     def set_policy(self, **changes: Any) -> dict[str, Any]:
         """Change what is named of the policy; the rest stays. Returns the policy that stands then.
 
-        That is the old one where `two_people` stands and this is weaker: another steward confirms the whole.
-        Raises ApiProblem with the code `changed` where somebody else changed it in between.
+        That is the old one where `two_people` stands and this is weaker: another steward confirms
+        the whole. Raises ApiProblem with the code `changed` where somebody else changed it in
+        between.
         """
         policy, seen = self._api.tagged_policy(self.name)
         self._api.set_policy(self.name, {**policy, **changes}, seen=seen)
         return dict(self.refresh().document["policy"])
 
     def ledger(self) -> Iterator[Entry]:
-        """Its entries, newest first, read a page at a time (stewards and auditors)."""
+        """Return its entries, newest first, read a page at a time (stewards and auditors)."""
         return (read(Entry, each) for each in self._api.whole_ledger(self.name))
 
-    def export_ledger(self, path: str | Path, *, format: str = "jsonl", public: bool = False) -> Path:
-        """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks `jsonl` offline."""
+    def export_ledger(
+        self, path: str | Path, *, format: str = "jsonl", public: bool = False
+    ) -> Path:
+        """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks `jsonl`
+        offline.
+        """
         target = Path(path)
         with draft(target) as file:
             self._api.save_ledger(self.name, format, file, public=public)
         return target
 
-    # --- showing --------------------------------------------------------------------------------------
+    # --- showing
+    # --------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         return f"<Dataset {self.name!r}: {self.facts.state}, {_allowance(self.facts)}>"

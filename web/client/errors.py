@@ -48,7 +48,9 @@ class Unreadable(ExchequerError):
 class ApiProblem(ExchequerError):
     """An error answer of the server; `problems` names the fields that were wrong, if any."""
 
-    def __init__(self, status: int, code: str, detail: str, problems: tuple[FieldProblem, ...] = ()):
+    def __init__(
+        self, status: int, code: str, detail: str, problems: tuple[FieldProblem, ...] = ()
+    ):
         self.status, self.code, self.detail, self.problems = status, code, detail, problems
         self.key: str | None = None
         self.retry_after: float | None = None
@@ -66,13 +68,14 @@ class ApiProblem(ExchequerError):
     def facts(self) -> Json:
         """Return the facts that a program may branch on."""
         problems = [
-            {"field": each.field, "problem": each.problem, "allowed": each.allowed} for each in self.problems
+            {"field": each.field, "problem": each.problem, "allowed": each.allowed}
+            for each in self.problems
         ]
         return {"status": self.status, "problems": problems, "near": list(self.near)}
 
     @staticmethod
     def of(response: httpx.Response) -> "ApiProblem":
-        """The problem that a response states, or says by its status alone."""
+        """Return the problem that a response states, or says by its status alone."""
         try:
             body = response.json()
         except ValueError:  # a proxy's page, or an old server
@@ -95,12 +98,16 @@ class ApiProblem(ExchequerError):
 FROM_ELSEWHERE = "from-elsewhere"
 
 _BY_STATUS = {
-    413: "it takes no body of this size. Send a smaller file, or have its administrator raise its limit "
+    413: "it takes no body of this size. Send a smaller file, or have its administrator raise its "
+    "limit "
     "(nginx: client_max_body_size; the service takes EXCHEQUER_UPLOAD_BYTES)",
-    502: "it got no answer from the service. It may be restarting: try again in a minute, then ask its "
+    502: "it got no answer from the service. It may be restarting: try again in a minute, then ask "
+    "its "
     "administrator",
-    503: "the service is switched off or overloaded. Try again in a minute, then ask its administrator",
-    504: "it waited too long for the service, which may have done it all the same. Look before you repeat "
+    503: "the service is switched off or overloaded. Try again in a minute, then ask its "
+    "administrator",
+    504: "it waited too long for the service, which may have done it all the same. Look before you "
+    "repeat "
     "it; its administrator can raise its limit (nginx: proxy_read_timeout)",
 }
 
@@ -113,8 +120,10 @@ def _elsewhere(response: httpx.Response) -> str:
     if target is not None:
         shown = "".join(filter(str.isprintable, target))[:200]
         return (
-            f"the server sends to another address ({status}), {shown}. If that is the service, name it: "
-            "`exchequer login URL`; if it is a page to sign in, the proxy must let programs with a token pass"
+            f"the server sends to another address ({status}), {shown}. If that is the service, "
+            "name it: "
+            "`exchequer login URL`; if it is a page to sign in, the proxy must let programs with a "
+            "token pass"
         )
     known = _BY_STATUS.get(status)
     if known is None:
@@ -171,7 +180,7 @@ KINDS: Mapping[int, type[ApiProblem]] = {
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a `Retry-After` header asks for, given as a number or as a date."""
+    """Return seconds that a `Retry-After` header asks for, given as a number or as a date."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
@@ -193,8 +202,8 @@ PEOPLE_AND_MODELS = frozenset({"steward", "model"})
 class Refused(ExchequerError):
     """A job that may not run. Nothing was spent.
 
-    cap: what binds; asked, left: decimals in its unit; largest: the largest value of `size_field` that
-    would fit, None where none would.
+    cap: what binds; asked, left: decimals in its unit; largest: the largest value of `size_field`
+    that would fit, None where none would.
     """
 
     code = "refused"

@@ -1,4 +1,6 @@
-"""The service's answers as the client hands them out: the models of `accountant.schema`, read from JSON."""
+"""The service's answers as the client hands them out: the models of `accountant.schema`, read from
+JSON.
+"""
 
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -24,13 +26,16 @@ A = TypeVar("A", bound=Answer)
 
 
 def read(model: type[A], document: Any) -> A:
-    """A JSON document as `model`. Raises Unreadable where the server speaks another version."""
+    """Return a JSON document as `model`. Raises Unreadable where the server speaks another
+    version.
+    """
     try:
         return model.model_validate(document)
     except ValidationError as error:
         where = ".".join(str(each) for each in error.errors()[0]["loc"])
         raise Unreadable(
-            f"the server's {model.__name__} has another form than this client knows (at {where!r}): "
+            f"the server's {model.__name__} has another form than this client knows (at "
+            f"{where!r}): "
             "install the version of exchequer that the server runs"
         ) from None
 
@@ -42,7 +47,9 @@ class DatasetFacts(Dataset):
 
 
 class JobFacts(Job):
-    """A job as it stood when the server was asked; one from a list has no decider, entries or comments."""
+    """A job as it stood when the server was asked; one from a list has no decider, entries or
+    comments.
+    """
 
     decided_by: str | None = None
     entries: list[EntryOfJob] = Field(default_factory=list)
@@ -50,7 +57,9 @@ class JobFacts(Job):
 
 
 class Budget(Answer):
-    """A dataset's allowance, and how much of it is left. `account` is None before the first allowance."""
+    """A dataset's allowance, and how much of it is left. `account` is None before the first
+    allowance.
+    """
 
     dataset: str
     account: Account | None

@@ -22,7 +22,7 @@ class Altered(ExchequerError):
 
 @contextmanager
 def draft(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path` that takes its name at the end, and is gone after an error."""
+    """Return a file beside `path` that takes its name at the end, and is gone after an error."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with beside.open("xb") as file:

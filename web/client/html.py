@@ -5,7 +5,7 @@ from html import escape
 
 
 def facts_html(title: str, pairs: Iterable[tuple[str, object]]) -> str:
-    """Names and values under a title; values that are None are left out."""
+    """Return names and values under a title; values that are None are left out."""
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>'
         f'<td style="text-align:left">{escape(str(value))}</td></tr>'
@@ -16,5 +16,5 @@ def facts_html(title: str, pairs: Iterable[tuple[str, object]]) -> str:
 
 
 def lines_html(lines: Iterable[str]) -> str:
-    """Sentences, one a line."""
+    """Return sentences, one a line."""
     return "".join(f"<div>{escape(each)}</div>" for each in lines)

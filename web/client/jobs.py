@@ -33,7 +33,8 @@ class NoPandas(ExchequerError):
 
     def __init__(self) -> None:
         super().__init__(
-            "pandas is not installed: `pip install pandas`. job.results() gives the same rows as dictionaries"
+            "pandas is not installed: `pip install pandas`. job.results() gives the same rows as "
+            "dictionaries"
         )
 
 
@@ -65,7 +66,9 @@ class Job:
 
     @property
     def state(self) -> str:
-        """One of the public states: submitted, awaiting_approval, queued, running, succeeded, ..."""
+        """One of the public states: submitted, awaiting_approval, queued, running, succeeded,
+        ...
+        """
         return self.facts.state
 
     @property
@@ -91,8 +94,9 @@ class Job:
     ) -> Self:
         """Wait until it has ended (or is decided), and show how far it is; returns the job.
 
-        timeout: seconds; None waits as long as it takes, approval included. Raises Refused, JobFailed, and
-        StillWaiting (a TimeoutError) after `timeout`: the job goes on, and `wait` may be called again.
+        timeout: seconds; None waits as long as it takes, approval included. Raises Refused,
+        JobFailed, and StillWaiting (a TimeoutError) after `timeout`: the job goes on, and `wait`
+        may be called again.
         """
         done = watching.ended if until == "ended" else watching.decided
         with _display() if progress else nullcontext(watching.silent) as show:
@@ -108,7 +112,9 @@ class Job:
         return self
 
     def cancel(self) -> Self:
-        """Ask it to stop. Once a worker reads the data, the whole reservation is charged all the same."""
+        """Ask it to stop. Once a worker reads the data, the whole reservation is charged all the
+        same.
+        """
         self._api.cancel(self.id)
         return self.refresh()
 
@@ -127,20 +133,24 @@ class Job:
         self._api.comment(self.id, text, asks=asks)
         return self.refresh()
 
-    # --- results --------------------------------------------------------------------------------------
+    # --- results
+    # --------------------------------------------------------------------------------------
 
     def results(self) -> list[Json]:
-        """Its published rows, one dictionary a text (or figure); the bytes are those that the ledger names.
+        """Return its published rows, one dictionary a text (or figure); the bytes are those that
+        the ledger names.
 
-        Waits for nothing: raises Refused or JobFailed where there will be none, NotFound where there is
-        none yet, and Altered where the bytes are not what was released.
+        Waits for nothing: raises Refused or JobFailed where there will be none, NotFound where
+        there is none yet, and Altered where the bytes are not what was released.
         """
         file = io.BytesIO()
         self._save(Hashing(file))
         return [json.loads(line) for line in file.getvalue().splitlines()]
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Its published rows as a DataFrame; its `attrs` say where it comes from. Raises NoPandas."""
+        """Return its published rows as a DataFrame; its `attrs` say where it comes from. Raises
+        NoPandas.
+        """
         try:
             import pandas
         except ImportError:
@@ -159,10 +169,11 @@ class Job:
         return frame
 
     def to_mlflow(self, evaluation: "Job | None" = None) -> None:
-        """Log it to the active MLflow run: parameters, price, texts and data card, and where they come from.
+        """Log it to the active MLflow run: parameters, price, texts and data card, and where they
+        come from.
 
-        With `evaluation`, a job that looked at its texts, its figures too; whole, with their settings, in
-        `evaluation.json`. Raises NoMlflow.
+        With `evaluation`, a job that looked at its texts, its figures too; whole, with their
+        settings, in `evaluation.json`. Raises NoMlflow.
         """
         try:
             import mlflow
@@ -171,7 +182,12 @@ class Job:
         facts = self.facts
         texts, figures = self.results(), [] if evaluation is None else evaluation.results()
         mlflow.log_params({name: json.dumps(value) for name, value in facts.parameters.items()})
-        tags = {"job": facts.id, "dataset": facts.dataset, "mechanism": facts.mechanism, "model": facts.model}
+        tags = {
+            "job": facts.id,
+            "dataset": facts.dataset,
+            "mechanism": facts.mechanism,
+            "model": facts.model,
+        }
         tags |= {"output_sha256": facts.output_sha256}
         mlflow.set_tags(
             {f"exchequer.{name}": str(value) for name, value in tags.items() if value is not None}
@@ -188,9 +204,11 @@ class Job:
             mlflow.log_dict(figures, "evaluation.json")
 
     def download(self, path: str | Path, *, format: str = "jsonl", card: bool = False) -> Path:
-        """Save what it published, as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its data card.
+        """Save what it published, as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its
+        data card.
 
-        The file appears when it is whole. JSON Lines are what was released: their hash is the ledger's.
+        The file appears when it is whole. JSON Lines are what was released: their hash is the
+        ledger's.
         """
         target = Path(path)
         with draft(target) as file:
@@ -201,7 +219,9 @@ class Job:
         return target
 
     def card(self) -> Json:
-        """Its data card: what was published, what holds of it, and where the ledger says so."""
+        """Return its data card: what was published, what holds of it, and where the ledger says
+        so.
+        """
         return self._ready()._api.card(self.id)
 
     def _save(self, file: Hashing) -> None:
@@ -209,20 +229,28 @@ class Job:
         file.check(self.facts.output_sha256)
 
     def _ready(self) -> Self:
-        """Return the job as it stands now. Raises Refused or JobFailed if it can't succeed any more."""
+        """Return the job as it stands now. Raises Refused or JobFailed if it can't succeed any
+        more.
+        """
         if self.state not in watching.ENDED:
             self.refresh()
         return self._checked()
 
     def artifacts(self) -> list[Artifact]:
-        """Everything that it released besides texts; a job that reads only these costs nothing."""
+        """Return everything that it released besides texts; a job that reads only these costs
+        nothing.
+        """
         return [read(Artifact, each) for each in self._api.artifacts(job=self.id)]
 
-    # --- showing --------------------------------------------------------------------------------------
+    # --- showing
+    # --------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         facts = self.facts
-        return f"<Job {facts.id}: {facts.mechanism} on {facts.dataset}, {watching.state_text(self.document)}>"
+        return (
+            f"<Job {facts.id}: {facts.mechanism} on {facts.dataset}, "
+            f"{watching.state_text(self.document)}>"
+        )
 
     def _repr_html_(self) -> str:
         facts = self.facts
@@ -244,11 +272,13 @@ class Job:
                 ("purpose", facts.purpose or None),
             ),
         )
-        return table + (lines_html(Refused(self.document).lines()) if self.state == "refused" else "")
+        return table + (
+            lines_html(Refused(self.document).lines()) if self.state == "refused" else ""
+        )
 
 
 def _display() -> Any:
-    """A bar on standard error or in a notebook; lines where nobody looks."""
+    """Return a bar on standard error or in a notebook; lines where nobody looks."""
     from rich.console import Console
 
     console = Console(stderr=True, markup=False, highlight=False, emoji=False)

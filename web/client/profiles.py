@@ -1,8 +1,9 @@
 """Profiles of servers and users: ~/.config/exchequer/profile.json, mode 0600.
 
-A profile is a server's address, your name there and a token. A stored token goes only to the server that
-gave it. What decides, first to last: the profile that is asked for, EXCHEQUER_PROFILE, EXCHEQUER_URL (with
-EXCHEQUER_TOKEN, or the token kept for that address), the profile in use, this machine's own service.
+A profile is a server's address, your name there and a token. A stored token goes only to the server
+that gave it. What decides, first to last: the profile that is asked for, EXCHEQUER_PROFILE,
+EXCHEQUER_URL (with EXCHEQUER_TOKEN, or the token kept for that address), the profile in use, this
+machine's own service.
 """
 
 import json
@@ -51,13 +52,13 @@ class Profiles:
 
 
 def path() -> Path:
-    """The file."""
+    """Return the file."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "exchequer" / "profile.json"
 
 
 def default_url() -> str:
-    """The local stack's address."""
+    """Return the local stack's address."""
     port = os.environ.get("EXCHEQUER_PORT", "")
     return f"http://127.0.0.1:{port}" if port.isdigit() else DEFAULT_URL
 
@@ -82,11 +83,15 @@ def read() -> Profiles:
 
 def _profile(kept: dict[str, Any]) -> Profile:
     texts = {name: kept.get(name) for name in ("name", "token", "expires_at")}
-    return Profile(str(kept["url"]), **{name: None if it is None else str(it) for name, it in texts.items()})
+    return Profile(
+        str(kept["url"]), **{name: None if it is None else str(it) for name, it in texts.items()}
+    )
 
 
 def _by_address(found: dict[str, Any]) -> Profiles:
-    known = {default_name(url): _profile({"url": url, **each}) for url, each in found["servers"].items()}
+    known = {
+        default_name(url): _profile({"url": url, **each}) for url, each in found["servers"].items()
+    }
     current = default_name(str(found["current"]))
     return Profiles(current if current in known else None, known)
 
@@ -114,7 +119,10 @@ def forget(name: str) -> None:
 
 def _write(current: str | None, known: dict[str, Profile]) -> None:
     target = path()
-    document = {"current": current, "profiles": {name: asdict(each) for name, each in known.items()}}
+    document = {
+        "current": current,
+        "profiles": {name: asdict(each) for name, each in known.items()},
+    }
     with private_draft(target, json.dumps(document, indent=2)) as draft:
         draft.replace(target)
 
@@ -123,7 +131,7 @@ def _write(current: str | None, known: dict[str, Profile]) -> None:
 
 
 def named(name: str) -> Profile:
-    """A profile by name. Raises NoSuchProfile."""
+    """Return a profile by name. Raises NoSuchProfile."""
     known = read().known
     if name not in known:
         raise NoSuchProfile(name, sorted(known))
@@ -131,7 +139,7 @@ def named(name: str) -> Profile:
 
 
 def name_in_use(name: str | None = None) -> str | None:
-    """The name of the profile that serves, where one does."""
+    """Return the name of the profile that serves, where one does."""
     name = name or os.environ.get("EXCHEQUER_PROFILE")
     if name:
         named(name)
@@ -139,12 +147,14 @@ def name_in_use(name: str | None = None) -> str | None:
     kept = read()
     url = os.environ.get("EXCHEQUER_URL")
     if url:
-        return next((each for each, profile in kept.known.items() if profile.url == url.rstrip("/")), None)
+        return next(
+            (each for each, profile in kept.known.items() if profile.url == url.rstrip("/")), None
+        )
     return kept.current
 
 
 def chosen(name: str | None = None) -> Profile:
-    """The profile that serves now. Raises NoSuchProfile."""
+    """Return the profile that serves now. Raises NoSuchProfile."""
     name = name or os.environ.get("EXCHEQUER_PROFILE")
     if name:
         return named(name)

@@ -19,11 +19,15 @@ _AWAY = (Unreachable, ServiceUnavailable, RateLimited)
 
 
 def watch(
-    look: Callable[[], Json], until: Callable[[Json], bool], show: Show, seconds: float | None = None
+    look: Callable[[], Json],
+    until: Callable[[Json], bool],
+    show: Show,
+    seconds: float | None = None,
 ) -> Json:
     """Look at a job until `until` is true of it; the pauses grow with the time that it takes.
 
-    A server that is away for two minutes or less is waited for. Raises StillWaiting after `seconds`.
+    A server that is away for two minutes or less is waited for. Raises StillWaiting after
+    `seconds`.
     """
     began = heard = time.monotonic()
     job: Json | None = None
@@ -59,18 +63,20 @@ def decided(job: Json) -> bool:
 
 
 def state_text(job: Json) -> str:
-    """The state in words."""
+    """Return the state in words."""
     return str(job["state"]).replace("_", " ")
 
 
 def amount_text(job: Json) -> str | None:
-    """Progress in public quantities."""
+    """Return progress in public quantities."""
     done, total = how_far(job)
     return f"{done:,} of {total:,} {job['progress'].get('unit', 'tokens')}" if total else None
 
 
 def how_far(job: Json) -> tuple[int, int | None]:
-    """Tokens written, of how many; what the worker told last, unless it has succeeded since."""
+    """Return tokens written, of how many; what the worker told last, unless it has succeeded
+    since.
+    """
     total = job["progress"]["total"] or None
     done = total if job["state"] == "succeeded" else job["progress"]["done"]
     return done or 0, total
@@ -82,7 +88,9 @@ def silent(job: Json) -> None:
 
 @contextmanager
 def shown(console: Any, line: Callable[[str], None]) -> Iterator[Show]:
-    """A bar on a terminal or in a notebook, else a line for each state and each tenth of the way."""
+    """Return a bar on a terminal or in a notebook, else a line for each state and each tenth of the
+    way.
+    """
     with _bar(console) if console.is_terminal or console.is_jupyter else _lines(line) as show:
         yield show
 
@@ -103,7 +111,9 @@ def _bar(console: Any) -> Iterator[Show]:
         def show(job: Json) -> None:
             done, total = how_far(job)
             amount = amount_text(job) or ""
-            progress.update(bar, description=state_text(job), total=total, completed=done, amount=amount)
+            progress.update(
+                bar, description=state_text(job), total=total, completed=done, amount=amount
+            )
 
         yield show
 

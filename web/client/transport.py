@@ -1,8 +1,9 @@
 """Requests and answers: what is repeated, how long, and how an answer becomes a value or an error.
 
-A request is repeated while the server is away or busy, and only where that can't act twice: a read, or
-one that carries an idempotency key. Where no connection was made nothing was sent, and anything may be
-sent again. `Retry-After` is honoured; a server that asks for more than a minute is not waited for.
+A request is repeated while the server is away or busy, and only where that can't act twice: a read,
+or one that carries an idempotency key. Where no connection was made nothing was sent, and anything
+may be sent again. `Retry-After` is honoured; a server that asks for more than a minute is not
+waited for.
 """
 
 import ipaddress
@@ -14,7 +15,13 @@ from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 import httpx
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from web.client.errors import ApiProblem, Json, Unreachable, Unreadable, retry_after
 
@@ -37,16 +44,23 @@ class Writable(Protocol):
 class Transport:
     """Talks to one server as one person. Close it, or use it in a `with` statement.
 
-    Proxies of the environment (HTTPS_PROXY, NO_PROXY) serve, except to this machine; redirects are not
-    followed, so a token never travels to another server.
+    Proxies of the environment (HTTPS_PROXY, NO_PROXY) serve, except to this machine; redirects are
+    not followed, so a token never travels to another server.
     """
 
     def __init__(
-        self, url: str, token: str | None = None, *, timeout_seconds: float = 60.0, attempts: int = ATTEMPTS
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 60.0,
+        attempts: int = ATTEMPTS,
     ):
         self.url = url.rstrip("/")
         self.attempts = attempts
-        headers = {"Accept": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Accept": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         try:
             self._http = httpx.Client(
                 base_url=f"{self.url}/api/v1",
@@ -65,7 +79,10 @@ class Transport:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -76,19 +93,20 @@ class Transport:
         """Let go of the connections."""
         self._http.close()
 
-    # --- requests -----------------------------------------------------------------------------------
+    # --- requests
+    # -----------------------------------------------------------------------------------
 
     def _list(self, path: str, name: str, **options: Any) -> list[Json]:
-        """A list, bare or as the member `name` of an object."""
+        """Return a list, bare or as the member `name` of an object."""
         found = document(self._send("GET", path, **options))
         return list(found[name] if isinstance(found, dict) else found)
 
     def _pages(self, path: str, name: str, query: Mapping[str, Any]) -> Iterator[Json]:
-        """Every row of a listing, read a page at a time."""
+        """Return every row of a listing, read a page at a time."""
         return (row for answer in self._answers(path, query) for row in answer[name])
 
     def _answers(self, path: str, query: Mapping[str, Any]) -> Iterator[Json]:
-        """Every page of a listing, whole."""
+        """Yield every page of a listing, whole."""
         asked = {"limit": PAGE, **given(query)}
         while True:
             found = document(self._send("GET", path, params=asked))
@@ -111,9 +129,15 @@ class Transport:
                 response.close()
 
     def _send(
-        self, method: str, path: str, *, repeat: bool | None = None, stream: bool = False, **options: Any
+        self,
+        method: str,
+        path: str,
+        *,
+        repeat: bool | None = None,
+        stream: bool = False,
+        **options: Any,
     ) -> httpx.Response:
-        """One request, repeated where that can't act twice."""
+        """Return one request, repeated where that can't act twice."""
         repeatable = method == "GET" if repeat is None else repeat
 
         def attempt() -> httpx.Response:
@@ -147,7 +171,7 @@ class Transport:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Errors of the transport as ours."""
+        """Return errors of the transport as ours."""
         try:
             yield
         except _Away as error:
@@ -168,7 +192,9 @@ _sleep = time.sleep
 
 
 def _pause(state: RetryCallState) -> float:
-    """Seconds before the next attempt: our own backoff, or what the server asks for where that is more."""
+    """Return seconds before the next attempt: our own backoff, or what the server asks for where
+    that is more.
+    """
     error = None if state.outcome is None else state.outcome.exception()
     return max(_backoff(state), error.pause if isinstance(error, _Away) else 0.0)
 
@@ -179,17 +205,18 @@ def _raise_last(state: RetryCallState) -> None:
 
 
 def document(response: httpx.Response) -> Any:
-    """The JSON of an answer. Raises Unreadable."""
+    """Return the JSON of an answer. Raises Unreadable."""
     try:
         return response.json()
     except ValueError:
         raise Unreadable(
-            f"{response.request.url.host} answered something that is no JSON: is this an Exchequer server?"
+            f"{response.request.url.host} answered something that is no JSON: is this an Exchequer "
+            "server?"
         ) from None
 
 
 def part(name: str) -> str:
-    """A name as one part of a path."""
+    """Return a name as one part of a path."""
     return quote(name, safe="")
 
 

@@ -28,7 +28,9 @@ _URL_PATH = re.compile(r"[A-Za-z0-9._/-]{1,80}")  # sun_path holds 107 bytes; no
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The variables with which another process reads these same settings and finds the servers."""
+    """Return the variables with which another process reads these same settings and finds the
+    servers.
+    """
     home = settings.home.resolve()
     variables = {}
     for name, info in type(settings).model_fields.items():
@@ -50,7 +52,7 @@ def environment(settings: Settings) -> dict[str, str]:
 
 
 def _spelled(value: Any) -> str:
-    """A setting as the environment spells it: a secret as it is, a table as JSON."""
+    """Return a setting as the environment spells it: a secret as it is, a table as JSON."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     return json.dumps(value) if isinstance(value, dict) else str(value)
@@ -87,22 +89,24 @@ def prepare(home: Path) -> None:
 
 
 def database_url(home: Path, role: str = APPLICATION) -> str:
-    """Address of the embedded database, as a role that adds to the ledger and can't change it."""
+    """Return address of the embedded database, as a role that adds to the ledger and can't change
+    it.
+    """
     return f"postgresql+psycopg://{role}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
 
 
 def owner_url(home: Path) -> str:
-    """The same as the owner of its tables."""
+    """Return the same as the owner of its tables."""
     return database_url(home, OWNER)
 
 
 def broker_url(home: Path) -> str:
-    """Address of the embedded broker."""
+    """Return address of the embedded broker."""
     return f"redis+socket://{socket_folder(home, VALKEY)}/{VALKEY_SOCKET}?virtual_host=0"
 
 
 def redis_url(url: str) -> str:
-    """A broker's address as redis-py spells it: it has no redis+socket scheme."""
+    """Return a broker's address as redis-py spells it: it has no redis+socket scheme."""
     parts = urlsplit(url)
     if parts.scheme != "redis+socket":
         return url
@@ -111,7 +115,8 @@ def redis_url(url: str) -> str:
 
 
 def socket_folder(home: Path, name: str) -> str:
-    """A server's folder as a client names it: short and plain, through a link where home is neither.
+    """Return a server's folder as a client names it: short and plain, through a link where home is
+    neither.
 
     The servers bind their sockets by relative names, so only clients meet the limit of 107 bytes.
     """

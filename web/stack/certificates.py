@@ -1,4 +1,5 @@
-"""Certificates for the servers of docker-compose.yml, by an authority that exists while they are made.
+"""Certificates for the servers of docker-compose.yml, by an authority that exists while they are
+made.
 
     python -m web.stack.certificates FOLDER SERVER ... [--days N] [--renew]
 
@@ -6,9 +7,10 @@
     FOLDER/SERVER/server.pem    the server's certificate, for the host name SERVER
     FOLDER/SERVER/server.key    its key, of mode 0600
 
-The authority's key is never written: whoever takes over a server can make no certificate for another, and new
-certificates are of a new authority. What is there and still valid is left alone, so the servers that hold it
-and the clients that check it agree until `--renew`, after which all of them have to start again.
+The authority's key is never written: whoever takes over a server can make no certificate for
+another, and new certificates are of a new authority. What is there and still valid is left alone,
+so the servers that hold it and the clients that check it agree until `--renew`, after which all of
+them have to start again.
 """
 
 import argparse
@@ -46,7 +48,9 @@ def make(folder: Path, servers: Sequence[str], days: int = DAYS) -> None:
 
 
 def end_of(folder: Path, servers: Sequence[str]) -> datetime | None:
-    """When the certificates of all these servers end; None: one is not there, or of another authority."""
+    """When the certificates of all these servers end; None: one is not there, or of another
+    authority.
+    """
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca" / "ca.pem").read_bytes())
         ends = [authority.not_valid_after_utc]
@@ -62,7 +66,9 @@ def end_of(folder: Path, servers: Sequence[str]) -> datetime | None:
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Exchequer servers {start:%Y-%m-%d}")])
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"Exchequer servers {start:%Y-%m-%d}")]
+    )
     made = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -100,7 +106,9 @@ def _certificate(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(server)]), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False
+        )
     )
     return made.sign(authority_key, hashes.SHA256())
 
@@ -139,8 +147,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m web.stack.certificates", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("servers", nargs="+", metavar="SERVER", help="its host name")
-    parser.add_argument("--days", type=int, default=DAYS, help="for which they are valid (%(default)s)")
-    parser.add_argument("--renew", action="store_true", help="make all anew; then start everything again")
+    parser.add_argument(
+        "--days", type=int, default=DAYS, help="for which they are valid (%(default)s)"
+    )
+    parser.add_argument(
+        "--renew", action="store_true", help="make all anew; then start everything again"
+    )
     given = parser.parse_args(arguments)
     if given.days < 1:
         parser.error("--days: at least 1")

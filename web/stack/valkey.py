@@ -8,7 +8,9 @@ from web.stack.processes import Child, StackError, spawn
 
 
 def start(home: Path, death_signal: int | None) -> Child:
-    """Messages are hints and the database is the queue, so a second lost to a power cut is no loss."""
+    """Return messages are hints and the database is the queue, so a second lost to a power cut is
+    no loss.
+    """
     folder = home / VALKEY
     settings = {
         "port": "0",
@@ -38,7 +40,9 @@ def start(home: Path, death_signal: int | None) -> Child:
 
 
 def answers(home: Path) -> bool:
-    """Return True if it accepts us and has read its data (until then it answers every ping with LOADING)."""
+    """Return True if it accepts us and has read its data (until then it answers every ping with
+    LOADING).
+    """
     import redis
 
     client = redis.Redis.from_url(redis_url(broker_url(home)))

@@ -41,7 +41,11 @@ def register_pages(app: Flask) -> None:
 
     @app.before_request
     def _sign_in_first() -> Response | None:
-        asked = request.blueprint in nouns and request.endpoint not in PUBLIC and request.method != "OPTIONS"
+        asked = (
+            request.blueprint in nouns
+            and request.endpoint not in PUBLIC
+            and request.method != "OPTIONS"
+        )
         if not asked or current_user.is_authenticated:
             return None
         return unauthorized()

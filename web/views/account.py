@@ -28,7 +28,7 @@ def show() -> str:
 
 
 def page(form: Form) -> str:
-    """The page of one's account; `form`: that of a new passkey."""
+    """Return the page of one's account; `form`: that of a new passkey."""
     actor = current_actor()
     return render_template(
         "account.html",
@@ -89,7 +89,9 @@ def change_password() -> BaseResponse:
 
 
 def _confirmed(name: str) -> Any:
-    """The account, once its owner has typed its password: here, or a one-time one just now to sign in."""
+    """Return the account, once its owner has typed its password: here, or a one-time one just now
+    to sign in.
+    """
     if current_user.may_choose:
         return credentials.find_user(engine(), user_id=current_user.actor.id)
     user = user_of_password(name, request.form.get("current", ""), "page", "password confirmed")
@@ -131,9 +133,13 @@ def make_token() -> BaseResponse:
     try:
         if not isinstance(days, int):
             allowed = f"a whole number from 1 to {people.MOST_TOKEN_DAYS}"
-            raise InvalidRequest([FieldProblem("days", "is no number" if days else "is missing", allowed)])
+            raise InvalidRequest(
+                [FieldProblem("days", "is no number" if days else "is missing", allowed)]
+            )
         scopes = request.form.getlist("scopes")
-        made = people.make_token(engine(), current_actor(), request.form.get("name", ""), scopes, days)
+        made = people.make_token(
+            engine(), current_actor(), request.form.get("name", ""), scopes, days
+        )
     except InvalidRequest as error:
         return Response(_tokens(rejected(error)), 422)
     return Response(_tokens(Form(), made), 201)

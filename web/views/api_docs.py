@@ -46,13 +46,15 @@ def show() -> str:
 
 
 def marked(text: str) -> Markup:
-    """Text whose `code` stands between grave accents, as in the docstrings that it came from."""
+    """Return text whose `code` stands between grave accents, as in the docstrings that it came
+    from.
+    """
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped before)
 
 
 @lru_cache(maxsize=2)
 def operations_by_tag(app: Flask) -> dict[str, list[dict[str, Any]]]:
-    """Operations by tag, as the page shows them."""
+    """Return operations by tag, as the page shows them."""
     told = document(app)
     found: dict[str, list[dict[str, Any]]] = {}
     for path, operations in told["paths"].items():
@@ -75,7 +77,12 @@ def _operation(
         "summary": operation["summary"],
         "description": operation["description"],
         "parameters": [
-            Row(each["name"], _type(told, each["schema"]), each.get("description", ""), each["required"])
+            Row(
+                each["name"],
+                _type(told, each["schema"]),
+                each.get("description", ""),
+                each["required"],
+            )
             for each in operation["parameters"]
         ],
         "body": [] if body is None else list(_rows(told, body["schema"])),
@@ -99,8 +106,10 @@ def _answer(told: Mapping[str, Any], status: str, answer: Mapping[str, Any]) -> 
     }
 
 
-def _curl(path: str, method: str, operation: Mapping[str, Any], body: Mapping[str, Any] | None) -> str:
-    """A command that asks for it; names in braces are for the reader to fill in."""
+def _curl(
+    path: str, method: str, operation: Mapping[str, Any], body: Mapping[str, Any] | None
+) -> str:
+    """Return a command that asks for it; names in braces are for the reader to fill in."""
     lines = ["curl" if method == "get" else f"curl -X {method.upper()}"]
     asked = "&".join(
         f"{each['name']}={each['schema']['examples'][0]}"
@@ -143,8 +152,12 @@ def _rows(
             yield from _rows(told, below, f"{prefix}{name}{mark}.", depth + 1)
 
 
-def _object_in(told: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
-    """The object that a member is, or is a list of; None where it is none, or has no known members."""
+def _object_in(
+    told: Mapping[str, Any], schema: Mapping[str, Any]
+) -> tuple[Mapping[str, Any] | None, str]:
+    """Return the object that a member is, or is a list of; None where it is none, or has no known
+    members.
+    """
     for option in (_resolved(told, each) for each in [schema, *schema.get("anyOf", ())]):
         if "properties" in option:
             return option, ""
@@ -154,7 +167,7 @@ def _object_in(told: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[Mapp
 
 
 def _type(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """A schema's type in a few words."""
+    """Return a schema's type in a few words."""
     schema = _resolved(told, schema)
     if "enum" in schema:
         return " | ".join(json.dumps(each) for each in schema["enum"])

@@ -1,4 +1,6 @@
-"""Artifacts: the list of what jobs released besides texts, what each is good for, and their files."""
+"""Artifacts: the list of what jobs released besides texts, what each is good for, and their
+files.
+"""
 
 from flask import Blueprint, Response, render_template, request
 
@@ -36,7 +38,7 @@ def listing() -> str:
 
 
 def reusable() -> frozenset[str]:
-    """Mechanisms that run again from what they released, for nothing."""
+    """Return mechanisms that run again from what they released, for nothing."""
     return frozenset(
         each.id
         for each in mechanisms.runnable().values()

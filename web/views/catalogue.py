@@ -19,7 +19,7 @@ PAGE = 50
 
 
 def catalogue_page() -> str:
-    """Datasets by name, filtered as the address says."""
+    """Return datasets by name, filtered as the address says."""
     actor = current_actor()
     runnable = list(mechanisms.runnable().values())
     filters = {
@@ -27,9 +27,13 @@ def catalogue_page() -> str:
         "mechanism": read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or "",
         "open": "1" if request.args.get("open") else "",
     }
-    wanted = dataset_queries.Wanted(filters["q"], filters["mechanism"] or None, bool(filters["open"]))
+    wanted = dataset_queries.Wanted(
+        filters["q"], filters["mechanism"] or None, bool(filters["open"])
+    )
     window = read_window(ORDER, PAGE)
-    found, following = cut(dataset_queries.datasets(engine(), actor, wanted, **window.reads), window)
+    found, following = cut(
+        dataset_queries.datasets(engine(), actor, wanted, **window.reads), window
+    )
     kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
     return render_template(
         "datasets.html",
@@ -43,18 +47,25 @@ def catalogue_page() -> str:
 
 
 def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """The next steps of somebody who has not done them yet, each with its link: {title, why, link}."""
+    """Return the next steps of somebody who has not done them yet, each with its link: {title, why,
+    link}.
+    """
     steps: list[dict[str, str]] = []
     ready = [each for each in datasets if each["state"] == "ready"]
     allowed = [each for each in ready if each["account"] is not None]
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
     open_ones = [each for each in allowed if each["may_ask"]]
-    if "analyst" in actor.roles and not jobs.jobs(engine(), actor, jobs.Wanted(analyst=actor.name), limit=1):
+    if "analyst" in actor.roles and not jobs.jobs(
+        engine(), actor, jobs.Wanted(analyst=actor.name), limit=1
+    ):
         steps.append(_first_job(open_ones))
     if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
         link = url_for("datasets.show", name=allowed[0]["name"], _anchor="ledger")
-        why = "Open a dataset: its page has the ledger and the export that `exchequer verify` checks at home."
+        why = (
+            "Open a dataset: its page has the ledger and the export that `exchequer verify` "
+            "checks at home."
+        )
         steps.append({"title": "Read a ledger", "why": why, "link": link})
     return steps
 
@@ -62,18 +73,24 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
 def _first_job(datasets: list[dict[str, Any]]) -> dict[str, str]:
     title = "Ask for a first job"
     if not datasets:
-        why = "No dataset has data, an allowance and you among those who may ask. A steward adds one."
+        why = (
+            "No dataset has data, an allowance and you among those who may ask. A steward adds one."
+        )
         return {"title": title, "why": why, "link": ""}
     name = datasets[0]["name"]
     why = (
-        f"The form for {name} is filled in already and shows the price as you type; asking is free. Say what "
+        f"The form for {name} is filled in already and shows the price as you type; asking is "
+        "free. Say what "
         "it is for, submit, and a steward approves."
     )
     return {"title": title, "why": why, "link": url_for("asking.ask", name=name)}
 
 
 def _steward_steps(
-    actor: Actor, datasets: list[dict[str, Any]], ready: list[dict[str, Any]], allowed: list[dict[str, Any]]
+    actor: Actor,
+    datasets: list[dict[str, Any]],
+    ready: list[dict[str, Any]],
+    allowed: list[dict[str, Any]],
 ) -> list[dict[str, str]]:
     steps = []
     if not any(each.state == "ready" for each in models.models(engine(), actor)):
@@ -90,5 +107,7 @@ def _steward_steps(
     waiting = jobs.jobs(engine(), actor, jobs.Wanted(state="awaiting_approval"), limit=1)
     if waiting:
         why = "The inbox shows the price, what is left before and after, and asks for your reason."
-        steps.append({"title": "Decide on requests", "why": why, "link": url_for("decisions.listing")})
+        steps.append(
+            {"title": "Decide on requests", "why": why, "link": url_for("decisions.listing")}
+        )
     return steps

@@ -26,10 +26,12 @@ TABLE_ROWS = 12
 
 
 def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Lines of what is left of each measure, as a share of what it allows today; None before an allowance.
+    """Return lines of what is left of each measure, as a share of what it allows today; None before
+    an allowance.
 
-    A filter that is passed has nothing left. Steps, not slopes: between two points nothing was charged. At
-    most MOST_POINTS of them, each the last of an equal slice of time, so the ends are exact.
+    A filter that is passed has nothing left. Steps, not slopes: between two points nothing was
+    charged. At most MOST_POINTS of them, each the last of an equal slice of time, so the ends are
+    exact.
     """
     limits = {each["name"]: Decimal(each["limit"]) for each in figures["measures"]}
     names = [name for name, limit in limits.items() if limit > 0]
@@ -38,7 +40,9 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     moments = [_moment(each["at"]).timestamp() for each in points]
     start, span = moments[0], (moments[-1] - moments[0]) or 1.0
-    slices = {min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)}
+    slices = {
+        min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)
+    }
     kept = sorted({0, *slices.values()})
     left = {name: [max(Decimal(points[n][name]), Decimal(0)) for n in kept] for name in names}
     shares = {name: [float(each / limits[name]) for each in line] for name, line in left.items()}
@@ -89,8 +93,11 @@ def _evenly(count: int, most: int) -> list[int]:
     return sorted({round(n * (count - 1) / (most - 1)) for n in range(most)})
 
 
-def spent_by(figures: Mapping[str, Any], key: str, measure: str | None = None) -> list[dict[str, Any]]:
-    """Sums by `key` (analyst, mechanism or month), with the share that each is of `measure`'s total.
+def spent_by(
+    figures: Mapping[str, Any], key: str, measure: str | None = None
+) -> list[dict[str, Any]]:
+    """Return sums by `key` (analyst, mechanism or month), with the share that each is of
+    `measure`'s total.
 
     Months in their order, newest first; all else by what it spent. A name of None: everybody else.
     """
@@ -113,13 +120,15 @@ def spent_by(figures: Mapping[str, Any], key: str, measure: str | None = None) -
 
 
 def _moment(text: str) -> datetime:
-    """A time, or the beginning of a day in UTC."""
+    """Return a time, or the beginning of a day in UTC."""
     then = datetime.fromisoformat(text)
     return then.replace(tzinfo=UTC) if then.tzinfo is None else then.astimezone(UTC)
 
 
 def _ends(first: str, last: str) -> tuple[str, str]:
-    """The ends of the axis: days in UTC, and times where the day is the same and they are known."""
+    """Return the ends of the axis: days in UTC, and times where the day is the same and they are
+    known.
+    """
     moments = [_moment(each) for each in (first, last)]
     if moments[0].date() == moments[1].date():
         if len(first) == len("2026-01-31"):
@@ -129,12 +138,12 @@ def _ends(first: str, last: str) -> tuple[str, str]:
 
 
 def measure_unit(figures: Mapping[str, Any], name: str) -> str:
-    """The unit of a measure."""
+    """Return the unit of a measure."""
     return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
 
 
 def share(text: str) -> float:
-    """A share that entries hold as a fraction."""
+    """Return a share that entries hold as a fraction."""
     return float(Fraction(text))
 
 

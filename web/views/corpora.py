@@ -22,7 +22,9 @@ def listing() -> str:
 
 
 def _page(form: Form) -> str:
-    return render_template("corpora.html", corpora=corpora.listing(engine(), current_actor()), form=form)
+    return render_template(
+        "corpora.html", corpora=corpora.listing(engine(), current_actor()), form=form
+    )
 
 
 @pages.post("/corpora")

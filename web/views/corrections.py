@@ -1,4 +1,6 @@
-"""Corrections of a settled charge, proposed from the job's page; another steward confirms in the inbox."""
+"""Corrections of a settled charge, proposed from the job's page; another steward confirms in the
+inbox.
+"""
 
 import json
 from collections.abc import Mapping
@@ -59,5 +61,7 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
         try:
             body["event"] = json.loads(values.get("event", ""))
         except (ValueError, RecursionError):
-            raise invalid("event", "is no JSON", "an event as the ledger's entries hold it") from None
+            raise invalid(
+                "event", "is no JSON", "an event as the ledger's entries hold it"
+            ) from None
     return body

@@ -44,7 +44,9 @@ def show(name: str) -> str:
 
 
 def dataset_page(name: str, **forms: Form) -> str:
-    """The page of a dataset, as it is at one moment; a form as it was sent, where it was not accepted."""
+    """Return the page of a dataset, as it is at one moment; a form as it was sent, where it was not
+    accepted.
+    """
     outside = log_comparison.of_name(engine(), name)  # compares and may append: beside the snapshot
     with one_moment(engine()):
         return _dataset_page(name, outside, **forms)
@@ -90,7 +92,9 @@ def spent(name: str) -> str:
     measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
     dataset = dataset_queries.dataset(engine(), name, actor).document()
     best = dataset["account"] and dataset["account"]["best_filter"]
-    return render_template("spending.html", dataset=dataset, figures=figures, measure=measure or best)
+    return render_template(
+        "spending.html", dataset=dataset, figures=figures, measure=measure or best
+    )
 
 
 @pages.post("/datasets/<name>/data")

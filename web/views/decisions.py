@@ -1,7 +1,7 @@
 """Decisions on pages: the inbox, one decision, and the answer to it.
 
-Each answer is confirmed; with scripts in a dialog, without on a page of its own (`confirm`), which changes
-nothing.
+Each answer is confirmed; with scripts in a dialog, without on a page of its own (`confirm`), which
+changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,8 @@ def _inbox(form: Form | None = None, selected: Sequence[str] = ()) -> str:
 @pages.get("/inbox/changes")
 @needs_role("steward")
 def changes() -> str:
-    """Show what changed since the page was made: what was answered elsewhere goes, new ones are announced.
+    """Show what changed since the page was made: what was answered elsewhere goes, new ones are
+    announced.
 
     The page is not loaded again: somebody may be writing a reason.
     """
@@ -109,7 +110,9 @@ def _page(found: Sequence[Mapping[str, Any]], form: Form | None = None, **more: 
 
 def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what the templates show of each decision."""
-    waiting = [decision["request"] for decision in found if decision["request"] and decision["may_say"]]
+    waiting = [
+        decision["request"] for decision in found if decision["request"] and decision["may_say"]
+    ]
     said = comment_queries.of_jobs(engine(), [job["id"] for job in waiting])
     rehearsed = dict(zip((job["id"] for job in waiting), rehearsals.latest(waiting), strict=True))
     return [
@@ -143,7 +146,9 @@ def open_offers() -> dict[str, Any]:
     """Return the viewer's open offers, for a page that shows them beside another list."""
     window = read_window(ORDER, PAGE, parameter="offers")
     wanted = decisions.Wanted(kind="offer", mine=True)
-    found, following = cut(decisions.listing(engine(), current_actor(), wanted, **window.reads), window)
+    found, following = cut(
+        decisions.listing(engine(), current_actor(), wanted, **window.reads), window
+    )
     return {"offers": found, "more_offers": following}
 
 
@@ -160,7 +165,9 @@ def about_job(job: UUID) -> dict[str, Any]:
 def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs of an offer, the size first: of what was asked for alone."""
     offerable = _offerable(job["mechanism"])
-    return tuple(field for field in offerable if field.name.removeprefix(PREFIX) in job["parameters"])
+    return tuple(
+        field for field in offerable if field.name.removeprefix(PREFIX) in job["parameters"]
+    )
 
 
 @cache
@@ -174,8 +181,14 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
     """Return the parameters in a form of an offer that differ from those asked for."""
     mechanism = mechanisms.get(job["mechanism"])
     offerable = {field.name for field in offer_inputs(job)}
-    stated = parameters(mechanism, {name: text for name, text in values.items() if name in offerable})
-    emptied = [name.removeprefix(PREFIX) for name in offerable if name in values and not values[name].strip()]
+    stated = parameters(
+        mechanism, {name: text for name, text in values.items() if name in offerable}
+    )
+    emptied = [
+        name.removeprefix(PREFIX)
+        for name in offerable
+        if name in values and not values[name].strip()
+    ]
     found = {name: value for name, value in stated.items() if value != job["parameters"].get(name)}
     return found | {name: None for name in emptied if job["parameters"].get(name) is not None}
 
@@ -213,7 +226,9 @@ def confirm(decision: str) -> BaseResponse:
         if said == "offer":
             quote = _priced(found["request"] or {}, values)["quote"]
             if quote is None:
-                raise invalid("parameters", "nothing differs, or a field is wrong", "a smaller size")
+                raise invalid(
+                    "parameters", "nothing differs, or a field is wrong", "a smaller size"
+                )
     except InvalidRequest as error:
         return _again(found, error)
     where = url_for("decisions.answer", decision=decision_id)
@@ -221,7 +236,11 @@ def confirm(decision: str) -> BaseResponse:
 
 
 def _confirmed(
-    found: Sequence[Mapping[str, Any]], said: str, action: str, values: Mapping[str, str], **more: Any
+    found: Sequence[Mapping[str, Any]],
+    said: str,
+    action: str,
+    values: Mapping[str, str],
+    **more: Any,
 ) -> Response:
     named = {"items": _items(found), "said": said, "action": action, "values": values}
     return Response(render_template("confirm.html", **named, **more))
@@ -229,13 +248,17 @@ def _confirmed(
 
 @pages.post("/decisions/<decision>")
 def answer(decision: str) -> BaseResponse:
-    """Answer a decision; of a job that awaits approval, also offer a smaller one, price that, or ask back."""
+    """Answer a decision; of a job that awaits approval, also offer a smaller one, price that, or
+    ask back.
+    """
     decision_id, said = read_id(decision, "decision"), _said((*ANSWERS, *_OF_JOBS))
     found, actor = _decision(decision_id), current_actor()
     if said == "price":
         priced = _priced(found["request"] or {}, sent())
         return Response(
-            render_template("decisions.html", items=_items([found]), form=Form(sent()), price=priced)
+            render_template(
+                "decisions.html", items=_items([found]), form=Form(sent()), price=priced
+            )
         )
     asked = confirmation.first() if said == "yes" and found["kind"] in _SENSITIVE else None
     if asked is not None:
@@ -250,7 +273,9 @@ def answer(decision: str) -> BaseResponse:
         flash(f"Nothing was decided: {error}.", "problem")
         return redirect(_back(found), 303)
     flash(told)
-    is_own_job = made is not None and found["kind"] == "offer" and found["offer"]["analyst"] == actor.name
+    is_own_job = (
+        made is not None and found["kind"] == "offer" and found["offer"]["analyst"] == actor.name
+    )
     return redirect(url_for("jobs.show", job=made) if is_own_job else _back(found), 303)
 
 
@@ -260,20 +285,31 @@ def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, U
     asker, job = found["asked_by"], found["request"]
     if said == "ask":
         comments.say(engine(), decision_id, actor, reason, asks=True)
-        return f"Your question is sent: it waits for {asker}, and you can decide all the same.", None
+        return (
+            f"Your question is sent: it waits for {asker}, and you can decide all the same.",
+            None,
+        )
     if said == "offer":
         with priceable():
             offers.offer(engine(), decision_id, _changes(job or {}, sent()), actor, reason)
         told = f"The job of {asker} is refused, and a smaller one is offered."
         return f"{told} Nothing is charged unless it is accepted.", None
-    result = answers.answer(engine(), decision_id, actor, said == "yes", reason, passkeys.given(actor))
+    result = answers.answer(
+        engine(), decision_id, actor, said == "yes", reason, passkeys.given(actor)
+    )
     if said == "no":
         return "Nothing is changed or charged by it: it is closed.", None
     if result.decision is not None:
-        return "Accepted: another steward answers the change of the policy, which waits below.", None
+        return (
+            "Accepted: another steward answers the change of the policy, which waits below.",
+            None,
+        )
     if result.job is not None:
         state = job_queries.job(engine(), result.job, actor).state.replace("_", " ")
-        return f"Job {str(result.job)[:8]} of {asker if job else actor.name} is now {state}.", result.job
+        return (
+            f"Job {str(result.job)[:8]} of {asker if job else actor.name} is now {state}.",
+            result.job,
+        )
     return "Accepted: it stands now.", None
 
 

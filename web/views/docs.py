@@ -32,7 +32,9 @@ def _page(name: str) -> str:
     if found is None:
         raise NotFound("document", name[:80])
     folder = name.rpartition("/")[0]
-    return render_template("docs.html", document=found, folder=folder, is_first=name == documents.FIRST)
+    return render_template(
+        "docs.html", document=found, folder=folder, is_first=name == documents.FIRST
+    )
 
 
 #: What the document of fields calls the things that a page's forms are about.
@@ -50,7 +52,9 @@ _FORMS = {
 
 
 def about_field(name: str) -> Markup:
-    """A link to what the documents say of a field of the page at hand; nothing where they say nothing."""
+    """Return a link to what the documents say of a field of the page at hand; nothing where they
+    say nothing.
+    """
     options = (name, *(f"{each}.{name}" for each in _FORMS.get(request.blueprint or "", ())))
     known = documents.places("fields")
     anchor = next((each for each in options if each in known), None)
@@ -62,7 +66,7 @@ def about_field(name: str) -> Markup:
 
 
 def address(name: str) -> str:
-    """The page of a document, by its name with an anchor."""
+    """Return the page of a document, by its name with an anchor."""
     path, _, anchor = name.partition("#")
     if path == documents.FIRST:
         return url_for("docs.first", _anchor=anchor or None)

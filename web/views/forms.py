@@ -26,19 +26,23 @@ class Form:
         return self.values.get(name, default)
 
     def problem(self, name: str) -> FieldProblem | None:
-        """The first problem of a field, or of something inside it."""
-        return next((each for each in self.problems if f"{each.field}.".startswith(f"{name}.")), None)
+        """Return the first problem of a field, or of something inside it."""
+        return next(
+            (each for each in self.problems if f"{each.field}.".startswith(f"{name}.")), None
+        )
 
     def elsewhere(self, names: Iterable[str]) -> list[FieldProblem]:
-        """Problems of fields that the form does not show: they go to its top."""
+        """Return problems of fields that the form does not show: they go to its top."""
         shown = tuple(names)
         return [
-            p for p in self.problems if not any(p.field == n or p.field.startswith(f"{n}.") for n in shown)
+            p
+            for p in self.problems
+            if not any(p.field == n or p.field.startswith(f"{n}.") for n in shown)
         ]
 
 
 def sent() -> dict[str, str]:
-    """The form that came, line ends as they are on this side."""
+    """Return the form that came, line ends as they are on this side."""
     return {
         name: "\n".join(values).replace("\r\n", "\n")  # several of a list are one item per line
         for name, values in request.form.lists()
@@ -46,20 +50,27 @@ def sent() -> dict[str, str]:
 
 
 def rejected(error: ExchequerError) -> Form:
-    """The form that came, with what is wrong beside its fields, or at its top where no field is wrong."""
+    """Return the form that came, with what is wrong beside its fields, or at its top where no field
+    is wrong.
+    """
     if isinstance(error, InvalidRequest):
         return Form(sent(), error.problems)
     return Form(sent(), general=str(error))
 
 
 def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
-    """Read a form as the API takes a body of `model`: each field by its type; nothing typed is its default.
+    """Read a form as the API takes a body of `model`: each field by its type; nothing typed is its
+    default.
 
-    `prefix`: of the fields' names in the form. A box that is off is not sent; a list has one item per line.
+    `prefix`: of the fields' names in the form. A box that is off is not sent; a list has one item
+    per line.
     """
     found: dict[str, Any] = {}
     for name, about in model.model_fields.items():
-        kinds, text = {about.annotation, *get_args(about.annotation)}, values.get(prefix + name, "").strip()
+        kinds, text = (
+            {about.annotation, *get_args(about.annotation)},
+            values.get(prefix + name, "").strip(),
+        )
         if bool in kinds:
             found[name] = prefix + name in values
         elif get_origin(about.annotation) is tuple:
@@ -72,16 +83,16 @@ def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -
 
 
 def lines(text: str) -> list[str]:
-    """A list that was typed one item per line."""
+    """Return a list that was typed one item per line."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def number(text: str) -> int | float | str | None:
-    """A number in plain digits, nothing, or the text itself for the check to name."""
+    """Return a number in plain digits, nothing, or the text itself for the check to name."""
     found = whole(text)
     return float(found) if isinstance(found, str) and is_plain(found) else found
 
 
 def whole(text: str) -> int | str | None:
-    """A whole number, nothing, or the text itself for the check to name."""
+    """Return a whole number, nothing, or the text itself for the check to name."""
     return int(text) if _WHOLE.fullmatch(text.strip()) else text.strip() or None

@@ -51,14 +51,22 @@ class Look:
 @pages.get("/datasets/<name>/submit")
 @needs_role("analyst", "steward")
 def ask(name: str) -> str:
-    """The form of a request: with defaults that fit, or filled from an earlier job or its artifacts."""
+    """The form of a request: with defaults that fit, or filled from an earlier job or its
+    artifacts.
+    """
     start = job_form_defaults.read(current_actor(), name, request.args)
     values = {**start.values, "key": str(uuid4())}
-    return _begun(name, values, start.told) if start.is_fresh else _page(name, Form(values), start.told)
+    return (
+        _begun(name, values, start.told)
+        if start.is_fresh
+        else _page(name, Form(values), start.told)
+    )
 
 
 def _begun(name: str, values: dict[str, str], told: str) -> str:
-    """A form of defaults: made smaller where they ask for more than a part of what is left."""
+    """Return a form of defaults: made smaller where they ask for more than a part of what is
+    left.
+    """
     values.setdefault("share", str(FRESH_SHARE))
     for share in (_share(values), 1.0):  # where nothing fits a part, the largest that fits at all
         try:
@@ -80,7 +88,8 @@ def submit(name: str) -> BaseResponse:
     values = sent()
     action = values.get("action", "price")
     switched = _switched(name, values)
-    if switched is not None:  # whatever was pressed: the fields that were filled in are those of another
+    # whatever was pressed: the fields that were filled in are those of another
+    if switched is not None:
         return Response(_begun(name, dict(switched.values), switched.told))
     if action == "price":
         look = _look(name, values)
@@ -98,7 +107,9 @@ def submit(name: str) -> BaseResponse:
         return Response(_page(name, Form(values, general=str(error))), 403)
     except Conflict:
         # Back, a change and another click: that is a second job, and it needs a key of its own.
-        again = "This form made a job already. To make a second one of what it says now, submit again."
+        again = (
+            "This form made a job already. To make a second one of what it says now, submit again."
+        )
         return Response(_page(name, Form({**values, "key": str(uuid4())}, general=again)), 409)
     return redirect(url_for("jobs.show", job=job_id), 303)
 
@@ -121,7 +132,8 @@ def _mechanism(values: Mapping[str, str]) -> Mechanism[Any]:
 
 
 def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start | None:
-    """The form of another mechanism, or of the one that is advised for another goal, with its own defaults.
+    """Return the form of another mechanism, or of the one that is advised for another goal, with
+    its own defaults.
 
     `of` and `for` are the mechanism and the goal whose fields the form holds. None: they still are.
     """
@@ -139,7 +151,9 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
 
 
 def _share(values: Mapping[str, str]) -> float:
-    """The part of what is left that a request is fitted to; all of it where none is stated."""
+    """Return the part of what is left that a request is fitted to; all of it where none is
+    stated.
+    """
     text = values.get("share", "").strip()
     return int(text) / 100 if text.isascii() and text.isdecimal() and 1 <= int(text) <= 100 else 1.0
 
@@ -157,15 +171,17 @@ def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
 
 
 def _rehearsal(name: str, values: Mapping[str, str]) -> NewJob:
-    """The same job on public texts; it needs no purpose."""
+    """Return the same job on public texts; it needs no purpose."""
     asked = _new_job(name, {**values, "purpose": values.get("purpose", "").strip() or "Rehearsal"})
-    stated = {each: values.get(each, "").strip() or None for each in rehearsal.FIELDS if each in values}
+    stated = {
+        each: values.get(each, "").strip() or None for each in rehearsal.FIELDS if each in values
+    }
     mechanism, parameters = rehearsal.request(asked.mechanism, asked.parameters, stated)
     return asked.model_copy(update={"mechanism": mechanism, "parameters": parameters})
 
 
 def _look(name: str, values: Mapping[str, str]) -> Look:
-    """The price, or why there is none; and what submitting would send back."""
+    """Return the price, or why there is none; and what submitting would send back."""
     try:
         quote = _quote(name, values)
     except InvalidRequest as error:
@@ -204,7 +220,9 @@ def _project(values: Mapping[str, str]) -> str | None:
 
 
 def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | None:
-    """Return the field that makes a request larger or smaller; None if the request is free at any size."""
+    """Return the field that makes a request larger or smaller; None if the request is free at any
+    size.
+    """
     if mechanism.public or mechanism.reads_output or values.get("parameters.from_job", "").strip():
         return None
     if values.get("parameters.aggregation") == "median" and "ex_post_cap" in mechanism.fields:
@@ -214,7 +232,7 @@ def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | 
 
 
 def _fit(name: str, values: dict[str, str]) -> Response:
-    """The size field at the share that is wanted of what the filters and caps have left."""
+    """Return the size field at the share that is wanted of what the filters and caps have left."""
     mechanism = _mechanism(values)
     size = fitted_field(mechanism, values)
     if size is None:
@@ -249,8 +267,12 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
     offered = job_form_defaults.offered(actor, dataset, mechanism)
     fields = _used(mechanism, offered.choices(schema_forms.inputs(mechanism.schema), form), form)
     names = [each.name for each in fields]
-    order = [schema_forms.PREFIX + each for each in mechanism.plain.split() or [mechanism.size_field]]
-    plain = sorted((each for each in fields if each.name in order), key=lambda each: order.index(each.name))
+    order = [
+        schema_forms.PREFIX + each for each in mechanism.plain.split() or [mechanism.size_field]
+    ]
+    plain = sorted(
+        (each for each in fields if each.name in order), key=lambda each: order.index(each.name)
+    )
     others = [each for each in fields if each.kind != "fixed" and each.name not in order]
     runnable = job_form_defaults.runnable(dataset)
     groups = schema_forms.grouped(others, _wanting(others, form), _changed(others, form))
@@ -263,7 +285,11 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         told=told,
         mechanism=mechanism,
         mechanisms=runnable,
-        goals={name: title for name, title in GOALS.items() if any(each.goal == name for each in runnable)},
+        goals={
+            name: title
+            for name, title in GOALS.items()
+            if any(each.goal == name for each in runnable)
+        },
         plain=plain,
         share=form.value("share", "100"),
         about=about if documents.is_there(about := f"mechanisms/{mechanism.id}") else "",
@@ -273,7 +299,9 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         groups=groups,
         expert=any(each.is_open for each in groups) or bool(form.problem("mechanism")),
         fixed=[each for each in fields if each.kind == "fixed"],
-        size=size if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"] else None,
+        size=size
+        if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"]
+        else None,
         elsewhere=form.elsewhere([*names, "model", "purpose", "project"]),
         corpora=rehearsals.ready_corpora() if rehearsals.rehearsable(mechanism.id) else (),
         embeddings=offered.embeddings,
@@ -284,7 +312,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
 def _used(
     mechanism: Mechanism[Any], fields: tuple[schema_forms.Input, ...], form: Form
 ) -> tuple[schema_forms.Input, ...]:
-    """The inputs that the request uses as it stands: another choice brings others."""
+    """Return the inputs that the request uses as it stands: another choice brings others."""
     first = len(schema_forms.PREFIX)
     stated = {each.name[first:]: form.value(each.name, each.default) for each in fields}
     used = set(mechanism.used_fields(stated))
@@ -292,16 +320,21 @@ def _used(
 
 
 def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
-    """Inputs with a problem, or with a gap that must be filled: a browser sends no form that hides one."""
+    """Return inputs with a problem, or with a gap that must be filled: a browser sends no form that
+    hides one.
+    """
     return frozenset(
         each.name
         for each in fields
-        if form.problem(each.name) or (each.required and not form.value(each.name, each.default).strip())
+        if form.problem(each.name)
+        or (each.required and not form.value(each.name, each.default).strip())
     )
 
 
 def _changed(fields: list[schema_forms.Input], form: Form) -> dict[str, str]:
-    """What differs from its default, with the start of its value: the line of a closed group says so."""
+    """Return what differs from its default, with the start of its value: the line of a closed group
+    says so.
+    """
     said = {each.name: form.value(each.name, each.default) for each in fields}
     return {
         each.name: textwrap.shorten(said[each.name], 40, placeholder=" …") or "nothing"

@@ -1,6 +1,8 @@
-"""The initial values of a request's form: defaults that a model can run, an earlier job's, or its artifacts.
+"""The initial values of a request's form: defaults that a model can run, an earlier job's, or its
+artifacts.
 
-What is offered are public facts and the asker's own jobs; of other people's jobs only what they share.
+What is offered are public facts and the asker's own jobs; of other people's jobs only what they
+share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +38,9 @@ _ASSUMED_TEMPLATE_TOKENS = 64
 
 @dataclass(frozen=True)
 class Start:
-    """The values a form begins with, and a sentence on where they come from. `is_fresh`: defaults alone."""
+    """The values a form begins with, and a sentence on where they come from. `is_fresh`: defaults
+    alone.
+    """
 
     values: Mapping[str, str]
     told: str = ""
@@ -44,31 +48,37 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """The form that the address asks for: `reuse` and `like` name a job."""
+    """Return the form that the address asks for: `reuse` and `like` name a job."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
         return _like(actor, dataset, address["like"], address.get("largest") == "true")
     wanted = address.get("mechanism", "")
-    return begin(actor, dataset, wanted if wanted in mechanisms.runnable() else DEFAULT_MECHANISM, address)
+    return begin(
+        actor, dataset, wanted if wanted in mechanisms.runnable() else DEFAULT_MECHANISM, address
+    )
 
 
 def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> Start:
-    """The defaults of a mechanism that runs here, with what is `given` of its own fields."""
+    """Return the defaults of a mechanism that runs here, with what is `given` of its own fields."""
     mechanism = mechanisms.get(named)
     known = [PREFIX + each for each in mechanism.fields]
     begins = schema_forms.typed(mechanism.begins, mechanism.schema)
-    values = {"mechanism": mechanism.id, **begins} | {name: given[name] for name in known if name in given}
+    values = {"mechanism": mechanism.id, **begins} | {
+        name: given[name] for name in known if name in given
+    }
     return _fitting(actor, dataset, mechanism, values)
 
 
 def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | None:
-    """The mechanism for a goal: the first of those offered, in the order of menus; None where none is."""
+    """Return the mechanism for a goal: the first of those offered, in the order of menus; None
+    where none is.
+    """
     return next((each for each in offered if each.goal == goal), None)
 
 
 def runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
-    """The mechanisms that run here and that the dataset's policy admits."""
+    """Return the mechanisms that run here and that the dataset's policy admits."""
     admitted = dataset["policy"]["mechanisms"]
     found = list(mechanisms.runnable().values())
     return [each for each in found if not admitted or each.id in admitted]
@@ -78,7 +88,8 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     job = job_queries.job(engine(), read_id(named), actor).document()
     if job["dataset"] != dataset:
         raise NotFound("job", named[:80])
-    mechanism = mechanisms.get(mechanisms.get(job["mechanism"]).admitted_as)  # of a rehearsal: the job itself
+    # of a rehearsal: the job itself
+    mechanism = mechanisms.get(mechanisms.get(job["mechanism"]).admitted_as)
     values = _of_job(mechanism, {**job, "parameters": rehearsal.rehearsed(job["parameters"])})
     values |= {"project": job["project"] or ""}  # what this one is for, its analyst says anew
     told = f"Filled from job {job['id'][:8]}."
@@ -86,12 +97,17 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     if largest and refusal.get("largest") is not None:
         size = refusal["size_field"]
         values |= sized(mechanism, size, refusal["largest"])
-        told += f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was refused."
+        told += (
+            f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was "
+            "refused."
+        )
     return Start(values, told)
 
 
 def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str, str]:
-    """The texts of a form with a field at this value; what can't stand beside it is blank."""
+    """Return the texts of a form with a field at this value; what can't stand beside it is
+    blank.
+    """
     partners = [{one: other, other: one}.get(size) for one, other in mechanism.parameters.either]
     blank = {PREFIX + each: "" for each in partners if each is not None}
     return blank | {PREFIX + size: str(value) if isinstance(value, int) else repr(value)}
@@ -103,26 +119,35 @@ def _of_job(mechanism: Mechanism[Any], job: Mapping[str, Any]) -> dict[str, str]
 
 
 def _reuse(actor: Actor, dataset: str, named: str) -> Start:
-    """A request that reads what a job released: its own values where the asker may see that job."""
+    """Return a request that reads what a job released: its own values where the asker may see that
+    job.
+    """
     job_id = read_id(named)
     found = artifacts.listing(engine(), actor, job=job_id, dataset=dataset, limit=1)
     if not found or "from_job" not in mechanisms.get(found[0]["mechanism"]).fields:
         raise NotFound("job with artifacts that can be read again", named[:80])
     mechanism = mechanisms.get(found[0]["mechanism"])
     values = {"mechanism": mechanism.id, "model": found[0]["model"] or ""}
-    with suppress(NotFound):  # somebody else's, shared: its artifacts may be used, its request is not shown
+    # somebody else's, shared: its artifacts may be used, its request is not shown
+    with suppress(NotFound):
         values = _of_job(mechanism, job_queries.job(engine(), job_id, actor).document())
     values[PREFIX + "from_job"] = str(job_id)
     for pair in mechanism.parameters.either:  # of what is not released again nothing is asked
         values |= {PREFIX + each: "" for each in pair}
-    return Start(values, f"Reads what job {str(job_id)[:8]} released: it is paid for, so this is free.")
+    return Start(
+        values, f"Reads what job {str(job_id)[:8]} released: it is paid for, so this is free."
+    )
 
 
 # --- defaults that a model can run --------------------------------------------------------------
 
 
-def _fitting(actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict[str, str]) -> Start:
-    """Defaults, made smaller where the dataset or the first model offered could not serve them."""
+def _fitting(
+    actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict[str, str]
+) -> Start:
+    """Return defaults, made smaller where the dataset or the first model offered could not serve
+    them.
+    """
     found = datasets.dataset(engine(), dataset, actor).document()
     changes = _of_dataset(mechanism, found)
     model = next(iter(_models(actor, found["policy"])), None) if mechanism.uses_model else None
@@ -133,11 +158,15 @@ def _fitting(actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict
     listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
     what = f"the dataset and the model {model['name']}" if model else "the dataset"
     told = f"Defaults were made to fit {what}: {listed}." if given else ""
-    return Start({**values, **{PREFIX + name: text for name, text in given.items()}}, told, is_fresh=True)
+    return Start(
+        {**values, **{PREFIX + name: text for name, text in given.items()}}, told, is_fresh=True
+    )
 
 
 def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[str, str]:
-    """No more records a label than there are, and a tenth of the allowance where epsilon must be given."""
+    """No more records a label than there are, and a tenth of the allowance where epsilon must be
+    given.
+    """
     changes: dict[str, str] = {}
     defaults = mechanism.parameters.model_fields
     if "samples_per_label" in defaults and dataset["public_size"]:
@@ -151,7 +180,7 @@ def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[s
 
 
 def _changes(mechanism: Mechanism[Any], facts: Mapping[str, Any]) -> dict[str, str]:
-    """Defaults that differ for a model of this context and depth."""
+    """Return defaults that differ for a model of this context and depth."""
     changes: dict[str, str] = {}
     layers, context = facts.get("layers"), facts.get("context_tokens")
     if layers and "layers" in mechanism.fields:
@@ -172,7 +201,7 @@ KINDS = {"model": ("language",), "embedding": ("embedding",), "writer": ("langua
 
 
 def _models(actor: Actor, policy: Mapping[str, Any], kind: str = "model") -> list[dict[str, Any]]:
-    """Models that serve as `kind`, are ready, and that the dataset's policy admits."""
+    """Return models that serve as `kind`, are ready, and that the dataset's policy admits."""
     return [
         each
         for each in documents(model_queries.models(engine(), actor))
@@ -194,10 +223,14 @@ class Offered:
     options: Mapping[str, list[schema_forms.Option]]
     embeddings: Sequence[str] = ()
 
-    def choices(self, fields: tuple[schema_forms.Input, ...], form: Form) -> tuple[schema_forms.Input, ...]:
-        """The inputs, those that name a registered thing as choices."""
+    def choices(
+        self, fields: tuple[schema_forms.Input, ...], form: Form
+    ) -> tuple[schema_forms.Input, ...]:
+        """Return the inputs, those that name a registered thing as choices."""
         return tuple(
-            schema_forms.with_choices(each, self.options[each.name], form.value(each.name, each.default))
+            schema_forms.with_choices(
+                each, self.options[each.name], form.value(each.name, each.default)
+            )
             if each.name in self.options
             else each
             for each in fields
@@ -205,7 +238,7 @@ class Offered:
 
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
-    """Registered things and jobs that a request on `dataset` may name."""
+    """Return registered things and jobs that a request on `dataset` may name."""
     policy, kinds = dataset["policy"], resource_kinds(mechanism)
     named: dict[str, list[schema_forms.Option]] = {
         kind: [(each["name"], each["name"]) for each in _models(actor, policy, kind)]
@@ -231,7 +264,9 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
 
 
 def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
-    """Return the kind of registered thing that each field names, as the mechanism declares for full input."""
+    """Return the kind of registered thing that each field names, as the mechanism declares for full
+    input.
+    """
     return _given(mechanism.resources, mechanism)
 
 
@@ -241,21 +276,25 @@ def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any])
 
 
 def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
-    """Jobs that released an artifact of a kind: the dataset's, and public ones of any."""
+    """Return jobs that released an artifact of a kind: the dataset's, and public ones of any."""
     found = artifacts.listing(engine(), actor, limit=4 * MOST_CHOICES)
     jobs = {
         each["job"]: f"{each['job'][:8]} {each['mechanism']}"
         for each in found
-        if each["kind"] == kind and (each["dataset"] == dataset or mechanisms.get(each["mechanism"]).public)
+        if each["kind"] == kind
+        and (each["dataset"] == dataset or mechanisms.get(each["mechanism"]).public)
     }
     return list(jobs.items())[:MOST_CHOICES]
 
 
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
-    """Jobs whose published texts, or whose artifacts, the mechanism reads."""
+    """Return jobs whose published texts, or whose artifacts, the mechanism reads."""
     if mechanism.reads_output:
         found = job_queries.jobs(
-            engine(), actor, job_queries.Wanted(dataset=dataset, state="succeeded"), limit=MOST_CHOICES
+            engine(),
+            actor,
+            job_queries.Wanted(dataset=dataset, state="succeeded"),
+            limit=MOST_CHOICES,
         )
         return [
             (each.id, f"{each.id[:8]} {each.mechanism}: {each.purpose[:60]}")

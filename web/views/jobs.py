@@ -1,4 +1,6 @@
-"""Jobs: the list, what their states mean, one job's page, and the part of it that follows the state."""
+"""Jobs: the list, what their states mean, one job's page, and the part of it that follows the
+state.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -34,9 +36,14 @@ RELEASED = 1_000
 
 @pages.get("/jobs")
 def listing() -> str:
-    """Jobs, newest first; filters and the place stand in the address, so that a link shows the same."""
+    """Jobs, newest first; filters and the place stand in the address, so that a link shows the
+    same.
+    """
     actor = current_actor()
-    filters = {name: request.args.get(name, "").strip() for name in ("dataset", "analyst", "since", "until")}
+    filters = {
+        name: request.args.get(name, "").strip()
+        for name in ("dataset", "analyst", "since", "until")
+    }
     filters["state"] = read_choice("state", JOB_STATES) or ""
     filters["mechanism"] = read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or ""
     until = _day("until")
@@ -64,7 +71,7 @@ def listing() -> str:
 
 
 def _day(name: str) -> datetime | None:
-    """The beginning, in UTC, of a day in the address."""
+    """Return the beginning, in UTC, of a day in the address."""
     text = request.args.get(name, "").strip()
     if not text:
         return None
@@ -93,7 +100,9 @@ def show(job: str) -> str:
 
 
 def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = None) -> str:
-    """The page of a job; a form as it was sent, where a correction or a comment was not accepted."""
+    """Return the page of a job; a form as it was sent, where a correction or a comment was not
+    accepted.
+    """
     found = _job(job_id)
     published = results.gallery(found) if found["state"] == "succeeded" else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
@@ -122,7 +131,7 @@ def _roles_on(job: dict[str, Any]) -> frozenset[str]:
 
 
 def _live(job: dict[str, Any]) -> dict[str, Any]:
-    """The data of the part of the page that follows the state."""
+    """Return the data of the part of the page that follows the state."""
     actor, roles = current_actor(), _roles_on(job)
     mine = job["analyst"] == actor.name
     mechanism = mechanisms.find(job["mechanism"])
@@ -147,7 +156,9 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """Steps with their times; None for one that is past and whose time depends on the data."""
+    """Return steps with their times; None for one that is past and whose time depends on the
+    data.
+    """
     began = job["state"] in ("running", "settling", "succeeded") or bool(job["started_at"])
     turns = [each for each in job["comments"] if each["kind"] != "comment"]
     steps = [
@@ -165,10 +176,12 @@ _TURNS = {"question": "asked back by", "answer": "answered by"}
 
 
 def _in_order(job: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as their mechanism declares them; the database keeps no order."""
+    """Return parameters as their mechanism declares them; the database keeps no order."""
     known = mechanisms.find(job["mechanism"])
     order = () if known is None else known.fields
-    return {name: job["parameters"][name] for name in order if name in job["parameters"]} | job["parameters"]
+    return {name: job["parameters"][name] for name in order if name in job["parameters"]} | job[
+        "parameters"
+    ]
 
 
 @pages.get("/jobs/<job>/live")

@@ -1,4 +1,6 @@
-"""Pages for auditors: the ledger, one entry, refusals, checkpoints, keys, exports, who did what, a report."""
+"""Pages for auditors: the ledger, one entry, refusals, checkpoints, keys, exports, who did what, a
+report.
+"""
 
 import json
 from typing import Any
@@ -41,13 +43,16 @@ ACTIVITY_FILTERS = ("what", "actor", "dataset", "since", "until")
 
 
 def _asked(names: tuple[str, ...]) -> dict[str, str]:
-    """The filters that stand in the address."""
+    """Return the filters that stand in the address."""
     return {name: request.args[name] for name in names if request.args.get(name)}
 
 
 def _choices() -> dict[str, Any]:
-    """The choices of the filters."""
-    return {"datasets": ledgers.names(engine(), current_actor()), "mechanisms": tuple(mechanisms.MECHANISMS)}
+    """Return the choices of the filters."""
+    return {
+        "datasets": ledgers.names(engine(), current_actor()),
+        "mechanisms": tuple(mechanisms.MECHANISMS),
+    }
 
 
 @pages.get("/ledger")
@@ -57,7 +62,12 @@ def listing() -> str:
     window = read_window(ENTRIES, PAGE)
     found, following = cut(found_entries(window), window)
     return render_template(
-        "ledger.html", entries=found, following=following, asked=_asked(FILTERS), kinds=KINDS, **_choices()
+        "ledger.html",
+        entries=found,
+        following=following,
+        asked=_asked(FILTERS),
+        kinds=KINDS,
+        **_choices(),
     )
 
 
@@ -125,7 +135,11 @@ def signed() -> str:
     window = read_window(CHECKPOINTS, PAGE)
     found, following = cut(found_checkpoints(window), window)
     return render_template(
-        "checkpoints.html", checkpoints=found, following=following, asked=_asked(("dataset",)), **_choices()
+        "checkpoints.html",
+        checkpoints=found,
+        following=following,
+        asked=_asked(("dataset",)),
+        **_choices(),
     )
 
 
@@ -139,7 +153,9 @@ def sign() -> BaseResponse:
     except Conflict as error:
         flash(str(error), "problem")
     else:
-        flash(f"A checkpoint of {name} at entry {made['seq']:,} is signed. Download it and keep it.")
+        flash(
+            f"A checkpoint of {name} at entry {made['seq']:,} is signed. Download it and keep it."
+        )
     return redirect(url_for("auditing.signed", dataset=name), 303)
 
 

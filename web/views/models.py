@@ -35,7 +35,9 @@ def add() -> BaseResponse:
     """Register a model."""
     values = {name: value.strip() for name, value in sent().items()}
     try:
-        given: dict[str, object] = {name: values[name] for name in NewModel.model_fields if name in values}
+        given: dict[str, object] = {
+            name: values[name] for name in NewModel.model_fields if name in values
+        }
         if values.get("kind") == "endpoint":
             given["endpoint"] = {
                 "model": values.get("endpoint.model", ""),

@@ -42,7 +42,12 @@ def add() -> BaseResponse:
     kind, url = values.get("kind", ""), values.get("url", "").strip()
     if kind == "mail" and "@" in url and not url.startswith(SCHEME):
         url = SCHEME + url
-    body = {"kind": kind, "url": url, "person": values.get("person", "").strip(), "events": list(chosen)}
+    body = {
+        "kind": kind,
+        "url": url,
+        "person": values.get("person", "").strip(),
+        "events": list(chosen),
+    }
     try:
         register(read(NewNotice, body))
     except InvalidRequest as error:

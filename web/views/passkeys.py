@@ -25,9 +25,14 @@ def add() -> BaseResponse:
     try:
         kept.check_name(name, "passkey_name")
         if "passkey" not in request.form or passkeys.CONFIRMING in request.form:
-            words = f"Your browser makes a passkey for {actor.name}, to be kept on this device or on a key."
+            words = (
+                f"Your browser makes a passkey for {actor.name}, to be kept on this device or "
+                "on a key."
+            )
             where = {"action": url_for("passkeys.add"), "back": url_for("account.show")}
-            return passkeys.page(passkeys.ask_new(actor), title="Add a passkey", words=words, **where)
+            return passkeys.page(
+                passkeys.ask_new(actor), title="Add a passkey", words=words, **where
+            )
         passkeys.register(actor, name)
     except (InvalidRequest, Conflict, NotPermitted) as error:
         return Response(account.page(rejected(error)), status_of(error))

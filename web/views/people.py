@@ -50,7 +50,9 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
         **window.reads,
     )
     found, following = cut(rows, window)
-    filters = {each: request.args[each] for each in ("name", "role", "state") if request.args.get(each)}
+    filters = {
+        each: request.args[each] for each in ("name", "role", "state") if request.args.get(each)
+    }
     return render_template(
         "people.html",
         people=found,
@@ -105,7 +107,9 @@ def _person(name: str, form: Form, once: dict[str, Any] | None = None) -> str:
         person=found,
         tokens=people.tokens(engine(), UUID(found["id"])),
         tries=sign_ins.listing(engine(), current_actor(), name=name, limit=10),
-        acts=activity_log.listing(engine(), current_actor(), kind="account", object_id=name, limit=10),
+        acts=activity_log.listing(
+            engine(), current_actor(), kind="account", object_id=name, limit=10
+        ),
         form=form,
         once=once,
         chosen=request.form.getlist("roles") if form.problems else found["roles"],
@@ -120,7 +124,9 @@ def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResp
     except InvalidRequest as error:
         return Response(_person(name, Form({}, error.problems)), 422)
     except Conflict as error:
-        return Response(_person(name, Form(general=f"{str(error)[:1].upper()}{str(error)[1:]}.")), 409)
+        return Response(
+            _person(name, Form(general=f"{str(error)[:1].upper()}{str(error)[1:]}.")), 409
+        )
     flash(told)
     return redirect(url_for("people.show", name=name), 303)
 
@@ -144,10 +150,14 @@ _ACTS: Mapping[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pages.post("/people/<name>/<any('deactivate', 'activate', 'unlock', 'sign-out', 'revoke-tokens'):act>")
+@pages.post(
+    "/people/<name>/<any('deactivate', 'activate', 'unlock', 'sign-out', 'revoke-tokens'):act>"
+)
 @needs_role("administrator")
 def act(name: str, act: str) -> BaseResponse:
-    """Close the account or open it again, forget failures to sign in, end its sessions or its tokens."""
+    """Close the account or open it again, forget failures to sign in, end its sessions or its
+    tokens.
+    """
     do, told = _ACTS[act]
     return _done(name, told.format(name), do)
 
@@ -188,7 +198,9 @@ def log() -> str:
         **window.reads,
     )
     found, following = cut(rows, window)
-    filters = {each: request.args[each] for each in ("name", "outcome", "method") if request.args.get(each)}
+    filters = {
+        each: request.args[each] for each in ("name", "outcome", "method") if request.args.get(each)
+    }
     return render_template(
         "sign_ins.html",
         tries=found,

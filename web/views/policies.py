@@ -30,7 +30,7 @@ _FIGURES = ("epsilon", "delta", "reason", "ex_post", "ex_post_settlement")
 
 
 def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
-    """A form's policy as the API takes it."""
+    """Return a form's policy as the API takes it."""
     return typed(Policy, values, "policy.")
 
 
@@ -105,7 +105,8 @@ def set_policy(name: str) -> BaseResponse:
     def check(now: dict[str, Any]) -> None:
         if form.get("policy_version") != _version(now):
             raise Conflict(
-                "the policy was changed after this page was made, and nothing of yours is written: read "
+                "the policy was changed after this page was made, and nothing of yours is written: "
+                "read "
                 "beside the form what it would change now, and send it again"
             )
 
@@ -125,19 +126,23 @@ def set_policy(name: str) -> BaseResponse:
     if asked is not None:
         weaker = decisions.show(engine(), asked, actor).weakens
         named = ", ".join(name.replace("_", " ") for name in weaker)
-        flash(f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}.")
+        flash(
+            f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}."
+        )
         return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
     return redirect(url_for("datasets.show", name=name), 303)
 
 
 def _version(policy: Mapping[str, Any]) -> str:
-    """The version of the policy that the form was filled from, carried in it as If-Match does in the API."""
+    """Return the version of the policy that the form was filled from, carried in it as If-Match
+    does in the API.
+    """
     return etag(jsonify(policy).get_data())
 
 
 def _dataset(name: str) -> dict[str, Any]:
-    """A dataset for a steward of it. Raises NotPermitted for those of others."""
+    """Return a dataset for a steward of it. Raises NotPermitted for those of others."""
     found = datasets.dataset(engine(), name, current_actor())
     owners.require(current_actor(), found.policy, "steward")
     return found.document()
@@ -172,13 +177,17 @@ def _allowance_fields(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
-    """The limits before and after, whether it is a raise, and what the figures mean."""
+    """Return the limits before and after, whether it is a raise, and what the figures mean."""
     empty: dict[str, Any] = {"change": None, "meaning": None, "errors": ()}
     if not values:
         return empty
     try:
-        body = read(NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"})
-        change = allowance_queries.preview(engine(), name, body.allowance(), current_actor()).document()
+        body = read(
+            NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"}
+        )
+        change = allowance_queries.preview(
+            engine(), name, body.allowance(), current_actor()
+        ).document()
         means = None
         if body.epsilon is not None:
             means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])
@@ -191,19 +200,25 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
 
 #: What a change of each field does; `{}` are the values before and after.
 _CONSEQUENCES = {
-    "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward (now: {before}).",
+    "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward (now: "
+    "{before}).",
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
     "departed_analysts": "A steward {may} approve a request whose analyst left while it waited.",
-    "two_people": "Raising the allowance {needs} a second steward, and {ends} weakening the policy.",
-    "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one of them "
+    "two_people": "Raising the allowance {needs} a second steward, and {ends} weakening the "
+    "policy.",
+    "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one "
+    "of them "
     "no (ε, δ) statement holds.",
     "approval_days": "Requests submitted from now on expire after {after} days (now: {before}).",
-    "analyst_epsilon": "One person's jobs may add up to ε {after} (now: {before}); used ones count.",
-    "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}); used ones count.",
+    "analyst_epsilon": "One person's jobs may add up to ε {after} (now: {before}); used ones "
+    "count.",
+    "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}); used ones "
+    "count.",
     "charge_each_attempt": "A job whose machine is lost after it began to read {charged}.",
     "time_limit_seconds": "An attempt ends itself after {after} seconds (now: {before}).",
-    "results_every_seconds": "Jobs end at multiples of {after} seconds after they began (now: {before}).",
+    "results_every_seconds": "Jobs end at multiples of {after} seconds after they began (now: "
+    "{before}).",
     "mechanisms": "Mechanisms that may be asked for: {after} (now: {before}).",
     "analysts": "People who may ask: {after} (now: {before}).",
     "stewards": "Stewards who decide here: {after} (now: {before}).",
@@ -215,7 +230,7 @@ _CONSEQUENCES = {
 
 
 def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """The changes by the policy in a form, and whether it takes another steward."""
+    """Return the changes by the policy in a form, and whether it takes another steward."""
     if not values:
         return {"changes": None, "two_people": False}
     before, after = dataset["policy"], policy_of(values)
@@ -226,7 +241,9 @@ def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dic
 
 
 def _is_weaker(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether a policy admits more or asks for less; one that can't be right is told when it is sent."""
+    """Return whether a policy admits more or asks for less; one that can't be right is told when it
+    is sent.
+    """
     try:
         return bool(weakened(Policy.model_validate(before), Policy.model_validate(after)))
     except (InvalidRequest, ValueError):
@@ -234,7 +251,9 @@ def _is_weaker(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """A sentence for each field that would change; waiting requests are decided under the new policy."""
+    """Return a sentence for each field that would change; waiting requests are decided under the
+    new policy.
+    """
     found = []
     for name, sentence in _CONSEQUENCES.items():
         old, new = before.get(name), after.get(name)

@@ -1,4 +1,6 @@
-"""Rehearsals on pages: what the latest one of a request made on public texts, and how good that was."""
+"""Rehearsals on pages: what the latest one of a request made on public texts, and how good that
+was.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,9 @@ OTHERS = 6
 
 
 def latest(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-    """For each request what its latest rehearsal with the same parameters reports; None: there is none."""
+    """For each request what its latest rehearsal with the same parameters reports; None: there is
+    none.
+    """
     asked = [each for each in items if rehearsable(each["mechanism"])]
     rows = iter(rehearsals.latest(engine(), current_actor(), asked))
     found = [next(rows) if rehearsable(each["mechanism"]) else None for each in items]
@@ -28,14 +32,14 @@ def latest(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
 
 
 def others(item: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Reports of the newest rehearsals of the request's mechanism, the smallest ε first."""
+    """Return reports of the newest rehearsals of the request's mechanism, the smallest ε first."""
     rows = rehearsals.others(engine(), current_actor(), item, OTHERS)
     found = [each for each in map(_report, rows) if each is not None]
     return sorted(found, key=lambda each: each.get("epsilon") or 0)
 
 
 def of_job(job: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The report of a rehearsal, for its own page; None for any other job."""
+    """Return the report of a rehearsal, for its own page; None for any other job."""
     if asked(job)["mechanism"] == job["mechanism"]:
         return None
     (row,) = rehearsals.latest(engine(), current_actor(), [asked(job)], of_job=job["id"])
@@ -43,25 +47,27 @@ def of_job(job: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def asked(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The request that a rehearsal stands for; of another job, its own."""
+    """Return the request that a rehearsal stands for; of another job, its own."""
     mechanism = mechanisms.find(job["mechanism"])
     rehearses = job["mechanism"] if mechanism is None else mechanism.admitted_as
     return {**job, "mechanism": rehearses, "parameters": rehearsal.rehearsed(job["parameters"])}
 
 
 def rehearsable(mechanism_id: str) -> bool:
-    """Whether there is a rehearsal of the mechanism."""
+    """Return whether there is a rehearsal of the mechanism."""
     return mechanisms.find(rehearsal.PREFIX + mechanism_id) is not None
 
 
 def ready_corpora() -> list[str]:
-    """The names of the corpora that a rehearsal may name."""
+    """Return the names of the corpora that a rehearsal may name."""
     listed = corpora.listing(engine(), current_actor())
     return [each["name"] for each in listed if each["state"] == "ready"]
 
 
 def _report(row: Any) -> dict[str, Any] | None:
-    """The report that a row names, with its job; None where the file is gone, changed or too large."""
+    """Return the report that a row names, with its job; None where the file is gone, changed or too
+    large.
+    """
     try:
         with open_output(row.sha256, row.id) as file:
             content = file.read(MOST_BYTES) if file.size <= MOST_BYTES else None

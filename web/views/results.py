@@ -26,7 +26,9 @@ _LONGEST = 200
 
 
 def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The texts of a job that the address asks for, PAGE at a time, with what narrows them."""
+    """Return the texts of a job that the address asks for, PAGE at a time, with what narrows
+    them.
+    """
     job_id = UUID(job["id"])
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     words = request.args.get("q", "").strip()[:_LONGEST]
@@ -45,7 +47,9 @@ def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The newest evaluation of a job's texts that the reader may see, with its figures; none: []."""
+    """Return the newest evaluation of a job's texts that the reader may see, with its figures;
+    none: [].
+    """
     looks = [each.id for each in mechanisms.MECHANISMS.values() if each.reads_output]
     actor, found = current_actor(), []
     for mechanism in looks:
@@ -59,7 +63,7 @@ def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Jobs that ended well on the same dataset, for a look at both."""
+    """Return jobs that ended well on the same dataset, for a look at both."""
     wanted = jobs.Wanted(dataset=job["dataset"], state="succeeded")
     found = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
     return [each for each in found if each["id"] != job["id"]]
@@ -67,14 +71,18 @@ def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @pages.get("/jobs/compare")
 def compare() -> str:
-    """Two jobs side by side: what was asked, what it cost, how good the texts are, and the texts."""
+    """Two jobs side by side: what was asked, what it cost, how good the texts are, and the
+    texts.
+    """
     ids = [read_id(request.args.get(name, "")) for name in ("a", "b")]
     if ids[0] == ids[1]:
         raise invalid("b", "the same job twice", "another job")
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     pair = [jobs.job(engine(), each, current_actor()).document() for each in ids]
     texts = [
-        outputs.preview(UUID(each["id"]), SIDE_BY_SIDE + 1, skipped) if each["state"] == "succeeded" else None
+        outputs.preview(UUID(each["id"]), SIDE_BY_SIDE + 1, skipped)
+        if each["state"] == "succeeded"
+        else None
         for each in pair
     ]
     return render_template(
@@ -84,7 +92,9 @@ def compare() -> str:
         figures=joined([_figures(each) for each in pair]),
         texts=[None if each is None else each[:SIDE_BY_SIDE] for each in texts],
         skipped=skipped,
-        following=skipped + SIDE_BY_SIDE if any(len(each or ()) > SIDE_BY_SIDE for each in texts) else None,
+        following=skipped + SIDE_BY_SIDE
+        if any(len(each or ()) > SIDE_BY_SIDE for each in texts)
+        else None,
     )
 
 
@@ -93,15 +103,19 @@ def _figures(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def differences(pair: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every parameter of either job with both values, those that differ first."""
+    """Return every parameter of either job with both values, those that differ first."""
     names = list(dict.fromkeys([*pair[0], *pair[1]]))
     values = {name: [each.get(name) for each in pair] for name in names}
-    rows = [{"name": name, "values": two, "differs": two[0] != two[1]} for name, two in values.items()]
+    rows = [
+        {"name": name, "values": two, "differs": two[0] != two[1]} for name, two in values.items()
+    ]
     return sorted(rows, key=lambda row: not row["differs"])
 
 
 def joined(pair: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Figures by name and settings: one stands beside another only where both were measured alike."""
+    """Return figures by name and settings: one stands beside another only where both were measured
+    alike.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for place, figures in enumerate(pair):
         for each in figures:

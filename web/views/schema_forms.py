@@ -1,9 +1,11 @@
-"""Forms made from JSON Schemas: inputs for every kind of field, and the values that were typed into them.
+"""Forms made from JSON Schemas: inputs for every kind of field, and the values that were typed into
+them.
 
-    schema ──inputs──▶ inputs in groups        typed texts ──parameters──▶ JSON values ──typed──▶ texts again
+    schema ──inputs──▶ inputs in groups typed texts ──parameters──▶ JSON values ──typed──▶ texts
+    again
 
-A blank input of a field that may be nothing states nothing; any other blank is a mistake that the mechanism's
-own check names. A text that is no number goes on as a text for the same reason.
+A blank input of a field that may be nothing states nothing; any other blank is a mistake that the
+mechanism's own check names. A text that is no number goes on as a text for the same reason.
 """
 
 import json
@@ -25,7 +27,9 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 @dataclass(frozen=True)
 class Input:
-    """One input. `kind`: number, text, area, choice, lines (a list, an item a line), json or fixed."""
+    """One input. `kind`: number, text, area, choice, lines (a list, an item a line), json or
+    fixed.
+    """
 
     name: str
     label: str
@@ -43,7 +47,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Group:
-    """Inputs under one heading; `is_open`: shown without a click; `changed`: what differs, by its name."""
+    """Inputs under one heading; `is_open`: shown without a click; `changed`: what differs, by its
+    name.
+    """
 
     title: str
     inputs: tuple[Input, ...]
@@ -56,7 +62,9 @@ class Group:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of a schema without its null: `kind` as of Input, or object for one with fields of its own."""
+    """A field of a schema without its null: `kind` as of Input, or object for one with fields of
+    its own.
+    """
 
     kind: str
     part: Schema
@@ -94,7 +102,11 @@ def _kind(part: Schema, definitions: Schema) -> str:
         case "boolean":
             return "choice"
         case "string":
-            return "area" if part.get("maxLength", 0) > 200 or part.get("format") == "textarea" else "text"
+            return (
+                "area"
+                if part.get("maxLength", 0) > 200 or part.get("format") == "textarea"
+                else "text"
+            )
         case "array":
             items = _resolved(part.get("items", {}), definitions)
             return "lines" if items.get("type") in _SCALARS else "json"
@@ -108,11 +120,15 @@ def _kind(part: Schema, definitions: Schema) -> str:
 
 
 def inputs(schema: Schema, prefix: str = PREFIX) -> tuple[Input, ...]:
-    """The inputs for the fields of an object's schema; those inside a nested object follow one another."""
+    """Return the inputs for the fields of an object's schema; those inside a nested object follow
+    one another.
+    """
     return tuple(_inputs(schema, schema.get("$defs", {}), prefix, "", None))
 
 
-def _inputs(schema: Schema, definitions: Schema, prefix: str, label: str, default: Any) -> Iterator[Input]:
+def _inputs(
+    schema: Schema, definitions: Schema, prefix: str, label: str, default: Any
+) -> Iterator[Input]:
     for name, each in schema.get("properties", {}).items():
         field = _read(each, definitions)
         shown = f"{label}{name.replace('ex_post', 'ex-post').replace('_', ' ')}"
@@ -158,21 +174,31 @@ def _bounds(field: _Field) -> str:
 
 
 def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
-    """The input as a choice among what is registered; what was typed stays among the options."""
+    """Return the input as a choice among what is registered; what was typed stays among the
+    options.
+    """
     known = {each for each, _ in options}
     kept = ((value, f"{value} (not there)"),) if value and value not in known else ()
     blank: tuple[Option, ...] = (("", "—" if not found.required else "choose one"),)
     return replace(found, kind="choice", options=(*blank, *options, *kept), bounds="")
 
 
-def grouped(found: Sequence[Input], wanting: frozenset[str], changed: Mapping[str, str]) -> list[Group]:
-    """The inputs under their headings, open where one is `wanting`: it has a problem, or a gap."""
+def grouped(
+    found: Sequence[Input], wanting: frozenset[str], changed: Mapping[str, str]
+) -> list[Group]:
+    """Return the inputs under their headings, open where one is `wanting`: it has a problem, or a
+    gap.
+    """
     groups = []
     for title in dict.fromkeys((*(each.group for each in found if each.group != REST), REST)):
         own = [each for each in found if each.group == title]
         if own:
-            differing = {each.label.lower(): changed[each.name] for each in own if each.name in changed}
-            groups.append(Group(title, tuple(own), any(each.name in wanting for each in own), differing))
+            differing = {
+                each.label.lower(): changed[each.name] for each in own if each.name in changed
+            }
+            groups.append(
+                Group(title, tuple(own), any(each.name in wanting for each in own), differing)
+            )
     return groups
 
 
@@ -180,16 +206,20 @@ def grouped(found: Sequence[Input], wanting: frozenset[str], changed: Mapping[st
 
 
 def parameters(mechanism: Mechanism[Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters that a form states; fields that it does not hold are left to their defaults."""
+    """Return the parameters that a form states; fields that it does not hold are left to their
+    defaults.
+    """
     return stated(mechanism.schema, values)
 
 
 def stated(schema: Schema, values: Mapping[str, str], prefix: str = PREFIX) -> dict[str, Any]:
-    """The object that a form states."""
+    """Return the object that a form states."""
     return _object(schema, schema.get("$defs", {}), values, prefix)
 
 
-def _object(schema: Schema, definitions: Schema, values: Mapping[str, str], prefix: str) -> dict[str, Any]:
+def _object(
+    schema: Schema, definitions: Schema, values: Mapping[str, str], prefix: str
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, each in schema.get("properties", {}).items():
         field, key = _read(each, definitions), prefix + name
@@ -213,7 +243,11 @@ def _value(text: str, field: _Field, definitions: Schema) -> Any:
                 return text
         case "lines":
             items = _read(field.part.get("items", {}), definitions)
-            return [_value(line.strip(), items, definitions) for line in text.splitlines() if line.strip()]
+            return [
+                _value(line.strip(), items, definitions)
+                for line in text.splitlines()
+                if line.strip()
+            ]
         case _ if "anyOf" in field.part:
             return _scalar(text, [str(each.get("type")) for each in field.part["anyOf"]])
         case _ if "enum" in field.part or "const" in field.part:
@@ -224,7 +258,7 @@ def _value(text: str, field: _Field, definitions: Schema) -> Any:
 
 
 def _scalar(text: str, kinds: Sequence[str]) -> Any:
-    """The text as the first kind that it can be."""
+    """Return the text as the first kind that it can be."""
     bare = text.strip()
     if "boolean" in kinds and bare in ("true", "false"):
         return bare == "true"
@@ -236,7 +270,7 @@ def _scalar(text: str, kinds: Sequence[str]) -> Any:
 
 
 def typed(found: Mapping[str, Any], schema: Schema, prefix: str = PREFIX) -> dict[str, str]:
-    """Parameters as the texts of a form: what `stated` makes of them is the same again."""
+    """Return parameters as the texts of a form: what `stated` makes of them is the same again."""
     return dict(_texts(schema, schema.get("$defs", {}), found, prefix))
 
 

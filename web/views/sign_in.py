@@ -27,7 +27,8 @@ from web.views.forms import Form
 
 pages = Blueprint("sign_in", __name__)
 
-_WANTED, _AGAIN, _OUT = "wanted", "again", "out"  # in the session, while somebody is at the provider
+# in the session, while somebody is at the provider
+_WANTED, _AGAIN, _OUT = "wanted", "again", "out"
 
 
 @pages.get("/sign-in")
@@ -64,7 +65,9 @@ def submit() -> BaseResponse:
 
 @pages.post("/sign-in/passkey")
 def passkey() -> BaseResponse:
-    """Ask the browser for a passkey; with its answer, sign its owner in: by itself it is two factors."""
+    """Ask the browser for a passkey; with its answer, sign its owner in: by itself it is two
+    factors.
+    """
     wanted = request.form.get("next", "")
     if "passkey" not in request.form:
         words = "Your browser asks which passkey you want to sign in with."
@@ -112,7 +115,9 @@ def provider_return() -> BaseResponse:
 
 @pages.get("/sign-in/provider/again")
 def provider_again() -> BaseResponse:
-    """Go to the provider before a sensitive act, to sign in there anew; the act waits in another tab."""
+    """Go to the provider before a sensitive act, to sign in there anew; the act waits in another
+    tab.
+    """
     if oidc.name() is None or not current_user.is_authenticated:
         abort(404)
     session[_AGAIN] = time.time()

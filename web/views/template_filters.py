@@ -55,7 +55,9 @@ MOST_PER_CENT = 1000
 
 
 def figure(value: object, digits: int = 4) -> str:
-    """A number with `digits` significant digits, never in scientific form between 1e-4 and 1e6."""
+    """Return a number with `digits` significant digits, never in scientific form between 1e-4 and
+    1e6.
+    """
     try:
         number = Decimal(str(value))
     except InvalidOperation:
@@ -69,7 +71,7 @@ def figure(value: object, digits: int = 4) -> str:
 
 
 def spent(value: object, digits: int = 4) -> str:
-    """A price, or what is spent, as a figure that is not below it."""
+    """Return a price, or what is spent, as a figure that is not below it."""
     return _towards(rounded_up, value, digits)
 
 
@@ -89,17 +91,20 @@ def _towards(rounded: Callable[[Any, int], float], value: object, digits: int) -
 
 
 def percent(share: object) -> str:
-    """A share of what is used as per cent, rounded up; one decimal below ten, and around the whole."""
+    """Return a share of what is used as per cent, rounded up; one decimal below ten, and around the
+    whole.
+    """
     value = 100 * Decimal(str(share))
     if 0 < value < Decimal("0.1"):
         return "< 0.1 %"
-    if value >= MOST_PER_CENT:  # of next to nothing: what is left says more than a figure of twelve digits
+    # of next to nothing: what is left says more than a figure of twelve digits
+    if value >= MOST_PER_CENT:
         return f"over {MOST_PER_CENT:,} %"
     return _per_cent(value, ROUND_CEILING)
 
 
 def percent_left(share: object) -> str:
-    """The same of what is left, rounded down."""
+    """Return the same of what is left, rounded down."""
     return _per_cent(100 * Decimal(str(share)), ROUND_FLOOR)
 
 
@@ -112,12 +117,12 @@ def _per_cent(value: Decimal, rounding: str) -> str:
 
 
 def judged(epsilon: object) -> dict[str, Any]:
-    """The judgement of an allowed ε."""
+    """Return the judgement of an allowed ε."""
     return judgement(float(str(epsilon)))
 
 
 def units(amount: str | int) -> str:
-    """An amount of a ledger entry, in 10^-9, as a decimal."""
+    """Return an amount of a ledger entry, in 10^-9, as a decimal."""
     return to_decimal(int(amount), EPSILON_UNITS)
 
 
@@ -127,7 +132,7 @@ def unit(kind: str) -> str:
 
 
 def moment(value: str | None) -> Markup | str:
-    """A time in UTC, or a day."""
+    """Return a time in UTC, or a day."""
     if not value:
         return "—"
     then = datetime.fromisoformat(value)
@@ -139,7 +144,7 @@ def moment(value: str | None) -> Markup | str:
 
 
 def lasting(seconds: float) -> str:
-    """A length of time in its two largest units, rounded."""
+    """Return a length of time in its two largest units, rounded."""
     whole = round(seconds)
     if whole < 1:
         return "under 1 s"
@@ -151,17 +156,17 @@ def lasting(seconds: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """A clause as a sentence."""
+    """Return a clause as a sentence."""
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def words(name: str) -> str:
-    """A field's name as words."""
+    """Return a field's name as words."""
     return name.replace("ex_post", "ex-post").replace("_", " ")
 
 
 def state_look(state: str) -> dict[str, str]:
-    """Label and tone of a state's badge."""
+    """Return label and tone of a state's badge."""
     label, tone = STATE_LOOKS.get(state, (state, "quiet"))
     return {"label": label, "tone": tone}
 
@@ -174,19 +179,21 @@ def refusal_unit(cap: str) -> str:
 
 
 def bar(value: object) -> str:
-    """A share as the length of a bar, in per cent; what is more than all is drawn as all."""
+    """Return a share as the length of a bar, in per cent; what is more than all is drawn as all."""
     return f"{min(max(float(str(value)), 0.0), 1.0) * 100:.3f}%"
 
 
 def extent(series: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
-    """The ends of a plot's axes, wide enough for every line."""
+    """Return the ends of a plot's axes, wide enough for every line."""
     across = [value for line in series.values() for value in line["x"]]
     up = [value for line in series.values() for value in line["y"]]
     return {"left": min(across), "right": max(across), "low": min(up), "high": max(up)}
 
 
 def points(line: Mapping[str, list[float]], box: Mapping[str, float]) -> str:
-    """A line as the points of an SVG polyline, in the plot's area of 276 by 164 from (36, 8)."""
+    """Return a line as the points of an SVG polyline, in the plot's area of 276 by 164 from (36,
+    8).
+    """
     width, height = box["right"] - box["left"] or 1.0, box["high"] - box["low"] or 1.0
     placed = (
         (36 + 276 * (x - box["left"]) / width, 172 - 164 * (y - box["low"]) / height)
@@ -196,7 +203,7 @@ def points(line: Mapping[str, list[float]], box: Mapping[str, float]) -> str:
 
 
 def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The plots of how an ex-post cost grew."""
+    """Return the plots of how an ex-post cost grew."""
     return CostCurve.from_json(curve).plots()
 
 
@@ -208,15 +215,16 @@ def waiting() -> int:
 
 
 def choices(role: str | None = None) -> list[str]:
-    """The names of open accounts, of one role or of who may ask, for a form."""
+    """Return the names of open accounts, of one role or of who may ask, for a form."""
     return people.choices(engine(), current_user.actor, role)
 
 
 def signers() -> list[tuple[str, str]]:
-    """Stewards' passkeys for the form of a policy: what it says of each, and a label."""
+    """Return stewards' passkeys for the form of a policy: what it says of each, and a label."""
     listed = passkeys.signers(engine(), current_user.actor)
     return [
-        (each["signer"], f"{each['person']}: {each['name']} ({each['key_sha256'][:16]})") for each in listed
+        (each["signer"], f"{each['person']}: {each['name']} ({each['key_sha256'][:16]})")
+        for each in listed
     ]
 
 

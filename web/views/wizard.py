@@ -1,5 +1,5 @@
-"""A new dataset in steps. What was typed goes from page to page, signed, in the form itself: the server keeps
-nothing, going back loses nothing, and only the last step writes.
+"""A new dataset in steps. What was typed goes from page to page, signed, in the form itself: the
+server keeps nothing, going back loses nothing, and only the last step writes.
 """
 
 import re
@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from flask import Blueprint, Response, current_app, flash, redirect, render_template, request, url_for
+from flask import (
+    Blueprint,
+    Response,
+    current_app,
+    flash,
+    redirect,
+    render_template,
+    request,
+    url_for,
+)
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -148,7 +157,7 @@ def _page(step: str, form: Form) -> str:
 
 
 def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
-    """Values for the panel; without figures that can be it says how to begin."""
+    """Return values for the panel; without figures that can be it says how to begin."""
     texts = {"ex_post_text": ABOUT_EX_POST, "secret_text": ABOUT_SECRETS}
     unit = values.get("unit_column", "").strip() or "record"
     try:
@@ -164,7 +173,7 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str]:
-    """The columns of the file that is named, where it is one that was sent."""
+    """Return the columns of the file that is named, where it is one that was sent."""
     named = values.get("uri", "").strip()
     return next((list(each["columns"]) for each in files if each["address"] == named), [])
 
@@ -173,11 +182,13 @@ def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str
 
 
 def _signer() -> URLSafeSerializer:
-    return URLSafeSerializer(current_app.config["SECRET_KEY"], salt=f"add-dataset {current_actor().id}")
+    return URLSafeSerializer(
+        current_app.config["SECRET_KEY"], salt=f"add-dataset {current_actor().id}"
+    )
 
 
 def _values() -> tuple[dict[str, str], str]:
-    """All values so far, those of this step as they were sent, and the step."""
+    """Return all values so far, those of this step as they were sent, and the step."""
     form = sent()
     now = form.get("step", "data")
     now = now if now in STEPS else "data"
@@ -197,7 +208,9 @@ def _values() -> tuple[dict[str, str], str]:
 
 
 def _take_file(values: dict[str, str], step: str) -> None:
-    """Keep a file that came with the first step: it is the data, and names a dataset without a name."""
+    """Keep a file that came with the first step: it is the data, and names a dataset without a
+    name.
+    """
     sent_file = request.files.get("upload")
     if step != "data" or sent_file is None or not sent_file.filename:
         return
@@ -212,26 +225,31 @@ def _at_upload(problem: FieldProblem) -> FieldProblem:
 
 
 def _belongs(field: str, step: str) -> bool:
-    return any(field == name or (name.endswith(".") and field.startswith(name)) for name in STEPS[step]) or (
-        step == "allowance" and field in ("shares", "secret", *_SECRET_FIELDS)
-    )
+    return any(
+        field == name or (name.endswith(".") and field.startswith(name)) for name in STEPS[step]
+    ) or (step == "allowance" and field in ("shares", "secret", *_SECRET_FIELDS))
 
 
 # --- what is wrong ------------------------------------------------------------------------------
 
 
 def declaration(values: Mapping[str, str]) -> dict[str, Any]:
-    """The values as the API takes a dataset's declaration."""
-    template = values.get("text_template", "{text}")  # as it is: what stands around a column is part of it
+    """Return the values as the API takes a dataset's declaration."""
+    # as it is: what stands around a column is part of it
+    template = values.get("text_template", "{text}")
     return typed(DatasetSpec, values) | {"text_template": template, "policy": policy_of(values)}
 
 
 def _allowance(values: Mapping[str, str]) -> Allowance | None:
-    """The allowance that was typed; None where it is left for later. Raises InvalidRequest."""
+    """Return the allowance that was typed; None where it is left for later. Raises
+    InvalidRequest.
+    """
     names = ("epsilon", "delta", "ex_post", "ex_post_settlement", "order")
     given: dict[str, Any] = {name: values.get(name, "").strip() or None for name in names}
     shares = {
-        name: text.strip() for name, text in values.items() if name.startswith("shares.") and text.strip()
+        name: text.strip()
+        for name, text in values.items()
+        if name.startswith("shares.") and text.strip()
     }
     secret = {
         name: values.get(f"secret.{name}", "").strip()
@@ -248,7 +266,7 @@ def _allowance(values: Mapping[str, str]) -> Allowance | None:
 
 
 def _secret(stated: Mapping[str, str]) -> dict[str, Any]:
-    """Numbers as numbers; a text that is none goes on as it is, and its field is named."""
+    """Return numbers as numbers; a text that is none goes on as it is, and its field is named."""
     found: dict[str, Any] = dict(stated)
     for name in ("prior", "bound", "sampling_rate"):
         value = number(stated.get(name, ""))
@@ -269,12 +287,16 @@ def _allowance_body(values: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
-    """Everything that is wrong with what was typed so far; what comes later is not missing yet."""
+    """Return everything that is wrong with what was typed so far; what comes later is not missing
+    yet.
+    """
     found: list[FieldProblem] = []
     try:
         spec = datasets.read_dataset(declaration(values))
         dataset_queries.dataset(engine(), spec.name, current_actor())
-        found.append(FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name"))
+        found.append(
+            FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name")
+        )
     except NotFound:
         pass
     except InvalidRequest as error:
@@ -289,7 +311,7 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
 
 
 def _at_field(problem: FieldProblem) -> FieldProblem:
-    """A problem of the declaration of secrets, at the field of the form."""
+    """Return a problem of the declaration of secrets, at the field of the form."""
     name = "epsilon" if problem.field == "body" else problem.field
     name = f"secret.{name}" if name in _SECRET_FIELDS else name
     return FieldProblem(name, problem.problem, problem.allowed)
@@ -312,7 +334,11 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
     if allowance is not None:
         try:
             asked = allowances.allow(engine(), spec.name, allowance, actor)
-            told += " Its allowance is set." if asked is None else " Another steward confirms its allowance."
+            told += (
+                " Its allowance is set."
+                if asked is None
+                else " Another steward confirms its allowance."
+            )
         except ExchequerError as error:
             flash(f"The allowance is not set: {error}.", "problem")
     flash(told)

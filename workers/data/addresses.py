@@ -1,4 +1,6 @@
-"""Where data may be opened: addresses under configured roots, out of which no link leads, and their files."""
+"""Where data may be opened: addresses under configured roots, out of which no link leads, and their
+files.
+"""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -16,9 +18,12 @@ from workers.data.folders import format_of as format_of  # noqa: PLC0414
 
 
 def check_address(uri: str, roots: list[str]) -> str:
-    """The address, if it lies under a configured root. Raises DataError otherwise."""
-    if "::" in uri:  # fsspec would take it apart, and open another file than the one that is checked here
-        raise DataError("the address chains file systems with '::', which this service does not read")
+    """Return the address, if it lies under a configured root. Raises DataError otherwise."""
+    # fsspec would take it apart, and open another file than the one that is checked here
+    if "::" in uri:
+        raise DataError(
+            "the address chains file systems with '::', which this service does not read"
+        )
     if "://" in uri and not uri.startswith("file://"):
         for root in roots:
             if uri.startswith(root.rstrip("/") + "/") and ".." not in unquote(uri):
@@ -46,7 +51,9 @@ def only(addresses: Iterable[str]) -> Iterator[None]:
 
 
 def files(address: str) -> list[str]:
-    """The data files at an address, in order. Raises DataError if there are none, or none may be opened."""
+    """Return the data files at an address, in order. Raises DataError if there are none, or none
+    may be opened.
+    """
     allowed = _allowed.get()
     if allowed is not None and address not in allowed:
         raise DataError("a job that reads no records tried to open data that it does not name")
@@ -57,8 +64,12 @@ def files(address: str) -> list[str]:
         try:
             every = system.find(top, **({"on_error": "raise"} if local else {}))
         except OSError as error:
-            raise DataError(f"the folder can't be listed as a whole: {type(error).__name__}") from None
-        found = [f"{top}/{name}" for name in data_files(name.removeprefix(f"{top}/") for name in every)]
+            raise DataError(
+                f"the folder can't be listed as a whole: {type(error).__name__}"
+            ) from None
+        found = [
+            f"{top}/{name}" for name in data_files(name.removeprefix(f"{top}/") for name in every)
+        ]
         if local:
             _stay_within(top, every)
         return [system.unstrip_protocol(name) for name in found]
@@ -91,7 +102,9 @@ def names(address: str, found: list[str]) -> list[str]:
 
 
 def _stay_within(folder: str, found: list[str]) -> None:
-    """Raise DataError where a link of a folder leads out of it, or to another folder: that is not listed."""
+    """Raise DataError where a link of a folder leads out of it, or to another folder: that is not
+    listed.
+    """
     inside = Path(folder).resolve()
     if not all(Path(name).resolve().is_relative_to(inside) for name in found):
         raise DataError("a link in the folder leads out of it")

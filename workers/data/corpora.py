@@ -1,7 +1,7 @@
 """Public corpora: read through when registered, and opened by their hash when a job names one.
 
-These texts are public or consented, so counts and hashes of them are public facts. Nothing here may be
-applied to a dataset's private data.
+These texts are public or consented, so counts and hashes of them are public facts. Nothing here may
+be applied to a dataset's private data.
 """
 
 import hashlib
@@ -27,14 +27,16 @@ class Corpus:
     label_column: str | None = None
 
     def texts(self) -> Iterator[tuple[PublicText, str | None]]:
-        """Every text with its label."""
+        """Yield every text with its label."""
         for each in _rows(self.address, self.text_template, self.label_column):
             if not isinstance(each, Broken):
                 yield vouch(each[0]), each[1]
 
 
 def inspect(address: str, text_template: str, label_column: str | None) -> dict[str, Any]:
-    """Public facts: the hash of the files, the number of texts, and the labels. Raises DataError."""
+    """Return public facts: the hash of the files, the number of texts, and the labels. Raises
+    DataError.
+    """
     count = 0
     labels: set[str] = set()
     for each in _rows(address, text_template, label_column):
@@ -47,11 +49,17 @@ def inspect(address: str, text_template: str, label_column: str | None) -> dict[
                 raise DataError(f"its label column has more than {MAX_LABELS:,} values")
     if not count:
         raise DataError("there is no text in it")
-    return {"sha256": digest(address, text_template, label_column), "texts": count, "labels": sorted(labels)}
+    return {
+        "sha256": digest(address, text_template, label_column),
+        "texts": count,
+        "labels": sorted(labels),
+    }
 
 
 def digest(address: str, text_template: str, label_column: str | None) -> str:
-    """Return the SHA-256, in hex, of a corpus: its files, and how texts and labels are read from them."""
+    """Return the SHA-256, in hex, of a corpus: its files, and how texts and labels are read from
+    them.
+    """
     read = {"text_template": text_template, "label_column": label_column}
     return hashlib.sha256(canonical({"files": manifest.of(address)["sha256"], **read})).hexdigest()
 
@@ -60,10 +68,14 @@ MAX_LABELS = 1_000
 
 
 def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
-    """The corpus of a registered row. Raises DataError if its bytes do not hash to `sha256`."""
+    """Return the corpus of a registered row. Raises DataError if its bytes do not hash to
+    `sha256`.
+    """
     address = records.check_address(row.uri, roots)
     if digest(address, row.text_template, row.label_column) != sha256:
-        raise DataError(f"the files of the corpus {row.name!r}, or its columns, are not those registered")
+        raise DataError(
+            f"the files of the corpus {row.name!r}, or its columns, are not those registered"
+        )
     return Corpus(row.name, address, row.text_template, row.label_column)
 
 

@@ -1,10 +1,12 @@
-"""Fingerprints of a dataset's privacy units, by which two registrations of the same people are recognised.
+"""Fingerprints of a dataset's privacy units, by which two registrations of the same people are
+recognised.
 
 - A unit named by a column: a keyed hash of its folded form (accountant.core.files.cells), whatever
   `unit_spelling` says, so that the same people in another spelling are recognised.
-- A record: a keyed hash of each column of the template by its name, NFKC, case folded, with nothing but
-  letters, their marks, and digits; without any of these, all of it with white space collapsed. The template's
-  own words and order don't matter. Its weight says how much an equal record elsewhere proves (text_evidence).
+- A record: a keyed hash of each column of the template by its name, NFKC, case folded, with nothing
+  but letters, their marks, and digits; without any of these, all of it with white space collapsed.
+  The template's own words and order don't matter. Its weight says how much an equal record
+  elsewhere proves (text_evidence).
 - All records together, where SOME of them differ: the same data is recognised whatever its texts.
 
 Keys come from the secret `identity`. Only 16 bytes of HMAC-SHA-256 are kept.
@@ -38,9 +40,10 @@ SOME = 5
 def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     """Read everything through and yield the fingerprints of each record in turn.
 
-    `is_unit` is false for those of records. They are yielded for units by column too, so that registering the
-    same file by record is detected. Raises DataError at the first unreadable record, if there
-    is none at all, and for errors of a file system or codec (with their kind only).
+    `is_unit` is false for those of records. They are yielded for units by column too, so that
+    registering the same file by record is detected. Raises DataError at the first unreadable
+    record, if there is none at all, and for errors of a file system or codec (with their kind
+    only).
     """
     try:
         yield from _fingerprints(address, layout, key)
@@ -64,7 +67,10 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
         name = spellings.check(row)
         if name is not None:
             unit = _keyed(key, b"unit\0", name)
-            if layout.group_column is not None and group_of.setdefault(unit, found.group) != found.group:
+            if (
+                layout.group_column is not None
+                and group_of.setdefault(unit, found.group) != found.group
+            ):
                 told = f"{row.place}: its {layout.unit_column} is in another group too"
                 raise DataError(f"group_column: {told}; a unit is in one group only")
             yield Fingerprint(unit, True)
@@ -81,7 +87,7 @@ def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpr
 
 
 def proof(key: bytes) -> bytes:
-    """A value that shows whether two workers have the same key, without revealing it."""
+    """Return a value that shows whether two workers have the same key, without revealing it."""
     return _keyed(key, b"proof\0", "")
 
 
@@ -104,14 +110,18 @@ _kept = _Kept()
 
 
 def normalised(value: str) -> str:
-    """Letters, marks and digits only; if there are no letters or digits, the text with blanks collapsed."""
+    """Return letters, marks and digits only; if there are no letters or digits, the text with
+    blanks collapsed.
+    """
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
     words = _NOT_WORDS.sub("", plain) if plain.isascii() else plain.translate(_kept)
     return words if _WORD.search(words) else " ".join(plain.split())
 
 
 def distinct_letters(content: str) -> int:
-    """About how many letters a record has, not counting what repeats; an ideograph counts for three."""
+    """About how many letters a record has, not counting what repeats; an ideograph counts for
+    three.
+    """
     start = content[:_WEIGHED]
     if not _WORD.search(start):
         return 0

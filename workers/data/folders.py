@@ -1,7 +1,7 @@
 """What of a folder is data: hidden, temporary, backup, checksum and marker files are not.
 
-Layouts whose plain files are not the whole truth are refused: tables with a log of their own, and folders
-that hold columns in their names.
+Layouts whose plain files are not the whole truth are refused: tables with a log of their own, and
+folders that hold columns in their names.
 """
 
 import re
@@ -12,12 +12,48 @@ from accountant.core.errors import DataError
 
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-#: Endings of tables in formats that are not read. In a folder they might be people whom nobody counts.
+#: Endings of tables in formats that are not read. In a folder they might be people whom nobody
+#: counts.
 OTHER_TABLES = frozenset(
     (
-        *(".tsv", ".tab", ".psv", ".xls", ".xlsx", ".xlsm", ".xlsb", ".ods", ".orc", ".avro", ".arrow"),
-        *(".feather", ".ipc", ".h5", ".hdf5", ".sqlite", ".sqlite3", ".db", ".duckdb", ".pkl", ".pickle"),
-        *(".rds", ".rdata", ".dta", ".sav", ".sas7bdat", ".zip", ".tar", ".tgz", ".7z", ".rar", ".npz"),
+        *(
+            ".tsv",
+            ".tab",
+            ".psv",
+            ".xls",
+            ".xlsx",
+            ".xlsm",
+            ".xlsb",
+            ".ods",
+            ".orc",
+            ".avro",
+            ".arrow",
+        ),
+        *(
+            ".feather",
+            ".ipc",
+            ".h5",
+            ".hdf5",
+            ".sqlite",
+            ".sqlite3",
+            ".db",
+            ".duckdb",
+            ".pkl",
+            ".pickle",
+        ),
+        *(
+            ".rds",
+            ".rdata",
+            ".dta",
+            ".sav",
+            ".sas7bdat",
+            ".zip",
+            ".tar",
+            ".tgz",
+            ".7z",
+            ".rar",
+            ".npz",
+        ),
         *(".tfrecord", ".xml"),
     )
 )
@@ -37,7 +73,9 @@ _LAYOUTS = (
 )
 
 _JUNK_FOLDERS = frozenset({"__macosx", "lost+found", "$recycle.bin", "@eadir", "temp", "tmp"})
-_TEMPORARY = r"tmp|temp|bak|backup|old|orig|swp|swo|part|partial|crdownload|download|filepart|inprogress"
+_TEMPORARY = (
+    r"tmp|temp|bak|backup|old|orig|swp|swo|part|partial|crdownload|download|filepart|inprogress"
+)
 #: A temporary or backup, by the last part of a name, before or after the ending of its format.
 _NO_DATA = re.compile(
     rf"(?i)^[._~#]|[~#]$|\.({_TEMPORARY}|lock|crc|md5|sha1|sha256|sha512|sig|asc)$|\.sync-conflict-"
@@ -49,37 +87,47 @@ _COPY = re.compile(
 
 
 def format_of(name: str) -> str | None:
-    """Return the format that a file's name tells, compressed or not, or None if it is none of FORMATS."""
+    """Return the format that a file's name tells, compressed or not, or None if it is none of
+    FORMATS.
+    """
     return FORMATS.get(_stem_and_ending(name)[1])
 
 
 def data_files(names: Iterable[str]) -> list[str]:
     """Return the data files of a folder by their paths in it, in order.
 
-    Raises DataError for a layout that is not read, for tables in another format, and for a copy of a file.
+    Raises DataError for a layout that is not read, for tables in another format, and for a copy of
+    a file.
     """
     every = sorted(names)
     for path in every:
         for pattern, what in _LAYOUTS:
             if pattern.search(path):
-                raise DataError(f"the folder is {what}: export the table as plain files of one folder")
+                raise DataError(
+                    f"the folder is {what}: export the table as plain files of one folder"
+                )
     seen = [path for path in every if not _is_no_data(path)]
-    others = sorted({ending for path in seen if (ending := _stem_and_ending(path)[1]) in OTHER_TABLES})
+    others = sorted(
+        {ending for path in seen if (ending := _stem_and_ending(path)[1]) in OTHER_TABLES}
+    )
     if others:
         raise DataError(
-            f"the folder holds files in formats that are not read ({', '.join(others)}): take them out, "
+            f"the folder holds files in formats that are not read ({', '.join(others)}): take them "
+            "out, "
             "or write them as CSV, JSON Lines or Parquet"
         )
     found = [path for path in seen if format_of(path) is not None]
     for copy in _copies(found):
-        raise DataError(f"the folder holds {copy!r}, which looks like a copy of another file: take it out")
+        raise DataError(
+            f"the folder holds {copy!r}, which looks like a copy of another file: take it out"
+        )
     if not found:
         raise DataError("the folder has no CSV, JSON Lines or Parquet file that is data")
     return found
 
 
 def _stem_and_ending(name: str) -> tuple[str, str]:
-    """The name without folder, compression and ending; and the ending."""
+    """Return the name without folder, compression and ending; and the ending."""
     path = PurePosixPath(name)
     while path.suffix.lower() in COMPRESSIONS:
         path = path.with_suffix("")
@@ -94,7 +142,7 @@ def _is_no_data(path: str) -> bool:
 
 
 def _copies(paths: list[str]) -> Iterator[str]:
-    """The files that are called as copies of others beside them."""
+    """Yield the files that are called as copies of others beside them."""
     stems = {(str(PurePosixPath(path).parent), _stem_and_ending(path)[0].lower()) for path in paths}
     for path in paths:
         named = _COPY.match(_stem_and_ending(path)[0])

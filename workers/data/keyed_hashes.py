@@ -5,12 +5,14 @@ import hmac
 
 
 def pick(hashed: bytes, many: int) -> int:
-    """An index below `many`, uniform in the first 64 bits of a hash."""
+    """Return an index below `many`, uniform in the first 64 bits of a hash."""
     return int.from_bytes(hashed[:8], "big") * many >> 64
 
 
 def keyed_hash(key: bytes, *parts: str) -> bytes:
-    """HMAC-SHA-256 over the parts, each preceded by its length, so that no two lists of parts collide."""
+    """Return HMAC-SHA-256 over the parts, each preceded by its length, so that no two lists of
+    parts collide.
+    """
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")

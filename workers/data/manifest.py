@@ -1,9 +1,11 @@
-"""The files that data is: how many, their bytes and hashes, so that a file that appears later is noticed.
+"""The files that data is: how many, their bytes and hashes, so that a file that appears later is
+noticed.
 
-    {"files": 2, "bytes": 48121, "sha256": "…", "list": [["part-0.csv", 24060, "…"], ["part-1.csv", …]]}
+    {"files": 2, "bytes": 48121, "sha256": "…", "list": [["part-0.csv", 24060, "…"], ["part-1.csv",
+    …]]}
 
-`sha256` covers the hashes of all files in their order; names don't matter. The list stops after `LISTED`
-files, so that the entry of the ledger that holds it stays small.
+`sha256` covers the hashes of all files in their order; names don't matter. The list stops after
+`LISTED` files, so that the entry of the ledger that holds it stays small.
 """
 
 import hashlib
@@ -51,8 +53,15 @@ def of(address: str) -> dict[str, Any]:
         listed.append([name, length, sha256.hexdigest()])
         if first.setdefault(sha256.hexdigest(), name) != name and has_rows(file):
             same = f"{name!r} and {first[sha256.hexdigest()]!r} have the same bytes"
-            raise DataError(f"{same}, so everybody in them would count twice: take one out of the folder")
-    return {"files": len(found), "bytes": size, "sha256": total.hexdigest(), "list": listed[:LISTED]}
+            raise DataError(
+                f"{same}, so everybody in them would count twice: take one out of the folder"
+            )
+    return {
+        "files": len(found),
+        "bytes": size,
+        "sha256": total.hexdigest(),
+        "list": listed[:LISTED],
+    }
 
 
 def fetch(address: str, registered: Mapping[str, Any]) -> list[Held]:
@@ -89,7 +98,9 @@ def fetch(address: str, registered: Mapping[str, Any]) -> list[Held]:
 
 
 def check(address: str, registered: Mapping[str, Any]) -> None:
-    """Raise DataError if the data is not what was registered. Its text names no file: analysts read it."""
+    """Raise DataError if the data is not what was registered. Its text names no file: analysts read
+    it.
+    """
     try:
         found = of(address)
     except DataError:

@@ -1,8 +1,8 @@
 """Text that is public by where it came from, and what a Writer is asked with.
 
-A Writer may send its prompts to another machine, so it takes no `str`: it takes `PublicText`, which only
-public sources make. What is computed of it is a plain `str` again, but for the few ways here that keep to
-public text. A record's text is a `str`, and no way leads from there to a PublicText.
+A Writer may send its prompts to another machine, so it takes no `str`: it takes `PublicText`, which
+only public sources make. What is computed of it is a plain `str` again, but for the few ways here
+that keep to public text. A record's text is a `str`, and no way leads from there to a PublicText.
 """
 
 import json
@@ -23,7 +23,9 @@ class PublicText(str):
 
     def __new__(cls, *_: object, **__: object) -> "PublicText":
         """Never: a text is not public because somebody says so."""
-        raise TypeError("a PublicText is made by a public source (workers.data.public_text), not of any text")
+        raise TypeError(
+            "a PublicText is made by a public source (workers.data.public_text), not of any text"
+        )
 
     def __deepcopy__(self, _: object) -> "PublicText":
         return self
@@ -45,7 +47,7 @@ def vouch(value: str) -> PublicText:
 
 
 def constant(text: str) -> PublicText:
-    """A text that stands in this program. A test sees that every call has a literal."""
+    """Return a text that stands in this program. A test sees that every call has a literal."""
     return vouch(text)
 
 
@@ -58,7 +60,7 @@ def parameter(parameters: BaseModel, field: str) -> PublicText:
 
 
 def label(terms: Terms, name: str | None) -> PublicText:
-    """A declared label, whose name is public; "" for None. Raises ValueError for another."""
+    """Return a declared label, whose name is public; "" for None. Raises ValueError for another."""
     if name is not None and name not in terms.labels:
         raise ValueError("not a declared label")
     return vouch(name or "")
@@ -73,12 +75,16 @@ class _Released(Protocol):
 
 
 def released(artifact: _Released, text: str) -> PublicText:
-    """`text`, where it stands in a JSON artifact that was released. Raises ValueError where it does not."""
+    """`text`, where it stands in a JSON artifact that was released. Raises ValueError where it does
+    not.
+    """
     return all_released(artifact, [text])[0]
 
 
 def all_released(artifact: _Released, texts: Iterable[str]) -> list[PublicText]:
-    """`texts` that all stand in one released JSON artifact, as `released`: it is read once for all."""
+    """`texts` that all stand in one released JSON artifact, as `released`: it is read once for
+    all.
+    """
     known = _strings(artifact.json()) if artifact.released is True else set()
     found = list(texts)
     if not known.issuperset(found):
@@ -87,7 +93,7 @@ def all_released(artifact: _Released, texts: Iterable[str]) -> list[PublicText]:
 
 
 def _strings(value: Any) -> set[str]:
-    """Every text in a JSON value."""
+    """Return every text in a JSON value."""
     if isinstance(value, str):
         return {value}
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -95,20 +101,20 @@ def _strings(value: Any) -> set[str]:
 
 
 def published(line: str) -> dict[str, Any]:
-    """A line of a published output: what its texts say is public."""
+    """Return a line of a published output: what its texts say is public."""
     value = json.loads(line)
     return {key: vouch(each) if isinstance(each, str) else each for key, each in value.items()}
 
 
 def joined(*parts: PublicText) -> PublicText:
-    """The parts one after the other."""
+    """Return the parts one after the other."""
     for each in parts:
         _check(each)
     return vouch("".join(parts))
 
 
 def filled(template: PublicText, values: Mapping[str, PublicText]) -> PublicText:
-    """The template with every slot filled, by public texts only."""
+    """Return the template with every slot filled, by public texts only."""
     _check(template)
     made = [template[:0]]
     for text, slot in pieces(template):
@@ -128,7 +134,8 @@ def _check(value: object) -> None:
 class PublicPrompt:
     """A prompt for a Writer.
 
-    `chat`: a user's message, which a model with a chat template answers; else a text that it continues.
+    `chat`: a user's message, which a model with a chat template answers; else a text that it
+    continues.
     """
 
     text: PublicText

@@ -1,7 +1,8 @@
-"""Reader of private records from the rows of files: their texts, labels, groups, secrets and privacy units.
+"""Reader of private records from the rows of files: their texts, labels, groups, secrets and
+privacy units.
 
-An unreadable record is a `Broken` marker. When a dataset is registered, the first one is an error to its
-steward that names the position; in a job it contributes nothing and stops nothing.
+An unreadable record is a `Broken` marker. When a dataset is registered, the first one is an error
+to its steward that names the position; in a job it contributes nothing and stops nothing.
 """
 
 import unicodedata
@@ -32,7 +33,8 @@ NO_SECRETS = Secrets()
 class Record:
     """One record: the privacy unit it belongs to, its label if any, and its text.
 
-    `group`: the one that its unit is in, if there are any. `secret`: the value of its secret column, if any.
+    `group`: the one that its unit is in, if there are any. `secret`: the value of its secret
+    column, if any.
     """
 
     unit: str
@@ -61,7 +63,7 @@ class Layout:
     missing_units: str = "refuse"
 
     def columns(self) -> list[str]:
-        """Every column that is needed."""
+        """Return every column that is needed."""
         return list(self.fields())
 
     @cached_property
@@ -101,9 +103,9 @@ Within = Sequence[tuple[int, int]]
 class Records:
     """A dataset as a mechanism sees it: records by label, at most a fixed number of each unit.
 
-    `groups` are the declared ones. `secrets` tells what counts as a secret; a mechanism says where it
-    looks for them. `share` is (i, n) if n workers share the batches of a job: only the i-th of n runs of
-    batches is seen.
+    `groups` are the declared ones. `secrets` tells what counts as a secret; a mechanism says where
+    it looks for them. `share` is (i, n) if n workers share the batches of a job: only the i-th of n
+    runs of batches is seen.
     """
 
     labels: tuple[str | None, ...]
@@ -114,36 +116,47 @@ class Records:
     secrets: Secrets = NO_SECRETS
 
     def of(self, labels: Collection[str]) -> "Records":
-        """The records of some labels, in their order; of all, where there are none named."""
+        """Return the records of some labels, in their order; of all, where there are none named."""
         if not labels:
             return self
         kept = tuple(each for each in self.records if each.label in labels)
         return replace(self, labels=tuple(labels), records=kept)
 
     def in_round(self, number: int) -> "Records":
-        """The same records under the fresh and independent coins of a round."""
+        """Return the same records under the fresh and independent coins of a round."""
         return replace(self, key=keyed_hash(self.key, "round", str(number)))
 
     def batches(
         self, count: Counts, within: Within | None = None, run: int | None = None
     ) -> dict[Place, list[str]]:
-        """Texts by (label, batch): `count` batches per label, each unit in the batch its keyed hash picks.
+        """Return texts by (label, batch): `count` batches per label, each unit in the batch its
+        keyed hash picks.
 
-        Only the first `run` batches of each label are returned; None: all.
-        A record's batch depends on that record alone, so adding or removing a unit changes one batch; nothing
-        is dropped or moved to even them out, and a batch may be empty. `within` gives for each record the
-        first batch of its cluster and the cluster's number of batches.
+        Only the first `run` batches of each label are returned; None: all. A record's batch depends
+        on that record alone, so adding or removing a unit changes one batch; nothing is dropped or
+        moved to even them out, and a batch may be empty. `within` gives for each record the first
+        batch of its cluster and the cluster's number of batches.
         """
         found = self._placed(count, within, run)
-        return {place: [each.text for _, each in sorted(held, key=_rank)] for place, held in found.items()}
+        return {
+            place: [each.text for _, each in sorted(held, key=_rank)]
+            for place, held in found.items()
+        }
 
     def pairs(
-        self, count: Counts, slots: int, lowest: bool, within: Within | None = None, run: int | None = None
+        self,
+        count: Counts,
+        slots: int,
+        lowest: bool,
+        within: Within | None = None,
+        run: int | None = None,
     ) -> dict[Place, list[tuple[str, str]]]:
-        """Pairs of texts by (label, batch), as `batches`: each record in the slot that its keyed hash picks.
+        """Return pairs of texts by (label, batch), as `batches`: each record in the slot that its
+        keyed hash picks.
 
-        A slot gives a pair if exactly two records fall in it, so that a record adds or removes one pair; or,
-        if `lowest`, its two lowest hashes if two or more do, so that a record may also change a pair.
+        A slot gives a pair if exactly two records fall in it, so that a record adds or removes one
+        pair; or, if `lowest`, its two lowest hashes if two or more do, so that a record may also
+        change a pair.
         """
         made: dict[Place, list[tuple[str, str]]] = {}
         for place, held in self._placed(count, within, run).items():
@@ -153,14 +166,16 @@ class Records:
                 filled.setdefault(slot, []).append(each.text)
             serve = (filled[slot] for slot in sorted(filled))
             made[place] = [
-                (texts[0], texts[1]) for texts in serve if len(texts) == 2 or (lowest and len(texts) > 2)
+                (texts[0], texts[1])
+                for texts in serve
+                if len(texts) == 2 or (lowest and len(texts) > 2)
             ]
         return made
 
     def _placed(
         self, count: Counts, within: Within | None, run: int | None
     ) -> dict[Place, list[tuple[bytes, Record]]]:
-        """Records with the hash that orders them, by (label, batch)."""
+        """Return records with the hash that orders them, by (label, batch)."""
         counts = dict.fromkeys(self.labels, count) if isinstance(count, int) else count
         places = [(label, index) for label in self.labels for index in range(run or counts[label])]
         found: dict[Place, list[tuple[bytes, Record]]] = {
@@ -177,7 +192,7 @@ class Records:
 
 
 def share_of(batches: int, share: tuple[int, int]) -> slice:
-    """The run of batches that the i-th of n workers has."""
+    """Return the run of batches that the i-th of n workers has."""
     mine, of = share
     return slice(batches * mine // of, batches * (mine + 1) // of)
 
@@ -190,7 +205,8 @@ def _rank(held: tuple[bytes, Record]) -> tuple[bytes, str]:
 
 
 def check_columns(address: str, layout: Layout) -> None:
-    """Raises DataError naming the field of the declaration whose column the first file does not have.
+    """Raises DataError naming the field of the declaration whose column the first file does not
+    have.
 
     Only the names of columns are looked at; of JSON Lines, those of the first row.
     """
@@ -207,13 +223,13 @@ def check_columns(address: str, layout: Layout) -> None:
 
 
 def records(data: str | Sequence[Held], layout: Layout) -> Iterator[Record | Broken]:
-    """Every record in order, or a marker for each that can't be read."""
+    """Yield every record in order, or a marker for each that can't be read."""
     for row in rows(data, layout.columns()):
         yield row if isinstance(row, Broken) else record(row, layout)
 
 
 def record(row: Row, layout: Layout) -> Record | Broken:
-    """The record in a row, or a marker with the reason why it can't be read.
+    """Return the record in a row, or a marker with the reason why it can't be read.
 
     Its unit is "" if the row names none and is a unit by itself.
     """
@@ -243,10 +259,14 @@ def record(row: Row, layout: Layout) -> Record | Broken:
 
 
 def _undeclared(value: object, declared: Mapping[str, str], what: str) -> cells.Unreadable:
-    """The reason why a cell holds none of the declared names."""
+    """Return the reason why a cell holds none of the declared names."""
     text = cells.text(value)
     near = text and cells.fold(text) in map(cells.fold, declared)
-    how = "a declared one differs in capitals, blanks or zeros alone" if near else cells.how_read(value)
+    how = (
+        "a declared one differs in capitals, blanks or zeros alone"
+        if near
+        else cells.how_read(value)
+    )
     return cells.Unreadable(f"its {what} is not among the declared {what}s ({how})")
 
 
@@ -262,21 +282,24 @@ def _unit(row: Row, layout: Layout) -> str:
     if layout.missing_units == "refuse":
         how = "null, NaN, empty, or a word such as NA"
         raise cells.Unreadable(
-            f"its {column} is missing ({how}): correct it, or set missing_units to 'separate' if each such "
+            f"its {column} is missing ({how}): correct it, or set missing_units to 'separate' if "
+            "each such "
             "record is a unit by itself"
         )
     return ""
 
 
 def folded(value: str) -> str:
-    """The value in NFKC, case folded."""
+    """Return the value in NFKC, case folded."""
     return unicodedata.normalize("NFKC", value).casefold()
 
 
 def read(data: str | Sequence[Held], layout: Layout, key: bytes) -> Records:
-    """The records of a job: unreadable ones left out, at most the declared number of each unit.
+    """Return the records of a job: unreadable ones left out, at most the declared number of each
+    unit.
 
-    A keyed hash of each record decides which of a unit's records are kept, so this depends on no other unit.
+    A keyed hash of each record decides which of a unit's records are kept, so this depends on no
+    other unit.
     """
     found: list[Record] = [each for each in records(data, layout) if isinstance(each, Record)]
     if layout.unit_column is None:
@@ -292,10 +315,12 @@ def read(data: str | Sequence[Held], layout: Layout, key: bytes) -> Records:
 
 
 def _told_apart(found: Iterable[Record]) -> Iterator[Record]:
-    """Records that are units themselves: each copy gets a name and a coin of its own, by its number.
+    """Yield records that are units themselves: each copy gets a name and a coin of its own, by its
+    number.
 
-    Under one name all copies would lie in one batch, and the texts of c - 1 of them would show where the c-th
-    lies. Which of equal records is the i-th makes no difference, so adding a copy is adding the last one.
+    Under one name all copies would lie in one batch, and the texts of c - 1 of them would show
+    where the c-th lies. Which of equal records is the i-th makes no difference, so adding a copy is
+    adding the last one.
     """
     copies: Counter[Record] = Counter()
     for each in found:
@@ -306,10 +331,10 @@ def _told_apart(found: Iterable[Record]) -> Iterator[Record]:
 
 
 def _in_one_group(found: Sequence[Record], key: bytes) -> Iterator[Record]:
-    """The records of each unit in the one of its groups that a keyed hash picks.
+    """Return the records of each unit in the one of its groups that a keyed hash picks.
 
-    Data whose units are in several was refused when it was declared; should it have changed since, no unit
-    moves two groups all the same, and none moves another's.
+    Data whose units are in several was refused when it was declared; should it have changed since,
+    no unit moves two groups all the same, and none moves another's.
     """
     groups: dict[str, tuple[bytes, str | None]] = {}
     for record in found:

@@ -1,7 +1,7 @@
 """Rows of CSV, JSON Lines and Parquet files, compressed or not, from any fsspec address.
 
-Only the columns that are needed are read. Their cells are what the format holds: accountant.core.files.cells
-gives them one form.
+Only the columns that are needed are read. Their cells are what the format holds:
+accountant.core.files.cells gives them one form.
 """
 
 import csv
@@ -17,7 +17,14 @@ import fsspec
 
 from accountant.core.errors import DataError
 from accountant.core.files import filetypes
-from accountant.core.files.cells import Half, NamedTwice, Single, column_key, has_two_alike, json_value
+from accountant.core.files.cells import (
+    Half,
+    NamedTwice,
+    Single,
+    column_key,
+    has_two_alike,
+    json_value,
+)
 from workers import interruption
 from workers.data.addresses import files, format_of, names
 
@@ -27,7 +34,9 @@ _LOOK_EVERY = 64  # rows: a row may have megabytes
 
 
 class Row(dict[str, Any]):
-    """The needed cells of a row by column, and where it stands: `number` in `file` ("" for the only file)."""
+    """The needed cells of a row by column, and where it stands: `number` in `file` ("" for the only
+    file).
+    """
 
     __slots__ = ("file", "number")
 
@@ -71,7 +80,9 @@ class Held:
 
 
 def rows(data: str | Sequence[Held], columns: Sequence[str]) -> Iterator[Row | Broken]:
-    """Yield every row of every file, at an address or held. Raises DataError if a file can't be read."""
+    """Yield every row of every file, at an address or held. Raises DataError if a file can't be
+    read.
+    """
     if isinstance(data, str):
         found = files(data)
         each_file: Iterable[tuple[str | Held, str]] = zip(found, names(data, found), strict=True)
@@ -117,7 +128,9 @@ def _told_by_file(shown: str) -> Iterator[None]:
 
 
 def columns_of(file: str) -> list[str] | None:
-    """Return the names of a file's columns, of JSON Lines those of its first row; None if it has none."""
+    """Return the names of a file's columns, of JSON Lines those of its first row; None if it has
+    none.
+    """
     form = format_of(file)
     if form == "parquet":
         with _parquet(file) as table:
@@ -141,7 +154,7 @@ def has_rows(file: str) -> bool:
 
 @contextmanager
 def _opened(file: str | Held, compression: str | None = None) -> Iterator[Any]:
-    """The bytes of a file, decompressed if `compression` is "infer"."""
+    """Return the bytes of a file, decompressed if `compression` is "infer"."""
     if isinstance(file, str):
         with fsspec.open(file, "rb", compression=compression) as binary:
             yield binary
@@ -154,7 +167,9 @@ def _opened(file: str | Held, compression: str | None = None) -> Iterator[Any]:
 
 @contextmanager
 def _lines(file: str | Held, form: str) -> Iterator[io.TextIOWrapper]:
-    """The text of a file, its bytes that are no UTF-8 as surrogates. Raises DataError for another format."""
+    """Return the text of a file, its bytes that are no UTF-8 as surrogates. Raises DataError for
+    another format.
+    """
     with _opened(file, "infer") as binary:
         other = filetypes.other_format(binary.read(filetypes.MAGIC_BYTES))
         if other is not None:
@@ -167,7 +182,9 @@ def _lines(file: str | Held, form: str) -> Iterator[io.TextIOWrapper]:
 
 
 def places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
-    """Return the place of each column among those present. Raises DataError if one is not there, or twice."""
+    """Return the place of each column among those present. Raises DataError if one is not there, or
+    twice.
+    """
     if has_two_alike(present):
         raise DataError(
             "two columns have the same name, or names that only look different: give each its own"
@@ -180,7 +197,9 @@ def places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
 
 
 def no_column(missing: Iterable[str], present: Sequence[str]) -> str:
-    """Return the words for missing columns. Names that are there may be a record: none is quoted."""
+    """Return the words for missing columns. Names that are there may be a record: none is
+    quoted.
+    """
     words = f"there is no column {', '.join(missing)} among the {len(present)}"
     plain = {column_key(name).casefold() for name in present}
     if any(column_key(name).casefold() in plain for name in missing):
@@ -280,11 +299,15 @@ _EXTENSIONS = ("arrow.uuid", "arrow.json", "arrow.bool8")
 
 
 def _check_extension(field: Any) -> None:
-    """Raise DataError for a type with a meaning that only its library knows, such as periods of pandas."""
+    """Raise DataError for a type with a meaning that only its library knows, such as periods of
+    pandas.
+    """
     stored = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode(errors="replace")
     name = getattr(field.type, "extension_name", stored)
     if name and name not in _EXTENSIONS:
-        raise DataError(f"the column {field.name} has the type {name}, which is not read: write it as text")
+        raise DataError(
+            f"the column {field.name} has the type {name}, which is not read: write it as text"
+        )
 
 
 def _cells(array: Any, name: str) -> list[Any]:
@@ -306,14 +329,16 @@ def _cells(array: Any, name: str) -> list[Any]:
         return [None if each is None else narrow(each) for each in printed]
     if types.is_temporal(kind) or types.is_nested(kind):
         array = array.cast(_changed(kind, _in_utc)).cast(_changed(kind, partial(_as_text, name)))
-    cells = array.to_pylist(maps_as_pydicts="strict") if types.is_nested(kind) else array.to_pylist()
+    cells = (
+        array.to_pylist(maps_as_pydicts="strict") if types.is_nested(kind) else array.to_pylist()
+    )
     if types.is_temporal(kind) and any(each is not None and each.startswith("<") for each in cells):
         raise DataError(f"the column {name} has moments out of every calendar: write it as text")
     return cells
 
 
 def _changed(kind: Any, change: Callable[[Any], Any]) -> Any:
-    """A type with `change` applied to the types of single values in it."""
+    """Return a type with `change` applied to the types of single values in it."""
     import pyarrow
     from pyarrow import types
 
@@ -334,10 +359,14 @@ def _in_utc(kind: Any) -> Any:
 
 
 def _as_text(name: str, kind: Any) -> Any:
-    """Moments become text, to the nanosecond. Raises DataError for a type that has no canonical text."""
+    """Return moments become text, to the nanosecond. Raises DataError for a type that has no
+    canonical text.
+    """
     import pyarrow
     from pyarrow import types
 
     if types.is_duration(kind) or types.is_interval(kind) or types.is_union(kind):
-        raise DataError(f"the column {name} has the type {kind}, which is not read: write it as text")
+        raise DataError(
+            f"the column {name} has the type {kind}, which is not read: write it as text"
+        )
     return pyarrow.string() if types.is_temporal(kind) else kind

@@ -1,8 +1,8 @@
 """A look at how a dataset's privacy units are spelled, while it is registered.
 
 Two spellings that may or may not be one person ("017" and "17") are refused unless the dataset's
-`unit_spelling` decides. Neither choice is safe by itself: one person as two units pays half, and two people
-as one unit change the records of each other.
+`unit_spelling` decides. Neither choice is safe by itself: one person as two units pays half, and
+two people as one unit change the records of each other.
 """
 
 from accountant.core.errors import DataError
@@ -42,8 +42,10 @@ class Spellings:
         if not any(self._families <= together for together in cells.TOGETHER):
             earlier = ", ".join(sorted(self._families - {family}))
             raise DataError(
-                f"unit_column: {row.place} has {family} in {self._column}, and rows before it {earlier}. The "
-                "same people may be written in two ways: write them in one, or set unit_spelling to 'keep' "
+                f"unit_column: {row.place} has {family} in {self._column}, and rows before it "
+                f"{earlier}. The "
+                "same people may be written in two ways: write them in one, or set unit_spelling "
+                "to 'keep' "
                 "if these are different people"
             )
 
@@ -54,9 +56,13 @@ class Spellings:
                 self._kinds[key] = cells.spelling(identifier.exact)
             return
         earlier = self._kinds.get(key, "plainly")
-        kind = "plainly" if identifier.exact == identifier.folded else cells.spelling(identifier.exact)
+        kind = (
+            "plainly" if identifier.exact == identifier.folded else cells.spelling(identifier.exact)
+        )
         raise DataError(
-            f"unit_column: {row.place} spells a unit of {self._column} {kind}, a row before it {earlier}, "
-            "and nothing else differs. Correct the data, or set unit_spelling: 'merge' if these are one "
+            f"unit_column: {row.place} spells a unit of {self._column} {kind}, a row before it "
+            f"{earlier}, "
+            "and nothing else differs. Correct the data, or set unit_spelling: 'merge' if these "
+            "are one "
             "person, 'keep' if they are different people"
         )

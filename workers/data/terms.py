@@ -33,19 +33,25 @@ class TermList:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as the content of an artifact of kind `term-list`."""
-        return {"texts": self.texts, "terms": [[term, count] for term, count in self.documents.items()]}
+        return {
+            "texts": self.texts,
+            "terms": [[term, count] for term, count in self.documents.items()],
+        }
 
     @classmethod
     def of(cls, artifact: _Json) -> "TermList":
         """Return the list in a released artifact. Raises DataError for another kind."""
         try:
             value = artifact.json()
-            return cls({str(term): int(count) for term, count in value["terms"]}, int(value["texts"]))
+            return cls(
+                {str(term): int(count) for term, count in value["terms"]}, int(value["texts"])
+            )
         except (KeyError, TypeError, ValueError):
             raise DataError("the artifact is no term list") from None
 
     def found(self, text: str, most_words: int | None = None) -> Iterator[str]:
-        """The terms of a text from left to right, the longest that fits at each place; none overlap.
+        """Yield the terms of a text from left to right, the longest that fits at each place; none
+        overlap.
 
         Time is linear in the words of the text, of which the first `most_words` are read.
         """
@@ -61,9 +67,15 @@ class TermList:
                 place += 1
 
     def distinct(
-        self, text: str, most: int, most_words: int | None = None, among: Container[str] | None = None
+        self,
+        text: str,
+        most: int,
+        most_words: int | None = None,
+        among: Container[str] | None = None,
     ) -> list[str]:
-        """The first `most` distinct terms of a text; of those `among` some, where these are given."""
+        """Return the first `most` distinct terms of a text; of those `among` some, where these are
+        given.
+        """
         seen: dict[str, None] = {}
         for term in self.found(text, most_words):
             if among is None or term in among:

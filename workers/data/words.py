@@ -1,9 +1,10 @@
-"""Words of every script, by ICU: Unicode Annex 29, with dictionaries for scripts that set no blanks.
+"""Words of every script, by ICU: Unicode Annex 29, with dictionaries for scripts that set no
+blanks.
 
     text -> words: letters, marks and digits, with inner apostrophes and hyphens -> NFKC
 
-Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut by ICU's dictionaries. Terms, vocabularies, word
-vectors and scores of texts all count these words.
+Chinese, Japanese, Thai, Lao, Khmer and Burmese are cut by ICU's dictionaries. Terms, vocabularies,
+word vectors and scores of texts all count these words.
 """
 
 import re
@@ -14,7 +15,8 @@ _PLAIN = str.maketrans(
     {
         **dict.fromkeys("‐‑", "-"),
         "_": " ",
-        **dict.fromkeys("\xad\u2060\ufeff\u200e\u200f\u202a\u202b\u202c\u202d\u202e"),  # seen by nobody
+        # seen by nobody
+        **dict.fromkeys("\xad\u2060\ufeff\u200e\u200f\u202a\u202b\u202c\u202d\u202e"),
     }
 )
 #: Signs inside what ICU takes for one word or number.
@@ -38,27 +40,37 @@ _IS_UNCUT = re.compile(f"[{''.join(_UNCUT.values())}]")
 
 
 def words(text: str, most: int | None = None) -> list[str]:
-    """The first `most` words of a text in order, case folded. Linear in its length, or in `most`."""
+    """Return the first `most` words of a text in order, case folded. Linear in its length, or in
+    `most`.
+    """
     shown = text if most is None else text[: _CHARACTERS * most]
     return [_normalised("NFKC", word.casefold()) for word in cased_words(shown)[:most]]
 
 
 def cased_words(text: str) -> list[str]:
-    """The words of a text in order, as they are written."""
+    """Return the words of a text in order, as they are written."""
     from icu4py.breakers import WordBreaker
 
     found: list[str] = []
     before = ""  # what a hyphen may go on: a word, or a word and its hyphen
     plain = _normalised("NFC", text.translate(_PLAIN).encode("utf-8", "replace").decode())
     for segment in WordBreaker(plain, "en"):
-        parts = [part for part in _INNER.split(_normalised("NFKC", segment)) if any(map(str.isalnum, part))]
+        parts = [
+            part
+            for part in _INNER.split(_normalised("NFKC", segment))
+            if any(map(str.isalnum, part))
+        ]
         if parts and before == "word-":
             found[-1] += f"-{parts.pop(0)}"
         found += parts
         if segment == "-" and before == "word":
             before = "word-"
         else:
-            before = "word" if segment[-1].isalnum() or unicodedata.category(segment[-1])[0] == "M" else ""
+            before = (
+                "word"
+                if segment[-1].isalnum() or unicodedata.category(segment[-1])[0] == "M"
+                else ""
+            )
     return found
 
 
@@ -70,7 +82,7 @@ def _normalised(form: Literal["NFC", "NFKC"], text: str) -> str:
 
 
 def uncut_script(text: str) -> str | None:
-    """The name of a script in a text whose words can't be told apart, if there is one."""
+    """Return the name of a script in a text whose words can't be told apart, if there is one."""
     sign = _IS_UNCUT.search(text)
     if sign is None:
         return None

@@ -5,10 +5,10 @@
     kept    = the centres of each label's largest noisy counts
     cluster = the nearest kept centre of the record's label
 
-All but the counting and the last step is public, or computed from the released counts. Given these, a
-record's cluster depends on that record alone: nearest neighbours are computed without rounding
-(neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece; memory
-grows by only two numbers per record.
+All but the counting and the last step is public, or computed from the released counts. Given these,
+a record's cluster depends on that record alone: nearest neighbours are computed without rounding
+(neighbours.py). Private texts are embedded twice, in pieces, so that no vector outlives its piece;
+memory grows by only two numbers per record.
 """
 
 import heapq
@@ -49,7 +49,8 @@ class Reservoir:
 
 
 def public_centres(texts: Iterable[str], embedder: Embedder, number: int, tokens: int) -> Floats:
-    """At most `number` centres of public texts, fewer if fewer can be embedded: unit vectors (number, d).
+    """At most `number` centres of public texts, fewer if fewer can be embedded: unit vectors
+    (number, d).
 
     Each text is cut after `tokens` tokens. Raises ValueError if none can be embedded.
     """
@@ -62,7 +63,7 @@ def public_centres(texts: Iterable[str], embedder: Embedder, number: int, tokens
 
 
 def count(pieces_of: Mapping[str | None, Iterable[Floats]], centres: Floats) -> Integers:
-    """The number of records of each label nearest to each centre: int64 (labels, centres).
+    """Return the number of records of each label nearest to each centre: int64 (labels, centres).
 
     A record is in at most one count, so adding or removing it changes one of them, by 1.
     """
@@ -73,8 +74,9 @@ def count(pieces_of: Mapping[str | None, Iterable[Floats]], centres: Floats) -> 
 class Clusters:
     """The kept centres with their released counts: all of it is public.
 
-    `centres`: (m, d). `counts`: noisy, int64 (labels, m). `kept`: indices of centres, ascending, int64
-    (labels, k). `batches`: how many of its label's batches each kept centre has, int64 (labels, k).
+    `centres`: (m, d). `counts`: noisy, int64 (labels, m). `kept`: indices of centres, ascending,
+    int64 (labels, k). `batches`: how many of its label's batches each kept centre has, int64
+    (labels, k).
     """
 
     centres: Floats
@@ -83,7 +85,7 @@ class Clusters:
     batches: Integers
 
     def tensors(self) -> dict[str, NDArray[np.float32] | Integers]:
-        """The arrays of the artifact."""
+        """Return the arrays of the artifact."""
         return {
             "centres": self.centres,
             "counts": self.counts,
@@ -93,11 +95,11 @@ class Clusters:
 
 
 def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clusters:
-    """The `clusters` largest counts of each label, with its `batches` divided among them.
+    """Return the `clusters` largest counts of each label, with its `batches` divided among them.
 
-    A centre that is not kept adds its count to the nearest kept one, where its records will go. Each kept
-    centre gets one batch; every further batch goes where batches are fullest by these counts. Raises
-    ValueError if a label has fewer batches than clusters.
+    A centre that is not kept adds its count to the nearest kept one, where its records will go.
+    Each kept centre gets one batch; every further batch goes where batches are fullest by these
+    counts. Raises ValueError if a label has fewer batches than clusters.
     """
     clusters = min(clusters, len(centres))
     if batches < clusters:
@@ -111,7 +113,9 @@ def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clust
 
 
 def _share(weights: NDArray[np.float64], total: int) -> list[int]:
-    """`total` seats for these weights: at least one each, then always to the highest weight per seat."""
+    """`total` seats for these weights: at least one each, then always to the highest weight per
+    seat.
+    """
     seats = [1] * len(weights)
     fullest = [(-weight, place) for place, weight in enumerate(weights.tolist())]
     heapq.heapify(fullest)
@@ -122,13 +126,17 @@ def _share(weights: NDArray[np.float64], total: int) -> list[int]:
     return seats
 
 
-def within(pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, clusters: Clusters) -> Within:
+def within(
+    pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, clusters: Clusters
+) -> Within:
     """Return each record's cluster's first batch and number of batches (records.Records.batches).
 
     A record without an embedding is in its label's first cluster.
     """
     found: dict[str | None, Iterator[tuple[int, int]]] = {}
-    for (label, pieces), kept, many in zip(pieces_of.items(), clusters.kept, clusters.batches, strict=True):
+    for (label, pieces), kept, many in zip(
+        pieces_of.items(), clusters.kept, clusters.batches, strict=True
+    ):
         own = np.maximum(nearest(pieces, clusters.centres[kept])[:, 0], 0)
         places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
         found[label] = map(places.__getitem__, own.tolist())
@@ -138,7 +146,8 @@ def within(pieces_of: Mapping[str | None, Iterable[Floats]], records: Records, c
 def embedded(
     records: Records, embedder: Embedder, tokens: int, check: Check
 ) -> dict[str | None, Iterator[Floats]]:
-    """The embeddings of each label's records, in their order, computed piece by piece on demand.
+    """Return the embeddings of each label's records, in their order, computed piece by piece on
+    demand.
 
     `check` is called between pieces.
     """

@@ -2,18 +2,20 @@
 
 Four formats, told apart by their files:
 
-- a sentence-transformers folder (`modules.json`) of a transformer, a pooling and perhaps a normalisation;
+- a sentence-transformers folder (`modules.json`) of a transformer, a pooling and perhaps a
+  normalisation;
 - a transformers encoder or causal model (`config.json`), mean-pooled over the tokens of the text;
 - static vectors, one a token, as Model2Vec and sentence-transformers' StaticEmbedding write them;
-- word vectors (`NAME.words.txt` beside `NAME.safetensors`), see workers/embedding/phrase_vectors.py.
+- word vectors (`NAME.words.txt` beside `NAME.safetensors`), see
+  workers/embedding/phrase_vectors.py.
 
-As with language models: safetensors only, nothing of the model's own code is run, and a folder whose bytes
-are not those that were registered is refused.
+As with language models: safetensors only, nothing of the model's own code is run, and a folder
+whose bytes are not those that were registered is refused.
 
 Embeddings of private texts live in memory alone. Each text is cut at a public number of tokens, and
-every forward pass has the same rows and width, whatever the texts are. A text that can't be embedded
-(empty, nothing known in it, NaN) gives a row of zeros, which neighbours.py counts nowhere; it takes
-as long as any other and raises nothing.
+every forward pass has the same rows and width, whatever the texts are. A text that can't be
+embedded (empty, nothing known in it, NaN) gives a row of zeros, which neighbours.py counts nowhere;
+it takes as long as any other and raises nothing.
 """
 
 import json
@@ -56,10 +58,10 @@ class Embedder(Protocol):
     context_tokens: int
 
     def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """Unit vectors of the texts, in order, in pieces of (rows, dimensions) float32.
+        """Return unit vectors of the texts, in order, in pieces of (rows, dimensions) float32.
 
-        Each text is cut after `tokens` tokens, or after the model's `context_tokens` if that is less. A text
-        that can't be embedded has a row of zeros.
+        Each text is cut after `tokens` tokens, or after the model's `context_tokens` if that is
+        less. A text that can't be embedded has a row of zeros.
         """
 
 
@@ -77,15 +79,21 @@ class Layout:
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Public facts of an embedding model, from its files alone. Raises ModelError naming the problem."""
+    """Return public facts of an embedding model, from its files alone. Raises ModelError naming the
+    problem.
+    """
     layout = _layout(folder)
-    held = weights.tensors(layout.folder) if layout.form != "words" else phrase_vectors.header(folder)
+    held = (
+        weights.tensors(layout.folder) if layout.form != "words" else phrase_vectors.header(folder)
+    )
     weights.check_finite(held)
     if layout.form == "transformer":
         networks.check_types(_network(layout.folder, "auto", "meta"), held)
     return {
         "sha256": models.digest(folder, FILES),
-        "architecture": layout.form if layout.form != "transformer" else f"transformer, {layout.pooling}",
+        "architecture": layout.form
+        if layout.form != "transformer"
+        else f"transformer, {layout.pooling}",
         "dimensions": layout.dimensions,
         "parameters": weights.parameters(held),
         "context_tokens": layout.context_tokens,
@@ -95,12 +103,16 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)
 def load(folder: Path, sha256: str) -> Embedder:
-    """The model, ready to embed, on CUDA if available. Raises ModelError if its bytes changed."""
+    """Return the model, ready to embed, on CUDA if available. Raises ModelError if its bytes
+    changed.
+    """
     return opened(folder, sha256)
 
 
 def opened(folder: Path, sha256: str) -> Embedder:
-    """Open a model as `load` does, for one use. Raises ModelError if it can't embed a public text."""
+    """Open a model as `load` does, for one use. Raises ModelError if it can't embed a public
+    text.
+    """
     if models.digest(folder, FILES) != sha256:
         raise ModelError("the model's files are not those that were registered")
     layout = _layout(folder)
@@ -110,7 +122,9 @@ def opened(folder: Path, sha256: str) -> Embedder:
 
 
 def embed_all(model: Embedder, texts: Iterable[str], tokens: int | None = None) -> Floats:
-    """All embeddings in one array, (n, dimensions), for texts whose vectors fit in memory."""
+    """Return all embeddings in one array, (n, dimensions), for texts whose vectors fit in
+    memory.
+    """
     pieces = list(model.embed(texts, tokens))
     return np.concatenate(pieces) if pieces else np.empty((0, model.dimensions), np.float32)
 
@@ -122,7 +136,9 @@ def _layout(folder: Path) -> Layout:
     if (folder / "modules.json").is_file():
         return _sentence_transformer(folder)
     if not (folder / "config.json").is_file() and phrase_vectors.names(folder):
-        return Layout("words", folder, phrase_vectors.dimensions(folder), phrase_vectors.CONTEXT_WORDS)
+        return Layout(
+            "words", folder, phrase_vectors.dimensions(folder), phrase_vectors.CONTEXT_WORDS
+        )
     config = _object(folder / "config.json")
     if config.get("model_type") == "model2vec":
         return _static(folder, config)
@@ -133,7 +149,9 @@ def _sentence_transformer(folder: Path) -> Layout:
     modules = _json(folder / "modules.json")
     if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
         raise ModelError("path: modules.json is no list of modules")
-    parts = [(str(each.get("type")).rpartition(".")[2], str(each.get("path") or ".")) for each in modules]
+    parts = [
+        (str(each.get("type")).rpartition(".")[2], str(each.get("path") or ".")) for each in modules
+    ]
     kinds = [kind for kind, _ in parts]
     paths = [(folder / path).resolve() for _, path in parts]
     if not all(path.is_relative_to(folder.resolve()) for path in paths):
@@ -150,11 +168,17 @@ def _sentence_transformer(folder: Path) -> Layout:
 
 
 def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
-    """The layout of a transformer with the pooling, truncation, casing and prompt that its folder states."""
-    named = pooling.get("pooling_mode") or [mode for mode in pooling if "_mode_" in mode and pooling[mode]]
+    """Return the layout of a transformer with the pooling, truncation, casing and prompt that its
+    folder states.
+    """
+    named = pooling.get("pooling_mode") or [
+        mode for mode in pooling if "_mode_" in mode and pooling[mode]
+    ]
     modes = [named] if isinstance(named, str) else [POOLINGS.get(mode, mode) for mode in named]
     if len(modes) != 1 or modes[0] not in POOLINGS.values():
-        raise ModelError(f"path: pooling {', '.join(modes)}; what can be read is one of mean, cls, lasttoken")
+        raise ModelError(
+            f"path: pooling {', '.join(modes)}; what can be read is one of mean, cls, lasttoken"
+        )
     own = transformer / "sentence_bert_config.json"
     settings = _object(own) if own.is_file() else {}
     general = folder / "config_sentence_transformers.json"
@@ -167,7 +191,9 @@ def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
         form="transformer",
         folder=transformer,
         dimensions=plain.dimensions,
-        context_tokens=min(plain.context_tokens, settings.get("max_seq_length") or plain.context_tokens),
+        context_tokens=min(
+            plain.context_tokens, settings.get("max_seq_length") or plain.context_tokens
+        ),
         pooling=modes[0],
         lower_case=bool(settings.get("do_lower_case")),
         prompt=prompt,
@@ -182,7 +208,8 @@ def _transformer(folder: Path) -> Layout:
     context = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(width, int) or not isinstance(context, int) or context < 2:
         raise ModelError("path: config.json states no hidden_size or no max_position_embeddings")
-    limit = models.tokenizer(folder).model_max_length  # RoBERTa's positions begin at 2: 512 of its 514
+    # RoBERTa's positions begin at 2: 512 of its 514
+    limit = models.tokenizer(folder).model_max_length
     return Layout("transformer", folder, width, min(context, limit))
 
 
@@ -216,7 +243,9 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _static_table(folder: Path) -> Floats:
-    """The token vectors, (tokens, dimensions): permuted by the mapping and scaled by the weights."""
+    """Return the token vectors, (tokens, dimensions): permuted by the mapping and scaled by the
+    weights.
+    """
     weights.tensors(folder)  # none of them twice
     tensors = models.tensors(folder / weights.SINGLE)
     unused = tensors.keys() - {"embeddings", "embedding.weight", "mapping", "weights"}
@@ -242,7 +271,9 @@ def _static_table(folder: Path) -> Floats:
 
 
 def _static_tokenizer(folder: Path) -> Any:
-    """The tokenizer of static vectors, which cuts and pads nothing. Raises ModelError if there is none."""
+    """Return the tokenizer of static vectors, which cuts and pads nothing. Raises ModelError if
+    there is none.
+    """
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
@@ -273,17 +304,25 @@ class StaticVectors:
         """As `Embedder.embed`. Tokens that the model does not know are ignored."""
         limit = min(tokens or self.context_tokens, self.context_tokens)
         for piece in _pieces(texts, STATIC_ROWS):
-            yield unit([self._mean(ids, limit) for ids in self._ids([shown(text, limit) for text in piece])])
+            yield unit(
+                [
+                    self._mean(ids, limit)
+                    for ids in self._ids([shown(text, limit) for text in piece])
+                ]
+            )
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of each text; none for a text that can't be encoded."""
+        """Return token ids of each text; none for a text that can't be encoded."""
         batch = encoded(lambda: self.tokenizer.encode_batch(texts, add_special_tokens=False))
         if batch or len(texts) == 1:
             return [list(each.ids) for each in batch] or [[]]
-        return [ids for text in texts for ids in self._ids([text])]  # one such text fails the whole batch
+        # one such text fails the whole batch
+        return [ids for text in texts for ids in self._ids([text])]
 
     def _mean(self, ids: list[int], limit: int) -> Floats:
-        known = [token for token in ids if token not in self.left_out and token < len(self.table)][:limit]
+        known = [token for token in ids if token not in self.left_out and token < len(self.table)][
+            :limit
+        ]
         if not known:
             return np.zeros(self.dimensions, np.float32)
         mean: Floats = self.table[known].mean(axis=0)
@@ -312,16 +351,21 @@ class Transformer:
         self._check_whole_context()
 
     def _check_whole_context(self) -> None:
-        """Run a public text as long as the context. Raises ModelError if a position or number is missing."""
+        """Run a public text as long as the context. Raises ModelError if a position or number is
+        missing.
+        """
         import torch
 
         ids = self._encode(models.PUBLIC_TEXT * self.context_tokens, self.context_tokens)
         try:
             with torch.inference_mode():
-                states = self.network(input_ids=torch.tensor([ids], device=self.device)).last_hidden_state
+                states = self.network(
+                    input_ids=torch.tensor([ids], device=self.device)
+                ).last_hidden_state
         except (IndexError, ValueError, RuntimeError) as error:
             raise ModelError(
-                f"path: a text as long as its context, {len(ids)} tokens, fails ({type(error).__name__}): "
+                f"path: a text as long as its context, {len(ids)} tokens, fails "
+                f"({type(error).__name__}): "
                 "state a smaller model_max_length in tokenizer_config.json"
             ) from None
         if not states.isfinite().all():
@@ -334,18 +378,23 @@ class Transformer:
             yield self._rows([self._encode(text, width) for text in piece], width)
 
     def _encode(self, text: str, width: int) -> list[int]:
-        """Token ids including special tokens, at most `width`; empty for a text without content."""
+        """Return token ids including special tokens, at most `width`; empty for a text without
+        content.
+        """
         cut = shown(text, width)
         if not cut.strip():
             return []
         cut = self.layout.prompt + (cut.lower() if self.layout.lower_case else cut)
         cut_to = {"truncation": True, "max_length": width}
-        return encoded(lambda: self.tokenizer(cut, **cut_to, split_special_tokens=True)["input_ids"])
+        return encoded(
+            lambda: self.tokenizer(cut, **cut_to, split_special_tokens=True)["input_ids"]
+        )
 
     def _rows(self, rows: list[list[int]], width: int) -> Floats:
         import torch
 
-        # Padding on the right: an encoder's positions and a causal model's past are those of the text alone.
+        # Padding on the right: an encoder's positions and a causal model's past are those of the
+        # text alone.
         ids = torch.full((ROWS, width), self.tokenizer.pad_token_id or 0)
         mask = torch.zeros((ROWS, width), dtype=torch.long)
         for row, tokens in enumerate(rows):
@@ -354,7 +403,9 @@ class Transformer:
         filled = mask.sum(dim=1) > 0
         mask[~filled, 0] = 1  # a dummy attends to something, or its softmax would be NaN
         with torch.inference_mode():
-            hidden = self.network(input_ids=ids.to(self.device), attention_mask=mask.to(self.device))
+            hidden = self.network(
+                input_ids=ids.to(self.device), attention_mask=mask.to(self.device)
+            )
             pooled = self._pool(hidden.last_hidden_state.float(), mask.to(self.device))
         made = unit(pooled.cpu().numpy())
         made[~filled.numpy()] = 0
@@ -372,7 +423,7 @@ class Transformer:
 
 
 def shown(text: str, tokens: int) -> str:
-    """The part of a text that can affect its embedding, as valid Unicode.
+    """Return the part of a text that can affect its embedding, as valid Unicode.
 
     Characters far beyond the last token used are cut: time must not depend on a record's length.
     """

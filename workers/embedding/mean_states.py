@@ -1,11 +1,13 @@
-"""Mean hidden states of groups of texts, as clipped sums of integers, and what they are clipped around.
+"""Mean hidden states of groups of texts, as clipped sums of integers, and what they are clipped
+around.
 
     h        the state of a prompt's last token, as the model hands it to its head
     V (h-c)  its coordinates: c a public mean state or 0, V public principal directions or none
     sum      of clip_C(V (h - c)) on a grid of 2^16 steps to C, exact in int64
     mean     c + V' (sum with noise) C / 2^16 n, n public
 
-c and V are made of a public corpus. Neither can move a record's part of the sum beyond C, whatever they are.
+c and V are made of a public corpus. Neither can move a record's part of the sum beyond C, whatever
+they are.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,10 +45,10 @@ class Reader:
         return Prompt(self.model.tokenizer, self.template, None)
 
     def states(self, texts: Iterable[str]) -> Iterator[Floats]:
-        """The head's input for each prompt's last token: (hidden,) float64, in order.
+        """Yield the head's input for each prompt's last token: (hidden,) float64, in order.
 
-        Every pass has the same public shape; memory does not grow with the texts. A prompt without any token
-        gives NaN.
+        Every pass has the same public shape; memory does not grow with the texts. A prompt without
+        any token gives NaN.
         """
         prompt = self.prompt
         # Where a prompt ends with its text, an empty one is read in the token before it.
@@ -54,7 +56,9 @@ class Reader:
         shape = Shape(shared, prompt.fixed_tokens - shared + self.record_tokens, 0)
         chosen = self._sizes(shape)
         stream = iter(texts)
-        while group := [prompt.tokens(text, self.record_tokens) for text in islice(stream, chosen.rows)]:
+        while group := [
+            prompt.tokens(text, self.record_tokens) for text in islice(stream, chosen.rows)
+        ]:
             batch = Batch([ids[shared:] for ids in group], prompt.before[:shared])
             decoder = Decoder(self.model.structure, [batch], shape, chosen, hidden=True)
             for _, values in decoder.read():
@@ -66,7 +70,9 @@ class Reader:
 
 @dataclass(frozen=True)
 class View:
-    """Where states are clipped: around `centre`, (hidden,), along the rows of `basis`, (q, hidden)."""
+    """Where states are clipped: around `centre`, (hidden,), along the rows of `basis`, (q,
+    hidden).
+    """
 
     centre: Floats
     basis: Floats | None = None
@@ -77,25 +83,26 @@ class View:
         return len(self.centre) if self.basis is None else len(self.basis)
 
     def coordinates(self, state: Floats) -> Floats:
-        """The coordinates of states: (..., hidden) -> (..., q)."""
+        """Return the coordinates of states: (..., hidden) -> (..., q)."""
         moved = state - self.centre
         return moved if self.basis is None else moved @ self.basis.T
 
     def state(self, coordinates: Floats) -> Floats:
-        """The state at coordinates: (..., q) -> (..., hidden)."""
+        """Return the state at coordinates: (..., q) -> (..., hidden)."""
         return self.centre + (coordinates if self.basis is None else coordinates @ self.basis)
 
 
 def plain(hidden: int) -> View:
-    """States as they are."""
+    """Return states as they are."""
     return View(np.zeros(hidden))
 
 
 def public_view(states: Floats, centre: bool, components: int | None) -> View:
-    """The view that public states, (texts, hidden), give.
+    """Return the view that public states, (texts, hidden), give.
 
-    `components`: the number of principal directions, those of largest variance around the centre first (of
-    largest second moment where there is no centre). There are no more than texts or dimensions.
+    `components`: the number of principal directions, those of largest variance around the centre
+    first (of largest second moment where there is no centre). There are no more than texts or
+    dimensions.
     """
     middle = states.mean(axis=0) if centre else np.zeros(states.shape[1])
     if components is None:
@@ -107,7 +114,9 @@ def public_view(states: Floats, centre: bool, components: int | None) -> View:
 def clipped_sum(
     view: View, states: Iterable[Floats], clip: float, check: Callable[[], None] = lambda: None
 ) -> Integers:
-    """The sum of clipped states in the coordinates of a view, in steps of C / 2^16: (q,) int64, exact."""
+    """Return the sum of clipped states in the coordinates of a view, in steps of C / 2^16: (q,)
+    int64, exact.
+    """
     total = np.zeros(view.dimensions, np.int64)
     for state in states:
         check()
@@ -116,27 +125,37 @@ def clipped_sum(
 
 
 def mean_state(view: View, total: NDArray[np.int64], clip: float, size: int) -> Floats:
-    """The mean state that a (noisy) sum stands for, n being public: (..., q) -> (..., hidden)."""
+    """Return the mean state that a (noisy) sum stands for, n being public: (..., q) -> (...,
+    hidden).
+    """
     return view.state(total.astype(np.float64) * (clip / GRID / size))
 
 
 def clipped(view: View, states: Floats, clip: float) -> Integers:
-    """Public states, (texts, hidden), clipped as private ones are, in steps of C / 2^16: (texts, q) int64."""
+    """Return public states, (texts, hidden), clipped as private ones are, in steps of C / 2^16:
+    (texts, q) int64.
+    """
     return np.stack([to_grid(each, clip) for each in view.coordinates(states)])
 
 
-def clipped_means(view: View, clipped: Integers, sets: Sequence[Sequence[int]], clip: float) -> Floats:
-    """Mean states of sets of public texts, made as private ones are, without noise: (sets, hidden).
+def clipped_means(
+    view: View, clipped: Integers, sets: Sequence[Sequence[int]], clip: float
+) -> Floats:
+    """Return mean states of sets of public texts, made as private ones are, without noise: (sets,
+    hidden).
 
     `clipped`: (texts, q). `sets`: the texts of each set, by their place.
     """
-    return np.stack([mean_state(view, clipped[own].sum(axis=0), clip, len(own)) for own in map(list, sets)])
+    return np.stack(
+        [mean_state(view, clipped[own].sum(axis=0), clip, len(own)) for own in map(list, sets)]
+    )
 
 
 def corpus_states(
     reader: Reader, corpus: Corpus, most: int, check: Callable[[], None] = lambda: None
 ) -> tuple[Floats, list[tuple[PublicText, str | None]]]:
-    """States, (texts, hidden), of the first `most` texts of a public corpus, and these texts with labels.
+    """Return states, (texts, hidden), of the first `most` texts of a public corpus, and these texts
+    with labels.
 
     Raises DataError for a corpus of fewer than two texts with a state.
     """

@@ -1,14 +1,15 @@
 """Nearest neighbours, votes and k-means among unit vectors, in bounded memory.
 
-The measure is the cosine, and it is computed without rounding. Vectors are normalised and put on a grid of
-multiples of 2^-12; then each product of two components is a multiple of 2^-24, and so is every sum of them,
-none larger than 1 (Cauchy and Schwarz). float32 holds all of these exactly, so the order in which a library
-adds does not matter. Whom a record votes for therefore depends on that record and the candidates alone:
-not on which records stand before it, how many there are, or the machine. Adding or removing a record
-changes the counts by its own votes and nothing else. The grid moves a cosine by about 1e-4.
+The measure is the cosine, and it is computed without rounding. Vectors are normalised and put on a
+grid of multiples of 2^-12; then each product of two components is a multiple of 2^-24, and so is
+every sum of them, none larger than 1 (Cauchy and Schwarz). float32 holds all of these exactly, so
+the order in which a library adds does not matter. Whom a record votes for therefore depends on that
+record and the candidates alone: not on which records stand before it, how many there are, or the
+machine. Adding or removing a record changes the counts by its own votes and nothing else. The grid
+moves a cosine by about 1e-4.
 
-A row of zeros, or one with NaN or an infinity, stands for a text that could not be embedded: it votes for
-nobody and is nobody's neighbour.
+A row of zeros, or one with NaN or an infinity, stands for a text that could not be embedded: it
+votes for nobody and is nobody's neighbour.
 """
 
 import math
@@ -32,7 +33,9 @@ HELD = 2**24
 
 
 def unit(points: npt.ArrayLike) -> Floats:
-    """Rows scaled to length 1, float32 (n, d); a row without direction, or with NaN, becomes zero."""
+    """Return rows scaled to length 1, float32 (n, d); a row without direction, or with NaN, becomes
+    zero.
+    """
     rows = np.ascontiguousarray(points, np.float32)
     factors = _factors(rows, 1.0)
     with np.errstate(invalid="ignore"):  # infinity times 0 is NaN, and zero in the next line
@@ -42,7 +45,7 @@ def unit(points: npt.ArrayLike) -> Floats:
 
 
 def _factors(rows: Floats, length: float) -> Floats:
-    """The factor that scales each row to `length`; 0 if there is none."""
+    """Return the factor that scales each row to `length`; 0 if there is none."""
     with np.errstate(all="ignore"):
         norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
         factors: Floats = (length / norms).astype(np.float32)
@@ -53,8 +56,8 @@ def _factors(rows: Floats, length: float) -> Floats:
 def _to_grid(points: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """(rows in grid steps, which rows are usable). Each row's length stays below GRID.
 
-    Rounding d components lengthens a row by at most sqrt(d) / 2 steps, which is left free, with a little
-    for the rounding of the norm itself.
+    Rounding d components lengthens a row by at most sqrt(d) / 2 steps, which is left free, with a
+    little for the rounding of the norm itself.
     """
     rows = np.ascontiguousarray(points, np.float32)
     factors = _factors(rows, (GRID - np.sqrt(rows.shape[1]) / 2) * (1 - 1e-4))
@@ -73,7 +76,9 @@ def _pieces(points: Floats | Iterable[Floats], rows: int) -> Iterator[Floats]:
 
 
 def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> Iterator[Integers]:
-    """Indices of the nearest candidates, (rows, k) for each piece of the points; -1 in unusable rows."""
+    """Yield indices of the nearest candidates, (rows, k) for each piece of the points; -1 in
+    unusable rows.
+    """
     targets, usable = _to_grid(candidates)
     if not 1 <= k <= usable.sum():
         raise ValueError(f"k is {k}; it must be from 1 to the {usable.sum():,} usable candidates")
@@ -94,27 +99,30 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
 
 
 def _room(targets: Floats) -> tuple[int, Floats]:
-    """The number of rows compared with the targets at a time, and a buffer for their similarities."""
+    """Return the number of rows compared with the targets at a time, and a buffer for their
+    similarities.
+    """
     rows = max(1, min(ROWS, HELD // len(targets)))
     return rows, np.empty((rows, len(targets)), np.float32)
 
 
 def nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
-    """The `k` most similar candidates of every point, most similar first: int64 (n, k).
+    """Return the `k` most similar candidates of every point, most similar first: int64 (n, k).
 
-    `points`: (n, d), or an iterable of such pieces, read once. `candidates`: (m, d). Of equally similar
-    candidates the lower index comes first. A point that can't be embedded has -1 in its row. Raises
-    ValueError if there are fewer than `k` usable candidates.
+    `points`: (n, d), or an iterable of such pieces, read once. `candidates`: (m, d). Of equally
+    similar candidates the lower index comes first. A point that can't be embedded has -1 in its
+    row. Raises ValueError if there are fewer than `k` usable candidates.
     """
     found = list(_nearest(points, candidates, k))
     return np.concatenate(found) if found else np.empty((0, k), np.int64)
 
 
 def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
-    """The number of points that have each candidate among their `k` nearest: int64 (m,).
+    """Return the number of points that have each candidate among their `k` nearest: int64 (m,).
 
-    As `nearest`, without keeping each point's choice: memory does not grow with the points. One point changes
-    at most k counts, each by one: L2 sensitivity sqrt(k), and sqrt(2k) if a point is replaced.
+    As `nearest`, without keeping each point's choice: memory does not grow with the points. One
+    point changes at most k counts, each by one: L2 sensitivity sqrt(k), and sqrt(2k) if a point is
+    replaced.
     """
     counts = np.zeros(len(candidates), np.int64)
     for found in _nearest(points, candidates, k):
@@ -129,10 +137,11 @@ LEAST_DEPTH = 8
 def weighted_votes(
     points: Floats, weights: npt.NDArray[np.float64], candidates: Floats, k: int = 1
 ) -> npt.NDArray[np.float64]:
-    """Votes of weighted points, such as noisy centres that stand for their clusters: float64 (m,).
+    """Return votes of weighted points, such as noisy centres that stand for their clusters: float64
+    (m,).
 
-    `weights`: (n,), the weight of each point's vote. Once released centres represent the records, a round of
-    votes costs the product of centres and candidates, whatever the number of records.
+    `weights`: (n,), the weight of each point's vote. Once released centres represent the records, a
+    round of votes costs the product of centres and candidates, whatever the number of records.
     """
     found = nearest(points, candidates, k)
     known = found[:, 0] >= 0
@@ -144,12 +153,13 @@ def weighted_votes(
 def shared_votes(
     points: Floats, weights: npt.NDArray[np.float64], candidates: Floats, seats: int
 ) -> npt.NDArray[np.float64]:
-    """Votes by which `seats` places are shared out among weighted points: float64 (m,).
+    """Return votes by which `seats` places are shared out among weighted points: float64 (m,).
 
-    A point gives its j-th nearest candidate its weight / (2 j - 1). Where the points' candidates differ, the
-    `seats` largest votes are those of Sainte-Laguë's method: each point has places in proportion to its
-    weight, for its nearest candidates. A candidate near several points has all they give. Points vote deep
-    enough for twice the largest share, and for `seats` candidates in all where there are as many.
+    A point gives its j-th nearest candidate its weight / (2 j - 1). Where the points' candidates
+    differ, the `seats` largest votes are those of Sainte-Laguë's method: each point has places in
+    proportion to its weight, for its nearest candidates. A candidate near several points has all
+    they give. Points vote deep enough for twice the largest share, and for `seats` candidates in
+    all where there are as many.
     """
     most = min(seats, int((candidates != 0).any(axis=1).sum()))
     total = float(weights.sum())
@@ -164,16 +174,18 @@ def shared_votes(
             break
         depth = min(most, 2 * depth)
     given = weights[voting, None] / (2 * np.arange(depth) + 1)
-    return np.bincount(chosen.ravel(), weights=given.ravel(), minlength=len(candidates)).astype(np.float64)
+    return np.bincount(chosen.ravel(), weights=given.ravel(), minlength=len(candidates)).astype(
+        np.float64
+    )
 
 
 def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
     """`k` centres of public points, unit vectors (k, d) float32, by spherical k-means.
 
-    Starts at random points and stops after `rounds`, or when no point changes its centre. A centre that loses
-    all its points restarts at a point farthest from its own. The same points, seed and library versions give
-    the same centres. Never for private points: a seed has no privacy. Raises ValueError if there are fewer
-    than `k` usable points.
+    Starts at random points and stops after `rounds`, or when no point changes its centre. A centre
+    that loses all its points restarts at a point farthest from its own. The same points, seed and
+    library versions give the same centres. Never for private points: a seed has no privacy. Raises
+    ValueError if there are fewer than `k` usable points.
     """
     usable, known = _to_grid(points)
     usable = usable[known]
@@ -187,7 +199,9 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
         if before is not None and np.array_equal(own, before):
             break
         before = own
-        members = csr_matrix((np.ones(len(own), np.float32), (own, np.arange(len(own)))), (k, len(own)))
+        members = csr_matrix(
+            (np.ones(len(own), np.float32), (own, np.arange(len(own)))), (k, len(own))
+        )
         centres, known = _to_grid(members @ usable)
         lost = np.flatnonzero(~known)
         if len(lost):
@@ -196,7 +210,9 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
 
 
 def _assign(points: Floats, centres: Floats) -> tuple[Integers, Floats]:
-    """(index of the nearest centre, similarity) of every point; both arguments already on the grid."""
+    """(index of the nearest centre, similarity) of every point; both arguments already on the
+    grid.
+    """
     rows, room = _room(centres)
     own, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
     for first in range(0, len(points), rows):

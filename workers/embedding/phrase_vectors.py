@@ -1,8 +1,10 @@
-"""Word vectors for phrases: a file format, the mean over a phrase's words, and a trainer for public text.
+"""Word vectors for phrases: a file format, the mean over a phrase's words, and a trainer for public
+text.
 
-A folder holds `NAME.words.txt`, one word a line, and `NAME.safetensors` with a matrix `vectors` whose rows
-follow the lines. The trainer factorises the words' positive pointwise mutual information (Levy and Goldberg
-2014; context smoothing 0.75 and square-root weighting as Levy, Goldberg and Dagan 2015 recommend):
+A folder holds `NAME.words.txt`, one word a line, and `NAME.safetensors` with a matrix `vectors`
+whose rows follow the lines. The trainer factorises the words' positive pointwise mutual information
+(Levy and Goldberg 2014; context smoothing 0.75 and square-root weighting as Levy, Goldberg and
+Dagan 2015 recommend):
 
     python -m workers.embedding.phrase_vectors FILE --output FOLDER [--text-template "{text}"]
         [--dimensions 100]
@@ -63,7 +65,9 @@ class WordVectors:
     def _mean(self, words: list[str]) -> Floats:
         found = [self.places.get(word, self.places.get(word.lower())) for word in words]
         known = [place for place in found if place is not None]
-        mean: Floats = self.vectors[known].mean(axis=0) if known else np.zeros(self.dimensions, np.float32)
+        mean: Floats = (
+            self.vectors[known].mean(axis=0) if known else np.zeros(self.dimensions, np.float32)
+        )
         return mean
 
 
@@ -71,7 +75,7 @@ class WordVectors:
 
 
 def names(folder: Path) -> list[str]:
-    """The names for which the folder has both files."""
+    """Return the names for which the folder has both files."""
     found = sorted(path.name.removesuffix(".words.txt") for path in folder.glob("*.words.txt"))
     return [name for name in found if (folder / f"{name}.safetensors").is_file()]
 
@@ -82,19 +86,25 @@ def header(folder: Path) -> dict[str, weights.Tensor]:
 
 
 def dimensions(folder: Path) -> int:
-    """The length of the vectors. Raises ModelError if the folder's files don't belong together."""
+    """Return the length of the vectors. Raises ModelError if the folder's files don't belong
+    together.
+    """
     return load(folder).dimensions
 
 
 def load(folder: Path) -> WordVectors:
-    """The vectors in a folder. Raises ModelError if its files don't belong together."""
+    """Return the vectors in a folder. Raises ModelError if its files don't belong together."""
     found = names(folder)
     if len(found) != 1:
-        raise ModelError(f"path: {len(found)} pairs of NAME.words.txt and NAME.safetensors; one is read")
+        raise ModelError(
+            f"path: {len(found)} pairs of NAME.words.txt and NAME.safetensors; one is read"
+        )
     words = (folder / f"{found[0]}.words.txt").read_text("utf-8").splitlines()
     vectors = models.tensors(folder / f"{found[0]}.safetensors").get("vectors")
     if vectors is None or vectors.ndim != 2 or len(vectors) != len(words):
-        raise ModelError(f"path: {found[0]}.safetensors has no matrix 'vectors' with a row for each word")
+        raise ModelError(
+            f"path: {found[0]}.safetensors has no matrix 'vectors' with a row for each word"
+        )
     if len(set(words)) != len(words):
         raise ModelError(f"path: {found[0]}.words.txt has a word twice")
     return WordVectors(words, vectors.astype(np.float32))
@@ -110,25 +120,33 @@ def save(folder: Path, words: list[str], vectors: Floats) -> None:
 # --- training -----------------------------------------------------------------------------------
 
 
-def train(texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000) -> tuple[list[str], Floats]:
+def train(
+    texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000
+) -> tuple[list[str], Floats]:
     """(words, vectors) from public texts, read once; the same texts give the same vectors.
 
-    Words are lower-cased; the most frequent ones with at least LEAST_COUNT occurrences are kept. Raises
-    ValueError if fewer than `dimensions` + 1 are left.
+    Words are lower-cased; the most frequent ones with at least LEAST_COUNT occurrences are kept.
+    Raises ValueError if fewer than `dimensions` + 1 are left.
     """
     numbers: dict[str, int] = {}
     documents = [
-        np.array([numbers.setdefault(word, len(numbers)) for word in cased_words(text.lower())], np.int32)
+        np.array(
+            [numbers.setdefault(word, len(numbers)) for word in cased_words(text.lower())], np.int32
+        )
         for text in texts
     ]
     counts = Counter[int]()
     for document in documents:
         counts.update(document.tolist())
     names_of = list(numbers)
-    ranked = sorted((-count, names_of[number]) for number, count in counts.items() if count >= LEAST_COUNT)
+    ranked = sorted(
+        (-count, names_of[number]) for number, count in counts.items() if count >= LEAST_COUNT
+    )
     words = [name for _, name in ranked[:most_words]]
     if len(words) <= dimensions:
-        raise ValueError(f"{len(words):,} words occur {LEAST_COUNT} times or more; {dimensions} need more")
+        raise ValueError(
+            f"{len(words):,} words occur {LEAST_COUNT} times or more; {dimensions} need more"
+        )
     places = np.full(len(numbers), -1, np.int32)
     places[[numbers[word] for word in words]] = np.arange(len(words))
     together = _together([places[document] for document in documents], len(words))
@@ -136,7 +154,9 @@ def train(texts: Iterable[str], dimensions: int = 100, most_words: int = 20_000)
 
 
 def _together(documents: list[npt.NDArray[np.int32]], size: int) -> csr_matrix:
-    """Co-occurrence counts (size, size) of words within WINDOW of each other; nearer ones weigh more."""
+    """Return co-occurrence counts (size, size) of words within WINDOW of each other; nearer ones
+    weigh more.
+    """
     total = csr_matrix((size, size), dtype=np.float64)
     gap = np.full(WINDOW, -1, np.int32)  # no window reaches over the end of a document
     held: list[npt.NDArray[np.int32]] = []
@@ -156,7 +176,7 @@ def _together(documents: list[npt.NDArray[np.int32]], size: int) -> csr_matrix:
 
 
 def _information(together: csr_matrix) -> csr_matrix:
-    """Positive pointwise mutual information of words and contexts."""
+    """Return positive pointwise mutual information of words and contexts."""
     of_words = np.asarray(together.sum(axis=1)).ravel()
     smoothed = of_words**SMOOTHING
     rows, columns = together.nonzero()
@@ -167,7 +187,9 @@ def _information(together: csr_matrix) -> csr_matrix:
 
 
 def _factorise(information: csr_matrix, dimensions: int) -> Floats:
-    """The leading left singular vectors, times the roots of their values; signs are fixed."""
+    """Return the leading left singular vectors, times the roots of their values; signs are
+    fixed.
+    """
     start = np.ones(information.shape[0])
     left, values, _ = svds(information, k=dimensions, v0=start)
     order = np.argsort(-values)
@@ -187,7 +209,9 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=20_000)
     arguments = parser.parse_args()
     corpus = Corpus("", arguments.file, arguments.text_template)
-    words, vectors = train((text for text, _ in corpus.texts()), arguments.dimensions, arguments.words)
+    words, vectors = train(
+        (text for text, _ in corpus.texts()), arguments.dimensions, arguments.words
+    )
     save(arguments.output, words, vectors)
     print(f"{len(words):,} words of {vectors.shape[1]} dimensions")
 

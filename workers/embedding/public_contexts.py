@@ -1,7 +1,7 @@
 """The public side of a batch's contexts: public texts and fixed shots beside private records.
 
-A keyed hash of each record picks the public text beside it, so that a record brings its own partner and
-changes no other record's.
+A keyed hash of each record picks the public text beside it, so that a record brings its own partner
+and changes no other record's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,18 +22,22 @@ class Partners:
     texts: Mapping[str | None, Sequence[str]]
 
     def beside(self, label: str | None, key: bytes, record: str) -> str:
-        """The public text beside a record."""
+        """Return the public text beside a record."""
         own = self.texts[label]
         return own[pick(keyed_hash(key, "partner", record), len(own))]
 
     def some(self, label: str | None, count: int, skip: int = 0) -> list[str]:
-        """`count` of a label's texts, always the same ones; repeated from the first if there are fewer."""
+        """`count` of a label's texts, always the same ones; repeated from the first if there are
+        fewer.
+        """
         own = self.texts[label]
         return [own[(skip + number) % len(own)] for number in range(count)]
 
 
 def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
-    """Texts of the corpus: each label's own if both corpus and dataset have labels, otherwise any."""
+    """Return texts of the corpus: each label's own if both corpus and dataset have labels,
+    otherwise any.
+    """
     shared = corpus.label_column is None or None in labels
     pools: dict[str | None, Reservoir] = {None: Reservoir(POOL)} if shared else {}
     pools |= {label: pools[None] if shared else Reservoir(POOL) for label in labels}
@@ -45,6 +49,6 @@ def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
 
 
 def from_shots(shots: Sequence[str], labels: Sequence[str | None]) -> Partners:
-    """One shot for all labels, or one for each."""
+    """Return one shot for all labels, or one for each."""
     each = shots if len(shots) == len(labels) else [shots[0]] * len(labels)
     return Partners({label: [shot] for label, shot in zip(labels, each, strict=True)})

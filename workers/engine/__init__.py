@@ -1,9 +1,9 @@
 """Decoding many private contexts in step, on any causal transformer whose parts can be found.
 
-structure finds blocks, embedding and head; kernels replaces parts by faster ones; attention reads the
-preallocated cache; sizing chooses public shapes; decoder reads prompts once and appends one token to all
-rows; continuation goes on where an earlier attempt stopped; steadiness tries whether rows act on one
-another; hidden returns hidden states.
+structure finds blocks, embedding and head; kernels replaces parts by faster ones; attention reads
+the preallocated cache; sizing chooses public shapes; decoder reads prompts once and appends one
+token to all rows; continuation goes on where an earlier attempt stopped; steadiness tries whether
+rows act on one another; hidden returns hidden states.
 """
 
 from workers.engine.continuation import Continued
@@ -12,7 +12,14 @@ from workers.engine.hidden import hidden_states
 from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.steadiness import Unsteady, check_loaded, check_steady
-from workers.engine.structure import HEAD, Structure, StructureError, check_finite, prepare, structure_of
+from workers.engine.structure import (
+    HEAD,
+    Structure,
+    StructureError,
+    check_finite,
+    prepare,
+    structure_of,
+)
 
 __all__ = [
     "HEAD",

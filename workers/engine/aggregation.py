@@ -1,11 +1,12 @@
-"""Aggregation of a batch's logits to one integer score per token: the mean, or the median with its ends.
+"""Aggregation of a batch's logits to one integer score per token: the mean, or the median with its
+ends.
 
-Every context is clipped alone, clip_c(z) = max(-c, z - max z + c), and rounded to a multiple of c / GRID, so
-that sums are exact and do not depend on their order. A context with NaN or +infinity is zero everywhere: a
-record that can't be processed contributes nothing.
+Every context is clipped alone, clip_c(z) = max(-c, z - max z + c), and rounded to a multiple of c /
+GRID, so that sums are exact and do not depend on their order. A context with NaN or +infinity is
+zero everywhere: a record that can't be processed contributes nothing.
 
-Rounding preserves order, so the median of rounded values is the rounded median: the median sorts the floats
-unrounded and rounds only what it uses.
+Rounding preserves order, so the median of rounded values is the rounded median: the median sorts
+the floats unrounded and rounds only what it uses.
 """
 
 from collections.abc import Iterable
@@ -30,15 +31,16 @@ Scores = NDArray[np.int64]
 def clip_to_grid(logits: torch.Tensor, clip: float) -> torch.Tensor:
     """clip_c(z) = max(-c, z - max z + c) of each row, in integer multiples of c / GRID.
 
-    `logits`: float32 (contexts, vocabulary). Returns int64 of the same shape, within [-GRID, GRID]. A row
-    with NaN or +infinity is zero. This is the definition; `Mean` and `Median` give the same integers.
+    `logits`: float32 (contexts, vocabulary). Returns int64 of the same shape, within [-GRID, GRID].
+    A row with NaN or +infinity is zero. This is the definition; `Mean` and `Median` give the same
+    integers.
     """
     highest = logits.max(dim=1, keepdim=True).values
     return _on_grid(logits - highest + clip, torch.isfinite(highest), clip).long()
 
 
 def _on_grid(shifted: torch.Tensor, usable: torch.Tensor, clip: float) -> torch.Tensor:
-    """Clipped and rounded values, whole numbers in float64; zero where `usable` is false."""
+    """Return clipped and rounded values, whole numbers in float64; zero where `usable` is false."""
     steps = shifted.clamp(-clip, clip).double().mul_(GRID / clip).round_().clamp_(-GRID, GRID)
     return torch.where(usable, steps, 0.0)
 
@@ -67,13 +69,15 @@ class Mean:
             self.total[piece] += steps.sum(dim=0)
 
     def scores(self) -> Scores:
-        """The sums: int64 (vocabulary,)."""
+        """Return the sums: int64 (vocabulary,)."""
         summed: Scores = self.total.long().cpu().numpy()
         return summed
 
 
 def mean_scores(pieces: Iterable[torch.Tensor], clip: float, vocabulary: int) -> Scores:
-    """Sum of the clipped logits of all contexts: int64 (vocabulary,), in multiples of clip / GRID."""
+    """Sum of the clipped logits of all contexts: int64 (vocabulary,), in multiples of clip /
+    GRID.
+    """
     mean = Mean(clip, vocabulary)
     for logits in pieces:
         mean.add(logits)
@@ -87,8 +91,8 @@ def mean_scores(pieces: Iterable[torch.Tensor], clip: float, vocabulary: int) ->
 class Interval:
     """The median, and the ends of an interval that contains the median of any neighbour.
 
-    Each int64 (vocabulary,), in multiples of clip / (2 * GRID), so that the middle of two grid values is a
-    whole number too.
+    Each int64 (vocabulary,), in multiples of clip / (2 * GRID), so that the middle of two grid
+    values is a whole number too.
     """
 
     left: Scores
@@ -108,7 +112,7 @@ class Median:
         self.pieces.append(logits)
 
     def interval(self) -> Interval:
-        """The medians and their ends. Raises ValueError for fewer than two contexts."""
+        """Return the medians and their ends. Raises ValueError for fewer than two contexts."""
         size = sum(len(piece) for piece in self.pieces)
         middles = _middles(size)
         on_cpu = all(piece.device.type == "cpu" for piece in self.pieces)
@@ -121,20 +125,22 @@ class Median:
 
 
 def _middles(size: int) -> slice:
-    """The order statistics that are needed: both middles of an even size, the middle three of an odd one."""
+    """Return the order statistics that are needed: both middles of an even size, the middle three
+    of an odd one.
+    """
     if size < 2:
         raise ValueError("the median's cost needs at least two contexts: (contexts, vocabulary)")
     return slice(size // 2 - 1, size // 2 + (2 if size % 2 else 1))
 
 
 def _ends(ordered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Twice (left end, median, right end), from the middles in order: (2 or 3, vocabulary).
+    """Return twice (left end, median, right end), from the middles in order: (2 or 3, vocabulary).
 
-    Even size, middles a, b: [a, b], for one context removed leaves a or b in the middle, and one added lies
-    between them or leaves one of them there. Odd size, middles a, b, c: [(a + b) / 2, (b + c) / 2], for a
-    neighbour's median is the mean of two middles. The paper's interval for odd sizes is [a, c], which also
-    holds and is up to twice as wide; its right median c for even sizes is a slip for b (paper 001,
-    Definition 3).
+    Even size, middles a, b: [a, b], for one context removed leaves a or b in the middle, and one
+    added lies between them or leaves one of them there. Odd size, middles a, b, c: [(a + b) / 2, (b
+    + c) / 2], for a neighbour's median is the mean of two middles. The paper's interval for odd
+    sizes is [a, c], which also holds and is up to twice as wide; its right median c for even sizes
+    is a slip for b (paper 001, Definition 3).
     """
     if len(ordered) == 2:
         low, high = ordered
@@ -144,16 +150,17 @@ def _ends(ordered: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tens
 
 
 def _highest(piece: torch.Tensor) -> torch.Tensor:
-    """The maximum of each row, NaN where the row contributes zero: (contexts,)."""
+    """Return the maximum of each row, NaN where the row contributes zero: (contexts,)."""
     highest = piece.amax(dim=1)
     return torch.where(torch.isfinite(highest), highest, torch.nan)
 
 
 def _by_numpy(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.Tensor:
-    """The wanted order statistics of z - max z + c, (2 or 3, vocabulary) float32, by one sort.
+    """Return the wanted order statistics of z - max z + c, (2 or 3, vocabulary) float32, by one
+    sort.
 
-    NumPy sorts short contiguous rows with vector instructions, many times faster than torch does, so a
-    piece of columns is transposed as it is shifted.
+    NumPy sorts short contiguous rows with vector instructions, many times faster than torch does,
+    so a piece of columns is transposed as it is shifted.
     """
     vocabulary = pieces[0].shape[1]
     size = sum(len(piece) for piece in pieces)
@@ -179,8 +186,8 @@ def _by_numpy(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.
 def _by_torch(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.Tensor:
     """As `_by_numpy`, on an accelerator, in pieces of columns that bound the memory of the sort.
 
-    Only columns in which a needed statistic can be above -clip are sorted: where so few contexts are above it
-    that even the highest statistic is -clip, all of them are.
+    Only columns in which a needed statistic can be above -clip are sorted: where so few contexts
+    are above it that even the highest statistic is -clip, all of them are.
     """
     size = sum(len(piece) for piece in pieces)
     shifted = torch.cat([piece - _highest(piece).unsqueeze(1) + clip for piece in pieces])
@@ -196,7 +203,8 @@ def _by_torch(pieces: list[torch.Tensor], clip: float, middles: slice) -> torch.
 
 
 def median_interval(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(left end, median, right end) per token, float64 (vocabulary,), of `logits` that are already clipped.
+    """(left end, median, right end) per token, float64 (vocabulary,), of `logits` that are already
+    clipped.
 
     `logits`: (contexts, vocabulary). Raises ValueError for fewer than two contexts.
     """
@@ -216,16 +224,22 @@ def interval_costs(
     above = torch.logsumexp(right, 0) - torch.logsumexp(median, 0)
     cost = torch.maximum(right - median + below, median - left + above)
     # Sums of exponentials err by a few units in the last place for each of their terms.
-    slack = (len(median) + 8) * 2.0**-52 * (1 + median.abs().max() + left.abs().max() + right.abs().max())
+    slack = (
+        (len(median) + 8)
+        * 2.0**-52
+        * (1 + median.abs().max() + left.abs().max() + right.abs().max())
+    )
     return cost + slack
 
 
 def median_token_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """The ex-post cost of drawing each token from the median, if a context may be added or removed.
+    """Return the ex-post cost of drawing each token from the median, if a context may be added or
+    removed.
 
-    `logits`: float (contexts, vocabulary), already clipped, public contexts included. Returns gamma per
-    token, float64 (vocabulary,): |ln P(token) - ln P'(token)| is at most that for every neighbour (paper
-    001, Theorem 2, with the tighter ends of `_ends`). Raises ValueError for fewer than two contexts.
+    `logits`: float (contexts, vocabulary), already clipped, public contexts included. Returns gamma
+    per token, float64 (vocabulary,): |ln P(token) - ln P'(token)| is at most that for every
+    neighbour (paper 001, Theorem 2, with the tighter ends of `_ends`). Raises ValueError for fewer
+    than two contexts.
     """
     return interval_costs(*median_interval(logits), temperature)
 
@@ -233,7 +247,8 @@ def median_token_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor
 def grid_costs(interval: Interval, clip: float, temperature: float) -> torch.Tensor:
     """As `median_token_costs`, from the interval of contexts on the grid: float64 (vocabulary,).
 
-    A step of the doubled grid in float64 is off by 2^-53 of itself, which the slack covers many times over.
+    A step of the doubled grid in float64 is off by 2^-53 of itself, which the slack covers many
+    times over.
     """
     step = clip / (2 * GRID)
     left, median, right = (

@@ -1,13 +1,13 @@
 """Attention over a preallocated cache, with masks made from positions.
 
-Every column of a cache has a position, known before anything is read: -1 for padding, otherwise the position
-of its token in its own context. A query sees the columns whose position is not above its own and, in a
-sliding layer, less than a window below. So padding may lie anywhere, a batch may begin its next text without
-erasing anything (columns ahead of a query have higher positions), and rows may be at different positions in
-their texts.
+Every column of a cache has a position, known before anything is read: -1 for padding, otherwise the
+position of its token in its own context. A query sees the columns whose position is not above its
+own and, in a sliding layer, less than a window below. So padding may lie anywhere, a batch may
+begin its next text without erasing anything (columns ahead of a query have higher positions), and
+rows may be at different positions in their texts.
 
-transformers' models call the function registered here for every layer. It receives `masks` through their
-keyword arguments, and each layer names its own sliding window and soft cap.
+transformers' models call the function registered here for every layer. It receives `masks` through
+their keyword arguments, and each layer names its own sliding window and soft cap.
 """
 
 from typing import Any
@@ -27,24 +27,30 @@ BLOCK = 32
 
 
 class Masks:
-    """The attention masks of one forward pass: one for each window in use, the same for all layers."""
+    """The attention masks of one forward pass: one for each window in use, the same for all
+    layers.
+    """
 
     def __init__(
         self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None, dtype: torch.dtype
     ) -> None:
         """`queries`: (rows, q) and `keys`: (rows, k) positions; `dtype` that of the cached keys.
 
-        `first_query` is the column of the first query if the queries are adjacent columns that see nothing
-        behind their own; some may be padding, and padding queries see only themselves.
+        `first_query` is the column of the first query if the queries are adjacent columns that see
+        nothing behind their own; some may be padding, and padding queries see only themselves.
         """
         # Padding keys stand behind everything, so that one comparison of all pairs hides them too.
-        self.queries, self.keys = queries.unsqueeze(2), keys.masked_fill(keys < 0, BEHIND).unsqueeze(1)
+        self.queries, self.keys = (
+            queries.unsqueeze(2),
+            keys.masked_fill(keys < 0, BEHIND).unsqueeze(1),
+        )
         self.first_query, self.dtype = first_query, dtype
         self._made: dict[int | None, torch.Tensor] = {}
         self._spread: dict[tuple[int | None, int, int], torch.Tensor] = {}
 
     def of(self, window: int | None) -> torch.Tensor:
-        """What is added to scores, 0 where a query sees a key, else -infinity: (rows, 1, q, k).
+        """Return what is added to scores, 0 where a query sees a key, else -infinity: (rows, 1, q,
+        k).
 
         As attention adds it: a mask of booleans would be turned into this in every layer.
         """
@@ -60,7 +66,9 @@ class Masks:
         return self._made[window]
 
     def spread(self, window: int | None, heads: int, groups: int) -> torch.Tensor:
-        """The mask of single queries, for each of `heads` and its `groups`: (rows * heads, groups, k)."""
+        """Return the mask of single queries, for each of `heads` and its `groups`: (rows * heads,
+        groups, k).
+        """
         wanted = window, heads, groups
         if wanted not in self._spread:
             own = self.of(window)
@@ -81,10 +89,11 @@ def attention(
     masks: Masks | None = None,
     **unknown: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Softmax attention; `query` (rows, heads, q, width), keys and values (rows, key heads, k, width).
+    """Return softmax attention; `query` (rows, heads, q, width), keys and values (rows, key heads,
+    k, width).
 
-    Returns (rows, q, heads, width). Keys and values may be more precise than the query. Without `masks` (a
-    plain call of the model) the model's own mask is used.
+    Returns (rows, q, heads, width). Keys and values may be more precise than the query. Without
+    `masks` (a plain call of the model) the model's own mask is used.
     """
     del module
     for name in ("s_aux", "position_bias"):
@@ -97,14 +106,20 @@ def attention(
     if masks is not None and softcap is None and key.device.type == "cpu":
         if queries == 1:
             spread = masks.spread(sliding_window, heads // groups, groups)
-            return _single(asked, key, value, spread, scaling).view(rows, 1, heads, -1).to(query.dtype), None
-        if key.stride(3) != 1:  # a narrow head's, as the cache holds them, for which there is no fused call
+            return _single(asked, key, value, spread, scaling).view(rows, 1, heads, -1).to(
+                query.dtype
+            ), None
+        # a narrow head's, as the cache holds them, for which there is no fused call
+        if key.stride(3) != 1:
             key = key.contiguous()
         if masks.first_query is not None and queries >= 2 * BLOCK:
             own = masks.of(sliding_window)
-            return _in_blocks(asked, key, value, own, masks.first_query, scaling).to(query.dtype), None
+            return _in_blocks(asked, key, value, own, masks.first_query, scaling).to(
+                query.dtype
+            ), None
     if groups > 1 and queries == 1:
-        asked = asked.view(rows, heads // groups, groups, width)  # heads of one group share keys: no copies
+        # heads of one group share keys: no copies
+        asked = asked.view(rows, heads // groups, groups, width)
     elif groups > 1 and softcap is not None:
         key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
     if softcap is None:
@@ -134,24 +149,33 @@ def _in_blocks(
     first: int,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Queries from column `first` on, in blocks with the columns up to their own: (rows, q, heads, width).
+    """Return queries from column `first` on, in blocks with the columns up to their own: (rows, q,
+    heads, width).
 
-    The fused call computes what the mask hides, too; four blocks leave out three eighths of all scores.
+    The fused call computes what the mask hides, too; four blocks leave out three eighths of all
+    scores.
     """
     count = query.shape[2]
     size = max(BLOCK, -(-count // 4))
     mixed = []
     for start in range(0, count, size):
         own, seen = slice(start, start + size), slice(first + min(start + size, count))
-        part = _fused(query[:, :, own], key[:, :, seen], value[:, :, seen], mask[:, :, own, seen], scaling)
+        part = _fused(
+            query[:, :, own], key[:, :, seen], value[:, :, seen], mask[:, :, own, seen], scaling
+        )
         mixed.append(part.transpose(1, 2))
     return torch.cat(mixed, dim=1)
 
 
 def _single(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scaling: float | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float | None,
 ) -> torch.Tensor:
-    """One query of each head, by three calls: on a CPU faster than the fused one, most so for small heads.
+    """Return one query of each head, by three calls: on a CPU faster than the fused one, most so
+    for small heads.
 
     `mask`: (rows * key heads, groups, k), so that heads of one group read their keys once.
     """
@@ -169,11 +193,13 @@ def _softcapped(
     scaling: float | None,
     softcap: float,
 ) -> torch.Tensor:
-    """Scores squashed to (-softcap, softcap) before the mask (Gemma 2)."""
+    """Return scores squashed to (-softcap, softcap) before the mask (Gemma 2)."""
     factor = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = torch.tanh(torch.matmul(query, key.transpose(2, 3)) * (factor / softcap)) * softcap
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        )
     # float32 or better, whatever the cache holds
     weights = torch.softmax(scores, dim=-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     return torch.matmul(weights.to(value.dtype), value)

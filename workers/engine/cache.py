@@ -1,4 +1,6 @@
-"""A cache of keys and values, allocated once: appending a token writes one column and copies nothing else."""
+"""A cache of keys and values, allocated once: appending a token writes one column and copies
+nothing else.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,8 +9,8 @@ import torch
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-#: Heads of at most this width have their keys laid out with adjacent columns on a CPU: products of single
-#: queries with them are up to a third faster so, those of wider heads slower.
+#: Heads of at most this width have their keys laid out with adjacent columns on a CPU: products of
+#: single queries with them are up to a third faster so, those of wider heads slower.
 NARROW = 8
 
 
@@ -28,22 +30,23 @@ class Place:
     numbers: torch.Tensor = field(default_factory=lambda: torch.arange(0), repr=False)
 
     def each(self, count: int, device: torch.device) -> torch.Tensor:
-        """The numbers 0 to `count` - 1 on a device."""
+        """Return the numbers 0 to `count` - 1 on a device."""
         if len(self.numbers) != count or self.numbers.device != device:
             self.numbers = torch.arange(count, device=device)
         return self.numbers
 
 
 def kept_type(states: torch.dtype, device: torch.device) -> torch.dtype:
-    """The type in which keys and values of such states are kept."""
+    """Return the type in which keys and values of such states are kept."""
     return torch.promote_types(states, torch.float32) if device.type == "cpu" else states
 
 
 class Layer(CacheLayerMixin):
     """One layer's keys and values: (rows, key heads, capacity, width).
 
-    On a device without memory for them they stay in the host's memory and are copied over layer by layer. On
-    a CPU they are float32 even if the model is bfloat16: attention is faster so, and more precise.
+    On a device without memory for them they stay in the host's memory and are copied over layer by
+    layer. On a CPU they are float32 even if the model is bfloat16: attention is faster so, and more
+    precise.
     """
 
     keys: torch.Tensor
@@ -81,14 +84,20 @@ class Layer(CacheLayerMixin):
     def _written(self, room: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         place, own = self.place, room[self.place.rows]
         if isinstance(place.columns, int):
-            own[:, :, place.columns : place.columns + states.shape[2]] = states.to(room.device, room.dtype)
+            own[:, :, place.columns : place.columns + states.shape[2]] = states.to(
+                room.device, room.dtype
+            )
         else:
             each = place.each(len(own), room.device)
-            own[each, :, place.columns.to(room.device)] = states[:, :, 0].to(room.device, room.dtype)
+            own[each, :, place.columns.to(room.device)] = states[:, :, 0].to(
+                room.device, room.dtype
+            )
         return own[:, :, : place.extent].to(states.device)
 
     def spread(self, rows: slice, end: int, source: "Layer") -> None:
-        """Copy the single row of `source` into each of `rows`, so that it ends before column `end`."""
+        """Copy the single row of `source` into each of `rows`, so that it ends before column
+        `end`.
+        """
         count = source.capacity
         self.keys[rows, :, end - count : end] = source.keys.to(self.keys.device)
         self.values[rows, :, end - count : end] = source.values.to(self.values.device)

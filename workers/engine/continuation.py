@@ -1,8 +1,9 @@
 """Batches that go on where an earlier attempt stopped.
 
-Their contexts are read when the first token has to be drawn. Until then, tokens that were drawn before are
-only noted: of a batch's text in the making the latest, nothing of finished texts. So a group of batches
-whose tokens were all drawn is never read, and another reads its texts in the making as it reads prompts.
+Their contexts are read when the first token has to be drawn. Until then, tokens that were drawn
+before are only noted: of a batch's text in the making the latest, nothing of finished texts. So a
+group of batches whose tokens were all drawn is never read, and another reads its texts in the
+making as it reads prompts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +29,20 @@ class Group(Protocol[Law]):
 
 
 class Continued(Generic[Law]):
-    """A group of batches that is opened, by `make`, once something has to be drawn for one of them."""
+    """A group of batches that is opened, by `make`, once something has to be drawn for one of
+    them.
+    """
 
     def __init__(self, make: Callable[[], Group[Law]]) -> None:
         self._make = make
         self._group: Group[Law] | None = None
         self._first: dict[int, Law] = {}
         self._laws: dict[int, Law] = {}
-        self._behind: dict[int, list[int]] = {}  # tokens of each batch's text, while the group is not open
+        # tokens of each batch's text, while the group is not open
+        self._behind: dict[int, list[int]] = {}
 
     def law(self, batch: int) -> Law:
-        """What the batch's next token is drawn from."""
+        """Return what the batch's next token is drawn from."""
         if self._group is None:
             self._catch_up()
         return self._laws[batch]

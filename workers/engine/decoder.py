@@ -1,9 +1,11 @@
-"""Decoding in step: prompts are read once, then one token per batch extends all of the batch's contexts.
+"""Decoding in step: prompts are read once, then one token per batch extends all of the batch's
+contexts.
 
-The columns of a context are [prefix | rest | text]. The prefix is the common beginning of a batch's contexts,
-read once and copied; the rest is each context's own, padded on its left to a public length; the text is
-written token by token. The rows of all batches lie one after another, padded to whole passes of a public
-number of rows, so that every pass has the same shape whatever the batches hold (docs/security.md).
+The columns of a context are [prefix | rest | text]. The prefix is the common beginning of a batch's
+contexts, read once and copied; the rest is each context's own, padded on its left to a public
+length; the text is written token by token. The rows of all batches lie one after another, padded to
+whole passes of a public number of rows, so that every pass has the same shape whatever the batches
+hold (docs/security.md).
 """
 
 import contextlib
@@ -25,7 +27,9 @@ Context = Sequence[int] | torch.Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Contexts that are extended by the same tokens, and the token ids with which all of them begin."""
+    """Contexts that are extended by the same tokens, and the token ids with which all of them
+    begin.
+    """
 
     contexts: Sequence[Context]
     prefix: Sequence[int] = ()
@@ -57,7 +61,8 @@ class PassTooLarge(ExchequerError):
 
     def __init__(self, rows: int) -> None:
         super().__init__(
-            f"memory ran out in a pass of {rows} contexts, a public number, and the price allows none that "
+            f"memory ran out in a pass of {rows} contexts, a public number, and the price allows "
+            "none that "
             "is smaller: the last digits of other units' logits would change with it; a smaller "
             "EXCHEQUER_DECODING_GIB makes all passes smaller from the start"
         )
@@ -70,11 +75,11 @@ Step = Callable[[slice], torch.Tensor]
 class Decoder:
     """Several batches decoded together; each has its own token in every step and its own end.
 
-    Results are pairs (batch, values). `values` has a row for each of the batch's contexts, in order, and
-    comes in one or more pieces: logits, (contexts, vocabulary) float32, or with `hidden` the head's input,
-    (contexts, hidden) float32. A batch without contexts gives nothing. If memory runs out, passes are halved,
-    down to single rows; after that the error is raised. Passes of a `fixed` shape are never halved: the first
-    that does not fit raises PassTooLarge.
+    Results are pairs (batch, values). `values` has a row for each of the batch's contexts, in
+    order, and comes in one or more pieces: logits, (contexts, vocabulary) float32, or with `hidden`
+    the head's input, (contexts, hidden) float32. A batch without contexts gives nothing. If memory
+    runs out, passes are halved, down to single rows; after that the error is raised. Passes of a
+    `fixed` shape are never halved: the first that does not fit raises PassTooLarge.
     """
 
     def __init__(
@@ -87,10 +92,11 @@ class Decoder:
         hidden: bool = False,
         fixed: bool = False,
     ) -> None:
-        """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see Structure.steered.
+        """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see
+        Structure.steered.
 
-        A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix` is an
-        error.
+        A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix`
+        is an error.
         """
         self.model, self.shape, self.hidden, self.fixed = model, shape, hidden, fixed
         self.steering = dict(steering or {})
@@ -125,19 +131,25 @@ class Decoder:
                 raise ValueError(f"a prefix of {before} tokens does not fit into {shape.prefix}")
             state.before = before
             positions[state.rows, shape.prefix - before : shape.prefix] = torch.arange(before)
-            for row, context in zip(range(state.rows.start, state.rows.stop), batch.contexts, strict=True):
+            for row, context in zip(
+                range(state.rows.start, state.rows.stop), batch.contexts, strict=True
+            ):
                 self._place(rows, row, context, before)
         return _Rows(ids.to(device), positions.to(device), rows.dead.to(device), rows.soft)
 
     def _place(self, rows: _Rows, row: int, context: Context, before: int) -> None:
-        """Lay out one context behind a prefix of `before` tokens, over the former content of its row."""
+        """Lay out one context behind a prefix of `before` tokens, over the former content of its
+        row.
+        """
         begin, end = self.shape.prefix, self.shape.prefix + self.shape.rest
         own = context[-self.shape.rest :] if self.shape.rest else context[:0]
         device = rows.ids.device
         rows.ids[row] = 0
         rows.soft.pop(row, None)
         rows.positions[row, begin:end] = -1
-        rows.positions[row, end - len(own) : end] = torch.arange(before, before + len(own), device=device)
+        rows.positions[row, end - len(own) : end] = torch.arange(
+            before, before + len(own), device=device
+        )
         rows.positions[row, end:] = before + len(own) + torch.arange(self.shape.text, device=device)
         rows.dead[row] = len(own) == 0
         if isinstance(own, torch.Tensor):
@@ -169,11 +181,15 @@ class Decoder:
 
     # --- passes ---------------------------------------------------------------------------------
 
-    def _masks(self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None = None) -> Masks:
+    def _masks(
+        self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None = None
+    ) -> Masks:
         return Masks(queries, keys, first_query, kept_type(self.model.dtype, self.model.device))
 
     def _reach(self, written: int) -> None:
-        """Let passes see the first `written` columns of texts, or a few more, which nothing may see yet."""
+        """Let passes see the first `written` columns of texts, or a few more, which nothing may see
+        yet.
+        """
         columns = self.shape.prefix + self.shape.rest + written
         self._extent = extent(columns, self.shape.capacity, self.model.device.type)
 
@@ -185,7 +201,7 @@ class Decoder:
         ids: torch.Tensor | None = None,
         embedded: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The head's input for every token of the pass: (rows, tokens, hidden)."""
+        """Return the head's input for every token of the pass: (rows, tokens, hidden)."""
         with self.model.steered(self.steering) if self.steering else contextlib.nullcontext():
             output = self.model.base(
                 input_ids=ids,
@@ -227,7 +243,7 @@ class Decoder:
         return self._forward(self.store, masks, own, ids=self.tokens[rows].unsqueeze(1))[:, -1]
 
     def _pass(self, step: Step, rows: slice) -> Iterator[tuple[slice, torch.Tensor]]:
-        """One pass over `rows`, or two over its halves if memory runs out, and so on."""
+        """Yield one pass over `rows`, or two over its halves if memory runs out, and so on."""
         try:
             with torch.inference_mode():
                 states = step(rows)
@@ -253,7 +269,7 @@ class Decoder:
         yield from self._pass(step, slice(middle, rows.stop))
 
     def _passes(self, step: Step, most: int, wanted: set[int]) -> Given:
-        """Passes of `most` rows over all rows of the wanted batches."""
+        """Yield passes of `most` rows over all rows of the wanted batches."""
         for first in range(0, self.count, most):
             rows = slice(first, min(first + most, self.count))
             if not any(_overlap(self.batches[batch].rows, rows) for batch in wanted):
@@ -267,11 +283,14 @@ class Decoder:
     # --- what a caller does ---------------------------------------------------------------------
 
     def read(self) -> Given:
-        """Read all prompts; yields the values for the first token of a text. Exhaust it before any step."""
+        """Read all prompts; yields the values for the first token of a text. Exhaust it before any
+        step.
+        """
         return self._passes(self._read, self.reading, set(range(len(self.batches))))
 
     def replace(self, row: int, context: Context) -> torch.Tensor:
-        """Give a row of a single batch another public context, and read it; values for its first token.
+        """Give a row of a single batch another public context, and read it; values for its first
+        token.
 
         (1, vocabulary), or (1, hidden). For contexts that write texts of their own (`extend`).
         """
@@ -280,11 +299,14 @@ class Decoder:
         return torch.cat([values for _, values in self._pass(self._read, slice(row, row + 1))])
 
     def restart(self, batch: int) -> None:
-        """Begin the batch's next text: appended tokens are forgotten. `read` gave its first values."""
+        """Begin the batch's next text: appended tokens are forgotten. `read` gave its first
+        values.
+        """
         self.batches[batch].written = 0
 
     def step(self, tokens: Mapping[int, int]) -> Given:
-        """Append its token to each named batch; yields the values for the next one. To be exhausted.
+        """Append its token to each named batch; yields the values for the next one. To be
+        exhausted.
 
         Raises ValueError if a text would pass `shape.text`.
         """
@@ -296,9 +318,11 @@ class Decoder:
             self.columns[state.rows] = begin + state.written
             self.tokens[state.rows] = token
             state.written += 1
-        # Rows that stand still in a pass are computed again in their last place, which changes nothing.
+        # Rows that stand still in a pass are computed again in their last place, which changes
+        # nothing.
         written = {state.written for state in self.batches}
-        # Most often all texts are as long as one another: then one column is written, of dummies too.
+        # Most often all texts are as long as one another: then one column is written, of dummies
+        # too.
         self._common = begin + written.pop() - 1 if len(written) == 1 else None
         self._reach(max((state.written for state in self.batches), default=0))
         return self._passes(self._append, self.most_rows, set(tokens))
@@ -306,8 +330,9 @@ class Decoder:
     def append(self, texts: Mapping[int, Sequence[int]]) -> Given:
         """Append to each named batch, which has no text yet, the beginning of one; to be exhausted.
 
-        Yields the values for its next token. In passes like those that read prompts, all tokens side by side;
-        where passes are `fixed`, token by token. Raises ValueError if a text would pass `shape.text`.
+        Yields the values for its next token. In passes like those that read prompts, all tokens
+        side by side; where passes are `fixed`, token by token. Raises ValueError if a text would
+        pass `shape.text`.
         """
         longest = max(map(len, texts.values()))
         if longest > self.shape.text:
@@ -322,11 +347,14 @@ class Decoder:
                 given = self._append_side_by_side(going, first, min(width, longest - first))
             yield from ((batch, values) for batch, values in given if batch in ending)
 
-    def _append_side_by_side(self, texts: Mapping[int, Sequence[int]], first: int, width: int) -> Given:
-        """Append `width` tokens from the `first` of each text on; values after the last that a text has.
+    def _append_side_by_side(
+        self, texts: Mapping[int, Sequence[int]], first: int, width: int
+    ) -> Given:
+        """Append `width` tokens from the `first` of each text on; values after the last that a text
+        has.
 
-        What shorter texts have in its place is garbage in columns of higher positions than their own: nothing
-        sees it before it is written over.
+        What shorter texts have in its place is garbage in columns of higher positions than their
+        own: nothing sees it before it is written over.
         """
         begin = self.shape.prefix + self.shape.rest
         ids = torch.zeros((self.count, width), dtype=torch.long)
@@ -351,11 +379,12 @@ class Decoder:
         return self._passes(read, self.reading, set(texts))
 
     def extend(self, tokens: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
-        """Append a token of its own to each context; returns the values for the next one, a row for each.
+        """Append a token of its own to each context; returns the values for the next one, a row for
+        each.
 
         For a single batch whose contexts write different texts. `tokens`: (contexts,). `written`:
-        (contexts,), the number of tokens already in each text; 0 begins a new text. Rows that are idle repeat
-        what they appended last. Raises ValueError if a text would exceed `shape.text`.
+        (contexts,), the number of tokens already in each text; 0 begins a new text. Rows that are
+        idle repeat what they appended last. Raises ValueError if a text would exceed `shape.text`.
         """
         (state,) = self.batches
         longest = int(written.max())
@@ -373,11 +402,13 @@ class Decoder:
 def rehearse(model: Structure) -> None:
     """Decode a short public text in two passes and compare it with the model's own answer.
 
-    Raises StructureError, before anything private is read, if the model can't be decoded in step, for example
-    because it has states besides keys and values.
+    Raises StructureError, before anything private is read, if the model can't be decoded in step,
+    for example because it has states besides keys and values.
     """
     ids = trial_tokens(model.vocabulary)
-    plain = model.network(input_ids=torch.tensor([ids], device=model.device), use_cache=False).logits[0, -1]
+    plain = model.network(
+        input_ids=torch.tensor([ids], device=model.device), use_cache=False
+    ).logits[0, -1]
     try:
         batch = Batch([ids[1:3], ids[2:3]], ids[:1])
         decoder = Decoder(model, [batch], Shape(1, 2, 1), Sizes(1, 1, 1))
@@ -386,10 +417,16 @@ def rehearse(model: Structure) -> None:
         (_, values), *_ = decoder.step({0: ids[3]})
     except Exception as error:  # whatever its own code raises
         why = type(error).__name__
-        raise StructureError(f"the model can't be decoded token by token with this cache ({why})") from None
+        raise StructureError(
+            f"the model can't be decoded token by token with this cache ({why})"
+        ) from None
     near = 1e-3 if plain.dtype in (torch.float32, torch.float64) else 0.1
-    if not torch.allclose(values[0].to(plain.dtype), plain, rtol=near, atol=near * plain.abs().max().item()):
-        raise StructureError("the model can't be decoded token by token: its logits come out different")
+    if not torch.allclose(
+        values[0].to(plain.dtype), plain, rtol=near, atol=near * plain.abs().max().item()
+    ):
+        raise StructureError(
+            "the model can't be decoded token by token: its logits come out different"
+        )
 
 
 def _overlap(one: slice, other: slice) -> slice | None:
@@ -398,7 +435,9 @@ def _overlap(one: slice, other: slice) -> slice | None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """True for an out-of-memory error. CUDA has a type for it; a CPU's allocator only a message."""
+    """Return True for an out-of-memory error. CUDA has a type for it; a CPU's allocator only a
+    message.
+    """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)

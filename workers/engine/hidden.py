@@ -1,4 +1,6 @@
-"""Hidden states of many contexts: the outputs of chosen blocks, pooled over each context's own tokens."""
+"""Hidden states of many contexts: the outputs of chosen blocks, pooled over each context's own
+tokens.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -25,10 +27,11 @@ def hidden_states(
 ) -> Iterator[torch.Tensor]:
     """Yield one row for each context in order: (layers, hidden) float32, pooled.
 
-    `layers`: l for the residual stream after block l, counted from 0; HEAD for the head's input. `spans`: the
-    tokens to average over (an empty span gives NaN); None: each context's last token. Memory does not grow
-    with the number of contexts. A context longer than `shape.rest` loses its beginning, and its span moves
-    accordingly. Raises StructureError for a layer that the model does not have.
+    `layers`: l for the residual stream after block l, counted from 0; HEAD for the head's input.
+    `spans`: the tokens to average over (an empty span gives NaN); None: each context's last token.
+    Memory does not grow with the number of contexts. A context longer than `shape.rest` loses its
+    beginning, and its span moves accordingly. Raises StructureError for a layer that the model does
+    not have.
     """
     numbers = [layer for layer in layers if isinstance(layer, int)]
     if unknown := [layer for layer in layers if isinstance(layer, str) and layer != HEAD]:
@@ -56,7 +59,9 @@ def _pooled(
         def look(stream: torch.Tensor) -> None:
             # A block's look comes before its pass can fail, so a repeated pass overwrites it.
             own = weights[decoder.store.place.rows]
-            pooled[layer] = torch.einsum("rt,rtd->rd", own.to(_fine(stream)), stream.to(_fine(stream)))
+            pooled[layer] = torch.einsum(
+                "rt,rtd->rd", own.to(_fine(stream)), stream.to(_fine(stream))
+            )
 
         return look
 
@@ -71,8 +76,10 @@ def _fine(stream: torch.Tensor) -> torch.dtype:
     return torch.promote_types(stream.dtype, torch.float32)
 
 
-def _weights(contexts: Sequence[Context], spans: Sequence[Span] | None, rows: int, rest: int) -> torch.Tensor:
-    """The weight of each column in its context's mean: (rows, rest)."""
+def _weights(
+    contexts: Sequence[Context], spans: Sequence[Span] | None, rows: int, rest: int
+) -> torch.Tensor:
+    """Return the weight of each column in its context's mean: (rows, rest)."""
     weights = torch.zeros((rows, rest), dtype=torch.float64)
     for row, context in enumerate(contexts):
         if spans is None:

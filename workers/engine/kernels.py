@@ -1,8 +1,8 @@
 """Parts of a network as they are fastest: the same functions by fewer and better calls.
 
-On a processor PyTorch multiplies float32 matrices with MKL, which reached less than half of oneDNN's speed
-on an AMD EPYC. A root mean square norm is one call instead of seven. Each replacement is tried first, and
-left out where a call is missing or gives other values.
+On a processor PyTorch multiplies float32 matrices with MKL, which reached less than half of
+oneDNN's speed on an AMD EPYC. A root mean square norm is one call instead of seven. Each
+replacement is tried first, and left out where a call is missing or gives other values.
 """
 
 from typing import Any
@@ -15,7 +15,9 @@ WORTH = 2**20
 
 
 class Product(torch.nn.Linear):
-    """A linear layer whose product oneDNN computes where that is faster. Its weights stay as they are."""
+    """A linear layer whose product oneDNN computes where that is faster. Its weights stay as they
+    are.
+    """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if (
@@ -28,13 +30,15 @@ class Product(torch.nn.Linear):
         return _by_onednn(input, self.weight, self.bias)
 
 
-def _by_onednn(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _by_onednn(
+    states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> torch.Tensor:
     made: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, "none", [], "")
     return made
 
 
 def onednn_agrees() -> bool:
-    """True if this PyTorch has oneDNN's product, and it is the usual one up to rounding."""
+    """Return True if this PyTorch has oneDNN's product, and it is the usual one up to rounding."""
     if not torch.backends.mkldnn.is_available():
         return False
     random = torch.Generator().manual_seed(0)
@@ -48,16 +52,26 @@ def onednn_agrees() -> bool:
 
 
 def _by_one_call(norm: Any, states: torch.Tensor) -> torch.Tensor:
-    epsilon, weight = norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps, norm.weight
+    epsilon, weight = (
+        norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps,
+        norm.weight,
+    )
     return functional.rms_norm(states, weight.shape, weight, epsilon)
 
 
 @torch.inference_mode()
 def _is_plain_norm(module: torch.nn.Module) -> bool:
-    """True if the module is a root mean square norm that multiplies by its weight, and nothing else."""
+    """Return True if the module is a root mean square norm that multiplies by its weight, and
+    nothing else.
+    """
     weight = getattr(module, "weight", None)
     named = hasattr(module, "variance_epsilon") or hasattr(module, "eps")
-    if not named or not isinstance(weight, torch.Tensor) or weight.ndim != 1 or list(module.children()):
+    if (
+        not named
+        or not isinstance(weight, torch.Tensor)
+        or weight.ndim != 1
+        or list(module.children())
+    ):
         return False
     random = torch.Generator().manual_seed(0)
     states = 3 * torch.randn((4, len(weight)), generator=random)

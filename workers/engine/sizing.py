@@ -1,7 +1,7 @@
 """Shapes and sizes of a decoding run, from public numbers only.
 
-The number of contexts in a forward pass affects how sums are rounded, so it must not depend on what a batch
-really holds (docs/security.md).
+The number of contexts in a forward pass affects how sums are rounded, so it must not depend on what
+a batch really holds (docs/security.md).
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ TILE = 16
 #: Columns that a pass sees are a multiple of this on a device where a shape that repeats is faster.
 COLUMNS = {"cpu": 1, "cuda": 64}
 
-#: Tokens of a reading pass beyond which it gets slower on a CPU: activations leave the processor's cache.
+#: Tokens of a reading pass beyond which it gets slower on a CPU: activations leave the processor's
+#: cache.
 READING_TOKENS = 2048
 
-#: Rows of the cache that hold a working set of activations while prompts are read, as a share of the memory.
+#: Rows of the cache that hold a working set of activations while prompts are read, as a share of
+#: the memory.
 WORKING_SHARE = 8
 
 
@@ -40,7 +42,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Contexts in one step (`rows`) and in one reading pass (`reading`); `batches` decoded together."""
+    """Contexts in one step (`rows`) and in one reading pass (`reading`); `batches` decoded
+    together.
+    """
 
     rows: int
     reading: int
@@ -48,13 +52,13 @@ class Sizes:
 
 
 def extent(columns: int, capacity: int, device: str) -> int:
-    """Columns that a pass sees to see at least `columns`, of `capacity` in all."""
+    """Return columns that a pass sees to see at least `columns`, of `capacity` in all."""
     step = COLUMNS.get(device, COLUMNS["cuda"])
     return min(-(-columns // step) * step, capacity)
 
 
 def cache_bytes(network: Any, capacity: int) -> int:
-    """The approximate size of one context's keys and values, in bytes."""
+    """Return the approximate size of one context's keys and values, in bytes."""
     config = network.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -63,18 +67,23 @@ def cache_bytes(network: Any, capacity: int) -> int:
 
 
 def reading_bytes(network: Any, shape: Shape) -> int:
-    """The approximate memory for reading one context's prompt, beside its cache, in bytes."""
+    """Return the approximate memory for reading one context's prompt, beside its cache, in
+    bytes.
+    """
     config = network.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     columns = shape.prefix + shape.rest
-    return int(shape.rest * (network.dtype.itemsize * (8 * config.hidden_size + 3 * inner) + 2 * columns))
+    return int(
+        shape.rest * (network.dtype.itemsize * (8 * config.hidden_size + 3 * inner) + 2 * columns)
+    )
 
 
 def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) -> Sizes:
-    """The sizes that fit into `memory` bytes, for many batches of a public number of `contexts`.
+    """Return the sizes that fit into `memory` bytes, for many batches of a public number of
+    `contexts`.
 
-    A batch that holds more than that, or that does not fit alone, still runs, in more passes; if memory does
-    run out, passes become smaller (Decoder).
+    A batch that holds more than that, or that does not fit alone, still runs, in more passes; if
+    memory does run out, passes become smaller (Decoder).
     """
     config = network.config.get_text_config()
     logits = 4 * config.vocab_size
@@ -85,28 +94,34 @@ def sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) 
     rows = pass_rows(together * contexts, most)
     while rows > TILE and 2 * rows * logits > working:
         rows = max(TILE, rows // 2 // TILE * TILE)
-    reading = min(most_read(network.device.type, shape.rest, rows), working // reading_bytes(network, shape))
+    reading = min(
+        most_read(network.device.type, shape.rest, rows), working // reading_bytes(network, shape)
+    )
     return Sizes(rows, reading_rows(rows, reading), together)
 
 
 def most_read(device: str, rest: int, rows: int) -> int:
-    """Prompts of `rest` tokens, of `rows`, that are best read at once if memory allows."""
+    """Return prompts of `rest` tokens, of `rows`, that are best read at once if memory allows."""
     return min(rows, max(TILE, READING_TOKENS // max(1, rest))) if device == "cpu" else rows
 
 
 def reading_rows(rows: int, most: int) -> int:
-    """Rows of a reading pass: whole tiles, at most `most` rows, that divide a pass of `rows`; or single rows.
+    """Return rows of a reading pass: whole tiles, at most `most` rows, that divide a pass of
+    `rows`; or single rows.
 
-    A record that is added or removed moves the prompts after it to other positions in these passes. If the
-    last pass were shorter than the others, or a tile cut, the last bits of other records' logits would change
-    with it.
+    A record that is added or removed moves the prompts after it to other positions in these passes.
+    If the last pass were shorter than the others, or a tile cut, the last bits of other records'
+    logits would change with it.
     """
-    fitting = (reading for reading in range(rows, 0, -TILE) if reading <= most and rows % reading == 0)
+    fitting = (
+        reading for reading in range(rows, 0, -TILE) if reading <= most and rows % reading == 0
+    )
     return next(fitting, 1)
 
 
 def pass_rows(contexts: int, most: int) -> int:
-    """Rows of a pass: whole tiles, at most `most`, such that passes over `contexts` are about even.
+    """Return rows of a pass: whole tiles, at most `most`, such that passes over `contexts` are
+    about even.
 
     65 contexts in passes of 64 would take two of them, the second empty but for one row.
     """
@@ -115,7 +130,9 @@ def pass_rows(contexts: int, most: int) -> int:
 
 
 def default_memory(device: torch.device) -> int:
-    """Bytes for caches and working sets if no setting says: most of a device's memory, 4 GiB of a host's."""
+    """Return bytes for caches and working sets if no setting says: most of a device's memory, 4 GiB
+    of a host's.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * 0.8)
     return 4 * 2**30

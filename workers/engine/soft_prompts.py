@@ -1,9 +1,11 @@
-"""Gradients through a frozen model to soft tokens: what an adapter is trained by, on public texts only.
+"""Gradients through a frozen model to soft tokens: what an adapter is trained by, on public texts
+only.
 
-    [soft tokens (m, hidden)] [tokens of the target] -> mean cross-entropy of the target -> d loss / d soft
+    [soft tokens (m, hidden)] [tokens of the target] -> mean cross-entropy of the target -> d loss /
+    d soft
 
-The model's weights are held fixed and get no gradients. The engine's own attention is used, as in decoding,
-so that what was trained is read back alike.
+The model's weights are held fixed and get no gradients. The engine's own attention is used, as in
+decoding, so that what was trained is read back alike.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,9 @@ from workers.engine.structure import Structure
 
 @dataclass(frozen=True)
 class SoftLoss:
-    """`loss`: nats per target token, mean over all of them. `gradients`: of `loss`, as the soft tokens."""
+    """`loss`: nats per target token, mean over all of them. `gradients`: of `loss`, as the soft
+    tokens.
+    """
 
     loss: float
     gradients: torch.Tensor
@@ -26,12 +30,13 @@ class SoftLoss:
 def soft_loss(
     model: Structure, soft: torch.Tensor, targets: Sequence[Sequence[int]], rows: int = 16
 ) -> SoftLoss:
-    """The loss of public targets after soft tokens, and its gradient by them.
+    """Return the loss of public targets after soft tokens, and its gradient by them.
 
-    `soft`: (targets, m, hidden), soft tokens of each target's own, or (m, hidden), the same before all.
-    `targets`: token ids, each at least one. `rows`: contexts in one pass; gradients add up, so it changes
-    memory only. Gradients are float32, of the shape of `soft`. A caller with an adapter passes them on:
-    `made.backward(gradients)`. Raises ValueError for other shapes, no targets, or a model that is not frozen.
+    `soft`: (targets, m, hidden), soft tokens of each target's own, or (m, hidden), the same before
+    all. `targets`: token ids, each at least one. `rows`: contexts in one pass; gradients add up, so
+    it changes memory only. Gradients are float32, of the shape of `soft`. A caller with an adapter
+    passes them on: `made.backward(gradients)`. Raises ValueError for other shapes, no targets, or a
+    model that is not frozen.
     """
     shared = soft.dim() == 2
     if soft.dim() not in (2, 3) or soft.shape[-1] != model.hidden or not soft.shape[-2]:
@@ -61,7 +66,9 @@ def soft_loss(
 
 
 def _summed(model: Structure, soft: torch.Tensor, targets: Sequence[Sequence[int]]) -> torch.Tensor:
-    """The summed cross-entropy of targets, each after its soft tokens: (rows, m, hidden) -> ()."""
+    """Return the summed cross-entropy of targets, each after its soft tokens: (rows, m, hidden) ->
+    ().
+    """
     before, longest = soft.shape[1], max(map(len, targets))
     ids = torch.zeros((len(targets), longest), dtype=torch.long)
     for row, target in enumerate(targets):

@@ -1,9 +1,11 @@
-"""Do a context's removal and change leave every last digit of the others' logits? Tried on public text.
+"""Do a context's removal and change leave every last digit of the others' logits? Tried on public
+text.
 
-A record that goes moves the contexts behind it to other rows, and a dummy takes the last one. In passes of
-one shape kernels compute each row alike, so no bit of another context should move. Where one does (a GPU's
-kernel, a coarse type, experts whose passes have as many rows as tokens choose them), the record acts on
-batches that it is not in, and a price that counts on nobody knowing its batch does not cover that.
+A record that goes moves the contexts behind it to other rows, and a dummy takes the last one. In
+passes of one shape kernels compute each row alike, so no bit of another context should move. Where
+one does (a GPU's kernel, a coarse type, experts whose passes have as many rows as tokens choose
+them), the record acts on batches that it is not in, and a price that counts on nobody knowing its
+batch does not cover that.
 """
 
 import torch
@@ -23,19 +25,25 @@ class Unsteady(ExchequerError):
 
 
 #: The pass that is tried when a model is loaded: a tile of rows, short enough for large models.
-_LOADED_SHAPE, _LOADED_SIZES = Shape(prefix=2, rest=6, text=1), Sizes(rows=16, reading=16, batches=1)
+_LOADED_SHAPE, _LOADED_SIZES = (
+    Shape(prefix=2, rest=6, text=1),
+    Sizes(rows=16, reading=16, batches=1),
+)
 
 
 def check_steady(model: Structure, shape: Shape, sizes: Sizes) -> None:
-    """Run a whole pass of public contexts, without its first and with another in its place; compare all bits.
+    """Run a whole pass of public contexts, without its first and with another in its place; compare
+    all bits.
 
-    `shape` and `sizes` are those of a job. Raises Unsteady where a bit moved, and PassTooLarge where such a
-    pass does not fit into memory: both before anything private is read.
+    `shape` and `sizes` are those of a job. Raises Unsteady where a bit moved, and PassTooLarge
+    where such a pass does not fit into memory: both before anything private is read.
     """
     if not _is_steady(model, shape, sizes):
         raise Unsteady(
-            f"with this model {_where(model)} a record that goes moves last digits of other records' logits, "
-            "which the price of secret batches does not cover: ask without amplification, or run it on a "
+            f"with this model {_where(model)} a record that goes moves last digits of other "
+            "records' logits, "
+            "which the price of secret batches does not cover: ask without amplification, or run "
+            "it on a "
             "worker with EXCHEQUER_MODEL_DTYPE=float32 or without a GPU"
         )
 
@@ -44,8 +52,10 @@ def check_loaded(model: Structure) -> None:
     """The same in a short pass, before a loaded model is used for anything. Raises Unsteady."""
     if not _is_steady(model, _LOADED_SHAPE, _LOADED_SIZES):
         raise Unsteady(
-            f"{_where(model)} a record that goes or changes moves last digits of other records' logits, "
-            "which no price covers: the model runs in another type (EXCHEQUER_MODEL_DTYPE), on another "
+            f"{_where(model)} a record that goes or changes moves last digits of other records' "
+            "logits, "
+            "which no price covers: the model runs in another type (EXCHEQUER_MODEL_DTYPE), on "
+            "another "
             "device, or not at all"
         )
 
@@ -65,7 +75,8 @@ def _is_steady(model: Structure, shape: Shape, sizes: Sizes) -> bool:
     prefix = tokens(shape.prefix)
     # Of all lengths, and the first of full length.
     contexts = [
-        tokens(max(1, shape.rest - number * shape.rest // sizes.rows)) for number in range(sizes.rows)
+        tokens(max(1, shape.rest - number * shape.rest // sizes.rows))
+        for number in range(sizes.rows)
     ]
     others = _logits(model, Batch(contexts, prefix), shape, sizes)[:, 1:]
     without = _logits(model, Batch(contexts[1:], prefix), shape, sizes)
@@ -74,7 +85,7 @@ def _is_steady(model: Structure, shape: Shape, sizes: Sizes) -> bool:
 
 
 def _logits(model: Structure, batch: Batch, shape: Shape, sizes: Sizes) -> torch.Tensor:
-    """Values after reading, and after one token: (2, contexts, vocabulary)."""
+    """Return values after reading, and after one token: (2, contexts, vocabulary)."""
     decoder = Decoder(model, [batch], shape, sizes, fixed=True)
     read = torch.cat([values for _, values in decoder.read()])
     return torch.stack([read, torch.cat([values for _, values in decoder.step({0: 1})])])

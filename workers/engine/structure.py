@@ -1,9 +1,10 @@
 """The parts of a causal transformer, found by their roles and checked by running them once.
 
-Blocks: the list of as many modules as the configuration has layers. Embedding and head: the model's input and
-output embeddings. `prepare` runs one short public text through the model and checks that the blocks follow
-one another, that their outputs are the residual stream, that the head on the last hidden state gives the
-model's own logits, and that a context's length does not affect other contexts.
+Blocks: the list of as many modules as the configuration has layers. Embedding and head: the model's
+input and output embeddings. `prepare` runs one short public text through the model and checks that
+the blocks follow one another, that their outputs are the residual stream, that the head on the last
+hidden state gives the model's own logits, and that a context's length does not affect other
+contexts.
 """
 
 import contextlib
@@ -21,7 +22,9 @@ HEAD = "head"
 
 
 class StructureError(ExchequerError):
-    """A model whose parts this engine can't find, or a layer that it does not have. The text is public."""
+    """A model whose parts this engine can't find, or a layer that it does not have. The text is
+    public.
+    """
 
     code = "model"
 
@@ -48,12 +51,12 @@ class Structure:
         return next(self.embedding.parameters()).dtype
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """The input of the first block for token ids: (..., hidden)."""
+        """Return the input of the first block for token ids: (..., hidden)."""
         embedded: torch.Tensor = self.embedding(ids)
         return embedded
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits, float32 or better, from the head's input: (..., vocabulary)."""
+        """Return logits, float32 or better, from the head's input: (..., vocabulary)."""
         scores: torch.Tensor = self.head(hidden.to(next(self.head.parameters()).dtype))
         if self.softcap is not None:
             scores = torch.tanh(scores / self.softcap) * self.softcap
@@ -64,11 +67,15 @@ class Structure:
         for layer in layers:
             if not 0 <= layer < len(self.blocks):
                 last = len(self.blocks) - 1
-                raise StructureError(f"layers: {layer} is not a layer of this model; it has 0 to {last}")
+                raise StructureError(
+                    f"layers: {layer} is not a layer of this model; it has 0 to {last}"
+                )
 
     @contextlib.contextmanager
     def steered(self, bias: Mapping[int, torch.Tensor]) -> Iterator[None]:
-        """A context in which bias[l], (hidden,), is added to block l's output at every position."""
+        """Return a context in which bias[l], (hidden,), is added to block l's output at every
+        position.
+        """
         self.check_layers(list(bias))
         hooks = []
         for layer, vector in bias.items():
@@ -84,9 +91,14 @@ class Structure:
 
     @contextlib.contextmanager
     def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Iterator[None]:
-        """A context in which layers[l] is called with each output of block l: (rows, tokens, hidden)."""
+        """Return a context in which layers[l] is called with each output of block l: (rows, tokens,
+        hidden).
+        """
         self.check_layers(list(layers))
-        hooks = [self.blocks[layer].register_forward_hook(_telling(look)) for layer, look in layers.items()]
+        hooks = [
+            self.blocks[layer].register_forward_hook(_telling(look))
+            for layer, look in layers.items()
+        ]
         try:
             yield
         finally:
@@ -95,8 +107,12 @@ class Structure:
 
     @contextlib.contextmanager
     def receiving(self, look: Callable[[torch.Tensor], None]) -> Iterator[None]:
-        """A context in which `look` is called with the head's input: (rows, tokens, hidden)."""
-        hook = self.base.register_forward_hook(lambda _base, _inputs, output: look(output.last_hidden_state))
+        """Return a context in which `look` is called with the head's input: (rows, tokens,
+        hidden).
+        """
+        hook = self.base.register_forward_hook(
+            lambda _base, _inputs, output: look(output.last_hidden_state)
+        )
         try:
             yield
         finally:
@@ -104,7 +120,9 @@ class Structure:
 
 
 def _stream(output: Any) -> torch.Tensor:
-    """The residual stream in a block's output, which is it alone or has it first in a tuple."""
+    """Return the residual stream in a block's output, which is it alone or has it first in a
+    tuple.
+    """
     stream: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return stream
 
@@ -131,7 +149,11 @@ def structure_of(network: Any) -> Structure:
     if base is network or head is None:
         raise StructureError("the model has no head apart from its blocks")
     count = config.num_hidden_layers
-    found = [each for each in base.modules() if isinstance(each, torch.nn.ModuleList) and len(each) == count]
+    found = [
+        each
+        for each in base.modules()
+        if isinstance(each, torch.nn.ModuleList) and len(each) == count
+    ]
     if not found:
         raise StructureError(f"the model has no list of {count} blocks")
     return Structure(
@@ -147,10 +169,10 @@ def structure_of(network: Any) -> Structure:
 
 
 def trial_tokens(vocabulary: int) -> list[int]:
-    """Four token ids from all over the vocabulary, to try a model with.
+    """Return four token ids from all over the vocabulary, to try a model with.
 
-    The first ids are often controls that no text has, at which a coarse type is a third of the logits away
-    from itself (SmolLM2, bfloat16).
+    The first ids are often controls that no text has, at which a coarse type is a third of the
+    logits away from itself (SmolLM2, bfloat16).
     """
     return [number * vocabulary // 5 for number in range(1, 5)]
 
@@ -190,7 +212,11 @@ def prepare(network: Any) -> Structure:
     masks = attention.Masks(positions, positions, None, found.dtype)
     with found.watched({layer: note(layer) for layer in range(len(found.blocks))}):
         hidden = found.base(
-            input_ids=ids, attention_mask=masks.of(None), position_ids=positions, use_cache=False, masks=masks
+            input_ids=ids,
+            attention_mask=masks.of(None),
+            position_ids=positions,
+            use_cache=False,
+            masks=masks,
         ).last_hidden_state
     if order != list(range(len(found.blocks))):
         raise StructureError("the model's blocks do not follow one another")
@@ -204,11 +230,13 @@ def prepare(network: Any) -> Structure:
 
 
 def _check_positions(found: Structure, ids: torch.Tensor, near: float) -> None:
-    """Refuse a model that treats all rows of a pass by the position of the longest, as longrope does.
+    """Refuse a model that treats all rows of a pass by the position of the longest, as longrope
+    does.
 
-    One long record would change the logits of every other in its pass, by any amount. Tested with positions
-    at the end of the model's context, beyond which no job goes: in the logits of a row that does not change,
-    and in the model's buffers, because short rows show little of other angles.
+    One long record would change the logits of every other in its pass, by any amount. Tested with
+    positions at the end of the model's context, beyond which no job goes: in the logits of a row
+    that does not change, and in the model's buffers, because short rows show little of other
+    angles.
     """
     last = getattr(found.network.config.get_text_config(), "max_position_embeddings", 0)
     short = torch.arange(ids.shape[1], device=found.device)

@@ -1,9 +1,10 @@
 """Evaluation on files of one's own, without a server.
 
-    python -m workers.evaluation synthetic.jsonl reference.csv --embedding models/embedder -o report.html
+    python -m workers.evaluation synthetic.jsonl reference.csv --embedding models/embedder -o
+    report.html
 
-Both sides are CSV, JSON Lines or Parquet with a text and, for TSTR and TRTS, a label. The reference must be
-public, consented, or held out and one's own to look at: nothing here has a price.
+Both sides are CSV, JSON Lines or Parquet with a text and, for TSTR and TRTS, a label. The reference
+must be public, consented, or held out and one's own to look at: nothing here has a price.
 """
 
 import argparse
@@ -21,7 +22,9 @@ UNUSED_JOB = "0" * 36
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m workers.evaluation", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m workers.evaluation", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("synthetic", help="published texts")
     parser.add_argument("reference", help="public or consented texts")
     parser.add_argument(
@@ -34,7 +37,9 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{side}-label", help="column of its label")
     parser.add_argument("--most-texts", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("-o", "--output", type=Path, help="the report, .html or .json; default: JSON here")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="the report, .html or .json; default: JSON here"
+    )
     return parser.parse_args()
 
 
@@ -74,7 +79,9 @@ def main() -> None:
 def _read(path: str, template: str, label: str | None, most: int) -> Texts:
     rows = corpora.Corpus(Path(path).name, path, template, label).texts()
     kept = [pair for pair, _ in zip(rows, range(most), strict=False)]
-    return Texts([text for text, _ in kept], None if label is None else [str(given) for _, given in kept])
+    return Texts(
+        [text for text, _ in kept], None if label is None else [str(given) for _, given in kept]
+    )
 
 
 if __name__ == "__main__":

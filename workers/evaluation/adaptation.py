@@ -1,10 +1,11 @@
 """Deep CORAL: a classifier that learns from synthetic texts and adapts to unlabelled real ones.
 
-The receiver's side of paper 002 (section 2, "post-processing"; C.1.2): whoever gets the synthetic texts has
-texts of their own, without labels, and wants a classifier for these. Its loss is the cross entropy on the
-synthetic texts plus the distance of covariances of what the network makes of both (Sun and Saenko 2016):
+The receiver's side of paper 002 (section 2, "post-processing"; C.1.2): whoever gets the synthetic
+texts has texts of their own, without labels, and wants a classifier for these. Its loss is the
+cross entropy on the synthetic texts plus the distance of covariances of what the network makes of
+both (Sun and Saenko 2016):
 
-    |C_A - C_B|_F^2 / (4 d^2)        covariances (d, d) of a batch of either side, in the last hidden layer
+    |C_A - C_B|_F^2 / (4 d^2) covariances (d, d) of a batch of either side, in the last hidden layer
 
 Nothing private is read: both sides are public or the receiver's own.
 """
@@ -44,11 +45,11 @@ def adapted_accuracy(
     weight: float = WEIGHT,
     seed: int = 0,
 ) -> Figure:
-    """Accuracy on `test` of a network that learned from `train` and adapted to `unlabelled`.
+    """Return accuracy on `test` of a network that learned from `train` and adapted to `unlabelled`.
 
-    Embeddings (n, d) with their labels; `features` names the embedding model. The details have the accuracy
-    of the same network without adaptation (`weight` 0), begun alike. Raises ValueError for fewer than two
-    labels or two unlabelled texts.
+    Embeddings (n, d) with their labels; `features` names the embedding model. The details have the
+    accuracy of the same network without adaptation (`weight` 0), begun alike. Raises ValueError for
+    fewer than two labels or two unlabelled texts.
     """
     labels = sorted(set(train[1]))
     if len(labels) < 2:
@@ -85,7 +86,7 @@ def _learned(
     weight: float,
     seed: int,
 ) -> NDArray[np.int64]:
-    """The classes that a network trained on `rows` gives to the rows of `tried`."""
+    """Return the classes that a network trained on `rows` gives to the rows of `tried`."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -99,7 +100,9 @@ def _learned(
         )
         head = torch.nn.Linear(HIDDEN[1], count)
         # Components of unit vectors are small: scaled, so that a step of any width moves as much.
-        ours, theirs, test = (torch.from_numpy(each * width**0.5) for each in (rows, unlabelled, tried))
+        ours, theirs, test = (
+            torch.from_numpy(each * width**0.5) for each in (rows, unlabelled, tried)
+        )
         target = torch.from_numpy(classes)
         learning = torch.optim.Adam([*body.parameters(), *head.parameters()], RATE)
         for _ in range(EPOCHS):

@@ -1,4 +1,6 @@
-"""Distances between two sets of texts: Fréchet distance, lengths, openings, and V-measure of clusters."""
+"""Distances between two sets of texts: Fréchet distance, lengths, openings, and V-measure of
+clusters.
+"""
 
 from collections.abc import Sequence
 
@@ -9,10 +11,14 @@ from workers.data.words import words
 from workers.evaluation.figures import Figure
 
 
-def frechet(synthetic: NDArray[np.float32], reference: NDArray[np.float32], *, features: str = "") -> Figure:
-    """Fréchet distance of two Gaussians fitted to features, (n, d) and (m, d) (Heusel et al. 2017).
+def frechet(
+    synthetic: NDArray[np.float32], reference: NDArray[np.float32], *, features: str = ""
+) -> Figure:
+    """Return Fréchet distance of two Gaussians fitted to features, (n, d) and (m, d) (Heusel et al.
+    2017).
 
-    |mu - mu'|^2 + tr(S + S' - 2 (S S')^(1/2)). It falls with more texts: compare equal numbers only.
+    |mu - mu'|^2 + tr(S + S' - 2 (S S')^(1/2)). It falls with more texts: compare equal numbers
+    only.
     """
     if min(len(synthetic), len(reference)) < 2:
         raise ValueError("a covariance needs at least two rows")
@@ -29,7 +35,7 @@ def frechet(synthetic: NDArray[np.float32], reference: NDArray[np.float32], *, f
 
 
 def lengths(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
-    """Wasserstein distance of the two distributions of lengths, in words."""
+    """Return Wasserstein distance of the two distributions of lengths, in words."""
     from scipy.stats import wasserstein_distance
 
     ours, theirs = ([len(words(text)) for text in texts] for texts in (synthetic, reference))
@@ -42,11 +48,15 @@ def lengths(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
     details["median words, reference"] = float(np.median(theirs))
     settings = {"unit": "words", "texts": [len(ours), len(theirs)]}
     value = float(wasserstein_distance(ours, theirs))
-    return Figure("Length distance", value, settings, "0: lengths are distributed alike", details, series)
+    return Figure(
+        "Length distance", value, settings, "0: lengths are distributed alike", details, series
+    )
 
 
 def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
-    """Share of distinct opening 3-grams among equally many texts of each (paper 000, Figure 3)."""
+    """Return share of distinct opening 3-grams among equally many texts of each (paper 000, Figure
+    3).
+    """
     count = min(len(synthetic), len(reference))
     steps = sorted({max(1, round(count * share / 20)) for share in range(1, 21)})
     series = {}
@@ -57,7 +67,12 @@ def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
     value = details["distinct, synthetic"] / details["distinct, reference"]
     settings = {"words": 3, "texts of each": count, "case": "folded"}
     return Figure(
-        "Distinct openings, ratio", value, settings, "1: as varied as the reference", details, series
+        "Distinct openings, ratio",
+        value,
+        settings,
+        "1: as varied as the reference",
+        details,
+        series,
     )
 
 
@@ -66,7 +81,7 @@ def _opening(text: str) -> tuple[str, ...]:
 
 
 def v_measure(clusters: Sequence[int], labels: Sequence[str], *, what: str = "") -> Figure:
-    """Harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
+    """Return harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
     from sklearn.metrics import homogeneity_completeness_v_measure
 
     homogeneity, completeness, value = homogeneity_completeness_v_measure(labels, clusters)

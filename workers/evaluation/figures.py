@@ -10,8 +10,8 @@ from typing import Any
 class Figure:
     """One figure of a report.
 
-    `settings` are everything that the value depends on besides the texts. `ideal` says in words which
-    direction is better. `series` are lines of a plot: name -> (x, y).
+    `settings` are everything that the value depends on besides the texts. `ideal` says in words
+    which direction is better. `series` are lines of a plot: name -> (x, y).
     """
 
     name: str
@@ -22,7 +22,7 @@ class Figure:
     series: Mapping[str, tuple[list[float], list[float]]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The figure as in reports and outputs. A missing value (NaN) is null."""
+        """Return the figure as in reports and outputs. A missing value (NaN) is null."""
         value = None if math.isnan(self.value) else self.value
         found: dict[str, Any] = {"name": self.name, "value": value, "ideal": self.ideal}
         found |= {"settings": dict(self.settings), "details": dict(self.details)}

@@ -1,4 +1,6 @@
-"""A language model as a judge of quality. Its answers are figures about a judge, never guarantees."""
+"""A language model as a judge of quality. Its answers are figures about a judge, never
+guarantees.
+"""
 
 import json
 import re
@@ -21,7 +23,9 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def read_score(answer: str) -> float | None:
-    """The score in the first JSON object of an answer, or None if there is none from 1 to 10."""
+    """Return the score in the first JSON object of an answer, or None if there is none from 1 to
+    10.
+    """
     for found in _OBJECT.finditer(answer[:4000]):
         try:
             score = json.loads(found.group())["score"]
@@ -34,7 +38,8 @@ def read_score(answer: str) -> float | None:
 
 
 def quality(texts: Sequence[PublicText], judge: Writer) -> Figure:
-    """Mean score from 1 to 10 over the texts that the judge scored, with the number it did not score.
+    """Return mean score from 1 to 10 over the texts that the judge scored, with the number it did
+    not score.
 
     NaN if it scored none. Raises WriterError if the judge can't answer.
     """

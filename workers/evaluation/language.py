@@ -1,4 +1,6 @@
-"""Metrics that use a language model: next-token accuracy after training, label accuracy in context."""
+"""Metrics that use a language model: next-token accuracy after training, label accuracy in
+context.
+"""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ ADAFACTOR = 20
 
 
 def _load(folder: Path) -> tuple[Any, Any, bool]:
-    """A fresh copy of a local model to train, its tokenizer, and whether it is large.
+    """Return a fresh copy of a local model to train, its tokenizer, and whether it is large.
 
     safetensors only, no code of its own. In float32; a large one in bfloat16 where that is faster.
     """
@@ -36,7 +38,9 @@ def _load(folder: Path) -> tuple[Any, Any, bool]:
 
 
 def _optimiser(network: Any, rate: float, large: bool) -> tuple[torch.optim.Optimizer, float]:
-    """What trains a model, and its rate; a large one's keeps a row and a column of a matrix, not copies."""
+    """Return what trains a model, and its rate; a large one's keeps a row and a column of a matrix,
+    not copies.
+    """
     if large:
         return torch.optim.Adafactor(network.parameters(), lr=ADAFACTOR * rate), ADAFACTOR * rate
     return torch.optim.AdamW(network.parameters(), lr=rate), rate
@@ -53,10 +57,12 @@ def next_token_accuracy(
     rate: float = 5e-4,
     seed: int = 0,
 ) -> Figure:
-    """Share of next tokens of `test` that a model fine-tuned on `train` ranks first (Xie et al. 2024).
+    """Return share of next tokens of `test` that a model fine-tuned on `train` ranks first (Xie et
+    al. 2024).
 
-    Each text is cut after `tokens` tokens. The untrained model's figure is reported beside it. Models of
-    `models.LARGE` weights or more learn by Adafactor: for AdamW's two numbers a weight it keeps a few a row.
+    Each text is cut after `tokens` tokens. The untrained model's figure is reported beside it.
+    Models of `models.LARGE` weights or more learn by Adafactor: for AdamW's two numbers a weight it
+    keeps a few a row.
     """
     network, tokenizer, large = _load(folder)
     rows = [ids for text in train if len(ids := _ids(tokenizer, text, tokens)) > 1]
@@ -94,7 +100,9 @@ def next_token_accuracy(
 
 
 def _ids(tokenizer: Any, text: str, tokens: int) -> list[int]:
-    return encoded(lambda: tokenizer.encode(text[: 32 * tokens], split_special_tokens=True))[:tokens]
+    return encoded(lambda: tokenizer.encode(text[: 32 * tokens], split_special_tokens=True))[
+        :tokens
+    ]
 
 
 def _padded(rows: Sequence[list[int]], device: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,7 +138,8 @@ def in_context_accuracy(
     seed: int = 0,
     name: str = "In-context TSTR accuracy",
 ) -> Figure:
-    """Accuracy of a model that names the label after `shots` examples of each label in its prompt.
+    """Return accuracy of a model that names the label after `shots` examples of each label in its
+    prompt.
 
     The label with the highest mean log-likelihood wins. Every text is cut after `tokens` tokens.
     """
@@ -139,7 +148,11 @@ def in_context_accuracy(
     draw = np.random.default_rng(seed)
     shown: list[str] = []
     for label in labels:
-        own = [text for text, given in zip(examples.texts, examples.labels, strict=True) if given == label]
+        own = [
+            text
+            for text, given in zip(examples.texts, examples.labels, strict=True)
+            if given == label
+        ]
         if not own:
             raise ValueError(f"no example has the label {label!r}")
         picked = draw.permutation(len(own))[:shots]
@@ -162,7 +175,8 @@ def _shot(tokenizer: Any, text: str, label: str, tokens: int) -> str:
 def likelihoods(
     model: models.LocalModel, prompt: str, asked: Sequence[str], answers: Sequence[str]
 ) -> torch.Tensor:
-    """Mean log-likelihood of each answer's tokens after the prompt and each text asked: (asked, answers).
+    """Return mean log-likelihood of each answer's tokens after the prompt and each text asked:
+    (asked, answers).
 
     The prompt is read once, and loses its beginning where it would not fit the model's context.
     """
@@ -181,14 +195,22 @@ def likelihoods(
 
 
 def _scored(decoder: Decoder, ends: Sequence[Sequence[int]], texts: int) -> torch.Tensor:
-    """(texts, ends): the same for contexts that stand side by side, as many times as there are ends."""
+    """(texts, ends): the same for contexts that stand side by side, as many times as there are
+    ends.
+    """
     longest = max(map(len, ends))
-    padded = torch.tensor([[*each, *[each[-1]] * (longest - len(each))] for each in ends]).repeat(texts, 1)
+    padded = torch.tensor([[*each, *[each[-1]] * (longest - len(each))] for each in ends]).repeat(
+        texts, 1
+    )
     counts = torch.tensor([len(each) for each in ends]).repeat(texts)
     total = torch.zeros(len(padded))
     values = torch.cat([each for _, each in decoder.read()])
     for place in range(longest):
-        given = values.log_softmax(-1).gather(1, padded[:, place : place + 1].to(values.device)).squeeze(1)
+        given = (
+            values.log_softmax(-1)
+            .gather(1, padded[:, place : place + 1].to(values.device))
+            .squeeze(1)
+        )
         total += given.float().cpu() * (place < counts)
         if place + 1 < longest:
             written = torch.full_like(counts, place).to(values.device)

@@ -1,12 +1,13 @@
-"""MAUVE: the area under the divergence frontier of two sets of texts (Pillutla et al., NeurIPS 2021).
+"""MAUVE: the area under the divergence frontier of two sets of texts (Pillutla et al., NeurIPS
+2021).
 
-Features are scaled to length 1, reduced by principal components to 0.9 of their variance, and quantised
-together by k-means; with histograms P and Q, R_w = w P + (1 - w) Q, the frontier is
+Features are scaled to length 1, reduced by principal components to 0.9 of their variance, and
+quantised together by k-means; with histograms P and Q, R_w = w P + (1 - w) Q, the frontier is
 
     { (exp(-c KL(Q | R_w)), exp(-c KL(P | R_w))) : 0 < w < 1 },    c = 5
 
-and MAUVE the area under it. It is 1 for equal histograms, and lower the less they overlap. Its absolute
-value depends on features, buckets and c: compare only figures with the same settings.
+and MAUVE the area under it. It is 1 for equal histograms, and lower the less they overlap. Its
+absolute value depends on features, buckets and c: compare only figures with the same settings.
 """
 
 from typing import Any
@@ -27,12 +28,16 @@ ITEMS_PER_BUCKET = 10
 
 
 def mauve(
-    synthetic: NDArray[np.float32], reference: NDArray[np.float32], *, seed: int = 0, features: str = ""
+    synthetic: NDArray[np.float32],
+    reference: NDArray[np.float32],
+    *,
+    seed: int = 0,
+    features: str = "",
 ) -> Figure:
-    """MAUVE of two sets of features, (n, d) and (m, d).
+    """Return MAUVE of two sets of features, (n, d) and (m, d).
 
-    `seed` drives principal components and k-means: both sets are public. `features` names the model that made
-    them. Raises ValueError if either set has fewer than two rows, or their widths differ.
+    `seed` drives principal components and k-means: both sets are public. `features` names the model
+    that made them. Raises ValueError if either set has fewer than two rows, or their widths differ.
     """
     if min(len(synthetic), len(reference)) < 2 or synthetic.shape[1] != reference.shape[1]:
         raise ValueError("MAUVE compares two sets of at least two rows of the same width")
@@ -62,7 +67,7 @@ def mauve(
 
 
 def quantise(features: NDArray[np.float32], buckets: int, seed: int) -> NDArray[np.int64]:
-    """The bucket of each row: unit length, principal components, k-means."""
+    """Return the bucket of each row: unit length, principal components, k-means."""
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
     from sklearn.preprocessing import normalize
@@ -72,20 +77,23 @@ def quantise(features: NDArray[np.float32], buckets: int, seed: int) -> NDArray[
     kept = int(np.argmax(np.cumsum(components.explained_variance_ratio_) >= EXPLAINED_VARIANCE)) + 1
     reduced = components.transform(scaled)[:, :kept]
     means = KMeans(
-        min(buckets, len(reduced)), n_init=KMEANS_STARTS, max_iter=KMEANS_ITERATIONS, random_state=seed
+        min(buckets, len(reduced)),
+        n_init=KMEANS_STARTS,
+        max_iter=KMEANS_ITERATIONS,
+        random_state=seed,
     )
     labels: NDArray[np.int64] = means.fit_predict(reduced).astype(np.int64)
     return labels
 
 
 def histogram(labels: NDArray[np.int64], buckets: int) -> Floats:
-    """The share of each bucket."""
+    """Return the share of each bucket."""
     counts: Floats = np.bincount(labels, minlength=buckets).astype(np.float64)
     return counts / counts.sum()
 
 
 def frontier(p: Floats, q: Floats, scaling: float = SCALING, points: int = POINTS) -> Floats:
-    """The divergence frontier with its two ends, (points + 2, 2)."""
+    """Return the divergence frontier with its two ends, (points + 2, 2)."""
     curve = [[0.0, np.inf]]
     for weight in np.linspace(1e-6, 1 - 1e-6, points):
         mixed = weight * p + (1 - weight) * q
@@ -100,7 +108,7 @@ def _divergence(p: Floats, q: Floats) -> float:
 
 
 def area(curve: Floats) -> float:
-    """The area under the frontier, averaged over both orders of its axes."""
+    """Return the area under the frontier, averaged over both orders of its axes."""
     x, y = curve.T
     first, second = np.argsort(x), np.argsort(y)
     return float(np.trapezoid(y[first], x[first]) + np.trapezoid(x[second], y[second])) / 2

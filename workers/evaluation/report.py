@@ -21,14 +21,14 @@ small { color: #777; } svg { max-width: 100%; height: auto; background: #fff; bo
 
 
 def to_json(facts: Mapping[str, Any], figures: Sequence[Figure]) -> str:
-    """The report as JSON. `facts`: what was compared."""
+    """Return the report as JSON. `facts`: what was compared."""
     document = {"format": "exchequer-evaluation", "version": 1, **facts}
     document["figures"] = [figure.to_json() for figure in figures]
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def to_html(title: str, facts: Mapping[str, Any], figures: Sequence[Figure]) -> str:
-    """The report as a page: every figure with its settings, then the plots."""
+    """Return the report as a page: every figure with its settings, then the plots."""
     rows = "\n".join(_row(figure) for figure in figures)
     plots = "\n".join(
         f"<figure>{plot(figure)}<figcaption>{html.escape(figure.name)}</figcaption></figure>"
@@ -44,8 +44,10 @@ def to_html(title: str, facts: Mapping[str, Any], figures: Sequence[Figure]) -> 
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n"
         f"<h1>{html.escape(title)}</h1>\n<dl>{listed}</dl>\n"
-        "<p>Figures of the same name with other settings are not comparable. Nothing private was read.</p>\n"
-        "<table><thead><tr><th>metric</th><th>value</th><th>best is</th><th>settings</th></tr></thead>\n"
+        "<p>Figures of the same name with other settings are not comparable. Nothing private was "
+        "read.</p>\n"
+        "<table><thead><tr><th>metric</th><th>value</th><th>best "
+        "is</th><th>settings</th></tr></thead>\n"
         f"<tbody>\n{rows}\n</tbody></table>\n{plots}\n</body></html>\n"
     )
 
@@ -62,7 +64,7 @@ def _row(figure: Figure) -> str:
 
 
 def plot(figure: Figure) -> str:
-    """The figure's series as SVG, the same bytes for the same figure."""
+    """Return the figure's series as SVG, the same bytes for the same figure."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 

@@ -27,9 +27,13 @@ class Texts:
     labels: Sequence[str] | None = None
 
     def labelled(self, metric: str, field: str) -> Labelled:
-        """The texts with their labels. Raises InvalidRequest naming `field` if there are none."""
+        """Return the texts with their labels. Raises InvalidRequest naming `field` if there are
+        none.
+        """
         if self.labels is None:
-            raise invalid(field, f"its texts have no labels, and {metric} needs them", "labelled texts")
+            raise invalid(
+                field, f"its texts have no labels, and {metric} needs them", "labelled texts"
+            )
         return Labelled(self.texts, self.labels)
 
 
@@ -42,7 +46,7 @@ class Embedding:
 
 
 def embedding_of(folder: Path) -> Embedding:
-    """A local embedding model. Raises ModelError if the folder holds none."""
+    """Return a local embedding model. Raises ModelError if the folder holds none."""
     model = embedders.load(folder, embedders.inspect(folder)["sha256"])
     return Embedding(folder.name, lambda texts: embedders.embed_all(model, texts))
 
@@ -55,10 +59,10 @@ def evaluate(
     model: Path | None = None,
     writer: Writer | None = None,
 ) -> Iterator[Figure]:
-    """The figures of `parameters.wanted()`. Raises InvalidRequest if a metric lacks an input.
+    """Yield the figures of `parameters.wanted()`. Raises InvalidRequest if a metric lacks an input.
 
-    `embedding` is for MAUVE and the Fréchet distance, `model`, a folder, for metrics that train or prompt,
-    and `writer` is the judge. Only the first `most_texts` texts are used.
+    `embedding` is for MAUVE and the Fréchet distance, `model`, a folder, for metrics that train or
+    prompt, and `writer` is the judge. Only the first `most_texts` texts are used.
     """
     ours, theirs = (_first(each, parameters.most_texts) for each in (synthetic, reference))
     features: dict[str, NDArray[np.float32]] = {}
@@ -95,7 +99,9 @@ def _adapted(
     features: Mapping[str, NDArray[np.float32]],
     embedding: Embedding | None,
 ) -> Figure:
-    """Deep CORAL: every other text of the corpus is adapted to, without its label, the rest are tried."""
+    """Return deep CORAL: every other text of the corpus is adapted to, without its label, the rest
+    are tried.
+    """
     assert embedding is not None
     if len(theirs.texts) < 4:
         raise invalid("corpus", f"{len(theirs.texts)} texts, and coral needs 4", "a larger one")
@@ -117,7 +123,7 @@ def _by_model(
     model: Path | None,
     writer: Writer | None,
 ) -> Figure:
-    """The metrics that train or prompt a language model."""
+    """Return the metrics that train or prompt a language model."""
     if metric == "judge":
         if writer is None:
             raise invalid("judge", "judge needs one", "a registered language model or endpoint")

@@ -15,7 +15,9 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
 
 
 class _Stems:
-    """Words as rouge-score's tokenizer cuts and stems English ones, and those of every other script."""
+    """Words as rouge-score's tokenizer cuts and stems English ones, and those of every other
+    script.
+    """
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer
@@ -28,14 +30,16 @@ class _Stems:
 
 
 def rouge(candidates: Sequence[str], references: Sequence[str]) -> list[Figure]:
-    """Mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L with stemming, by the library rouge-score.
+    """Return mean F1 of ROUGE-1, ROUGE-2 and ROUGE-L with stemming, by the library rouge-score.
 
     Raises ValueError for a text whose words can't be told apart.
     """
     from rouge_score.rouge_scorer import RougeScorer
 
     if script := next(filter(None, map(uncut_script, (*candidates, *references))), None):
-        raise ValueError(f"words of the {script} script can't be told apart, so there is no ROUGE of them")
+        raise ValueError(
+            f"words of the {script} script can't be told apart, so there is no ROUGE of them"
+        )
     scorer = RougeScorer(list(ROUGES), tokenizer=_Stems())
     scores = [scorer.score(right, ours) for ours, right in zip(candidates, references, strict=True)]
     settings = {"stemmer": True, "library": "rouge-score", "pairs": len(scores)}
@@ -53,11 +57,11 @@ def rouge(candidates: Sequence[str], references: Sequence[str]) -> list[Figure]:
 def bert_score(
     folder: Path, candidates: Sequence[str], references: Sequence[str], *, layer: int | None = None
 ) -> Figure:
-    """Mean F1 of greedy matching of token embeddings, every token of the same weight.
+    """Return mean F1 of greedy matching of token embeddings, every token of the same weight.
 
-    `layer` is the layer whose hidden states are used, counted from the embeddings (0); None: the last. The
-    special tokens around a sequence may be matched and are not counted, as in the authors' code. A pair with
-    an empty text scores 0.
+    `layer` is the layer whose hidden states are used, counted from the embeddings (0); None: the
+    last. The special tokens around a sequence may be matched and are not counted, as in the
+    authors' code. A pair with an empty text scores 0.
     """
     from transformers import AutoModel
 
@@ -88,5 +92,11 @@ def bert_score(
         recall = float(likeness.amax(0)[expected].mean())
         total = precision + recall
         scores.append(2 * precision * recall / total if total else 0.0)
-    settings = {"model": folder.name, "layer": used, "idf": False, "rescaled": False, "pairs": len(scores)}
+    settings = {
+        "model": folder.name,
+        "layer": used,
+        "idf": False,
+        "rescaled": False,
+        "pairs": len(scores),
+    }
     return Figure("BERTScore F1", float(np.mean(scores)), settings, "1: every token finds its like")

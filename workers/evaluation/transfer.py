@@ -27,7 +27,7 @@ class Labelled:
 
 
 def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") -> Figure:
-    """Accuracy on `test` of a classifier trained on `train`: TF-IDF and logistic regression.
+    """Return accuracy on `test` of a classifier trained on `train`: TF-IDF and logistic regression.
 
     The ceiling is the same figure with real texts on both sides. Raises ValueError if the training
     texts have fewer than two labels: nothing can be learned.
@@ -45,7 +45,9 @@ def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") ->
         "texts": [len(train.texts), len(test.texts)],
     }
     details = {"macro F1": _macro_f1(truth, found), "largest class": _largest_share(truth)}
-    return Figure(name, float(np.mean(found == truth)), settings, "the figure of real texts", details)
+    return Figure(
+        name, float(np.mean(found == truth)), settings, "the figure of real texts", details
+    )
 
 
 def _classifier() -> Any:

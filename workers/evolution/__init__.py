@@ -1,1 +1,3 @@
-"""Samples that evolve under votes: written, selected by released counts, varied. No record is in reach."""
+"""Samples that evolve under votes: written, selected by released counts, varied. No record is in
+reach.
+"""

@@ -1,4 +1,6 @@
-"""Embeddings of records and samples in one space, each text cut at the same public number of tokens."""
+"""Embeddings of records and samples in one space, each text cut at the same public number of
+tokens.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,25 +20,33 @@ from workers.models import LocalModel
 class Space:
     """An embedder, and a public point that is taken from all its vectors: (dimensions,).
 
-    The states of a language model lie in a narrow cone, where all cosines are alike: there the point is the
-    mean of public texts. An embedding model made for cosines keeps its origin.
+    The states of a language model lie in a narrow cone, where all cosines are alike: there the
+    point is the mean of public texts. An embedding model made for cosines keeps its origin.
     """
 
     embedder: Embedder
     tokens: int
     centre: Floats
 
-    def embed(self, texts: Iterable[str], check: Callable[[], None] = lambda: None) -> Iterator[Floats]:
-        """Unit vectors (rows, dimensions) float32, piece by piece; zeros where a text can't be embedded."""
+    def embed(
+        self, texts: Iterable[str], check: Callable[[], None] = lambda: None
+    ) -> Iterator[Floats]:
+        """Yield unit vectors (rows, dimensions) float32, piece by piece; zeros where a text can't
+        be embedded.
+        """
         for piece in self.embedder.embed(texts, self.tokens):
             check()
             known = (piece != 0).any(axis=1, keepdims=True)
             yield unit(np.where(known, piece - self.centre, 0)) if self.centre.any() else piece
 
     def all(self, texts: Iterable[str]) -> Floats:
-        """The vectors of all texts: (n, dimensions)."""
+        """Return the vectors of all texts: (n, dimensions)."""
         pieces = list(self.embed(texts))
-        return np.concatenate(pieces) if pieces else np.empty((0, self.embedder.dimensions), np.float32)
+        return (
+            np.concatenate(pieces)
+            if pieces
+            else np.empty((0, self.embedder.dimensions), np.float32)
+        )
 
 
 def space(
@@ -46,7 +56,7 @@ def space(
     texts: Iterable[str] = (),
     centre: Floats | None = None,
 ) -> Space:
-    """The space of a job: that of its embedding model, else of its language model.
+    """Return the space of a job: that of its embedding model, else of its language model.
 
     That is centred on the mean of public `texts`, or where an earlier job's was.
     """
@@ -62,19 +72,25 @@ def space(
     return replace(plain, centre=found.mean(axis=0)) if len(found) else plain
 
 
-def of_records(space: Space, records: Records, check: Callable[[], None]) -> dict[str | None, list[Floats]]:
-    """The vectors of each label's records, computed once and held in memory only: never written.
+def of_records(
+    space: Space, records: Records, check: Callable[[], None]
+) -> dict[str | None, list[Floats]]:
+    """Return the vectors of each label's records, computed once and held in memory only: never
+    written.
 
     In their order, in pieces of (rows, dimensions).
     """
     return {
-        label: list(space.embed((each.text for each in records.records if each.label == label), check))
+        label: list(
+            space.embed((each.text for each in records.records if each.label == label), check)
+        )
         for label in records.labels
     }
 
 
 def of_samples(space: Space, texts: Sequence[str], ahead: Sequence[Sequence[str]] = ()) -> Floats:
-    """The vectors of candidates (n, dimensions): a text's own, or the mean of its variations `ahead`.
+    """Return the vectors of candidates (n, dimensions): a text's own, or the mean of its variations
+    `ahead`.
 
     A text none of whose variations can be embedded is in its own place.
     """

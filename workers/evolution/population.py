@@ -1,11 +1,12 @@
 """Populations of samples, one for each label, from the first to the last round.
 
-    begin    samples * (L + 1) texts by the prompt, or an earlier job's survivors and their variations
-    select   by released counts: the survivors
-    vary     survivors, and L variations of each, are the next candidates
+    begin samples * (L + 1) texts by the prompt, or an earlier job's survivors and their variations
+    select by released counts: the survivors vary survivors, and L variations of each, are the next
+    candidates
 
-Identical texts are one candidate: their votes would be divided between them. All samples, their origins and
-the counts of every round make one artifact, from which later jobs select and vary for nothing.
+Identical texts are one candidate: their votes would be divided between them. All samples, their
+origins and the counts of every round make one artifact, from which later jobs select and vary for
+nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +44,9 @@ class Round:
 
 @dataclass
 class Family:
-    """All samples of one label, each text once. `origins`: whose variation each is; None: of the prompt."""
+    """All samples of one label, each text once. `origins`: whose variation each is; None: of the
+    prompt.
+    """
 
     samples: list[Made] = field(default_factory=list)
     origins: list[int | None] = field(default_factory=list)
@@ -52,7 +55,7 @@ class Family:
     places: dict[str, int] = field(default_factory=dict)
 
     def add(self, made: Made, origin: int | None) -> int:
-        """The place of a sample; a text that is there already keeps its own."""
+        """Return the place of a sample; a text that is there already keeps its own."""
         place = self.places.setdefault(made.text, len(self.samples))
         if place == len(self.samples):
             self.samples.append(made)
@@ -60,15 +63,15 @@ class Family:
         return place
 
     def texts(self) -> list[PublicText]:
-        """The candidates' texts, in their order."""
+        """Return the candidates' texts, in their order."""
         return [self.samples[place].text for place in self.candidates]
 
     def survivors(self) -> list[int]:
-        """The survivors of the last round, by their places."""
+        """Return the survivors of the last round, by their places."""
         return self.rounds[-1].survivors
 
     def to_json(self, label: Label) -> dict[str, Any]:
-        """Its part of the artifact."""
+        """Return its part of the artifact."""
         return {
             "label": label,
             "samples": [
@@ -76,7 +79,11 @@ class Family:
                 for made, origin in zip(self.samples, self.origins, strict=True)
             ],
             "epochs": [
-                {"candidates": each.candidates, "noisy_counts": each.counts, "survivors": each.survivors}
+                {
+                    "candidates": each.candidates,
+                    "noisy_counts": each.counts,
+                    "survivors": each.survivors,
+                }
                 for each in self.rounds
             ],
         }
@@ -103,7 +110,9 @@ class Evolution:
         progress: Progress,
         kept: KeptDraws | None = None,
     ) -> "Evolution":
-        """A population of each label by the prompt alone: samples * (L + 1) texts, identical ones once."""
+        """Return a population of each label by the prompt alone: samples * (L + 1) texts, identical
+        ones once.
+        """
         count = parameters.samples * (parameters.variations + 1)
         made = cls(parameters, {}, scribe, random, progress, kept or KeptDraws())
         for label in labels:
@@ -119,7 +128,9 @@ class Evolution:
     def written(
         self, name: str, make: Callable[[Scribe], Sequence[Sequence[Made]]], sources: int = 1
     ) -> list[list[Made]]:
-        """What `make` has a scribe write, a list for each source, or had it write in an earlier attempt."""
+        """Return what `make` has a scribe write, a list for each source, or had it write in an
+        earlier attempt.
+        """
 
         def rows(own: Writer) -> Iterator[Written]:
             scribe = self.scribe.seeded_by(own, seed) if self.kept.keeps else self.scribe
@@ -144,19 +155,24 @@ class Evolution:
         progress: Progress,
         kept: KeptDraws | None = None,
     ) -> "Evolution":
-        """What survived an earlier job's last round, as many as survive here, and L variations of each.
+        """Return what survived an earlier job's last round, as many as survive here, and L
+        variations of each.
 
         Progress moves by samples * (L + 1) a label.
         """
         begun = {}
         for label, earlier in families.items():
             begun[label] = family = Family()
-            chosen = list(dict.fromkeys(earlier.survivors()))  # one that was drawn twice is one sample
-            places = [family.add(earlier.samples[place], None) for place in chosen[: parameters.samples]]
+            # one that was drawn twice is one sample
+            chosen = list(dict.fromkeys(earlier.survivors()))
+            places = [
+                family.add(earlier.samples[place], None) for place in chosen[: parameters.samples]
+            ]
             family.rounds = [Round([], [], places)]
         made = cls(parameters, begun, scribe, random, progress, kept or KeptDraws())
         progress.advance(len(begun) * parameters.samples)
-        made.vary("continued")  # by a name of its own: the first round's variations are made after it
+        # by a name of its own: the first round's variations are made after it
+        made.vary("continued")
         for family in begun.values():
             family.rounds = []
         return made
@@ -172,12 +188,15 @@ class Evolution:
             if self.kept.keeps:
                 name = f"survivors {len(family.rounds)} {label!r}"
                 self.random = np.random.default_rng(self.kept.seed(name, self.parameters.seed))
-            chosen = survivors(weights, self.parameters.samples, self.parameters.select, self.random)
+            chosen = survivors(
+                weights, self.parameters.samples, self.parameters.select, self.random
+            )
             places = [family.candidates[place] for place in chosen]
             family.rounds.append(Round(family.candidates, own.tolist(), places))
 
     def vary(self, name: str = "varied") -> None:
-        """Make the survivors and L variations of each the candidates; L for each time that one was drawn.
+        """Make the survivors and L variations of each the candidates; L for each time that one was
+        drawn.
 
         Progress moves by L for every sample that may survive, however many did.
         """
@@ -199,14 +218,14 @@ class Evolution:
         return self.written(name, lambda own: own.varied(label, sources, each), len(sources))
 
     def surviving(self) -> Iterator[Text]:
-        """The last survivors as published texts; one drawn twice twice."""
+        """Yield the last survivors as published texts; one drawn twice twice."""
         for label, family in self.families.items():
             for place in family.survivors():
                 made = family.samples[place]
                 yield Text(made.text, label, made.complete)
 
     def artifact(self, name: str) -> Artifact:
-        """All samples and rounds."""
+        """Return all samples and rounds."""
         every = [family.to_json(label) for label, family in self.families.items()]
         return Artifact.of_json(name, "evolution", {"labels": every})
 
@@ -214,20 +233,24 @@ class Evolution:
 def read(
     artifact: Released, labels: Sequence[Label], epoch: int | None, field: str = "from_job"
 ) -> dict[Label, Family]:
-    """The families that an earlier job released, their candidates those of one epoch; None: of the last.
+    """Return the families that an earlier job released, their candidates those of one epoch; None:
+    of the last.
 
-    `field`: the parameter that names the job. Raises DataError naming the field where there is no such epoch
-    or label.
+    `field`: the parameter that names the job. Raises DataError naming the field where there is no
+    such epoch or label.
     """
     stored = {each["label"]: each for each in artifact.json()["labels"]}
-    texts = iter(all_released(artifact, (one["text"] for each in stored.values() for one in each["samples"])))
+    texts = iter(
+        all_released(artifact, (one["text"] for each in stored.values() for one in each["samples"]))
+    )
     found: dict[Label, Family] = {}
     for label, each in stored.items():
         family = Family()
         for one in each["samples"]:
             family.add(Made(next(texts), bool(one["complete"])), one["origin"])
         family.rounds = [
-            Round(one["candidates"], one["noisy_counts"], one["survivors"]) for one in each["epochs"]
+            Round(one["candidates"], one["noisy_counts"], one["survivors"])
+            for one in each["epochs"]
         ]
         found[label] = family
     unknown = [label for label in labels if label not in found]
@@ -236,7 +259,9 @@ def read(
     for label in labels:
         rounds = found[label].rounds
         if epoch is not None and epoch > len(rounds):
-            raise DataError(f"from_epoch: {epoch} is asked for, the job in from_job had {len(rounds)}")
+            raise DataError(
+                f"from_epoch: {epoch} is asked for, the job in from_job had {len(rounds)}"
+            )
         found[label].rounds = rounds[:epoch]
         found[label].candidates = found[label].rounds[-1].candidates
     return {label: found[label] for label in labels}

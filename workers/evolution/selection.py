@@ -5,12 +5,16 @@ from numpy.typing import NDArray
 
 
 def survivors(
-    counts: NDArray[np.float64] | NDArray[np.int64], samples: int, select: str, random: np.random.Generator
+    counts: NDArray[np.float64] | NDArray[np.int64],
+    samples: int,
+    select: str,
+    random: np.random.Generator,
 ) -> list[int]:
-    """The places of `samples` survivors among these candidates: fewer if there are fewer, by "rank".
+    """Return the places of `samples` survivors among these candidates: fewer if there are fewer, by
+    "rank".
 
-    "rank": those with the largest counts, the largest first; equals in random order. "draw": drawn with
-    replacement, in proportion to counts, negative ones as 0; any alike where none is above 0.
+    "rank": those with the largest counts, the largest first; equals in random order. "draw": drawn
+    with replacement, in proportion to counts, negative ones as 0; any alike where none is above 0.
     """
     weights = np.maximum(np.asarray(counts, np.float64), 0)
     if not len(weights):

@@ -4,11 +4,11 @@
     continue   a random prefix of the text, continued after the prompt of first samples
     blanks     as rewrite, with blanks in place of random words
 
-Rejected are: a text without letters or digits, a refusal, a preface ("Here is a rewritten version:"), the
-beginning of the request itself, an answer that still has blanks, and a copy of its source. Another is
-written in its place, TRIES times in all; then its source stands in for it. So a text always has the public
-number of variations, and a copy collapses with its source before votes. A Writer takes public texts only, and
-everything here costs nothing.
+Rejected are: a text without letters or digits, a refusal, a preface ("Here is a rewritten
+version:"), the beginning of the request itself, an answer that still has blanks, and a copy of its
+source. Another is written in its place, TRIES times in all; then its source stands in for it. So a
+text always has the public number of variations, and a copy collapses with its source before votes.
+A Writer takes public texts only, and everything here costs nothing.
 """
 
 import re
@@ -43,12 +43,14 @@ BLANK, SPACE = "_", constant(" ")
 _WORD = re.compile(r"\S+")
 _LEFT_OPEN = re.compile(r"(?<!\w)_+(?!\w)")
 _REFUSALS = re.compile(
-    r"(?:i['’]m |i am |we['’]re )?(?:very |really |so )?sorry\b.{0,60}\b(?:can(?:no|['’])t|unable|not able)"
+    r"(?:i['’]m |i am |we['’]re )?(?:very |really |so "
+    r")?sorry\b.{0,60}\b(?:can(?:no|['’])t|unable|not able)"
     r"|(?:i|we) (?:can(?:no|['’])t|am unable to|['’]m unable to|won['’]t) "
     r"(?:help|assist|do|comply|fulfil|write|rewrite|provide|generate|create)"
     r"|i['’]m (?:unable|not able) to|as an? (?:ai|artificial|(?:large )?language model)\b"
 )
-#: How chat models announce a text, or speak about the one that they were given, in place of writing.
+#: How chat models announce a text, or speak about the one that they were given, in place of
+#: writing.
 _PREFACES = re.compile(
     r"(?:(?:sure|certainly|of course|absolutely)\b[^\w\n]{0,3})?"
     r"(?:here(?:['’]s| is| are) (?:an?|the|my|your|another|some|one)\b[^\n]{0,120}?:"
@@ -79,14 +81,21 @@ class Scribe:
         progress: Progress,
         random: np.random.Generator,
     ) -> None:
-        self.parameters, self.terms, self.writer, self.progress = parameters, terms, writer, progress
+        self.parameters, self.terms, self.writer, self.progress = (
+            parameters,
+            terms,
+            writer,
+            progress,
+        )
         self.random = random
         self.manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
         self.chat = parameters.prompting == "chat"
 
     def seeded_by(self, writer: Writer, seed: int) -> "Scribe":
-        """The same with another writer, and with prefixes and blanks of another seed."""
-        return Scribe(self.parameters, self.terms, writer, self.progress, np.random.default_rng(seed))
+        """Return the same with another writer, and with prefixes and blanks of another seed."""
+        return Scribe(
+            self.parameters, self.terms, writer, self.progress, np.random.default_rng(seed)
+        )
 
     def first(self, label: str | None, count: int) -> list[Made]:
         """At most `count` samples by the prompt alone, fewer where the model writes nothing usable.
@@ -121,7 +130,9 @@ class Scribe:
                 for written in self.writer.write([prompt for prompt, _ in asked], self.manner):
                     place, (prompt, prefix) = group[written.row], asked[written.row]
                     made = self._made(prefix, written.text, written.complete)
-                    if usable(made.text) and not self._poor(made.text, sources[place].text, prompt, prefix):
+                    if usable(made.text) and not self._poor(
+                        made.text, sources[place].text, prompt, prefix
+                    ):
                         found[place].append(made)
                         self.progress.advance()
                     else:
@@ -130,20 +141,27 @@ class Scribe:
         missing = [each - len(own) for own in found]
         self.progress.advance(sum(missing))
         return [
-            own + [source] * lacking for own, source, lacking in zip(found, sources, missing, strict=True)
+            own + [source] * lacking
+            for own, source, lacking in zip(found, sources, missing, strict=True)
         ]
 
     def _prompt(self, label: str | None) -> PublicText:
-        return filled(parameter(self.parameters, "prompt"), {"label": public_label(self.terms, label)})
+        return filled(
+            parameter(self.parameters, "prompt"), {"label": public_label(self.terms, label)}
+        )
 
-    def _request(self, label: str | None, text: PublicText) -> tuple[PublicPrompt, PublicText | None]:
-        """What is asked for one variation, and the prefix that it continues, if any."""
+    def _request(
+        self, label: str | None, text: PublicText
+    ) -> tuple[PublicPrompt, PublicText | None]:
+        """Return what is asked for one variation, and the prefix that it continues, if any."""
         if self.parameters.varying == "continue":
             prefix = text.through(self._prefix)
             return PublicPrompt(joined(self._prompt(label), SPACE, prefix)), prefix
         shown = text.through(self._blanked) if self.parameters.varying == "blanks" else text
         values = {"label": public_label(self.terms, label), "text": shown}
-        return PublicPrompt(filled(parameter(self.parameters, "rewriting"), values), self.chat), None
+        return PublicPrompt(
+            filled(parameter(self.parameters, "rewriting"), values), self.chat
+        ), None
 
     def _made(self, prefix: PublicText | None, written: PublicText, complete: bool) -> Made:
         if prefix is None:
@@ -153,48 +171,61 @@ class Scribe:
         return Made(short, complete and short == whole)
 
     def _prefix(self, text: str) -> str:
-        """The first words: one at least, at most the share that is kept."""
+        """Return the first words: one at least, at most the share that is kept."""
         words = list(_WORD.finditer(text))
         most = max(1, int(self.parameters.kept * len(words)))
         return text[: words[int(self.random.integers(most))].end()] if words else ""
 
     def _blanked(self, text: str) -> str:
-        """The text with a blank for every word but those kept, each by a coin."""
+        """Return the text with a blank for every word but those kept, each by a coin."""
         return _WORD.sub(
-            lambda word: word.group() if self.random.random() < self.parameters.kept else BLANK, text
+            lambda word: word.group() if self.random.random() < self.parameters.kept else BLANK,
+            text,
         )
 
-    def _poor(self, made: str, source: str, prompt: PublicPrompt, prefix: PublicText | None) -> bool:
+    def _poor(
+        self, made: str, source: str, prompt: PublicPrompt, prefix: PublicText | None
+    ) -> bool:
         if self.parameters.varying == "blanks" and _LEFT_OPEN.search(made):
             return True
         return is_copy(made, source) or (prefix is None and is_echo(made, prompt.text))
 
 
 def usable(text: str) -> bool:
-    """True for a text with a letter or a digit that begins neither as a refusal nor as a preface."""
+    """Return True for a text with a letter or a digit that begins neither as a refusal nor as a
+    preface.
+    """
     opening = text[:_OPENING].lower().lstrip(" \t\n*_#\"“'")
     return (
-        any(map(str.isalnum, text)) and _REFUSALS.match(opening) is None and _PREFACES.match(opening) is None
+        any(map(str.isalnum, text))
+        and _REFUSALS.match(opening) is None
+        and _PREFACES.match(opening) is None
     )
 
 
 def is_echo(text: str, request: str) -> bool:
-    """True where a text begins with the first words of the request for it, whatever their case."""
+    """Return True where a text begins with the first words of the request for it, whatever their
+    case.
+    """
     own, asked = (words(each, _ECHO) for each in (text, request))
     return len(own) == _ECHO and own == asked
 
 
 def is_copy(text: str, source: str) -> bool:
-    """True where both have the same words, whatever their case, blanks and punctuation."""
+    """Return True where both have the same words, whatever their case, blanks and punctuation."""
     return words(text) == words(source)
 
 
 def tools(
     parameters: EvolvingTexts, terms: Terms, model: LocalModel, progress: Progress, public: Public
 ) -> tuple[Scribe, np.random.Generator]:
-    """What writes for a job, and its public random numbers: of the job's seed, or of the system."""
+    """Return what writes for a job, and its public random numbers: of the job's seed, or of the
+    system.
+    """
     random = np.random.default_rng(parameters.seed)
     if parameters.writer is not None:
-        return Scribe(parameters, terms, public.writer("writer", parameters.seed), progress, random), random
+        return Scribe(
+            parameters, terms, public.writer("writer", parameters.seed), progress, random
+        ), random
     writer = LocalWriter(model, generator(model.device, parameters.seed))
     return Scribe(parameters, terms, writer, progress, random), random

@@ -1,9 +1,10 @@
 """Writing with an OpenAI-compatible endpoint: prompts that are public by type, answers as texts.
 
-What goes out is the prompt, the declared model, and how to write. The name is resolved for each request,
-every address is checked as a notice's is, and the connection goes to one of those very addresses; redirects
-are not followed and proxies not used. A request that fails in passing is sent again, a few times; each try is
-taken from the spending limit beforehand, at the most that it can cost, so that the limit is never passed.
+What goes out is the prompt, the declared model, and how to write. The name is resolved for each
+request, every address is checked as a notice's is, and the connection goes to one of those very
+addresses; redirects are not followed and proxies not used. A request that fails in passing is sent
+again, a few times; each try is taken from the spending limit beforehand, at the most that it can
+cost, so that the limit is never passed.
 """
 
 import asyncio
@@ -16,7 +17,12 @@ from typing import Any
 
 import httpx
 from pydantic import SecretStr
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
 
 from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.canonical_json import canonical
@@ -44,8 +50,8 @@ class _Passing(Exception):
 class Registered:
     """An endpoint as its steward declared it.
 
-    `requests`, `tokens`: the most that one attempt at a job may send, and may read and write. `chat`: prompts
-    are messages (/chat/completions); else texts that are continued (/completions).
+    `requests`, `tokens`: the most that one attempt at a job may send, and may read and write.
+    `chat`: prompts are messages (/chat/completions); else texts that are continued (/completions).
     """
 
     name: str
@@ -65,11 +71,15 @@ class Spending:
     tokens: int = 0
 
     def take(self, tokens: int) -> None:
-        """Count a request beforehand, at its most. Raises WriterError where it would pass the limit."""
+        """Count a request beforehand, at its most. Raises WriterError where it would pass the
+        limit.
+        """
         most = self.limit
         if self.requests + 1 > most.requests or self.tokens + tokens > most.tokens:
             what = f"{most.requests:,} requests and {most.tokens:,} tokens"
-            raise WriterError(f"the endpoint {most.name!r}: the spending limit of {what} is reached")
+            raise WriterError(
+                f"the endpoint {most.name!r}: the spending limit of {what} is reached"
+            )
         self.requests += 1
         self.tokens += tokens
 
@@ -80,9 +90,11 @@ class Spending:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A Writer elsewhere. `check` is called while requests are under way, and may raise to end them.
+    """A Writer elsewhere. `check` is called while requests are under way, and may raise to end
+    them.
 
-    `seconds`: for one try, from its first byte to its last. `key`: sent as a bearer token, and shown nowhere.
+    `seconds`: for one try, from its first byte to its last. `key`: sent as a bearer token, and
+    shown nowhere.
     """
 
     registered: Registered
@@ -102,7 +114,9 @@ class Endpoint:
         return self.registered.name
 
     def seeded(self, seed: int | None) -> "Endpoint":
-        """The same, under the same limit, which asks for repeatable draws where it has a seed."""
+        """Return the same, under the same limit, which asks for repeatable draws where it has a
+        seed.
+        """
         made = replace(self, seed=seed)
         object.__setattr__(made, "spending", self.spending)
         return made
@@ -119,7 +133,9 @@ class Endpoint:
         """As `Writer.room`: what a request may cost bounds it."""
         return self.registered.tokens
 
-    def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
+    def write(
+        self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1
+    ) -> Iterator[Written]:
         """As `Writer.write`; a few requests at a time."""
         asks = ((row, row * each + number) for row in range(len(prompts)) for number in range(each))
         while group := list(islice(asks, TOGETHER)):
@@ -130,7 +146,9 @@ class Endpoint:
     ) -> list[Written]:
         # One connection a request: an endpoint that dies takes no other answer with it.
         limits = httpx.Limits(max_keepalive_connections=0)
-        async with httpx.AsyncClient(trust_env=False, timeout=self.seconds, limits=limits) as client:
+        async with httpx.AsyncClient(
+            trust_env=False, timeout=self.seconds, limits=limits
+        ) as client:
             tasks = [
                 asyncio.create_task(self._ask(client, prompts[row], manner, row, number))
                 for row, number in group
@@ -173,7 +191,9 @@ class Endpoint:
             raise WriterError(f"the endpoint {self.name!r} {error}, {TRIES} times") from None
         return Written(vouch(text), complete, row)
 
-    def _body(self, prompt: PublicPrompt, manner: Manner, number: int) -> tuple[str, dict[str, Any]]:
+    def _body(
+        self, prompt: PublicPrompt, manner: Manner, number: int
+    ) -> tuple[str, dict[str, Any]]:
         """Return a request's path below the endpoint's address, and its body."""
         body: dict[str, Any] = {
             "model": self.registered.model,
@@ -190,7 +210,9 @@ class Endpoint:
         return "/completions", body | {"prompt": str(prompt.text)}
 
     async def _sent(self, client: httpx.AsyncClient, path: str, content: bytes) -> bytes:
-        """The body of an answer with status 200. Raises _Passing, or WriterError where no other try helps."""
+        """Return the body of an answer with status 200. Raises _Passing, or WriterError where no
+        other try helps.
+        """
         try:
             async with asyncio.timeout(self.seconds):
                 target, address = await asyncio.to_thread(self._where)
@@ -199,7 +221,8 @@ class Endpoint:
                     f"{target.scheme}://{_bracketed(address)}:{target.port}{target.path.rstrip('/')}{path}",
                     content=content,
                     headers=self._headers(target),
-                    extensions={"sni_hostname": target.host},  # whose certificate is asked for and checked
+                    # whose certificate is asked for and checked
+                    extensions={"sni_hostname": target.host},
                 ) as response:
                     return await _bounded(response)
         except TimeoutError:
@@ -210,7 +233,8 @@ class Endpoint:
             if error.status in _PASSING:
                 raise _Passing(f"answered {error.status}") from None
             raise WriterError(f"the endpoint {self.name!r} answered {error.status}") from None
-        except (httpx.HTTPError, OSError, UnicodeError) as error:  # their texts may quote what was sent
+        # their texts may quote what was sent
+        except (httpx.HTTPError, OSError, UnicodeError) as error:
             raise _Passing(f"could not be reached ({type(error).__name__})") from None
 
     def _where(self) -> tuple[Target, str]:
@@ -218,8 +242,16 @@ class Endpoint:
         return target, addresses(target, self.allowed)[0]
 
     def _headers(self, target: Target) -> dict[str, str]:
-        own = {"Host": target.host_header, "Content-Type": "application/json", "User-Agent": "Exchequer/1"}
-        return own if self.key is None else own | {"Authorization": f"Bearer {self.key.get_secret_value()}"}
+        own = {
+            "Host": target.host_header,
+            "Content-Type": "application/json",
+            "User-Agent": "Exchequer/1",
+        }
+        return (
+            own
+            if self.key is None
+            else own | {"Authorization": f"Bearer {self.key.get_secret_value()}"}
+        )
 
     def _read(self, answer: bytes, manner: Manner) -> tuple[str, bool]:
         """(text, whether it ended by itself). Raises _Passing for what is no completion."""
@@ -238,13 +270,19 @@ class Endpoint:
 
 
 def digest(row: Any) -> str:
-    """SHA-256, in hex, over what was declared of a registered endpoint: address, model, version, kind."""
-    declared = {"url": row.path, **{name: row.endpoint[name] for name in ("model", "version", "chat")}}
+    """Return SHA-256, in hex, over what was declared of a registered endpoint: address, model,
+    version, kind.
+    """
+    declared = {
+        "url": row.path,
+        **{name: row.endpoint[name] for name in ("model", "version", "chat")},
+    }
     return hashlib.sha256(canonical(declared)).hexdigest()
 
 
 def inspect(row: Any, allowed: Sequence[Network]) -> dict[str, Any]:
-    """Public facts of a registered endpoint. Raises WriterError where its address may not be reached.
+    """Return public facts of a registered endpoint. Raises WriterError where its address may not be
+    reached.
 
     Nothing is asked: that would cost.
     """
@@ -274,7 +312,7 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 
 def _used(answer: bytes, most: int) -> int:
-    """The tokens that an answer says it used, where it says so plausibly; else the most."""
+    """Return the tokens that an answer says it used, where it says so plausibly; else the most."""
     usage = json.loads(answer).get("usage")
     used: object = usage.get("total_tokens") if isinstance(usage, dict) else None
     if not isinstance(used, int) or isinstance(used, bool):

@@ -1,7 +1,9 @@
-"""Public texts that a job writes by chance, kept with its draws: an attempt that goes on has the same.
+"""Public texts that a job writes by chance, kept with its draws: an attempt that goes on has the
+same.
 
-A release may be about such texts (counts of the candidates nearest to records), and then they must be those
-that it was about. Each step has a kept seed of its own, so that one that was cut is written again as it was.
+A release may be about such texts (counts of the candidates nearest to records), and then they must
+be those that it was about. Each step has a kept seed of its own, so that one that was cut is
+written again as it was.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,10 +31,11 @@ def kept_texts(
     progress: Moving,
     make: Callable[[Writer], Iterable[Written]],
 ) -> list[Written]:
-    """What `make` writes with this Writer, or wrote in an earlier attempt. `seed`: a user's, if any.
+    """Return what `make` writes with this Writer, or wrote in an earlier attempt. `seed`: a user's,
+    if any.
 
-    `make` moves the progress; where the texts are taken it moves by as much. Where nothing is kept, the
-    Writer goes on with its own random numbers.
+    `make` moves the progress; where the texts are taken it moves by as much. Where nothing is kept,
+    the Writer goes on with its own random numbers.
     """
     begun = progress.done
     own = writer.seeded(kept.seed(name, seed)) if kept.keeps else writer

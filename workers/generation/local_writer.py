@@ -1,8 +1,9 @@
 """Writing with a local model: texts that it continues from public prompts, many rows side by side.
 
-Nothing private is in reach, so draws may be seeded and need no meter. A row whose text has ended begins the
-next one, of the same prompt or of another, until all that were asked for have begun; each that has begun is
-written to its end, so that short texts come no more often than the model has them.
+Nothing private is in reach, so draws may be seeded and need no meter. A row whose text has ended
+begins the next one, of the same prompt or of another, until all that were asked for have begun;
+each that has begun is written to its end, so that short texts come no more often than the model has
+them.
 """
 
 import os
@@ -24,13 +25,15 @@ Steering = Mapping[int, torch.Tensor]
 
 
 def generator(device: torch.device, seed: int | None) -> torch.Generator:
-    """Random numbers for public draws; without a seed they come from the operating system."""
+    """Return random numbers for public draws; without a seed they come from the operating
+    system.
+    """
     source = int.from_bytes(os.urandom(7), "big") if seed is None else seed
     return torch.Generator(device=device).manual_seed(source)
 
 
 def prompt_tokens(tokenizer: Any, prompt: PublicPrompt) -> list[int]:
-    """Tokens of a prompt, up to where a text begins."""
+    """Return tokens of a prompt, up to where a text begins."""
     if not isinstance(prompt, PublicPrompt):
         raise TypeError("a writer is asked with a PublicPrompt only")
     if prompt.chat and getattr(tokenizer, "chat_template", None) is not None:
@@ -60,7 +63,9 @@ class LocalWriter:
         ids = text_tokens(self.model.tokenizer, text)
         if len(ids) <= tokens:
             return text
-        return text.through(lambda _: self.model.tokenizer.decode(ids[:tokens], skip_special_tokens=True))
+        return text.through(
+            lambda _: self.model.tokenizer.decode(ids[:tokens], skip_special_tokens=True)
+        )
 
     def length(self, text: PublicText) -> int:
         """As `Writer.length`, exactly."""
@@ -79,7 +84,8 @@ class LocalWriter:
     ) -> Iterator[Written]:
         """As `Writer.write`. `steering`: layer to (hidden,), added at every position.
 
-        A prompt that would not fit the model's context loses its beginning. Memory does not grow with `each`.
+        A prompt that would not fit the model's context loses its beginning. Memory does not grow
+        with `each`.
         """
         if not prompts or each < 1:
             return
@@ -90,8 +96,12 @@ class LocalWriter:
         own = [prompt[shared:] for prompt in ids]
         yield from _Rows(self, manner, own, each, ids[0][:shared], steering).texts()
 
-    def write_after(self, soft: Sequence[torch.Tensor], manner: Manner, each: int = 1) -> Iterator[Written]:
-        """As `write`, after soft tokens (m, hidden), which fit the model's context, and no other prompt."""
+    def write_after(
+        self, soft: Sequence[torch.Tensor], manner: Manner, each: int = 1
+    ) -> Iterator[Written]:
+        """As `write`, after soft tokens (m, hidden), which fit the model's context, and no other
+        prompt.
+        """
         if soft and each >= 1:
             yield from _Rows(self, manner, list(soft), each, [], None).texts()
 
@@ -120,7 +130,7 @@ class _Rows:
         self.decoder = Decoder(self.model.structure, [batch], shape, chosen, steering)
 
     def texts(self) -> Iterator[Written]:
-        """Every text as it ends."""
+        """Yield every text as it ends."""
         first = torch.cat([values for _, values in self.decoder.read()]).clone()
         current, rows = first, len(self.prompts)
         texts: list[list[int]] = [[] for _ in range(rows)]
@@ -153,7 +163,7 @@ class _Rows:
             current = torch.where(going.unsqueeze(1), values, first)
 
     def _draw(self, logits: torch.Tensor) -> torch.Tensor:
-        """A token for each row, by its share of the cumulative weights: (rows,).
+        """Return a token for each row, by its share of the cumulative weights: (rows,).
 
         A row without finite logits draws any.
         """
@@ -161,17 +171,22 @@ class _Rows:
             return logits.argmax(dim=1)
         weights = ((logits - logits.amax(dim=1, keepdim=True)) / self.manner.temperature).exp_()
         bounds = weights.cumsum(dim=1)
-        points = torch.rand((len(logits), 1), generator=self.random, device=logits.device) * bounds[:, -1:]
+        points = (
+            torch.rand((len(logits), 1), generator=self.random, device=logits.device)
+            * bounds[:, -1:]
+        )
         found = torch.searchsorted(bounds, points, right=True).squeeze(1)
         return found.clamp(max=logits.shape[1] - 1)
 
     def _ended(self, text: list[int], token: int) -> Written | None:
-        """The text, if `token` ends it; otherwise the token is added."""
+        """Return the text, if `token` ends it; otherwise the token is added."""
         complete = token in self.model.end_tokens
         if not complete:
             text.append(token)
             # A stop at the very beginning is the line break that the prompt leaves open.
-            complete = self._may_stop(token) and self.manner.stop in self._decode(text[-64:]).lstrip()
+            complete = (
+                self._may_stop(token) and self.manner.stop in self._decode(text[-64:]).lstrip()
+            )
             if not complete and len(text) < self.manner.max_tokens:
                 return None
         whole = self._decode(text)
@@ -184,7 +199,9 @@ class _Rows:
         return decoded
 
     def _may_stop(self, token: int) -> bool:
-        """Return True if a stop text can end with this token: decoding every text at each step is slow."""
+        """Return True if a stop text can end with this token: decoding every text at each step is
+        slow.
+        """
         if not self.manner.stop:
             return False
         return not self.manner.stop.isascii() or token in _tokens_with(
@@ -193,7 +210,9 @@ class _Rows:
 
 
 def _shared(prompts: list[list[int]]) -> int:
-    """Return the number of leading tokens that all prompts share; each keeps at least one of its own."""
+    """Return the number of leading tokens that all prompts share; each keeps at least one of its
+    own.
+    """
     least, most = min(prompts), max(prompts)  # what the first and last in order share, all share
     same = takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
     return min(sum(1 for _ in same), min(map(len, prompts)) - 1)
@@ -201,6 +220,8 @@ def _shared(prompts: list[list[int]]) -> int:
 
 @lru_cache(maxsize=8)
 def _tokens_with(tokenizer: Any, character: str) -> frozenset[int]:
-    """Tokens that hold a character."""
-    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))], skip_special_tokens=True)
+    """Return tokens that hold a character."""
+    texts = tokenizer.batch_decode(
+        [[token] for token in range(len(tokenizer))], skip_special_tokens=True
+    )
     return frozenset(token for token, text in enumerate(texts) if character in text)

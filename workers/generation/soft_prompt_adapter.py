@@ -3,8 +3,8 @@
     x      = (state - centre) / scale
     soft   = rms * (start + W2 gelu(W1 x + b1)),   W1: d -> 2d, W2: 2d -> m d, zero at first
 
-`centre` and `scale` are those of public mean states; `rms` is that of the model's embedding table, and
-`rms * start` are the embeddings of a prompt, so that an untrained adapter is that prompt.
+`centre` and `scale` are those of public mean states; `rms` is that of the model's embedding table,
+and `rms * start` are the embeddings of a prompt, so that an untrained adapter is that prompt.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,9 @@ MOST_GRADIENT = 1.0
 
 
 class Adapter(nn.Module):
-    """A network from mean states, (rows, hidden), to soft tokens, (rows, m, hidden), both float32."""
+    """A network from mean states, (rows, hidden), to soft tokens, (rows, m, hidden), both
+    float32.
+    """
 
     centre: torch.Tensor
     scale: torch.Tensor
@@ -43,21 +45,23 @@ class Adapter(nn.Module):
         self.register_buffer("rms", torch.ones(1))
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """Soft tokens of each state."""
+        """Return soft tokens of each state."""
         inside = nn.functional.gelu(self.first((states - self.centre) / self.scale))
         made: torch.Tensor = self.rms * self.second(inside)
         return made.view(len(states), self.soft_tokens, self.hidden)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
-        """The weights, as an artifact holds them."""
+        """Return the weights, as an artifact holds them."""
         return {name: value.detach().cpu().numpy() for name, value in self.state_dict().items()}
 
 
-def begun(model: LocalModel, prompt: str, soft_tokens: int, public_means: NDArray[np.float64]) -> Adapter:
-    """An untrained adapter, which gives the prompt's embeddings whatever the state.
+def begun(
+    model: LocalModel, prompt: str, soft_tokens: int, public_means: NDArray[np.float64]
+) -> Adapter:
+    """Return an untrained adapter, which gives the prompt's embeddings whatever the state.
 
-    A prompt of more tokens is cut, one of fewer begins again. `public_means`: (sets, hidden), for the scale
-    of the input. W1 comes from torch's global generator.
+    A prompt of more tokens is cut, one of fewer begins again. `public_means`: (sets, hidden), for
+    the scale of the input. W1 comes from torch's global generator.
     """
     table = next(model.structure.embedding.parameters()).detach().float()
     ids = text_start(model.tokenizer) + text_tokens(model.tokenizer, prompt) or [0]
@@ -81,7 +85,9 @@ def step(
     states: torch.Tensor,
     loss: Callable[[torch.Tensor], SoftLoss],
 ) -> float:
-    """Move the weights once, by the loss of the soft tokens that the adapter makes of `states`; the loss."""
+    """Move the weights once, by the loss of the soft tokens that the adapter makes of `states`; the
+    loss.
+    """
     optimiser.zero_grad()
     made = adapter(states)
     found = loss(made)
@@ -92,11 +98,17 @@ def step(
 
 
 def of_tensors(tensors: Arrays, hidden: int, soft_tokens: int) -> Adapter:
-    """The adapter that an artifact holds. Raises DataError where it is none for this model and m."""
+    """Return the adapter that an artifact holds. Raises DataError where it is none for this model
+    and m.
+    """
     made = Adapter(hidden, soft_tokens)
     wanted = {name: tuple(value.shape) for name, value in made.state_dict().items()}
     found = {name: value.shape for name, value in tensors.items()}
     if wanted != found or not all(np.isfinite(value).all() for value in tensors.values()):
-        raise DataError(f"adapter: its weights are not those of {soft_tokens} soft tokens of width {hidden}")
-    made.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
+        raise DataError(
+            f"adapter: its weights are not those of {soft_tokens} soft tokens of width {hidden}"
+        )
+    made.load_state_dict(
+        {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
+    )
     return made.requires_grad_(False).eval()

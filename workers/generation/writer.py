@@ -1,4 +1,6 @@
-"""The protocol of everything that writes from public prompts: a local model, or an endpoint elsewhere."""
+"""The protocol of everything that writes from public prompts: a local model, or an endpoint
+elsewhere.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,9 @@ class WriterError(ExchequerError):
 
 @dataclass(frozen=True)
 class Written:
-    """One text, stripped. `complete` is false where the length limit ended it; `row`: of which prompt."""
+    """One text, stripped. `complete` is false where the length limit ended it; `row`: of which
+    prompt.
+    """
 
     text: PublicText
     complete: bool
@@ -25,7 +29,9 @@ class Written:
 
 @dataclass(frozen=True)
 class Manner:
-    """Settings for writing. `temperature` 0: always the likeliest token. `stop`: text that ends a text."""
+    """Settings for writing. `temperature` 0: always the likeliest token. `stop`: text that ends a
+    text.
+    """
 
     max_tokens: int
     temperature: float
@@ -40,9 +46,11 @@ class Writer(Protocol):
         """The writer's name in figures and reports."""
 
     def seeded(self, seed: int | None) -> "Writer":
-        """The same writer with random numbers of its own; None: the operating system's."""
+        """Return the same writer with random numbers of its own; None: the operating system's."""
 
-    def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
+    def write(
+        self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1
+    ) -> Iterator[Written]:
         """`each` texts of every prompt, as they end; each that has begun is written to its end.
 
         Raises WriterError where it can't.
@@ -52,13 +60,13 @@ class Writer(Protocol):
         """About how many tokens a text has."""
 
     def shortened(self, text: PublicText, tokens: int) -> PublicText:
-        """The beginning of a text, of about `tokens` tokens at most."""
+        """Return the beginning of a text, of about `tokens` tokens at most."""
 
     def room(self, manner: Manner) -> int:
         """Return the most tokens that a prompt may have so that a text still fits after it."""
 
 
 def answers(writer: Writer, prompts: Sequence[PublicPrompt], manner: Manner) -> list[PublicText]:
-    """One text for each prompt, in their order. Raises WriterError."""
+    """Return one text for each prompt, in their order. Raises WriterError."""
     found = {each.row: each.text for each in writer.write(prompts, manner)}
     return [found[row] for row in range(len(prompts))]

@@ -1,1 +1,3 @@
-"""The execution of jobs: the Celery application and its tasks, leases, staging, and the message relay."""
+"""The execution of jobs: the Celery application and its tasks, leases, staging, and the message
+relay.
+"""

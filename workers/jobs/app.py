@@ -1,8 +1,11 @@
-"""The Celery application. A message is only a hint: `tasks.generate` asks the database whether it may run.
+"""The Celery application. A message is only a hint: `tasks.generate` asks the database whether it
+may run.
 
 - acks late and prefetch 1: a message waits in the broker, not in a busy worker;
-- a lost child process is not redelivered (`task_reject_on_worker_lost` off): the reaper decides, by lease;
-- the visibility timeout is longer than the hard limit, so the broker doesn't hand out a running task again;
+- a lost child process is not redelivered (`task_reject_on_worker_lost` off): the reaper decides, by
+  lease;
+- the visibility timeout is longer than the hard limit, so the broker doesn't hand out a running
+  task again;
 - a lost broker connection doesn't cancel a running task: its claim lives in the database;
 - results are not kept: the ledger is the result.
 """
@@ -18,7 +21,7 @@ from workers.jobs.consumer import Alive
 
 
 def make_app() -> Celery:
-    """The application, configured from the environment."""
+    """Return the application, configured from the environment."""
     configured = settings.load()
     limit = configured.hard_limit_seconds
     # The `celery` command hands BROKER_URL on as it stands, without its password and unchecked.

@@ -1,4 +1,6 @@
-"""Artifacts on their way out and in: drafts beside their attempt's texts, checked when read again."""
+"""Artifacts on their way out and in: drafts beside their attempt's texts, checked when read
+again.
+"""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,8 +21,8 @@ def write(
 ) -> Output:
     """Stage a runner's results: texts as JSON Lines in one draft, artifacts in others.
 
-    `items` is called when the draft of texts is open and has `room` in bytes: no record is read for an output
-    that can't be written. Raises Unwritable then.
+    `items` is called when the draft of texts is open and has `room` in bytes: no record is read for
+    an output that can't be written. Raises Unwritable then.
     """
     stored: list[Stored] = []
     name = staging.name_of(claim)
@@ -46,7 +48,8 @@ def _texts(
 
 
 def read(results: Results, rows: Sequence[Any]) -> dict[str, Released]:
-    """The artifacts in rows of `artifacts`, by name. Raises DataError if bytes are not those of the ledger.
+    """Return the artifacts in rows of `artifacts`, by name. Raises DataError if bytes are not those
+    of the ledger.
 
     Nothing is parsed before a file is known to be the one released.
     """

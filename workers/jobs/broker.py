@@ -1,8 +1,9 @@
-"""The broker as workers read it: whoever can write to it can neither end a worker nor fill its memory.
+"""The broker as workers read it: whoever can write to it can neither end a worker nor fill its
+memory.
 
-Kombu reads what lies in Redis before Celery sees a message, and raises out of the worker's loop what
-it can't read: that ends the worker. Here it is thrown away, which loses nothing, as the relay sends a
-hint again. No message is unpacked either: a kilobyte could become a gigabyte.
+Kombu reads what lies in Redis before Celery sees a message, and raises out of the worker's loop
+what it can't read: that ends the worker. Here it is thrown away, which loses nothing, as the relay
+sends a hint again. No message is unpacked either: a kilobyte could become a gigabyte.
 """
 
 from queue import Empty

@@ -1,6 +1,7 @@
 """The tasks that look at what is registered: a model and its templates, new data, public corpora.
 
-Problems of data are its steward's to read and quote no record; what else is raised is told by its kind.
+Problems of data are its steward's to read and quote no record; what else is raised is told by its
+kind.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,9 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     try:
         folder = models.resolve(model.path, configured.model_root_list, configured.model_hub)
         labels = job.terms["labels"]
-        tokens = max(models.template_tokens(folder, each, labels) for each in templates(job.parameters))
+        tokens = max(
+            models.template_tokens(folder, each, labels) for each in templates(job.parameters)
+        )
     except models.ModelError as error:
         approval.probed(engine, UUID(job_id), None, f"model: {error}")
         return
@@ -50,7 +53,9 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_dataset")
 def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read new data through once and claim its units; problems are reported to its stewards only."""
+    """Read new data through once and claim its units; problems are reported to its stewards
+    only.
+    """
     engine = job_inputs.engine()
     found = datasets.version_to_check(engine, UUID(version_id))
     if found is None:
@@ -73,7 +78,8 @@ def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         datasets.dataset_refused(engine, version.id, str(problem))
     except UNAVAILABLE:
         raise
-    except Exception as problem:  # whatever a file system or codec raises: its text may quote a record
+    # whatever a file system or codec raises: its text may quote a record
+    except Exception as problem:
         datasets.dataset_refused(engine, version.id, f"it can't be read: {type(problem).__name__}")
 
 
@@ -104,21 +110,30 @@ def check_model(model_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 def _tried(
     kind: str, folder: Path, facts: Mapping[str, Any], configured: settings.Settings
 ) -> dict[str, Any]:
-    """Run a public text through a model, as jobs load it; `tried` names type and device, or why it was not.
+    """Run a public text through a model, as jobs load it; `tried` names type and device, or why it
+    was not.
 
     Raises ModelError where a number of the result is not finite.
     """
     if not models.has_room(facts["parameters"]):
-        return {"tried": "no room in the worker that checks files; each job tries it before it reads"}
+        return {
+            "tried": "no room in the worker that checks files; each job tries it before it reads"
+        }
     if kind == "embedding":
         embedders.opened(folder, facts["sha256"])
         return {"tried": "float32"}
-    return {"tried": models.try_out(folder, facts["sha256"], configured.model_dtype, configured.decoding_gib)}
+    return {
+        "tried": models.try_out(
+            folder, facts["sha256"], configured.model_dtype, configured.decoding_gib
+        )
+    }
 
 
 @app.task(name="exchequer.check_corpus")
 def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read a new public corpus through: its texts, labels and hash, and that none of it is private."""
+    """Read a new public corpus through: its texts, labels and hash, and that none of it is
+    private.
+    """
     engine = job_inputs.engine()
     row = registration.find(engine, "corpus", UUID(corpus_id))
     if row is None or row.state != "checking":
@@ -138,5 +153,8 @@ def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
         registration.checked(engine, "corpus", row.id, None, str(problem))
     except UNAVAILABLE:
         raise
-    except Exception as problem:  # whatever a file system or codec raises: the steward gets the kind
-        registration.checked(engine, "corpus", row.id, None, f"it can't be read: {type(problem).__name__}")
+    # whatever a file system or codec raises: the steward gets the kind
+    except Exception as problem:
+        registration.checked(
+            engine, "corpus", row.id, None, f"it can't be read: {type(problem).__name__}"
+        )

@@ -1,10 +1,11 @@
 """Supervision by a worker's main process: children that die, and messages that never arrive.
 
-A process that dies inside the mechanism has failed. Its death may depend on the data, so the job is charged
-and not run again. After the loss of a whole machine nobody is left to report it: its lease runs out.
+A process that dies inside the mechanism has failed. Its death may depend on the data, so the job is
+charged and not run again. After the loss of a whole machine nobody is left to report it: its lease
+runs out.
 
-An idle worker that receives nothing while messages wait has lost its broker without noticing (kombu issues
-2492 and 2629). It exits, and its supervisor starts it again.
+An idle worker that receives nothing while messages wait has lost its broker without noticing (kombu
+issues 2492 and 2629). It exits, and its supervisor starts it again.
 """
 
 import hashlib
@@ -36,14 +37,17 @@ from workers.jobs.broker import QUEUES
 log = structlog.get_logger()
 
 DIED = (
-    "its process died, perhaps for want of memory, or was stopped at its time limit, before any data was read"
+    "its process died, perhaps for want of memory, or was stopped at its time limit, before any "
+    "data was read"
 )
 TRIES = 30
 STOP_SECONDS = 10.0
 
 
 def process_name(parent: int, task_id: str) -> str:
-    """The name of an attempt's process: its machine, the worker's main process there, and its message."""
+    """Return the name of an attempt's process: its machine, the worker's main process there, and
+    its message.
+    """
     return f"{socket.gethostname()}/{parent}/{task_id}"
 
 
@@ -52,7 +56,8 @@ _FAMILY = secrets.token_bytes(leases.SECRET_BYTES)
 
 
 def lease_secret(job_id: str, attempt: int, part: int) -> bytes:
-    """The secret of the lease on an attempt, known to this worker's processes and to no other worker.
+    """Return the secret of the lease on an attempt, known to this worker's processes and to no
+    other worker.
 
     The main process makes it again to end an attempt whose child died.
     """
@@ -64,15 +69,25 @@ def lease_secret(job_id: str, attempt: int, part: int) -> bytes:
 
 @signals.task_failure.connect
 def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, **_: Any) -> None:
-    """In the main process: a child died during a task. Ignored at a shutdown, which stops children."""
+    """In the main process: a child died during a task. Ignored at a shutdown, which stops
+    children.
+    """
     lost = isinstance(exception, WorkerLostError | TimeLimitExceeded)
-    if lost and sender.name in ("exchequer.generate", "exchequer.free") and not state.should_terminate:
+    if (
+        lost
+        and sender.name in ("exchequer.generate", "exchequer.free")
+        and not state.should_terminate
+    ):
         worker = process_name(os.getpid(), task_id)
-        threading.Thread(target=end_dead, args=(worker, *args), name="end-dead", daemon=True).start()
+        threading.Thread(
+            target=end_dead, args=(worker, *args), name="end-dead", daemon=True
+        ).start()
 
 
 def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
-    """End the job of an attempt whose process died. If the database is unreachable, its lease runs out."""
+    """End the job of an attempt whose process died. If the database is unreachable, its lease runs
+    out.
+    """
     configured = settings.load()
     assert configured.database_url is not None  # the child had one
     engine = unpooled(configured.database_url)
@@ -97,7 +112,9 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
 
 @signals.celeryd_after_setup.connect
 def start_watchdog(instance: Any, **_: Any) -> None:
-    """Start the watchdog in the main process, before it connects to the broker, which may already hang."""
+    """Start the watchdog in the main process, before it connects to the broker, which may already
+    hang.
+    """
     configured = settings.load()
     if configured.watchdog_seconds and configured.database_url is not None:
         queues = set(instance.app.amqp.queues.consume_from)
@@ -111,7 +128,9 @@ def start_publishing(instance: Any, **_: Any) -> None:
     """Start a thread that publishes what a worker committed that died before it could publish."""
     configured = settings.load()
     if configured.database_url is not None and "generate" in instance.app.amqp.queues.consume_from:
-        threading.Thread(target=publish_waiting, args=(configured,), name="publisher", daemon=True).start()
+        threading.Thread(
+            target=publish_waiting, args=(configured,), name="publisher", daemon=True
+        ).start()
 
 
 def publish_waiting(configured: settings.Settings) -> None:
@@ -143,7 +162,9 @@ class Watchdog:
             if _busy():
                 idle_since = time.monotonic()
             elif time.monotonic() - idle_since > self._seconds and self._waits():
-                log.error("messages wait and none arrives: the worker restarts", tasks=sorted(self._tasks))
+                log.error(
+                    "messages wait and none arrives: the worker restarts", tasks=sorted(self._tasks)
+                )
                 end_process()
                 idle_since = time.monotonic()  # it got a task after all
 
@@ -159,7 +180,9 @@ def _busy() -> bool:
 
 
 def end_process() -> None:
-    """Stop this worker, first gently, then by force, as its main loop may hang. Never during a task."""
+    """Stop this worker, first gently, then by force, as its main loop may hang. Never during a
+    task.
+    """
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(STOP_SECONDS)
     if not _busy():

@@ -1,8 +1,9 @@
 """A Celery consumer to which a message is only a hint: which task, of which job.
 
-Whatever else a message says is left out before Celery reads it: a time limit of its own, a time before
-or after which it runs, tasks that follow it. A message of another form is thrown away, which loses
-nothing. Commands by the broker ("remote control"), and what workers tell one another there, are off.
+Whatever else a message says is left out before Celery reads it: a time limit of its own, a time
+before or after which it runs, tasks that follow it. A message of another form is thrown away, which
+loses nothing. Commands by the broker ("remote control"), and what workers tell one another there,
+are off.
 """
 
 import json
@@ -50,7 +51,9 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     """The consumer of this service's workers (`worker_consumer`)."""
 
     def __init__(self, *args: Any, worker_options: Any = None, **kwargs: Any) -> None:
-        """Take Celery's arguments; workers do not listen to one another, whatever the command line says."""
+        """Take Celery's arguments; workers do not listen to one another, whatever the command line
+        says.
+        """
         super().__init__(*args, worker_options={**(worker_options or {}), **_APART}, **kwargs)
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
@@ -72,8 +75,8 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
 def reduce_to_hint(message: Any, served: Set[str]) -> None:
     """Leave of a message its task, its id, and the id and numbers that the task takes.
 
-    Raises ValueError, TypeError, KeyError or AttributeError for a message of another form, and for a task of
-    a queue that this worker does not serve.
+    Raises ValueError, TypeError, KeyError or AttributeError for a message of another form, and for
+    a task of a queue that this worker does not serve.
     """
     if message.errors:
         raise ValueError("the message can't be read")
@@ -83,7 +86,8 @@ def reduce_to_hint(message: Any, served: Set[str]) -> None:
     if len(body) > MOST_BYTES:
         raise ValueError("the message is too long")
     (subject, *numbers), _, _ = json.loads(body)
-    if len(numbers) > 2 or not all(type(number) is int for number in numbers):  # no bool is a number
+    # no bool is a number
+    if len(numbers) > 2 or not all(type(number) is int for number in numbers):
         raise ValueError("no hint")
     hint = [[str(UUID(subject)), *numbers], {}, {}]
     message.headers = {"lang": "py", "task": task, "id": str(UUID(message.headers["id"]))}

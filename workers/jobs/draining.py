@@ -1,7 +1,7 @@
 """A planned stop of a worker: its attempt is handed back at the next look and goes on elsewhere.
 
-SIGTERM reaches the worker's main process, the attempt runs in a child: one byte of memory that both share
-tells it. The main process then waits for the child as ever, which is soon done.
+SIGTERM reaches the worker's main process, the attempt runs in a child: one byte of memory that both
+share tells it. The main process then waits for the child as ever, which is soon done.
 """
 
 import mmap
@@ -18,7 +18,7 @@ def begin() -> None:
 
 
 def wanted() -> bool:
-    """True once the worker is to stop."""
+    """Return True once the worker is to stop."""
     return _byte[0] == 1
 
 

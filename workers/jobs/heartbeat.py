@@ -17,11 +17,12 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Renews `claim` four times per lease while the block runs; `check` raises when the run must stop.
+    """Renews `claim` four times per lease while the block runs; `check` raises when the run must
+    stop.
 
-    A worker that can't renew stops itself before its lease expires, since another attempt may start then. It
-    also stops itself when the attempt has taken `limit_seconds` and, unless it `stays`, when its worker is
-    to stop.
+    A worker that can't renew stops itself before its lease expires, since another attempt may start
+    then. It also stops itself when the attempt has taken `limit_seconds` and, unless it `stays`,
+    when its worker is to stop.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Heartbeat:
         self._thread.join(timeout=self._seconds)
 
     def held(self) -> bool:
-        """True if the lease certainly still holds: nobody else can have the part."""
+        """Return True if the lease certainly still holds: nobody else can have the part."""
         return not self._lost and time.monotonic() - self._renewed <= 0.8 * self._seconds
 
     def check(self) -> None:
@@ -65,7 +66,9 @@ class Heartbeat:
         self._check_drained()
 
     def wait(self, seconds: float) -> None:
-        """Wait with nothing left to do but to end the job: LeaseLost or Drained may be raised meanwhile."""
+        """Wait with nothing left to do but to end the job: LeaseLost or Drained may be raised
+        meanwhile.
+        """
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if not self.held():
@@ -79,15 +82,23 @@ class Heartbeat:
 
     def _beat(self) -> None:
         while not self._stop.wait(min(self._seconds / 4, 2.0)):
-            asked = time.monotonic()  # the lease counts from before the request, never from after it
+            # the lease counts from before the request, never from after it
+            asked = time.monotonic()
             try:
                 self._cancelled = leases.renew(
-                    self._engine, self._claim, self._seconds, self._progress.told, self._progress.total
+                    self._engine,
+                    self._claim,
+                    self._seconds,
+                    self._progress.told,
+                    self._progress.total,
                 )
                 self._renewed = asked
                 reached("heartbeat.renewed")
             except LeaseLost:
                 self._lost = True
                 return
-            except Exception as error:  # the database is away: try again until the lease is nearly over
-                log.warning("lease not renewed", job=str(self._claim.job_id), error=type(error).__name__)
+            # the database is away: try again until the lease is nearly over
+            except Exception as error:
+                log.warning(
+                    "lease not renewed", job=str(self._claim.job_id), error=type(error).__name__
+                )

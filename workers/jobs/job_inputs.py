@@ -1,4 +1,5 @@
-"""Inputs of a job: its database and data's layout, models, public corpora, an earlier job's published output.
+"""Inputs of a job: its database and data's layout, models, public corpora, an earlier job's
+published output.
 
 Everything is compared with the hash in the ledger before it is used.
 """
@@ -29,20 +30,22 @@ from workers.jobs import artifacts
 
 
 def engine() -> Engine:
-    """The database that this worker's settings name, and the log outside it."""
+    """Return the database that this worker's settings name, and the log outside it."""
     configured = settings.load()
     if configured.database_url is None:
         raise RuntimeError("DATABASE_URL is not set")
-    return engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
+    return engine_for(
+        configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured)
+    )
 
 
 def results() -> Results:
-    """The results folder that this worker's settings name."""
+    """Return the results folder that this worker's settings name."""
     return Results(settings.load().results)
 
 
 def layout_of(register: Mapping[str, Any], secrets: Secrets) -> records.Layout:
-    """The layout of a version of a dataset, from the body of its REGISTER."""
+    """Return the layout of a version of a dataset, from the body of its REGISTER."""
     terms, layout = dataset_columns(register["terms"]), register["layout"]
     return records.Layout(
         text_template=layout["text_template"],
@@ -60,7 +63,9 @@ def layout_of(register: Mapping[str, Any], secrets: Secrets) -> records.Layout:
 
 
 def language_model(engine: Engine, named: Mapping[str, Any]) -> models.LocalModel:
-    """The language model that a RESERVE names. Raises ModelError if its files are not those of its hash."""
+    """Return the language model that a RESERVE names. Raises ModelError if its files are not those
+    of its hash.
+    """
     row = public_resources.find(engine, "model", named["name"])
     if row is None:
         raise models.ModelError(f"the model {named['name']!r} is not registered any more")
@@ -87,7 +92,9 @@ def _naming(row: Any) -> Iterator[None]:
     try:
         yield
     except models.ModelError as error:
-        raise models.ModelError(f"the model {row.name!r}: {str(error).removeprefix('path: ')}") from None
+        raise models.ModelError(
+            f"the model {row.name!r}: {str(error).removeprefix('path: ')}"
+        ) from None
 
 
 def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:
@@ -103,12 +110,17 @@ def _endpoint(row: Any, check: Callable[[], None]) -> Endpoint:
 
 
 def public_things(
-    engine: Engine, order: Order, mechanism: Mechanism[Any], parameters: Any, check: Callable[[], None]
+    engine: Engine,
+    order: Order,
+    mechanism: Mechanism[Any],
+    parameters: Any,
+    check: Callable[[], None],
 ) -> Public:
-    """Return the public things that an order names. Raises ModelError or DataError if bytes changed.
+    """Return the public things that an order names. Raises ModelError or DataError if bytes
+    changed.
 
-    `check` is called while an endpoint is waited for, and may raise. No other job gets an endpoint than one
-    that names it.
+    `check` is called while an endpoint is waited for, and may raise. No other job gets an endpoint
+    than one that names it.
     """
     source = order.source
     named, beside = source.get("public", {}), source.get("sources", {})
@@ -140,14 +152,16 @@ def public_things(
         )
         for field, each in beside.items()
     }
-    return Public(found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released)
+    return Public(
+        found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released
+    )
 
 
 def _check_public(engine: Engine, named: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
     """Raise DataError where a corpus that this job or a job beside it read is none any more.
 
-    Data that is registered is compared with all corpora (transactions.unit_fingerprints), so a row that is
-    ready says enough. Whose data a corpus holds is for its stewards alone.
+    Data that is registered is compared with all corpora (transactions.unit_fingerprints), so a row
+    that is ready says enough. Whose data a corpus holds is for its stewards alone.
     """
     own = [(field, each["name"]) for field, each in named.items() if each["kind"] == "corpus"]
     for field, name in [*own, *sources.corpora_behind(engine, beside)]:
@@ -162,7 +176,7 @@ def _check_public(engine: Engine, named: Mapping[str, Any], beside: Mapping[str,
 
 
 def _texts(sha256: str) -> tuple[Mapping[str, Any], ...]:
-    """The texts that the source job published, line by line."""
+    """Return the texts that the source job published, line by line."""
     try:
         with results().open(sha256) as file:
             content = file.read()

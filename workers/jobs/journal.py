@@ -1,7 +1,8 @@
-"""The draws of one part of a job, in the database: what earlier attempts kept, and what this one adds.
+"""The draws of one part of a job, in the database: what earlier attempts kept, and what this one
+adds.
 
-A row is one write: JSON [new names, [[name's number, outcome], ...]]. A part of the data is named once, in
-the row of its first draw, and has the number of names before it.
+A row is one write: JSON [new names, [[name's number, outcome], ...]]. A part of the data is named
+once, in the row of its first draw, and has the number of names before it.
 """
 
 import json
@@ -14,9 +15,13 @@ from workers.noise.kept_draws import Outcome
 
 
 class Journal:
-    """The store of a claimed part's draws (noise.kept_draws.Store). `write` runs a step of the database."""
+    """The store of a claimed part's draws (noise.kept_draws.Store). `write` runs a step of the
+    database.
+    """
 
-    def __init__(self, engine: Engine, claim: Claim, write: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, engine: Engine, claim: Claim, write: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._engine, self._claim, self._write = engine, claim, write
         self._rows = kept_draws.kept(engine, claim)
         self._number = len(self._rows)

@@ -1,9 +1,11 @@
-"""The public log, published on a schedule by the process that holds its key: a thread of the signer.
+"""The public log, published on a schedule by the process that holds its key: a thread of the
+signer.
 
-    the log outside the database ── what is new ──▶ tiles ── head: remembered, then signed ──▶ checkpoint
+    the log outside the database ── what is new ──▶ tiles ── head: remembered, then signed ──▶
+    checkpoint
 
-Whatever stops a publication (a full disk, a witness that is away, a database that does not answer) is logged
-and tried again at the next turn: signing checkpoints of exports goes on meanwhile.
+Whatever stops a publication (a full disk, a witness that is away, a database that does not answer)
+is logged and tried again at the next turn: signing checkpoints of exports goes on meanwhile.
 """
 
 import threading
@@ -20,7 +22,8 @@ log = structlog.get_logger()
 
 
 def publish_new(engine: Engine, configured: Settings, published: int) -> int:
-    """Publish what the log holds beyond its first `published` entries; returns how many it holds now.
+    """Publish what the log holds beyond its first `published` entries; returns how many it holds
+    now.
 
     The log must be the one that the database calls its own. Raises as `publish_configured`.
     """
@@ -42,7 +45,8 @@ def run(stop: threading.Event, engine: Engine, configured: Settings) -> None:
     while not stop.is_set():
         try:
             published = publish_new(engine, configured, published)
-        except Exception as error:  # of any kind: the next turn may succeed, and nobody else would tell
+        # of any kind: the next turn may succeed, and nobody else would tell
+        except Exception as error:
             log.error("the log is not published", problem=str(error), error=type(error).__name__)
         stop.wait(configured.public_log_seconds)
 
@@ -51,6 +55,8 @@ def start(stop: threading.Event, engine: Engine, configured: Settings) -> thread
     """Run in a thread of its own; None where no folder is set, or no schedule."""
     if configured.public_log is None or not configured.public_log_seconds:
         return None
-    thread = threading.Thread(target=run, args=(stop, engine, configured), name="public log", daemon=True)
+    thread = threading.Thread(
+        target=run, args=(stop, engine, configured), name="public log", daemon=True
+    )
     thread.start()
     return thread

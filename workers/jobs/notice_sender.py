@@ -1,9 +1,9 @@
 """Delivery of notices: bounded in time, and never to an internal address.
 
-A thread of the relay, so that a slow receiver delays no job; two relays share the work. A receiver's name is
-resolved once, every address it has is checked, and the connection goes to one of those very addresses: a name
-that resolves differently the second time gains nothing. Redirects are not followed, proxies not used, and
-only the status of an answer is kept.
+A thread of the relay, so that a slow receiver delays no job; two relays share the work. A
+receiver's name is resolved once, every address it has is checked, and the connection goes to one of
+those very addresses: a name that resolves differently the second time gains nothing. Redirects are
+not followed, proxies not used, and only the status of an answer is kept.
 """
 
 import http.client
@@ -55,8 +55,8 @@ class _Connection(http.client.HTTPConnection):
             self.sock = ssl.create_default_context().wrap_socket(
                 self.sock, server_hostname=self._target.host, do_handshake_on_connect=False
             )
-        # A receiver that sends a byte now and then never meets a timeout of its own. Cut is the socket as TLS
-        # has wrapped it: the one before holds no connection any more.
+        # A receiver that sends a byte now and then never meets a timeout of its own. Cut is the
+        # socket as TLS has wrapped it: the one before holds no connection any more.
         self.watch = threading.Timer(ATTEMPT_SECONDS, _cut, [self.sock])
         self.watch.daemon = True
         self.watch.start()
@@ -64,7 +64,7 @@ class _Connection(http.client.HTTPConnection):
             self.sock.do_handshake()
 
     def _reach(self) -> socket.socket:
-        """A connection to the first address that takes one."""
+        """Return a connection to the first address that takes one."""
         *others, last = self._found[:MOST_ADDRESSES]
         for address in others:
             with suppress(OSError):
@@ -80,11 +80,14 @@ class _Connection(http.client.HTTPConnection):
 
 def _cut(connection: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: its own would read on in the clear
+        # of TLS too: its own would read on in the clear
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def post(url: str, content: bytes, allowed: Sequence[Network]) -> Outcome:
-    """Make one delivery attempt. Problems are put in our own words; nothing a receiver sends is kept."""
+    """Make one delivery attempt. Problems are put in our own words; nothing a receiver sends is
+    kept.
+    """
     try:
         target = webhook_rules.read_url(url, allowed)
         found = addresses(target, allowed)
@@ -95,7 +98,11 @@ def post(url: str, content: bytes, allowed: Sequence[Network]) -> Outcome:
     connection = _Connection(target, found)
     try:
         connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
-        own = {"Host": target.host_header, "Content-Type": "application/json", "User-Agent": "Exchequer/1"}
+        own = {
+            "Host": target.host_header,
+            "Content-Type": "application/json",
+            "User-Agent": "Exchequer/1",
+        }
         own |= {"Content-Length": str(len(content)), "Connection": "close"}
         for name, value in own.items():
             connection.putheader(name, value)
@@ -116,7 +123,13 @@ def send(delivery: Delivery, allowed: Sequence[Network], configured: settings.Se
     """Send a message by mail, or as JSON to a chat, to Teams or to a program."""
     if delivery.kind == "mail":
         return mail.send(delivery, configured)
-    told = (delivery.kind, delivery.event, delivery.facts, configured.public_url, delivery.message_id)
+    told = (
+        delivery.kind,
+        delivery.event,
+        delivery.facts,
+        configured.public_url,
+        delivery.message_id,
+    )
     return post(delivery.url, notices.body(*told), allowed)
 
 
@@ -137,9 +150,9 @@ class Sender:
     def step(self) -> int:
         """Take what is due and start to send it; returns how many were taken.
 
-        What a message says stands in the log outside the database before it leaves. One of a ledger that is
-        behind its log, or another one, is not sent: its claim runs out, and it is taken again. Raises
-        LogUnusable.
+        What a message says stands in the log outside the database before it leaves. One of a ledger
+        that is behind its log, or another one, is not sent: its claim runs out, and it is taken
+        again. Raises LogUnusable.
         """
         with self._lock:
             busy = {hook for hook, count in self._under_way.items() if count >= addressed.AT_ONCE}
@@ -159,7 +172,11 @@ class Sender:
         try:
             outcome = send(delivery, self._allowed, self._configured)
             state = addressed.settle(self._engine, delivery, outcome, self._retries)
-            told = {"message": delivery.message_id, "address": str(delivery.hook_id), "state": state}
+            told = {
+                "message": delivery.message_id,
+                "address": str(delivery.hook_id),
+                "state": state,
+            }
             level = log.warning if state == "given up" else log.info
             level("notice", **told, status=outcome.status, problem=outcome.problem)
         finally:
@@ -199,6 +216,8 @@ def run(stop: threading.Event, engine: Engine, configured: settings.Settings) ->
 
 def start(stop: threading.Event, engine: Engine, configured: settings.Settings) -> threading.Thread:
     """Run in a thread of its own."""
-    thread = threading.Thread(target=run, args=(stop, engine, configured), name="notices", daemon=True)
+    thread = threading.Thread(
+        target=run, args=(stop, engine, configured), name="notices", daemon=True
+    )
     thread.start()
     return thread

@@ -1,6 +1,7 @@
 """The relay: carries messages from the outbox to the broker and ends leases that ran out.
 
-Safe to run twice: rows are taken with FOR UPDATE SKIP LOCKED, and a message sent twice is claimed once.
+Safe to run twice: rows are taken with FOR UPDATE SKIP LOCKED, and a message sent twice is claimed
+once.
 """
 
 import signal
@@ -35,12 +36,17 @@ SWEEP_SECONDS = 5.0
 
 def send(task: str, subject: UUID, attempt: int, part: int) -> None:
     """One message to the broker."""
-    args = [str(subject), attempt, part] if task in ("generate", "free") else [str(subject), attempt]
-    app.send_task(f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True)
+    args = (
+        [str(subject), attempt, part] if task in ("generate", "free") else [str(subject), attempt]
+    )
+    app.send_task(
+        f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True
+    )
 
 
 def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> tuple[int, int]:
-    """End expired leases, destroy what they staged, resend unclaimed messages, expire undecided jobs.
+    """End expired leases, destroy what they staged, resend unclaimed messages, expire undecided
+    jobs.
 
     Returns the number of leases ended and of messages sent again.
     """
@@ -89,7 +95,9 @@ def _duty(name: str) -> Iterator[None]:
 
 
 def watch_log(engine: Engine) -> None:
-    """Compare all ledgers with the log outside; append what a process left out that died before it wrote."""
+    """Compare all ledgers with the log outside; append what a process left out that died before it
+    wrote.
+    """
     try:
         for problem in ledger_log.tend(engine):
             log.error("a ledger is not what its log holds", problem=problem)
@@ -98,11 +106,18 @@ def watch_log(engine: Engine) -> None:
 
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
-    """On startup, resend all waiting messages (the broker may have lost them) and end what is overdue."""
+    """On startup, resend all waiting messages (the broker may have lost them) and end what is
+    overdue.
+    """
     watch_log(engine)
     expired, resent = sweep(engine, configured, 0.0)
     destroyed = look_around(engine, configured)
-    log.info("reconciled", expired_leases=expired, messages_sent_again=resent, leftovers_destroyed=destroyed)
+    log.info(
+        "reconciled",
+        expired_leases=expired,
+        messages_sent_again=resent,
+        leftovers_destroyed=destroyed,
+    )
 
 
 @dataclass
@@ -124,7 +139,9 @@ def run(stop: threading.Event) -> None:
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
-    engine = engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
+    engine = engine_for(
+        configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured)
+    )
     notice_sender.start(stop, engine, configured)
     reconciled, ahead = False, max(messages.AHEAD, configured.fan_out)  # enough for every worker
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)

@@ -1,7 +1,8 @@
-"""A worker whose results folder takes nothing takes no more jobs, and says so, until the folder does.
+"""A worker whose results folder takes nothing takes no more jobs, and says so, until the folder
+does.
 
-The attempt runs in a child, the watch in the worker's main process: one byte of memory that both share counts
-the attempts in a row that could not open their output.
+The attempt runs in a child, the watch in the worker's main process: one byte of memory that both
+share counts the attempts in a row that could not open their output.
 """
 
 import mmap
@@ -30,7 +31,8 @@ PAUSE_SECONDS = 5.0
 #: The least room that an output needs.
 LEAST_BYTES = 4 * 2**20
 
-_count = mmap.mmap(-1, 1)  # anonymous and shared: children that are forked later see what is written
+# anonymous and shared: children that are forked later see what is written
+_count = mmap.mmap(-1, 1)
 
 
 def is_stopped() -> bool:

@@ -1,7 +1,8 @@
-"""The process that signs checkpoints, and the public log: it alone has the keys, and a role that may write.
+"""The process that signs checkpoints, and the public log: it alone has the keys, and a role that
+may write.
 
-It is asked for an entry by its number, replays the balances after it from the entries themselves, and signs
-those: whoever asks can have nothing else signed. It opens no data and no model.
+It is asked for an entry by its number, replays the balances after it from the entries themselves,
+and signs those: whoever asks can have nothing else signed. It opens no data and no model.
 """
 
 import signal
@@ -40,7 +41,9 @@ def run(stop: threading.Event) -> None:
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
-    engine = engine_for(configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured))
+    engine = engine_for(
+        configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured)
+    )
     introduced = False
     log_publisher.start(stop, engine, configured)
     while not stop.is_set():

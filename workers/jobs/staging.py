@@ -1,11 +1,12 @@
-"""Outputs on their way out: sealed drafts that hold the lease token, published after the COMMIT names them.
+"""Outputs on their way out: sealed drafts that hold the lease token, published after the COMMIT
+names them.
 
     attempt ── sealed draft ──▶ COMMIT ── opened, compared with it ──▶ a file named by its SHA-256
 
-The key is the workers' own, so nobody else reads a draft. A lost attempt's draft is destroyed unread. The
-drafts to destroy are determined from the database, never from memory: a worker whose COMMIT succeeded while
-its answer was lost would otherwise destroy what it has to publish. Where a worker dies between the two, the
-next look of a worker publishes.
+The key is the workers' own, so nobody else reads a draft. A lost attempt's draft is destroyed
+unread. The drafts to destroy are determined from the database, never from memory: a worker whose
+COMMIT succeeded while its answer was lost would otherwise destroy what it has to publish. Where a
+worker dies between the two, the next look of a worker publishes.
 """
 
 import hashlib
@@ -52,7 +53,9 @@ class Drafts:
 
     @classmethod
     def of(cls, configured: Settings) -> "Drafts":
-        """Return the drafts that this worker's settings name. Only a folder that they don't name is made."""
+        """Return the drafts that this worker's settings name. Only a folder that they don't name is
+        made.
+        """
         if configured.results_url is None:
             with suppress(OSError):  # said where a draft is created
                 Path(configured.results).mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,8 @@ class Drafts:
 
     @contextmanager
     def create(self, name: str, reserved: int = 0) -> Iterator[Sink]:
-        """A block that writes a draft, which is on the disk at its end. `reserved`: room in bytes.
+        """Return a block that writes a draft, which is on the disk at its end. `reserved`: room in
+        bytes.
 
         Raises Unwritable if the draft can't be opened, or has no such room.
         """
@@ -119,12 +123,16 @@ class _Sealing:
 
 
 def name_of(claim: Claim, part: str = "texts") -> str:
-    """Return the name of a draft of this attempt. `part` "all": the texts of all parts of the job."""
+    """Return the name of a draft of this attempt. `part` "all": the texts of all parts of the
+    job.
+    """
     return draft_name(claim.job_id, claim.token, part)
 
 
 def write(file: Sink, documents: Iterable[dict[str, Any]]) -> str:
-    """Stream JSON Lines to a draft and return their SHA-256; memory does not grow with their number."""
+    """Stream JSON Lines to a draft and return their SHA-256; memory does not grow with their
+    number.
+    """
     total = hashlib.sha256()
     for document in documents:
         line = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
@@ -135,7 +143,9 @@ def write(file: Sink, documents: Iterable[dict[str, Any]]) -> str:
 
 
 def joined(drafts: Drafts, name: str, outputs: list[Output]) -> Output:
-    """The outputs of all parts joined in order in a draft; a single one is returned unchanged."""
+    """Return the outputs of all parts joined in order in a draft; a single one is returned
+    unchanged.
+    """
     if len(outputs) == 1:
         return outputs[0]
     total = hashlib.sha256()
@@ -154,14 +164,16 @@ def joined(drafts: Drafts, name: str, outputs: list[Output]) -> Output:
 # --- what is left over --------------------------------------------------------------------------
 
 
-def tidy(engine: Engine, results: Results, job_id: UUID | None = None, drafts: Drafts | None = None) -> int:
+def tidy(
+    engine: Engine, results: Results, job_id: UUID | None = None, drafts: Drafts | None = None
+) -> int:
     """Destroy the drafts of ended attempts of one job, or of all. Returns their number.
 
-    Drafts of an attempt that still holds its lease stay, and so do those that wait for settlement. A draft
-    that a COMMIT names and that is not published yet stays; with `drafts`, which have the key, it is
-    published.
-    Drafts are listed before the rows are read: each was claimed, so if nobody holds its token by then, its
-    attempt has ended. Jobs that this database doesn't know are left alone.
+    Drafts of an attempt that still holds its lease stay, and so do those that wait for settlement.
+    A draft that a COMMIT names and that is not published yet stays; with `drafts`, which have the
+    key, it is published. Drafts are listed before the rows are read: each was claimed, so if nobody
+    holds its token by then, its attempt has ended. Jobs that this database doesn't know are left
+    alone.
     """
     found = [each for each in results.drafts() if job_id in (None, each[1])]
     kept = leases.kept(engine, {job for _, job, _ in found})

@@ -1,7 +1,8 @@
-"""The tasks that run a job: claim an attempt, run it, settle it. What is looked at before is in checks.py.
+"""The tasks that run a job: claim an attempt, run it, settle it. What is looked at before is in
+checks.py.
 
-While a worker reads private data, only public progress may leave it, and at the end the output. An error
-raised while private data is read is shown to nobody outside, so its text is discarded.
+While a worker reads private data, only public progress may leave it, and at the end the output. An
+error raised while private data is read is shown to nobody outside, so its text is discarded.
 """
 
 import os
@@ -111,7 +112,9 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     with Heartbeat(engine, claim, configured.lease_seconds, limit, progress, each) as heartbeat:
         progress.check = heartbeat.check
         drafts = staging.Drafts.of(configured)
-        attempt = _Attempt(engine, claim, order, configured, heartbeat, progress, each, slot, drafts=drafts)
+        attempt = _Attempt(
+            engine, claim, order, configured, heartbeat, progress, each, slot, drafts=drafts
+        )
         failed: Exception | None = None
         try:
             with interruption.watching(attempt.look):
@@ -120,7 +123,8 @@ def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
             log.warning("lease lost", job=str(claim.job_id), attempt=claim.attempt, part=claim.part)
         except Exception as error:
             failed = error
-        if failed is not None:  # out of the handler: whatever is raised now would carry it into a log
+        # out of the handler: whatever is raised now would carry it into a log
+        if failed is not None:
             attempt.end(failed)
     try:
         staging.tidy(engine, drafts.results, claim.job_id, drafts)
@@ -165,7 +169,9 @@ class _Attempt:
         self.heartbeat.check()
 
     def execute(self) -> None:
-        """Load the model, read records or artifacts, run, and settle unless other parts still run."""
+        """Load the model, read records or artifacts, run, and settle unless other parts still
+        run.
+        """
         from workers.mechanisms import runner
 
         order = self.order
@@ -183,14 +189,18 @@ class _Attempt:
         gridded = self.slot is not None and order.reads_records
         self.progress.silent = gridded or has_secret_batches(price.dp or FREE)
         self.progress.check()
-        public = job_inputs.public_things(self.engine, order, mechanism, parameters, self.progress.check)
+        public = job_inputs.public_things(
+            self.engine, order, mechanism, parameters, self.progress.check
+        )
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
         results_watch.worked()
         if output.artifacts and order.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
         unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
         if unknown:
-            raise ValueError(f"{mechanism.id} does not say that it releases {', '.join(sorted(unknown))}")
+            raise ValueError(
+                f"{mechanism.id} does not say that it releases {', '.join(sorted(unknown))}"
+            )
         self.kept.keep()
         if self.kept.left:
             raise ValueError("an earlier attempt kept draws that this one has no place for")
@@ -207,13 +217,17 @@ class _Attempt:
         meter: Meter,
         public: Public,
     ) -> settlement.Output:
-        """Run the mechanism and stage its output. Only a job that reads records is given or can open any."""
+        """Run the mechanism and stage its output. Only a job that reads records is given or can
+        open any.
+        """
         order, progress, register = self.order, self.progress, self.order.register
         drafts, claim = self.drafts, self.claim
         room = max(results_watch.LEAST_BYTES, STEP_BYTES * progress.total)
         if register is not None:
             if mechanism.public:
-                raise DataError(f"{mechanism.id} reads public things only: this job opens no dataset")
+                raise DataError(
+                    f"{mechanism.id} reads public things only: this job opens no dataset"
+                )
             if public.endpoints:  # what leaves before publication would tell what was read
                 raise WriterError("a job that reads records asks no endpoint")
             if isinstance(running, Checker):
@@ -233,7 +247,10 @@ class _Attempt:
             if mechanism.public:
                 assert isinstance(running, Maker)
                 return stored.write(
-                    drafts, claim, room, lambda: running.make(parameters, terms, model, progress, public)
+                    drafts,
+                    claim,
+                    room,
+                    lambda: running.make(parameters, terms, model, progress, public),
                 )
             assert isinstance(running, Reuser)
             source = order.source
@@ -249,7 +266,8 @@ class _Attempt:
             )
 
     def _records(self, register: Mapping[str, Any]) -> records.Records:
-        """Fetch the bytes that were registered, commit "reading begins", and read this part's share of them.
+        """Fetch the bytes that were registered, commit "reading begins", and read this part's share
+        of them.
 
         Bytes that are not those of the REGISTER end the job before any is looked at.
         """
@@ -263,7 +281,12 @@ class _Attempt:
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
         claim = self.claim
-        facts = {"job": claim.job_id, "part": claim.part, "attempt": claim.attempt, "token": claim.token}
+        facts = {
+            "job": claim.job_id,
+            "part": claim.part,
+            "attempt": claim.attempt,
+            "token": claim.token,
+        }
         reached("worker.opens data", **facts)
         data = records.read(held, layout, self.claim.key)
         return replace(data, share=(self.claim.part, self.order.parts))
@@ -275,7 +298,7 @@ class _Attempt:
         return Secrets(*registrations.secrets_of(self.engine, self.order.dataset, sha256))
 
     def _meter(self, price: Price) -> Meter:
-        """A meter for the reserved price."""
+        """Return a meter for the reserved price."""
         secret = demand(price).secret
         shared = self.order.parts > 1
         return Meter(from_json(self.order.event), price.ex_post_draws, shared, secret, self.kept)
@@ -286,11 +309,17 @@ class _Attempt:
         engine, claim, seconds = self.engine, self.claim, self.configured.lease_seconds
         done, total = self.progress.told, self.progress.total
         self._write(lambda: leases.renew(engine, claim, seconds, done, total))
-        cost, curve = (meter.realized_ex_post, meter.ex_post_curve) if meter.has_ex_post else (None, None)
-        outputs = self._write(lambda: leases.finish(engine, claim, meter.realized, output, cost, curve))
+        cost, curve = (
+            (meter.realized_ex_post, meter.ex_post_curve) if meter.has_ex_post else (None, None)
+        )
+        outputs = self._write(
+            lambda: leases.finish(engine, claim, meter.realized, output, cost, curve)
+        )
         if outputs is None:
             return
-        whole = self._write(lambda: staging.joined(self.drafts, staging.name_of(claim, "all"), outputs))
+        whole = self._write(
+            lambda: staging.joined(self.drafts, staging.name_of(claim, "all"), outputs)
+        )
         reached("worker.finished")
         self._write(
             lambda: settlement.publish(
@@ -310,25 +339,34 @@ class _Attempt:
             for each in whole.artifacts:
                 self.drafts.publish(each.draft, each.sha256)
         except OSError as error:  # the next look publishes it
-            log.error("an output waits to be published", job=str(claim.job_id), error=type(error).__name__)
+            log.error(
+                "an output waits to be published", job=str(claim.job_id), error=type(error).__name__
+            )
         reached("worker.published")
 
     def _await_slot(self) -> None:
-        """Wait until the time at which this job's end may be seen: its own duration depends on the data.
+        """Wait until the time at which this job's end may be seen: its own duration depends on the
+        data.
 
         The worker is kept so long, or the next job's start would tell what this one's end does not.
         """
-        slot, self.slot = self.slot, None  # once: what it meets there, as a cancellation, is told there
+        # once: what it meets there, as a cancellation, is told there
+        slot, self.slot = self.slot, None
         if slot is not None and self.reading:
             job_id = self.claim.job_id
-            self.heartbeat.wait(self._write(lambda: leases.seconds_to_slot(self.engine, job_id, slot)))
+            self.heartbeat.wait(
+                self._write(lambda: leases.seconds_to_slot(self.engine, job_id, slot))
+            )
 
     def end(self, error: Exception) -> None:
-        """Settle an attempt that failed, or hand it back. The cause is discarded if reading had begun."""
+        """Settle an attempt that failed, or hand it back. The cause is discarded if reading had
+        begun.
+        """
         if not self._goes_on(error):
             try:
                 self._await_slot()
-            except Drained as drained:  # as if it had not failed yet: that it did is not told before its time
+            # as if it had not failed yet: that it did is not told before its time
+            except Drained as drained:
                 error = drained
             except LeaseLost:
                 log.warning("lease lost while waiting to fail", job=str(self.claim.job_id))
@@ -336,7 +374,10 @@ class _Attempt:
         if self._goes_on(error):
             try:
                 self.kept.keep()
-                planned, most = isinstance(error, Drained | Unwritable), self.configured.max_attempts
+                planned, most = (
+                    isinstance(error, Drained | Unwritable),
+                    self.configured.max_attempts,
+                )
                 if isinstance(error, Unwritable):
                     worker = results_watch.name(os.getppid())
                     self._write(lambda: results_watch.failed(self.engine, worker, str(error)))
@@ -351,16 +392,18 @@ class _Attempt:
             reason = unread(error)
             log.error("job failed before reading", job=str(self.claim.job_id), error=repr(error))
         try:
-            self._write(lambda: settlement.fail(self.engine, self.claim, outcome, reason, _worker_name()))
+            self._write(
+                lambda: settlement.fail(self.engine, self.claim, outcome, reason, _worker_name())
+            )
             reached("worker.ended")
         except LeaseLost:
             log.warning("lease lost while failing", job=str(self.claim.job_id))
 
     def _goes_on(self, error: Exception) -> bool:
-        """True if the next attempt goes on where this one was stopped.
+        """Return True if the next attempt goes on where this one was stopped.
 
-        After a time limit only where draws are kept: drawing anew because it took long would choose among
-        draws.
+        After a time limit only where draws are kept: drawing anew because it took long would choose
+        among draws.
         """
         if isinstance(error, Drained) or (isinstance(error, Unwritable) and not self.reading):
             return True
@@ -370,8 +413,8 @@ class _Attempt:
     def _write(self, step: Callable[[], T]) -> T:
         """Run a step, retrying while database, log or results folder is away and the lease holds.
 
-        An outage is not a failure of the job. A step may have succeeded before its answer was lost; repeated,
-        it either has the same effect or finds the lease gone.
+        An outage is not a failure of the job. A step may have succeeded before its answer was lost;
+        repeated, it either has the same effect or finds the lease gone.
         """
         while True:
             try:

@@ -9,7 +9,8 @@ from workers.interface import Runner
 
 @cache
 def runner(mechanism_id: str) -> Runner:
-    """The runner of a mechanism, imported when it is first asked for: some need torch and some don't.
+    """Return the runner of a mechanism, imported when it is first asked for: some need torch and
+    some don't.
 
     Raises InvalidRequest where there is none.
     """

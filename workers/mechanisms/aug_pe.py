@@ -1,14 +1,17 @@
-"""`aug-pe` (Xie et al. 2024): samples of a language model that private records vote for, epoch by epoch.
+"""`aug-pe` (Xie et al. 2024): samples of a language model that private records vote for, epoch by
+epoch.
 
-    candidates   of each label: the prompt's samples at first, or those of the job in `population`; then
+    candidates of each label: the prompt's samples at first, or those of the job in `population`;
+    then
                  survivors and their variations
     count[j]     = records of the label that have candidate j among their k nearest, by cosine
     released     = round(count + noise), of all candidates of all labels at once, zeros included
     survivors    = by rank or draw among the released counts, those below the threshold as 0
 
 A record votes under its own label for candidates of its own choice, which no other record affects
-(workers/embedding/neighbours.py), so a unit of b records moves the counts by b sqrt(k) at the most. All that
-follows reads released counts. What there is to vote for is public, and so is whether there is anything.
+(workers/embedding/neighbours.py), so a unit of b records moves the counts by b sqrt(k) at the most.
+All that follows reads released counts. What there is to vote for is public, and so is whether there
+is anything.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -37,7 +40,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: AugPe, terms: Terms) -> int:
-        """Texts written, as the parameters state them: public."""
+        """Return texts written, as the parameters state them: public."""
         kept = parameters.samples if parameters.from_job is not None else 0
         return max(1, len(terms.labels)) * (kept + sum(texts_written(parameters)))
 
@@ -59,19 +62,27 @@ class Runner:
         """Write, let records vote, select and vary; the last epoch's survivors are published."""
         scribe, random = tools(parameters, terms, model, progress, public)
         if parameters.population is None:
-            evolution = Evolution.begun(parameters, records.labels, scribe, random, progress, meter.kept)
+            evolution = Evolution.begun(
+                parameters, records.labels, scribe, random, progress, meter.kept
+            )
         else:
             families = _earlier(records.labels, public)
-            evolution = Evolution.continued(parameters, families, scribe, random, progress, meter.kept)
+            evolution = Evolution.continued(
+                parameters, families, scribe, random, progress, meter.kept
+            )
         first = [text for family in evolution.families.values() for text in family.texts()]
         where = space(parameters, model, public, first)
         private = cache(lambda: of_records(where, records, progress.check))
         for epoch in range(parameters.epochs):
             if epoch:
                 evolution.vary()
-            ahead = {label: self._ahead(parameters, evolution, label) for label in evolution.families}
+            ahead = {
+                label: self._ahead(parameters, evolution, label) for label in evolution.families
+            }
 
-            def counts(ahead: Mapping[Label, Sequence[Sequence[str]]] = ahead) -> Iterator[Integers]:
+            def counts(
+                ahead: Mapping[Label, Sequence[Sequence[str]]] = ahead,
+            ) -> Iterator[Integers]:
                 for label, family in evolution.families.items():
                     places = of_samples(where, family.texts(), ahead[label])
                     yield count(private()[label], places, parameters.votes)
@@ -91,12 +102,17 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
-        """Select by an earlier job's noisy counts, then vary. Raises DataError where it has no such epoch."""
+        """Select by an earlier job's noisy counts, then vary. Raises DataError where it has no such
+        epoch.
+        """
         labels: tuple[Label, ...] = terms.labels or (None,)
         families = population.read(artifacts[EVOLUTION], labels, parameters.from_epoch)
         scribe, random = tools(parameters, terms, model, progress, public)
         evolution = Evolution(parameters, families, scribe, random, progress)
-        earlier = {label: np.array(family.rounds[-1].counts, np.int64) for label, family in families.items()}
+        earlier = {
+            label: np.array(family.rounds[-1].counts, np.int64)
+            for label, family in families.items()
+        }
         evolution.select(earlier, parameters.threshold)
         progress.advance(len(families) * parameters.samples)
         yield from evolution.surviving()
@@ -110,8 +126,12 @@ class Runner:
                         yield Text(made.text, label, made.complete)
         yield evolution.artifact(EVOLUTION)
 
-    def _ahead(self, parameters: AugPe, evolution: Evolution, label: Label) -> list[list[PublicText]]:
-        """Variations of a label's candidates by which these are placed; none where none are asked for."""
+    def _ahead(
+        self, parameters: AugPe, evolution: Evolution, label: Label
+    ) -> list[list[PublicText]]:
+        """Return variations of a label's candidates by which these are placed; none where none are
+        asked for.
+        """
         family, ahead = evolution.families[label], parameters.lookahead
         if not ahead:
             return []
@@ -122,12 +142,12 @@ class Runner:
 
 
 def _earlier(labels: Sequence[Label], public: Public) -> dict[Label, Family]:
-    """What the job in `population` released, label by label."""
+    """Return what the job in `population` released, label by label."""
     return population.read(public.sources["population"][EVOLUTION], labels, None, "population")
 
 
 def count(private: list[Floats], candidates: Floats, k: int) -> Integers:
-    """The votes of one label's records for its candidates: int64 (candidates,). Private.
+    """Return the votes of one label's records for its candidates: int64 (candidates,). Private.
 
     A record votes for fewer than k where fewer can be embedded, which is public.
     """
@@ -144,11 +164,14 @@ def release(
     counts: Callable[[], Iterable[Integers]],
     meter: Meter,
 ) -> dict[Label, Integers]:
-    """The counts of all labels with noise, those without a vote too, in one release.
+    """Return the counts of all labels with noise, those without a vote too, in one release.
 
     `sizes`: the candidates of each label. `counts` computes theirs, label by label.
     """
     event = votes_event(parameters)
-    noisy = meter.gaussian(lambda: np.concatenate(list(counts())), sensitivity(parameters, terms), event)
-    ends = np.cumsum(list(sizes.values()))[:-1]  # of each label's among all candidates, (all candidates,)
+    noisy = meter.gaussian(
+        lambda: np.concatenate(list(counts())), sensitivity(parameters, terms), event
+    )
+    # of each label's among all candidates, (all candidates,)
+    ends = np.cumsum(list(sizes.values()))[:-1]
     return dict(zip(sizes, np.split(noisy, ends), strict=True))

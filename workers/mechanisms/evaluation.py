@@ -1,7 +1,8 @@
-"""`evaluation`: metrics of a published output against a public corpus, a line each, and a report with plots.
+"""`evaluation`: metrics of a published output against a public corpus, a line each, and a report
+with plots.
 
-Nothing private is opened: the texts are what an earlier job published, whole, and the corpus is one that a
-steward vouches for.
+Nothing private is opened: the texts are what an earlier job published, whole, and the corpus is one
+that a steward vouches for.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,12 +23,14 @@ class Runner:
     """Runs `evaluation`."""
 
     def total(self, parameters: Evaluation, terms: Terms) -> int:  # noqa: ARG002
-        """Metrics asked for."""
+        """Return metrics asked for."""
         return len(parameters.wanted())
 
     def run(self, *_: Any, **__: Any) -> Iterator[Figure]:
         """Never: it reads no records."""
-        raise invalid("from_job", "an evaluation reads a published output", "the id of a succeeded job")
+        raise invalid(
+            "from_job", "an evaluation reads a published output", "the id of a succeeded job"
+        )
 
     def reuse(
         self,
@@ -38,7 +41,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Figure | Artifact]:
-        """Every figure as it is found, then the report."""
+        """Yield every figure as it is found, then the report."""
         corpus = public.corpus("corpus")
         reference = list(islice(corpus.texts(), parameters.most_texts))
         labels = None if corpus.label_column is None else [str(label) for _, label in reference]
@@ -63,16 +66,24 @@ class Runner:
             progress.advance()
             figures.append(figure)
             yield figure
-        facts = {"job": parameters.from_job, "corpus": corpus.name, "texts": len(public.texts or ())}
+        facts = {
+            "job": parameters.from_job,
+            "corpus": corpus.name,
+            "texts": len(public.texts or ()),
+        }
         page = report.to_html("Evaluation", facts, figures)
         yield Artifact("report", "evaluation-report", HTML, page.encode())
 
 
 def _published(lines: tuple[Mapping[str, Any], ...]) -> Texts:
-    """The texts of an output; labels where every text has one. Raises InvalidRequest for other outputs."""
+    """Return the texts of an output; labels where every text has one. Raises InvalidRequest for
+    other outputs.
+    """
     kept = [line for line in lines if isinstance(line.get("text"), str)]
     if len(kept) < 2:
         raise invalid("from_job", "its output has fewer than two texts", "a job that wrote texts")
     labels = [line.get("label") for line in kept]
     complete = all(isinstance(label, str) for label in labels)
-    return Texts([line["text"] for line in kept], [str(label) for label in labels] if complete else None)
+    return Texts(
+        [line["text"] for line in kept], [str(label) for label in labels] if complete else None
+    )

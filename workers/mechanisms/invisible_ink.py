@@ -8,22 +8,24 @@
             token    ~ softmax(scores / temperature) over V
             append the token to every context; an end token, `stop` or `max_tokens` ends the text
 
-Why top-k+ costs nothing. Given what is written already, which was paid for and is the same in neighbouring
-worlds, z_0 is a function of public text alone, and so is V: both worlds have the same one. A draw from it is
-the exponential mechanism with V for its outcomes, and one context moves each score by at most c/s whatever
-the outcomes are (`Exponential` in the price). A set that looked at a private logit would have to be paid for.
-2c/s is what one context can change about the order of two tokens: a token outside V lies so far below k
-public ones that no single record lifts it among them. Many records together can move a score by c; they act
-on V only. Lengths and numbers of texts are given, never read from private lengths.
+Why top-k+ costs nothing. Given what is written already, which was paid for and is the same in
+neighbouring worlds, z_0 is a function of public text alone, and so is V: both worlds have the same
+one. A draw from it is the exponential mechanism with V for its outcomes, and one context moves each
+score by at most c/s whatever the outcomes are (`Exponential` in the price). A set that looked at a
+private logit would have to be paid for. 2c/s is what one context can change about the order of two
+tokens: a token outside V lies so far below k public ones that no single record lifts it among them.
+Many records together can move a score by c; they act on V only. Lengths and numbers of texts are
+given, never read from private lengths.
 
-Exact numbers. A score is a whole number of steps of c / (GRID * s). A clipped difference is rounded to
-multiples of c / GRID, which are whole steps once divided by s: sums are exact, and one context adds at most
-GRID steps. Public logits are rounded to steps too: they are public, so it does not matter how. The sampler
-gets the scores of V and nothing of other tokens, which therefore have probability zero.
+Exact numbers. A score is a whole number of steps of c / (GRID * s). A clipped difference is rounded
+to multiples of c / GRID, which are whole steps once divided by s: sums are exact, and one context
+adds at most GRID steps. Public logits are rounded to steps too: they are public, so it does not
+matter how. The sampler gets the scores of V and nothing of other tokens, which therefore have
+probability zero.
 
-Public contexts are decoded apart from private ones. What their passes look like and which prompts they hold
-is public, so z_0 is the same to the last bit in neighbouring worlds. A prompt that several batches share is
-read once. A private context with NaN among its logits contributes zero.
+Public contexts are decoded apart from private ones. What their passes look like and which prompts
+they hold is public, so z_0 is the same to the last bit in neighbouring worlds. A prompt that
+several batches share is read once. A private context with NaN among its logits contributes zero.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +54,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: InvisibleInk, terms: Terms) -> int:
-        """Tokens that all batches may write: public."""
+        """Return tokens that all batches may write: public."""
         return parameters.batches_run(terms) * tokens(parameters) * parameters.rounds
 
     def prepare(
@@ -60,7 +62,9 @@ class Runner:
     ) -> None:
         """Refuse a device on which one record acts on another's logits, where that has no price."""
         if parameters.amplified:
-            count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
+            count = range(parameters.batches_run(terms))[
+                share_of(parameters.batches_run(terms), share)
+            ]
             labels = parameters.written(terms) or (None,)
             shape = _private_shape(
                 parameters, {label: _Prompts(parameters, model, label) for label in labels}
@@ -80,7 +84,9 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
-        """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        """Write the texts of all batches, as many side by side as a public count of contexts has
+        room for.
+        """
         records = records.of(parameters.labels)
         prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
@@ -88,14 +94,18 @@ class Runner:
             coins = records.in_round(number) if parameters.amplified else records
             many = parameters.batches_by_label(terms)
             found = list(coins.batches(many, run=parameters.batches_to_run).items())
-            chosen = sizes(model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes)
+            chosen = sizes(
+                model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes
+            )
             for first in range(0, len(found), chosen.batches):
                 group = found[first : first + chosen.batches]
                 writers = []
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                yield from _write(partial(_pair, parameters, model, prompts, group, shape), writers, progress)
+                yield from _write(
+                    partial(_pair, parameters, model, prompts, group, shape), writers, progress
+                )
 
 
 # --- contexts -----------------------------------------------------------------------------------
@@ -111,17 +121,23 @@ class _Prompts:
         self.prefix = self.private.before[:-1]  # each context has a token of its own
 
     def private_batch(self, texts: list[str]) -> Batch:
-        """A context for each record."""
+        """Return a context for each record."""
         shared = len(self.prefix)
-        return Batch([self.private.tokens(text, self.record_tokens)[shared:] for text in texts], self.prefix)
+        return Batch(
+            [self.private.tokens(text, self.record_tokens)[shared:] for text in texts], self.prefix
+        )
 
     def public_batch(self) -> Batch:
-        """The public context alone: all but its last token is read once for all batches of the label."""
+        """Return the public context alone: all but its last token is read once for all batches of
+        the label.
+        """
         return Batch([self.public[-1:]], self.public[:-1])
 
 
 def _private_shape(parameters: InvisibleInk, prompts: dict[str | None, _Prompts]) -> Shape:
-    """Public lengths: the longest of all labels, a record of full length and a text of full length."""
+    """Return public lengths: the longest of all labels, a record of full length and a text of full
+    length.
+    """
     return Shape(
         prefix=max(len(each.prefix) for each in prompts.values()),
         rest=max(each.private.fixed_tokens - len(each.prefix) for each in prompts.values())
@@ -135,8 +151,8 @@ def _private_shape(parameters: InvisibleInk, prompts: dict[str | None, _Prompts]
 
 @dataclass(frozen=True)
 class Candidates:
-    """The tokens that may be drawn and their public part: `tokens` int64 (n,) and `logits` float32 (n,) on
-    the device, `scores` int64 (n,), in steps of clip / (GRID * batch size).
+    """The tokens that may be drawn and their public part: `tokens` int64 (n,) and `logits` float32
+    (n,) on the device, `scores` int64 (n,), in steps of clip / (GRID * batch size).
     """
 
     tokens: torch.Tensor
@@ -146,14 +162,16 @@ class Candidates:
 
 @torch.inference_mode()
 def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
-    """The public top k, widened by 2c/s, from the public context's logits (vocabulary,) float32 alone.
+    """Return the public top k, widened by 2c/s, from the public context's logits (vocabulary,)
+    float32 alone.
 
     A model without finite logits here makes all tokens alike; one of -infinity is never drawn.
     """
     if not torch.isfinite(public.max()):
         public = torch.zeros_like(public)
     per_unit = float(GRID * parameters.batch_size / Fraction(parameters.clip))
-    steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()  # (vocabulary,)
+    # (vocabulary,)
+    steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()
     kth = steps.topk(min(parameters.top_k, len(steps))).values[-1]
     kept = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)  # (n,)
     return Candidates(kept, public[kept], steps[kept].cpu().numpy())
@@ -161,9 +179,11 @@ def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
 
 @torch.inference_mode()
 def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) -> torch.Tensor:
-    """Sum over contexts of clip(logits - public, -c, c), in multiples of c / GRID: whole float64 (n,).
+    """Sum over contexts of clip(logits - public, -c, c), in multiples of c / GRID: whole float64
+    (n,).
 
-    `logits`: (contexts, n), `public`: (n,), finite, of the same tokens. A context with NaN contributes zero.
+    `logits`: (contexts, n), `public`: (n,), finite, of the same tokens. A context with NaN
+    contributes zero.
     """
     dead = logits.amax(dim=1).isnan()  # (contexts,)
     if dead.any():
@@ -173,14 +193,22 @@ def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) ->
     for first in range(0, len(public), width):
         piece = slice(first, first + width)
         # (contexts, columns)
-        steps = (logits[:, piece] - public[piece]).double().mul_(GRID / clip).round_().clamp_(-GRID, GRID)
+        steps = (
+            (logits[:, piece] - public[piece])
+            .double()
+            .mul_(GRID / clip)
+            .round_()
+            .clamp_(-GRID, GRID)
+        )
         total[piece] = steps.sum(dim=0)
     return total
 
 
 @dataclass(frozen=True)
 class _Law:
-    """The distribution of the next token: softmax of `scores` int64 (n,) over `tokens` int64 (n,)."""
+    """The distribution of the next token: softmax of `scores` int64 (n,) over `tokens` int64
+    (n,).
+    """
 
     tokens: torch.Tensor
     scores: Scores
@@ -193,7 +221,7 @@ def _pair(
     group: Sequence[tuple[Place, list[str]]],
     shape: Shape,
 ) -> "_Pair":
-    """The batches of a group, ready to be read."""
+    """Return the batches of a group, ready to be read."""
     private = [prompts[label].private_batch(texts) for (label, _), texts in group]
     return _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape)
 
@@ -238,11 +266,15 @@ class _Pair:
         self.private.restart(batch)
 
     def _laws(
-        self, public: Iterator[tuple[int, torch.Tensor]], private: Iterator[tuple[int, torch.Tensor]]
+        self,
+        public: Iterator[tuple[int, torch.Tensor]],
+        private: Iterator[tuple[int, torch.Tensor]],
     ) -> dict[int, _Law]:
         candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in public}
         # Whole numbers below 2^53 are exact in float64 and add in any order.
-        sums = {number: torch.zeros_like(each.logits).double() for number, each in candidates.items()}
+        sums = {
+            number: torch.zeros_like(each.logits).double() for number, each in candidates.items()
+        }
         for number, logits in private:
             each = candidates[number]
             sums[number] += difference_steps(
@@ -257,11 +289,14 @@ class _Pair:
 # --- texts --------------------------------------------------------------------------------------
 
 
-def _write(make: Callable[[], _Pair], writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
-    """Texts of the batches side by side until each has written all of its own; empty ones are left out.
+def _write(
+    make: Callable[[], _Pair], writers: list["_Writer"], progress: Progress
+) -> Iterator[Text]:
+    """Yield texts of the batches side by side until each has written all of its own; empty ones are
+    left out.
 
-    Progress is what the batches could have written by now. How much they did write is in the texts, which
-    are not published yet.
+    Progress is what the batches could have written by now. How much they did write is in the texts,
+    which are not published yet.
     """
     pair = Continued(make)
     writing = dict(enumerate(writers))
@@ -309,17 +344,17 @@ class _Writer:
         )
 
     def draw(self, law: _Law) -> int:
-        """The next token, paid for."""
+        """Return the next token, paid for."""
         token = int(law.tokens[self.meter.sample_token(law.scores, self.scale, self.event)])
         self.meter.drew(token)
         return token
 
     def kept(self) -> int | None:
-        """The next token, if an earlier attempt drew it."""
+        """Return the next token, if an earlier attempt drew it."""
         return self.meter.kept_token(self.event)
 
     def ended(self, token: int) -> Text | None:
-        """The text, if `token` ends it: an end token, the stop text or the length limit."""
+        """Return the text, if `token` ends it: an end token, the stop text or the length limit."""
         stop = self.parameters.stop
         complete = token in self.model.end_tokens
         if not complete:

@@ -9,7 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from accountant.core.mechanisms.noisy_count import NoisyCount, count_event, count_labels, sensitivity
+from accountant.core.mechanisms.noisy_count import (
+    NoisyCount,
+    count_event,
+    count_labels,
+    sensitivity,
+)
 from accountant.core.privacy.price import Terms
 from workers.data.records import Records
 from workers.interface import NOTHING_PUBLIC, Count, Progress, Public
@@ -17,7 +22,8 @@ from workers.noise.meter import Meter
 
 
 def true_counts(parameters: NoisyCount, terms: Terms, records: Records) -> dict[str | None, int]:
-    """Units by label, every declared label in its order; under None where there is one count for all.
+    """Return units by label, every declared label in its order; under None where there is one count
+    for all.
 
     Where a unit keeps one record the number of records is that of units: records that are units of
     their own may be equal and still count twice.
@@ -37,7 +43,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: NoisyCount, terms: Terms) -> int:
-        """Counts released: public."""
+        """Return counts released: public."""
         return count_labels(parameters, terms)
 
     def run(
@@ -50,7 +56,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Count]:
-        """One release of all counts."""
+        """Yield one release of all counts."""
         counts = true_counts(parameters, terms, records)
         add = meter.laplace if parameters.noise == "laplace" else meter.gaussian
         values = np.array(list(counts.values()), dtype=np.int64)  # (counts,)

@@ -1,24 +1,26 @@
-"""`private-prediction` (paper 001, Algorithm 1, with the mean of Equation 1 or the median; Amin et al. 2024).
+"""`private-prediction` (paper 001, Algorithm 1, with the mean of Equation 1 or the median; Amin et
+al. 2024).
 
     for each batch, several side by side:
         repeat until T tokens are written:
-            z_r    = logits of every context r of the batch
-            scores = sum, or median, over r of clip_c(z_r), each on a fixed grid of integers
-            token  ~ softmax(scores / (s * temperature))      # mean: s is public, whatever the batch holds
+            z_r = logits of every context r of the batch scores = sum, or median, over r of
+            clip_c(z_r), each on a fixed grid of integers token ~ softmax(scores / (s *
+            temperature)) # mean: s is public, whatever the batch holds
                      softmax(scores / temperature)            # median
             append the token to every context; an end token starts the batch's next text
 
-A record is in the batch that a keyed hash of its unit picks among all of its label's (uniform) or among those
-of its cluster (embedding/clustering.py). A context holds a record, and perhaps a second text: a public one, a
-fixed shot, or another record.
+A record is in the batch that a keyed hash of its unit picks among all of its label's (uniform) or
+among those of its cluster (embedding/clustering.py). A context holds a record, and perhaps a second
+text: a public one, a fixed shot, or another record.
 
-Every batch writes exactly T tokens, also one without any record: the mean of nothing is zero, and every batch
-of the median includes the same k_0 public contexts: texts of the public corpus or, where none is named, the
-template with an empty record, k_0 times. What a median's token costs ex post depends on the data, so it is
-handed to the meter and nothing here looks at it.
+Every batch writes exactly T tokens, also one without any record: the mean of nothing is zero, and
+every batch of the median includes the same k_0 public contexts: texts of the public corpus or,
+where none is named, the template with an empty record, k_0 times. What a median's token costs ex
+post depends on the data, so it is handed to the meter and nothing here looks at it.
 
-With amplification all of this is one round: the next begins with coins, and prompts, of its own. No pass may
-become smaller then, for the last digits of a unit's logits in other batches are not covered by its price.
+With amplification all of this is one round: the next begins with coins, and prompts, of its own. No
+pass may become smaller then, for the last digits of a unit's logits in other batches are not
+covered by its price.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,7 +70,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: PrivatePrediction, terms: Terms) -> int:
-        """Tokens written over all batches: public."""
+        """Return tokens written over all batches: public."""
         return parameters.batches_run(terms) * parameters.tokens_per_batch * parameters.rounds
 
     def prepare(
@@ -76,11 +78,15 @@ class Runner:
     ) -> None:
         """Refuse a device on which one record acts on another's logits, where that has no price."""
         if parameters.amplified:
-            count = range(parameters.batches_run(terms))[share_of(parameters.batches_run(terms), share)]
+            count = range(parameters.batches_run(terms))[
+                share_of(parameters.batches_run(terms), share)
+            ]
             labels = parameters.written(terms) or (None,)
             prompts = [Prompt(model.tokenizer, parameters.template, label) for label in labels]
             shape = shape_of(parameters, prompts)
-            chosen = sizes(model.network, shape, parameters.batch_size, len(count), model.memory_bytes)
+            chosen = sizes(
+                model.network, shape, parameters.batch_size, len(count), model.memory_bytes
+            )
             check_steady(model.structure, shape, chosen)
 
     def run(
@@ -93,12 +99,15 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
-        """Write the texts of all batches, as many side by side as a public count of contexts has room for."""
+        """Write the texts of all batches, as many side by side as a public count of contexts has
+        room for.
+        """
         records = records.of(parameters.labels)
         places = None
         if parameters.batching == "clusters":
             clusters, places = _clustered(parameters, terms, records, meter, progress, public)
-            if parameters.aggregation == "mean":  # an ex-post job publishes its texts and nothing else
+            # an ex-post job publishes its texts and nothing else
+            if parameters.aggregation == "mean":
                 yield Artifact.of_tensors("clusters", "clusters", clusters.tensors())
         contexts = Contexts(parameters, model.tokenizer, records.labels, public)
         shape = shape_of(parameters, contexts.prompts.values())
@@ -113,7 +122,9 @@ class Runner:
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                yield from _write(partial(contexts.opened, group, model, shape, chosen), writers, progress)
+                yield from _write(
+                    partial(contexts.opened, group, model, shape, chosen), writers, progress
+                )
 
 
 # --- batches and contexts -----------------------------------------------------------------------
@@ -127,7 +138,9 @@ def _clustered(
     progress: Progress,
     public: Public,
 ) -> tuple[Clusters, Within]:
-    """Noisy counts over public centres, what is kept of them, and each record's place in that."""
+    """Return noisy counts over public centres, what is kept of them, and each record's place in
+    that.
+    """
     embedder, tokens = public.embedder("embedding"), parameters.record_tokens
     texts = (text for text, _ in public.corpus("public_corpus").texts())
     centres = public_centres(texts, embedder, parameters.public_centres, tokens)
@@ -143,10 +156,16 @@ Example = tuple[str, str]
 
 
 class Contexts:
-    """The prompts of a job, and what they show: private records, their partners, public contexts."""
+    """The prompts of a job, and what they show: private records, their partners, public
+    contexts.
+    """
 
     def __init__(
-        self, parameters: PrivatePrediction, tokenizer: Any, labels: Sequence[str | None], public: Public
+        self,
+        parameters: PrivatePrediction,
+        tokenizer: Any,
+        labels: Sequence[str | None],
+        public: Public,
     ) -> None:
         self.parameters = parameters
         self.prompts = {label: Prompt(tokenizer, parameters.template, label) for label in labels}
@@ -156,8 +175,10 @@ class Contexts:
         if parameters.context_partner == "shot":
             self.partners = from_shots(fixed_shots(parameters), labels)
 
-    def of(self, records: Records, many: Counts, places: Within | None = None) -> dict[Place, list[Example]]:
-        """The private examples of every batch."""
+    def of(
+        self, records: Records, many: Counts, places: Within | None = None
+    ) -> dict[Place, list[Example]]:
+        """Return the private examples of every batch."""
         parameters, run = self.parameters, self.parameters.batches_to_run
         if parameters.context_partner in ("exact-slot", "lowest-hash"):
             lowest = parameters.context_partner == "lowest-hash"
@@ -173,16 +194,20 @@ class Contexts:
         }
 
     def batch(self, label: str | None, examples: list[Example]) -> Batch:
-        """A context for each example; for the median the public ones come first."""
+        """Return a context for each example; for the median the public ones come first."""
         prompt, cut = self.prompts[label], self.parameters.record_tokens
         shown = [*self.public(label), *examples]
         prefix = _shared(prompt)
         return Batch([prompt.tokens(one, cut, two)[len(prefix) :] for one, two in shown], prefix)
 
     def opened(
-        self, group: Sequence[tuple[Place, list[Example]]], model: LocalModel, shape: Shape, chosen: Sizes
+        self,
+        group: Sequence[tuple[Place, list[Example]]],
+        model: LocalModel,
+        shape: Shape,
+        chosen: Sizes,
     ) -> "_Group":
-        """The batches of a group, ready to be read."""
+        """Return the batches of a group, ready to be read."""
         batches = [self.batch(label, examples) for (label, _), examples in group]
         fixed = self.parameters.amplified
         decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed)
@@ -196,7 +221,9 @@ class Contexts:
         return 1 if self.corpus is None else self.parameters.public_contexts
 
     def public(self, label: str | None) -> list[Example]:
-        """The texts of the median's public contexts; one stands for all where nothing public is named."""
+        """Return the texts of the median's public contexts; one stands for all where nothing public
+        is named.
+        """
         parameters = self.parameters
         if parameters.aggregation != "median":
             return []
@@ -211,16 +238,23 @@ class Contexts:
 
 
 def _shared(prompt: Prompt) -> list[int]:
-    """The tokens that every context of a label begins with, but one: each context has a token of its own."""
+    """Return the tokens that every context of a label begins with, but one: each context has a
+    token of its own.
+    """
     return prompt.before[:-1]
 
 
 def shape_of(parameters: PrivatePrediction, prompts: Iterable[Prompt]) -> Shape:
-    """Public lengths: the longest of all labels, records of full length and a text of full length."""
-    lengths = [(len(_shared(prompt)), prompt.fixed_tokens - len(_shared(prompt))) for prompt in prompts]
+    """Return public lengths: the longest of all labels, records of full length and a text of full
+    length.
+    """
+    lengths = [
+        (len(_shared(prompt)), prompt.fixed_tokens - len(_shared(prompt))) for prompt in prompts
+    ]
     return Shape(
         prefix=max(prefix for prefix, _ in lengths),
-        rest=max(rest for _, rest in lengths) + parameters.examples_per_context * parameters.record_tokens,
+        rest=max(rest for _, rest in lengths)
+        + parameters.examples_per_context * parameters.record_tokens,
         text=parameters.max_text_tokens or parameters.tokens_per_batch,
     )
 
@@ -228,8 +262,12 @@ def shape_of(parameters: PrivatePrediction, prompts: Iterable[Prompt]) -> Shape:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _write(make: Callable[[], "_Group"], writers: list["_Writer"], progress: Progress) -> Iterator[Text]:
-    """Texts of the batches side by side until each has written all its tokens; empty texts are left out."""
+def _write(
+    make: Callable[[], "_Group"], writers: list["_Writer"], progress: Progress
+) -> Iterator[Text]:
+    """Yield texts of the batches side by side until each has written all its tokens; empty texts
+    are left out.
+    """
     group = Continued(make)
     while True:
         tokens = {}
@@ -253,7 +291,9 @@ def _write(make: Callable[[], "_Group"], writers: list["_Writer"], progress: Pro
 
 @dataclass(frozen=True)
 class _Law:
-    """Distribution of the next token: `scores` int64 (vocabulary,); `costs` float64 of the median."""
+    """Distribution of the next token: `scores` int64 (vocabulary,); `costs` float64 of the
+    median.
+    """
 
     scores: Scores
     costs: NDArray[np.float64] | None = None
@@ -281,7 +321,9 @@ class _Group:
         """The batch's next text begins."""
         self.decoder.restart(batch)
 
-    def _laws(self, given: Iterator[tuple[int, torch.Tensor]], batches: Iterable[int]) -> dict[int, _Law]:
+    def _laws(
+        self, given: Iterator[tuple[int, torch.Tensor]], batches: Iterable[int]
+    ) -> dict[int, _Law]:
         collected = {number: self._collector() for number in batches}
         for number, logits in given:
             collected[number].add(logits)  # (contexts of this pass, vocabulary) float32
@@ -312,7 +354,8 @@ class _CollectMedian:
 
     def add(self, logits: torch.Tensor) -> None:
         if not self.median.pieces and self.parameters.public_corpus is None:
-            self.median.add(logits[:1].expand(self.parameters.public_contexts, -1))  # (k_0, vocabulary)
+            # (k_0, vocabulary)
+            self.median.add(logits[:1].expand(self.parameters.public_contexts, -1))
             logits = logits[1:]  # (contexts - 1, vocabulary)
         self.median.add(logits)
 
@@ -346,7 +389,7 @@ class _Writer:
             self.scale = step / 2
 
     def kept(self) -> int | None:
-        """The next token, if an earlier attempt drew it."""
+        """Return the next token, if an earlier attempt drew it."""
         if self.parameters.aggregation == "mean":
             token = self.meter.kept_token(self.event)
         else:
@@ -355,14 +398,16 @@ class _Writer:
         return token
 
     def draw(self, law: _Law) -> int:
-        """The next token, paid for."""
+        """Return the next token, paid for."""
         self.left -= 1
         if law.costs is not None:
             return self.meter.ex_post_token(law.scores, self.scale, law.costs)
         return self.meter.sample_token(law.scores, self.scale, self.event)
 
     def ended(self, token: int) -> Text | None:
-        """The text, if `token` ends it: an end token, the stop text, the length limit or the last token."""
+        """Return the text, if `token` ends it: an end token, the stop text, the length limit or the
+        last token.
+        """
         complete = token in self.model.end_tokens
         if not complete:
             self.written.append(token)

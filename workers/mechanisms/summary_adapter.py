@@ -1,10 +1,13 @@
-"""`summary-adapter` (paper 004, Equation 5): trains the adapter of one-shot summaries on a public corpus.
+"""`summary-adapter` (paper 004, Equation 5): trains the adapter of one-shot summaries on a public
+corpus.
 
-    states of all texts, once -> sets of one label -> their clipped mean + N(0, sigma^2) -> soft tokens
-        -> the loss of another text of the label, by the frozen model -> gradients reach the adapter alone
+    states of all texts, once -> sets of one label -> their clipped mean + N(0, sigma^2) -> soft
+    tokens
+        -> the loss of another text of the label, by the frozen model -> gradients reach the adapter
+        alone
 
-A share of the texts is held out: sets of them measure the loss, the best weights are kept, and training ends
-early where measures stop improving. Everything is public, so draws may be seeded.
+A share of the texts is held out: sets of them measure the loss, the best weights are kept, and
+training ends early where measures stop improving. Everything is public, so draws may be seeded.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -35,7 +38,9 @@ SCALING = 256
 
 @dataclass(frozen=True)
 class Measure:
-    """A line of the output: the mean training loss since the last measure, and that of held-out sets."""
+    """A line of the output: the mean training loss since the last measure, and that of held-out
+    sets.
+    """
 
     step: int
     loss: float
@@ -50,7 +55,7 @@ class Runner:
     """Runs `summary-adapter`."""
 
     def total(self, parameters: SummaryAdapter, terms: Terms) -> int:  # noqa: ARG002
-        """Steps of training, at most."""
+        """Return steps of training, at most."""
         return parameters.steps
 
     def make(
@@ -61,17 +66,23 @@ class Runner:
         progress: Progress,
         public: Public,
     ) -> Iterator[Measure | Artifact]:
-        """Measures as training goes on, then the best weights. Raises DataError where there are no sets."""
+        """Yield measures as training goes on, then the best weights. Raises DataError where there
+        are no sets.
+        """
         reader = Reader(model, parameters.template, parameters.record_tokens)
         corpus = public.corpus("corpus")
-        states, texts = mean_states.corpus_states(reader, corpus, parameters.public_texts, progress.check)
+        states, texts = mean_states.corpus_states(
+            reader, corpus, parameters.public_texts, progress.check
+        )
         adapter = yield from train(parameters, model, states, texts, progress)
         yield Artifact.of_tensors("adapter", ADAPTER, adapter.tensors())
 
 
 @dataclass(frozen=True)
 class Sets:
-    """Texts by label, from which sets are drawn: a set, and another text of its label as the target."""
+    """Texts by label, from which sets are drawn: a set, and another text of its label as the
+    target.
+    """
 
     by_label: Sequence[NDArray[np.int64]]
     targets: Sequence[Sequence[int]]
@@ -79,7 +90,8 @@ class Sets:
     def draw(
         self, random: np.random.Generator, count: int, size: int
     ) -> tuple[list[NDArray[np.int64]], list[list[int]]]:
-        """`count` sets of `size` texts, fewer where a label has fewer, and the tokens of each one's target.
+        """`count` sets of `size` texts, fewer where a label has fewer, and the tokens of each one's
+        target.
 
         Every label is as likely, however many texts it has.
         """
@@ -98,7 +110,9 @@ def split(
     share: float,
     random: np.random.Generator,
 ) -> tuple[Sets, Sets]:
-    """Sets for training and held-out ones, of different texts. Raises DataError where either has none."""
+    """Return sets for training and held-out ones, of different texts. Raises DataError where either
+    has none.
+    """
     labels: dict[str | None, list[int]] = {}
     for place in random.permutation(len(texts)).tolist():
         if targets[place]:
@@ -121,8 +135,14 @@ def train(
     texts: Sequence[tuple[str, str | None]],
     progress: Progress,
 ) -> Generator[Measure, None, Adapter]:
-    """Train on public texts and their states, (texts, hidden); yields measures, returns the best adapter."""
-    seed = parameters.seed if parameters.seed is not None else int.from_bytes(np.random.bytes(6), "big")
+    """Train on public texts and their states, (texts, hidden); yields measures, returns the best
+    adapter.
+    """
+    seed = (
+        parameters.seed
+        if parameters.seed is not None
+        else int.from_bytes(np.random.bytes(6), "big")
+    )
     random = np.random.default_rng(seed)
     view = mean_states.public_view(states, parameters.centre, parameters.components)
     targets = [target_of(model, text, parameters.target_tokens) for text, _ in texts]
@@ -131,15 +151,21 @@ def train(
     clipped = mean_states.clipped(view, states, parameters.clip)
 
     def means(sets: Sequence[NDArray[np.int64]]) -> Floats:
-        return mean_states.clipped_means(view, clipped, [own.tolist() for own in sets], parameters.clip)
+        return mean_states.clipped_means(
+            view, clipped, [own.tolist() for own in sets], parameters.clip
+        )
 
     scaling = means(trained.draw(random, SCALING, parameters.set_size)[0])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        adapter = soft_prompt_adapter.begun(model, parameters.start, parameters.soft_tokens, scaling)
+        adapter = soft_prompt_adapter.begun(
+            model, parameters.start, parameters.soft_tokens, scaling
+        )
 
     def noisy(sets: Sequence[NDArray[np.int64]]) -> torch.Tensor:
-        """Means with the noise that private ones will have, in the coordinates that get some."""
+        """Return means with the noise that private ones will have, in the coordinates that get
+        some.
+        """
         noise = random.normal(0.0, parameters.sigma, (len(sets), view.dimensions))
         return torch.from_numpy((means(sets) + view.state(noise) - view.centre).astype(np.float32))
 
@@ -169,7 +195,8 @@ def train(
 
 
 def target_of(model: LocalModel, text: str, tokens: int) -> list[int]:
-    """A text as the model is to write it: its tokens, and one that ends it where it was not cut.
+    """Return a text as the model is to write it: its tokens, and one that ends it where it was not
+    cut.
 
     It begins with a blank, as after any prompt (workers.generation.local_writer).
     """

@@ -1,10 +1,11 @@
-"""`summary-oneshot` (paper 004, Algorithm 2): one noisy mean state of each group, and texts decoded from it.
+"""`summary-oneshot` (paper 004, Algorithm 2): one noisy mean state of each group, and texts decoded
+from it.
 
-    states of a group's records, clipped   -> one sum of integers -> noise -> mean states   artifact "means"
-    mean state -> adapter -> soft tokens   -> the model writes after them; any number, free
+    states of a group's records, clipped -> one sum of integers -> noise -> mean states artifact
+    "means" mean state -> adapter -> soft tokens -> the model writes after them; any number, free
 
-The sums of all groups stand side by side in each release: a unit is in one group. A later job with `from_job`
-decodes the means again. States and clean sums are never written to disk.
+The sums of all groups stand side by side in each release: a unit is in one group. A later job with
+`from_job` decodes the means again. States and clean sums are never written to disk.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,7 @@ Floats = NDArray[np.float32]
 
 
 def key_of(group: Group) -> str:
-    """The name of a group's means in the artifact."""
+    """Return the name of a group's means in the artifact."""
     return "all" if group is None else f"group {group}"
 
 
@@ -46,7 +47,9 @@ class Runner:
     resumes = True
 
     def total(self, parameters: SummaryOneshot, terms: Terms) -> int:
-        """Summaries written and one for the release, as the parameters state them: public."""
+        """Return summaries written and one for the release, as the parameters state them:
+        public.
+        """
         written = 0
         if parameters.adapter is not None:
             written = parameters.decodings * max(1, len(terms.groups))
@@ -81,7 +84,9 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text]:
-        """Decode the means of an earlier job. Raises DataError where they are not of these groups."""
+        """Decode the means of an earlier job. Raises DataError where they are not of these
+        groups.
+        """
         tensors = artifacts["means"].tensors()
         groups: tuple[Group, ...] = terms.groups or (None,)
         if set(tensors) != set(map(key_of, groups)):
@@ -110,7 +115,9 @@ def sums(
     view: View,
     progress: Progress,
 ) -> NDArray[np.int64]:
-    """The clipped sum of each group, in the declared order: (groups, q). Private, in memory only."""
+    """Return the clipped sum of each group, in the declared order: (groups, q). Private, in memory
+    only.
+    """
     texts: dict[Group, list[str]] = {group: [] for group in terms.groups or (None,)}
     for record in records.records:
         group = record.group if terms.groups else None
@@ -127,7 +134,9 @@ def sums(
 def release(
     parameters: SummaryOneshot, terms: Terms, totals: Values, view: View, meter: Meter
 ) -> dict[Group, Floats]:
-    """The noisy mean states of every group, (releases, hidden) each. `totals`: what `sums` gives."""
+    """Return the noisy mean states of every group, (releases, hidden) each. `totals`: what `sums`
+    gives.
+    """
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
 
     def rows() -> NDArray[np.int64]:
@@ -138,7 +147,9 @@ def release(
     noisy = meter.gaussian(rows, sensitivity, event(parameters))
     noisy = noisy.reshape(len(noisy), len(groups), -1)
     return {
-        group: mean_states.mean_state(view, noisy[:, place], parameters.clip, size).astype(np.float32)
+        group: mean_states.mean_state(view, noisy[:, place], parameters.clip, size).astype(
+            np.float32
+        )
         for place, (group, size) in enumerate(groups.items())
     }
 
@@ -153,8 +164,9 @@ def _decoded(
 ) -> Iterator[Text]:
     """`decodings` summaries of every group, as they end; the label of a text is its group.
 
-    They cost nothing and are few: an attempt that goes on keeps the means and writes all of them again.
-    What is decoded is the average of a group's releases, whose noise is that of one at the whole budget.
+    They cost nothing and are few: an attempt that goes on keeps the means and writes all of them
+    again. What is decoded is the average of a group's releases, whose noise is that of one at the
+    whole budget.
     """
     if parameters.adapter is None:
         return

@@ -1,12 +1,16 @@
-"""`summary-token` (paper 004, Algorithm 1): each token from the noisy mean hidden state of a group's records.
+"""`summary-token` (paper 004, Algorithm 1): each token from the noisy mean hidden state of a
+group's records.
 
-    template(record), read once -> for every token: last states, clipped, one sum of integers -> noise
-        -> / n -> the model's head -> a draw (free) -> the token is appended to all contexts of the group
+    template(record), read once -> for every token: last states, clipped, one sum of integers ->
+    noise
+        -> / n -> the model's head -> a draw (free) -> the token is appended to all contexts of the
+        group
 
-Contexts keep their keys and values, so a token is one step of the model and not the whole text again. Groups
-are decoded side by side, as many as memory holds; each has its own text, its own end and its own branch of
-the meter. Where a group alone does not fit, a keyed hash of each record decides whether it has room, at a
-public rate, and the others are read again for every token. States and clean sums are never written to disk.
+Contexts keep their keys and values, so a token is one step of the model and not the whole text
+again. Groups are decoded side by side, as many as memory holds; each has its own text, its own end
+and its own branch of the meter. Where a group alone does not fit, a keyed hash of each record
+decides whether it has room, at a public rate, and the others are read again for every token. States
+and clean sums are never written to disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +44,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: SummaryToken, terms: Terms) -> int:
-        """Tokens of all groups, at most."""
+        """Return tokens of all groups, at most."""
         return parameters.max_tokens * max(1, len(terms.groups))
 
     def run(
@@ -53,11 +57,15 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
-        """One summary of every group, in the declared order. The label of a text is its group."""
+        """Yield one summary of every group, in the declared order. The label of a text is its
+        group.
+        """
         public_sizes = sizes(parameters, terms)
         prompt = Prompt(model.tokenizer, parameters.template, None)
         shared = len(prompt.before)
-        shape = Shape(shared, prompt.fixed_tokens - shared + parameters.record_tokens, parameters.max_tokens)
+        shape = Shape(
+            shared, prompt.fixed_tokens - shared + parameters.record_tokens, parameters.max_tokens
+        )
         most = max(public_sizes.values())
         rate = cached_share(model, shape, most)
         rows = max(1, round(most * rate))
@@ -73,7 +81,9 @@ class Runner:
             together = groups[first : first + chosen.batches]
 
             def opened(together: Sequence[Group] = together) -> tuple[Decoder, list[Batch]]:
-                parts = [contexts(parameters, terms, records, prompt, group, rate) for group in together]
+                parts = [
+                    contexts(parameters, terms, records, prompt, group, rate) for group in together
+                ]
                 batches = [Batch(cached, prompt.before) for cached, _ in parts]
                 decoder = Decoder(model.structure, batches, shape, chosen, hidden=True)
                 return decoder, [Batch(again, prompt.before) for _, again in parts]
@@ -83,7 +93,7 @@ class Runner:
 
 
 def cached_share(model: LocalModel, shape: Shape, size: int) -> float:
-    """The share of a group of public n whose keys and values fit into memory: public."""
+    """Return the share of a group of public n whose keys and values fit into memory: public."""
     each = engine.cache_bytes(model.network, shape.capacity)
     return min(1.0, model.memory_bytes * (1 - 1 / engine.WORKING_SHARE) / (size * each))
 
@@ -96,7 +106,8 @@ def contexts(
     group: Group,
     rate: float = 1.0,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The contexts of a group's records after what all begin with: those that are cached, and the others.
+    """Return the contexts of a group's records after what all begin with: those that are cached,
+    and the others.
 
     Which a record is depends on itself alone, so one that comes or goes moves no other.
     """
@@ -131,7 +142,9 @@ class _Sums:
     def restart(self, batch: int) -> None:
         """The group's text has ended: its rows stand still from now on."""
 
-    def _sums(self, given: Iterable[tuple[int, torch.Tensor]], groups: Iterable[int]) -> dict[int, Integers]:
+    def _sums(
+        self, given: Iterable[tuple[int, torch.Tensor]], groups: Iterable[int]
+    ) -> dict[int, Integers]:
         found = {place: np.zeros(self.decoder.model.hidden, np.int64) for place in groups}
         for place, states in given:
             found[place] += _clipped(states, self.clip)
@@ -139,7 +152,7 @@ class _Sums:
 
 
 def _clipped(states: torch.Tensor, clip: float) -> Integers:
-    """The sum of states, (n, hidden), each clipped."""
+    """Return the sum of states, (n, hidden), each clipped."""
     clipped = (to_grid(state, clip) for state in states.double().cpu().numpy())
     return sum(clipped, np.zeros(states.shape[1], np.int64))
 
@@ -159,7 +172,8 @@ class Writing:
     ) -> None:
         """`opened` reads the groups' records, once a token has to be drawn.
 
-        It gives a decoder, and the contexts of each group that it does not hold, which are read again.
+        It gives a decoder, and the contexts of each group that it does not hold, which are read
+        again.
         """
         self.parameters, self.terms, self.model = parameters, terms, model
         self.meter, self.groups, self.random = meter, groups, random
@@ -203,19 +217,31 @@ class Writing:
         return _Sums(self.decoder, self.parameters.clip)
 
     def _read_again(self, place: int) -> Integers:
-        """The clipped sum of the states of contexts that are not kept: prompt and text from the beginning."""
-        own, shape, total = self.others[place], self.decoder.shape, np.zeros(self.view.dimensions, np.int64)
+        """Return the clipped sum of the states of contexts that are not kept: prompt and text from
+        the beginning.
+        """
+        own, shape, total = (
+            self.others[place],
+            self.decoder.shape,
+            np.zeros(self.view.dimensions, np.int64),
+        )
         longer = Shape(shape.prefix, shape.rest + shape.text, 0)
-        sizes = engine.sizes(self.model.network, longer, 1, mean_states.ROWS, self.model.memory_bytes)
+        sizes = engine.sizes(
+            self.model.network, longer, 1, mean_states.ROWS, self.model.memory_bytes
+        )
         for first in range(0, len(own.contexts), sizes.rows):
-            group = [[*ids, *self.written[place]] for ids in own.contexts[first : first + sizes.rows]]
-            decoder = Decoder(self.model.structure, [Batch(group, own.prefix)], longer, sizes, hidden=True)
+            group = [
+                [*ids, *self.written[place]] for ids in own.contexts[first : first + sizes.rows]
+            ]
+            decoder = Decoder(
+                self.model.structure, [Batch(group, own.prefix)], longer, sizes, hidden=True
+            )
             for _, states in decoder.read():
                 total += _clipped(states, self.parameters.clip)
         return total
 
     def _kept(self, place: int) -> int | None:
-        """A group's next token, if an earlier attempt drew it."""
+        """Return a group's next token, if an earlier attempt drew it."""
         group = self.groups[place]
         found = self.meter.parallel(group).kept_token(self.event)
         if found is not None:  # a seed's draws go on behind those that were made
@@ -224,7 +250,9 @@ class Writing:
         return found
 
     def _token(self, place: int, total: Integers) -> int:
-        """Release a group's mean state and draw its next token, which is kept in the release's place."""
+        """Release a group's mean state and draw its next token, which is kept in the release's
+        place.
+        """
         group = self.groups[place]
         own = self.meter.parallel(group)
         sensitivity = Fraction(doubled(self.terms) * self.terms.max_records_per_unit * GRID)
@@ -232,7 +260,9 @@ class Writing:
         mean = mean_states.mean_state(self.view, noisy, self.parameters.clip, self.sizes[group])
         structure = self.model.structure
         with torch.inference_mode():
-            logits = structure.logits(torch.from_numpy(mean).float().to(structure.device)).double().cpu()
+            logits = (
+                structure.logits(torch.from_numpy(mean).float().to(structure.device)).double().cpu()
+            )
         weights = torch.softmax(logits / self.parameters.temperature, dim=-1)
         found = int(torch.multinomial(weights, 1, generator=self.random[group]))
         own.drew(found)

@@ -2,9 +2,9 @@
 
     words of one to n  -> texts that have each -> those within the bounds, the largest counts first
 
-One pass for each length. A sequence is counted only where the two that it is made of are in enough texts
-themselves, which loses none (no sequence is in more texts than its parts) and keeps memory to what can still
-count.
+One pass for each length. A sequence is counted only where the two that it is made of are in enough
+texts themselves, which loses none (no sequence is in more texts than its parts) and keeps memory to
+what can still count.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ class Runner:
     """Runs `vocabulary`."""
 
     def total(self, parameters: Vocabulary, terms: Terms) -> int:  # noqa: ARG002
-        """Passes over the corpus."""
+        """Return passes over the corpus."""
         return parameters.words
 
     def make(
@@ -51,17 +51,21 @@ class Runner:
         progress: Progress,
         public: Public,
     ) -> Iterator[Term | Artifact]:
-        """Every term, the most frequent first, and the list of them. Raises DataError where there is none."""
+        """Yield every term, the most frequent first, and the list of them. Raises DataError where
+        there is none.
+        """
         found = term_list(public.corpus("corpus"), parameters, progress)
         if not found.documents:
-            raise DataError("corpus: no term is in so many texts; a smaller least_documents keeps more")
+            raise DataError(
+                "corpus: no term is in so many texts; a smaller least_documents keeps more"
+            )
         for term, count in found.documents.items():
             yield Term(term, count)
         yield Artifact.of_json("terms", TERM_LIST, found.to_json())
 
 
 def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> TermList:
-    """The terms of a corpus within the bounds that the parameters state.
+    """Return the terms of a corpus within the bounds that the parameters state.
 
     Raises DataError for a text whose words can't be told apart.
     """
@@ -74,15 +78,21 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
         texts = 0
         for text, _ in islice(corpus.texts(), parameters.most_texts):
             if script := uncut_script(text):
-                problem = f"corpus: words of the {script} script can't be told apart, so it has no terms"
+                problem = (
+                    f"corpus: words of the {script} script can't be told apart, so it has no terms"
+                )
                 raise DataError(f"{problem}; take such texts out")
             counts.update(_sequences(words(text), length, frequent))
             texts += 1
             if texts % BETWEEN_CHECKS == 0:
                 progress.check()
-        enough = {term: count for term, count in counts.items() if count >= parameters.least_documents}
+        enough = {
+            term: count for term, count in counts.items() if count >= parameters.least_documents
+        }
         if length == 1 and parameters.most_documents is not None:
-            common = frozenset(term for term, count in enough.items() if count > parameters.most_documents)
+            common = frozenset(
+                term for term, count in enough.items() if count > parameters.most_documents
+            )
         kept |= {term: count for term, count in enough.items() if not _at_an_end(term, common)}
         frequent = frozenset(enough)
         progress.advance()
@@ -91,7 +101,9 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
 
 
 def _sequences(own: list[str], length: int, frequent: frozenset[str]) -> set[str]:
-    """The sequences of `length` words whose first and last `length` - 1 words are `frequent`."""
+    """Return the sequences of `length` words whose first and last `length` - 1 words are
+    `frequent`.
+    """
     if length == 1:
         return set(own)
     shorter = [" ".join(own[place : place + length - 1]) for place in range(len(own) - length + 2)]

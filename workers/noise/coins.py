@@ -8,11 +8,13 @@ from random import SystemRandom
 
 
 def heads(rate: float) -> bool:
-    """A coin that shows heads with probability `rate`, exactly."""
+    """Return a coin that shows heads with probability `rate`, exactly."""
     numerator, denominator = rate.as_integer_ratio()  # the denominator is a power of two
     return secrets.randbits(denominator.bit_length() - 1) < numerator if denominator > 1 else True
 
 
 def places(many: int, count: int) -> list[int]:
-    """`count` of the numbers 0 to many - 1 without replacement, each set of them as likely as any other."""
+    """`count` of the numbers 0 to many - 1 without replacement, each set of them as likely as any
+    other.
+    """
     return SystemRandom().sample(range(many), count)

@@ -3,10 +3,11 @@
     attempt 1:  draw draw  keep  pass  draw draw  keep  pass  ...  lost
     attempt 2:  take take              take take              draw draw  keep  ...
 
-An attempt that goes on after another takes what was kept, part by part and in order, and draws only what
-comes after (docs/accounting.md, section 13). Nothing new is drawn for a part before all of its kept draws are
-taken, nor before the last new one is kept. What else a run leaves to chance between its releases (private
-coins, seeds of public texts) is kept as a *step*, before anything is computed from it.
+An attempt that goes on after another takes what was kept, part by part and in order, and draws only
+what comes after (docs/accounting.md, section 13). Nothing new is drawn for a part before all of its
+kept draws are taken, nor before the last new one is kept. What else a run leaves to chance between
+its releases (private coins, seeds of public texts) is kept as a *step*, before anything is computed
+from it.
 """
 
 import hashlib
@@ -27,7 +28,9 @@ class Store(Protocol):
         """(part of the data, outcome) of every draw that earlier attempts kept, in order."""
 
     def keep(self, draws: Sequence[tuple[str, Outcome]]) -> None:
-        """Keep these behind all others: all of them, before this returns, or none. Raises LeaseLost."""
+        """Keep these behind all others: all of them, before this returns, or none. Raises
+        LeaseLost.
+        """
 
 
 class KeptDraws:
@@ -43,12 +46,16 @@ class KeptDraws:
         self._names: dict[Hashable, str] = {}
 
     def take(self, part: Hashable | None) -> Outcome | None:
-        """The next outcome that was kept for this part; None: the next one is to be drawn."""
+        """Return the next outcome that was kept for this part; None: the next one is to be
+        drawn.
+        """
         waiting = self._earlier.get(self._name(part)) if self._earlier else None
         return waiting.popleft() if waiting else None
 
     def before_drawing(self, part: Hashable | None) -> None:
-        """Raise ValueError where kept outcomes of the part wait; keep its latest draw, if it is not yet."""
+        """Raise ValueError where kept outcomes of the part wait; keep its latest draw, if it is not
+        yet.
+        """
         if self._store is None:
             return
         name = self._name(part)
@@ -77,11 +84,13 @@ class KeptDraws:
             self._new, self._places = [], {}
 
     def step(self, name: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, a JSON value, or gave in an earlier attempt. It is kept before it is returned.
+        """Return what `make` gives, a JSON value, or gave in an earlier attempt. It is kept before
+        it is returned.
 
-        For chance that is not the meter's. A step that is cut is made anew, so what `make` tosses itself must
-        not decide how long it takes: coins are tossed in one go, and texts are written from a kept `seed`.
-        Every run must ask for all of its steps, whatever it took of its releases.
+        For chance that is not the meter's. A step that is cut is made anew, so what `make` tosses
+        itself must not decide how long it takes: coins are tossed in one go, and texts are written
+        from a kept `seed`. Every run must ask for all of its steps, whatever it took of its
+        releases.
         """
         part = "step", name
         found = self.take(part)
@@ -96,7 +105,8 @@ class KeptDraws:
         return found["made"]
 
     def seed(self, name: str, stated: int | None) -> int:
-        """The seed of a step's public chance, below 2^48: from a user's `stated` one and the name.
+        """Return the seed of a step's public chance, below 2^48: from a user's `stated` one and the
+        name.
 
         Where none is stated, the operating system's, kept before it is used.
         """

@@ -1,9 +1,9 @@
 """The meter: the only source of noise, which records the cost of every draw.
 
-A mechanism that does not pay has no noise to add. Each release is counted before it is drawn, and refused if
-the reservation does not cover it. Counting is exact: the reservation is a multiset of basic releases, and
-disjoint parts of the data (batches, labels) spend in parallel. Draws may be kept for a later attempt
-(kept_draws.py), which counts those that it takes like its own.
+A mechanism that does not pay has no noise to add. Each release is counted before it is drawn, and
+refused if the reservation does not cover it. Counting is exact: the reservation is a multiset of
+basic releases, and disjoint parts of the data (batches, labels) spend in parallel. Draws may be
+kept for a later attempt (kept_draws.py), which counts those that it takes like its own.
 """
 
 from array import array
@@ -49,8 +49,8 @@ class _ExPost:
 class Turn(NamedTuple):
     """One batch in one round of an allocation: in each round every unit draws its batch anew.
 
-    `round`: 0 for the first. `batch`: the number that a unit's coin shows; batches of that number in other
-    parts of the data, such as labels, are parts of the same.
+    `round`: 0 for the first. `batch`: the number that a unit's coin shows; batches of that number
+    in other parts of the data, such as labels, are parts of the same.
     """
 
     round: int
@@ -69,11 +69,12 @@ class _Rounds:
 class Meter:
     """Records the releases of one job under one reservation.
 
-    `reserved` is the event that was priced. `ex_post_draws` is the number of draws with an ex-post cost that
-    each part may make, fixed beforehand by a reservation with a cap (price.Price); 0: none. `secret` is the
-    secret release that was reserved, with its rounds. `shared`: other workers run other batches of the job.
-    Each of them would make a release from all the data, but only one is priced, so none is allowed: every
-    release must name its part. `kept`: where draws are kept for attempts that go on after this one.
+    `reserved` is the event that was priced. `ex_post_draws` is the number of draws with an ex-post
+    cost that each part may make, fixed beforehand by a reservation with a cap (price.Price); 0:
+    none. `secret` is the secret release that was reserved, with its rounds. `shared`: other workers
+    run other batches of the job. Each of them would make a release from all the data, but only one
+    is priced, so none is allowed: every release must name its part. `kept`: where draws are kept
+    for attempts that go on after this one.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class Meter:
         self.kept = kept or KeptDraws()
 
     def parallel(self, part: Hashable) -> "Branch":
-        """The meter of one part of the data. Parts must be disjoint: no unit lies in two of them.
+        """Return the meter of one part of the data. Parts must be disjoint: no unit lies in two of
+        them.
 
-        The parts of an allocation are its `Turn`s: no unit lies in two batches of one round.
-        Under replace-one a unit may move from one part to another; the event that a mechanism records
+        The parts of an allocation are its `Turn`s: no unit lies in two batches of one round. Under
+        replace-one a unit may move from one part to another; the event that a mechanism records
         must then cover both (events.WorstOf).
         """
         return Branch(self, part)
@@ -112,9 +114,9 @@ class Meter:
     ) -> int:
         """Draw from softmax(scores * scale) and record `event`.
 
-        `scores`: (vocabulary,) int64, a sum of clipped contributions on their grid; one unit of privacy
-        moves `scores * scale` by at most the shift in `event` or, where that is an allocation, in its draw;
-        `part` is a Turn then. Raises MeterExceeded before drawing.
+        `scores`: (vocabulary,) int64, a sum of clipped contributions on their grid; one unit of
+        privacy moves `scores * scale` by at most the shift in `event` or, where that is an
+        allocation, in its draw; `part` is a Turn then. Raises MeterExceeded before drawing.
         """
         self._record(event, part)
         self.kept.before_drawing(part)
@@ -123,7 +125,8 @@ class Meter:
         return token
 
     def kept_token(self, event: Event, part: Hashable | None = None) -> int | None:
-        """The next token that an earlier attempt drew for this part, recorded as `sample_token` does.
+        """Return the next token that an earlier attempt drew for this part, recorded as
+        `sample_token` does.
 
         None: the next one is to be drawn. Raises MeterExceeded as a draw does.
         """
@@ -141,13 +144,14 @@ class Meter:
         costs: NDArray[np.float64],
         part: Hashable | None = None,
     ) -> int:
-        """Draw from softmax(scores * scale) and add the drawn token's ex-post cost to this part's sum.
+        """Draw from softmax(scores * scale) and add the drawn token's ex-post cost to this part's
+        sum.
 
-        `scores`: (vocabulary,) int64. `costs`: (vocabulary,) float64, the ex-post epsilon of every token,
-        already rounded up; the sum is exact. The cost of a draw depends on the data, so nothing is ever
-        refused, stopped or shortened because of it: only the number of draws is bounded, by the price. Raises
-        MeterExceeded beyond that, or if nothing ex-post was reserved, and ValueError for costs that are not
-        one finite number >= 0 per token; both before drawing.
+        `scores`: (vocabulary,) int64. `costs`: (vocabulary,) float64, the ex-post epsilon of every
+        token, already rounded up; the sum is exact. The cost of a draw depends on the data, so
+        nothing is ever refused, stopped or shortened because of it: only the number of draws is
+        bounded, by the price. Raises MeterExceeded beyond that, or if nothing ex-post was reserved,
+        and ValueError for costs that are not one finite number >= 0 per token; both before drawing.
         """
         if costs.shape != scores.shape or costs.dtype != np.float64:
             raise ValueError("costs must be float64, one for every score")
@@ -175,7 +179,9 @@ class Meter:
         return int(token)
 
     def _count_ex_post(self, part: Hashable | None) -> _ExPost:
-        """Count a draw; returns the sum that its cost goes to. Raises MeterExceeded beyond their number."""
+        """Count a draw; returns the sum that its cost goes to. Raises MeterExceeded beyond their
+        number.
+        """
         spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
         used = self._common_ex_post.draws + (self._most_ex_post if part is None else spent.draws)
         if used >= self._ex_post_draws or (part is None and self._shared):
@@ -186,26 +192,37 @@ class Meter:
         return spent
 
     def gaussian(
-        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
     ) -> Grid:
-        """Add Gaussian noise of sigma = the multiplier in `event` times `sensitivity`; record `event`.
+        """Add Gaussian noise of sigma = the multiplier in `event` times `sensitivity`; record
+        `event`.
 
-        `values`: int64 in steps of a public grid. `event` is one of: a Gaussian, and then `values`, of any
-        shape, are one release; or n times the same Gaussian, or a sampled event of these, and then `values`
-        has n rows (its first axis), one release each. `sensitivity` is the L2 distance, in grid steps, by
-        which one unit can move a release; a float stands for its exact value, so round an irrational one up.
-        Returns int64 of the same shape, exactly round(values + sigma * Z). `values` may be a function that
-        computes them: it is not called where an earlier attempt's release is taken in their place.
+        `values`: int64 in steps of a public grid. `event` is one of: a Gaussian, and then `values`,
+        of any shape, are one release; or n times the same Gaussian, or a sampled event of these,
+        and then `values` has n rows (its first axis), one release each. `sensitivity` is the L2
+        distance, in grid steps, by which one unit can move a release; a float stands for its exact
+        value, so round an irrational one up. Returns int64 of the same shape, exactly round(values
+        + sigma * Z). `values` may be a function that computes them: it is not called where an
+        earlier attempt's release is taken in their place.
 
-        A mechanism can't choose its own sigma: less noise costs more. Raises MeterExceeded before drawing,
-        and ValueError for another event or shape.
+        A mechanism can't choose its own sigma: less noise costs more. Raises MeterExceeded before
+        drawing, and ValueError for another event or shape.
         """
         return self._release(values, Fraction(sensitivity), event, Gaussian, part)
 
     def laplace(
-        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
     ) -> Grid:
-        """Add Laplace noise of scale = the multiplier in `event` times `sensitivity`; record `event`.
+        """Add Laplace noise of scale = the multiplier in `event` times `sensitivity`; record
+        `event`.
 
         As `gaussian`, with Laplace events, and the sensitivity in L1.
         """
@@ -219,7 +236,9 @@ class Meter:
         kind: type[Gaussian] | type[Laplace],
         part: Hashable | None,
     ) -> Grid:
-        """The noisy values that an earlier attempt released in this place, or those that are drawn now."""
+        """Return the noisy values that an earlier attempt released in this place, or those that are
+        drawn now.
+        """
         found = self.kept.take(part)
         if found is None:
             given = values() if callable(values) else values
@@ -241,15 +260,15 @@ class Meter:
     ) -> tuple[Grid, Grid]:
         """Add the noise of one round of a secret release to counts and centres; record the round.
 
-        `counts`: (clusters,) int64, of which one record moves one by 1. `centres`: (clusters, dimensions)
-        int64 in steps of a public grid. `moves`: for each cluster the furthest that one record moves its
-        centre, 2R over the public number of the cluster, in grid steps and L2. `release`: what was priced;
-        each count gets noise of its `sigma`, each coordinate of a centre of sigma times that cluster's move,
-        exactly round(values + noise). Returns both.
+        `counts`: (clusters,) int64, of which one record moves one by 1. `centres`: (clusters,
+        dimensions) int64 in steps of a public grid. `moves`: for each cluster the furthest that one
+        record moves its centre, 2R over the public number of the cluster, in grid steps and L2.
+        `release`: what was priced; each count gets noise of its `sigma`, each coordinate of a
+        centre of sigma times that cluster's move, exactly round(values + noise). Returns both.
 
-        Whether a record takes part in a round, by its coin, is the caller's. Raises MeterExceeded before
-        drawing where another release was reserved, or all its rounds are taken; ValueError for other
-        shapes.
+        Whether a record takes part in a round, by its coin, is the caller's. Raises MeterExceeded
+        before drawing where another release was reserved, or all its rounds are taken; ValueError
+        for other shapes.
         """
         if counts.ndim != 1 or centres.ndim != 2 or not len(counts) == len(centres) == len(moves):
             raise ValueError("counts, centres and moves must be of the same clusters")
@@ -258,13 +277,17 @@ class Meter:
         self._count_round(release)
         self.kept.before_drawing(None)
         sigma = Fraction(release.sigma)
-        rows = [gaussian_on_grid(row, sigma * move) for row, move in zip(centres, moves, strict=True)]
+        rows = [
+            gaussian_on_grid(row, sigma * move) for row, move in zip(centres, moves, strict=True)
+        ]
         noisy = gaussian_on_grid(counts, sigma), np.stack(rows) if rows else centres
         self.kept.add(None, {"counts": noisy[0].tolist(), "centres": noisy[1].tolist()})
         return noisy
 
     def kept_secret(self, release: SecretRelease) -> tuple[Grid, Grid] | None:
-        """The next round that an earlier attempt released, recorded as `secret` does; None: draw it."""
+        """Return the next round that an earlier attempt released, recorded as `secret` does; None:
+        draw it.
+        """
         found = self.kept.take(None)
         if found is None:
             return None
@@ -276,7 +299,11 @@ class Meter:
 
     def _count_round(self, release: SecretRelease) -> None:
         reserved = self._secret
-        if reserved is None or self._shared or replace(release, rounds=1) != replace(reserved, rounds=1):
+        if (
+            reserved is None
+            or self._shared
+            or replace(release, rounds=1) != replace(reserved, rounds=1)
+        ):
             raise MeterExceeded("the reservation does not cover this release")
         if self._rounds >= reserved.rounds:
             raise MeterExceeded("the reservation does not cover this round")
@@ -289,7 +316,9 @@ class Meter:
         shape: tuple[int, ...],
         part: Hashable | None,
     ) -> Fraction:
-        """Record `event`, after checking that it describes such values; returns its noise multiplier."""
+        """Record `event`, after checking that it describes such values; returns its noise
+        multiplier.
+        """
         inner = releases(event.event if isinstance(event, Sampled) else event)
         if len(inner) != 1:
             raise ValueError("one call makes releases of one kind and one noise multiplier")
@@ -305,10 +334,12 @@ class Meter:
         return Fraction(leaf.noise_multiplier)
 
     def _record_turn(self, event: Allocation, turn: Hashable | None) -> None:
-        """Count a draw of an allocation; its first in a round begins the round, which is charged whole.
+        """Count a draw of an allocation; its first in a round begins the round, which is charged
+        whole.
 
-        What one more token costs under a secret coin depends on what was seen, so nothing of a round returns.
-        Rounds begin in their order: the number of those begun is then the same for whoever shares the job.
+        What one more token costs under a secret coin depends on what was seen, so nothing of a
+        round returns. Rounds begin in their order: the number of those begun is then the same for
+        whoever shares the job.
         """
         if not isinstance(turn, Turn):
             raise ValueError("a draw of an allocation names its round, its part and its batch")
@@ -342,7 +373,8 @@ class Meter:
 
     @property
     def realized(self) -> Event:
-        """The event spent so far: the common releases and, of each kind, those of the part that made most.
+        """The event spent so far: the common releases and, of each kind, those of the part that
+        made most.
 
         Of an allocation, every round that has begun.
         """
@@ -359,7 +391,8 @@ class Meter:
 
     @property
     def realized_ex_post(self) -> int:
-        """The cost of the draws of `ex_post_token`, in units, rounded up: that of the most expensive part.
+        """The cost of the draws of `ex_post_token`, in units, rounded up: that of the most
+        expensive part.
 
         This figure depends on the data. It is for stewards and auditors.
         """
@@ -382,7 +415,9 @@ class Branch:
         """As `Meter.sample_token`, charged to this part."""
         return self._meter.sample_token(scores, scale, event, self._part)
 
-    def ex_post_token(self, scores: NDArray[np.int64], scale: Fraction, costs: NDArray[np.float64]) -> int:
+    def ex_post_token(
+        self, scores: NDArray[np.int64], scale: Fraction, costs: NDArray[np.float64]
+    ) -> int:
         """As `Meter.ex_post_token`, charged to this part."""
         return self._meter.ex_post_token(scores, scale, costs, self._part)
 
@@ -395,8 +430,8 @@ class Branch:
         return self._meter.kept_ex_post_token(self._part)
 
     def drew(self, token: int) -> None:
-        """The latest draw of this part was this token: neither its place among candidates nor the noisy
-        values that it was chosen by are kept.
+        """The latest draw of this part was this token: neither its place among candidates nor the
+        noisy values that it was chosen by are kept.
         """
         self._meter.kept.rename(self._part, token)
 

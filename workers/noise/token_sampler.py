@@ -1,9 +1,10 @@
 """Exact sampling of a token: P(i) is proportional to exp(score_i * scale), for integer scores.
 
-Floating point nearly always decides. If a random number falls so near a boundary that rounding could decide
-wrongly (once in 80,000 draws at 128,256 tokens), the boundaries beside it are computed again as integers of
-120 bits and, if that is not enough, with as many digits as necessary. The result has exactly this
-distribution, given uniform random bits, which come from the operating system.
+Floating point nearly always decides. If a random number falls so near a boundary that rounding
+could decide wrongly (once in 80,000 draws at 128,256 tokens), the boundaries beside it are computed
+again as integers of 120 bits and, if that is not enough, with as many digits as necessary. The
+result has exactly this distribution, given uniform random bits, which come from the operating
+system.
 """
 
 import os
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 Entropy = Callable[[int], bytes]
 
-#: Weights are added up in blocks: only the block in which a draw falls is then looked at one by one.
+#: Weights are added up in blocks: only the block in which a draw falls is then looked at one by
+#: one.
 _BLOCK = 256
 #: Binary places of the integers that stand for weights.
 _PLACES = 120
@@ -28,7 +30,9 @@ _LEAST_EXPONENT = 84
 
 
 def draw(scores: NDArray[np.int64], scale: Fraction, entropy: Entropy = os.urandom) -> int:
-    """An index drawn from softmax(scores * scale), exactly. `scores` is (vocabulary,), int64."""
+    """Return an index drawn from softmax(scores * scale), exactly. `scores` is (vocabulary,),
+    int64.
+    """
     if scores.ndim != 1 or scores.dtype != np.int64 or not len(scores):
         raise ValueError("scores must be a non-empty vector of int64")
     bits = int.from_bytes(entropy(8), "big")
@@ -41,7 +45,7 @@ def draw(scores: NDArray[np.int64], scale: Fraction, entropy: Entropy = os.urand
 
 
 def _candidates(scores: NDArray[np.int64], scale: float, point: float) -> tuple[int, int]:
-    """First and last index that may hold `point`, a fraction of the sum of all weights."""
+    """Return first and last index that may hold `point`, a fraction of the sum of all weights."""
     size, blocks = len(scores), -(-len(scores) // _BLOCK)
     weights = np.empty((blocks, _BLOCK))
     flat = weights.reshape(-1)
@@ -63,22 +67,27 @@ def _candidates(scores: NDArray[np.int64], scale: float, point: float) -> tuple[
 
 
 def _tolerance(size: int) -> float:
-    """An upper bound on the error of a boundary and of the point, as a fraction of the sum of all weights.
+    """Return an upper bound on the error of a boundary and of the point, as a fraction of the sum
+    of all weights.
 
-    exp(x) for x = k * scale <= 0: the product is off by |x| * 2^-52 and exp by less than 4 units in the
-    last place, so n weights are off by at most n * 2^-52 / e (|x| e^x <= 1/e) and 2^-50 of their sum, which
-    is at least 1. Adding them up errs by at most (block + blocks) * 2^-53 of the sum. A boundary and the
-    sum that the point is multiplied with err alike; the point by 2^-53, its product by as much.
+    exp(x) for x = k * scale <= 0: the product is off by |x| * 2^-52 and exp by less than 4 units in
+    the last place, so n weights are off by at most n * 2^-52 / e (|x| e^x <= 1/e) and 2^-50 of
+    their sum, which is at least 1. Adding them up errs by at most (block + blocks) * 2^-53 of the
+    sum. A boundary and the sum that the point is multiplied with err alike; the point by 2^-53, its
+    product by as much.
     """
     return (size + _BLOCK + size / _BLOCK + 32) * 2.0**-52
 
 
-def _locate_among(below: NDArray[np.int64], scale: Fraction, bits: int, first: int, last: int) -> int | None:
-    """The index from `first` to `last` that certainly holds the random number, in integers; else None.
+def _locate_among(
+    below: NDArray[np.int64], scale: Fraction, bits: int, first: int, last: int
+) -> int | None:
+    """Return the index from `first` to `last` that certainly holds the random number, in integers;
+    else None.
 
-    exp(-step * scale) is the product of two table entries, for the low and the high bits of `step`. Tables
-    are made by multiplication, two units in the last place a step, so a weight is off by less than
-    2^(range + 3) units, where 2^range is more than the largest step.
+    exp(-step * scale) is the product of two table entries, for the low and the high bits of `step`.
+    Tables are made by multiplication, two units in the last place a step, so a weight is off by
+    less than 2^(range + 3) units, where 2^range is more than the largest step.
     """
     least = min(int(_LEAST_EXPONENT / scale) + 1, 2**62)
     steps = np.minimum(-below, least)
@@ -93,7 +102,9 @@ def _locate_among(below: NDArray[np.int64], scale: Fraction, bits: int, first: i
     limbs = _limbs(fine)
 
     def weigh(part: slice) -> int:
-        """The sum of these weights: the low parts of each high part are added up first, exactly."""
+        """Return the sum of these weights: the low parts of each high part are added up first,
+        exactly.
+        """
         total = 0
         for place, limb in enumerate(limbs):
             sums = np.bincount(high[part], weights=limb[low[part]]).astype(np.int64).tolist()
@@ -116,11 +127,15 @@ def _locate_among(below: NDArray[np.int64], scale: Fraction, bits: int, first: i
 
 
 def _limbs(powers: list[int]) -> list[NDArray[np.float64]]:
-    """Numbers of at most `_PLACES` bits in limbs of `_LIMB` bits, lowest first: sums of them are exact."""
+    """Return numbers of at most `_PLACES` bits in limbs of `_LIMB` bits, lowest first: sums of them
+    are exact.
+    """
     size = _PLACES // 8
     joined = b"".join(power.to_bytes(size, "little") for power in powers)
     parts = np.frombuffer(joined, dtype=np.uint8).reshape(len(powers), size).astype(np.float64)
-    return [parts[:, at] + 256 * parts[:, at + 1] + 65536 * parts[:, at + 2] for at in range(0, size, 3)]
+    return [
+        parts[:, at] + 256 * parts[:, at + 1] + 65536 * parts[:, at + 2] for at in range(0, size, 3)
+    ]
 
 
 def _fixed_exp(exponent: Fraction) -> int:
@@ -131,7 +146,7 @@ def _fixed_exp(exponent: Fraction) -> int:
 
 
 def _powers(base: int, count: int) -> list[int]:
-    """The powers 0 to `count` - 1 of a number in units of 2^-120."""
+    """Return the powers 0 to `count` - 1 of a number in units of 2^-120."""
     powers, power = [], (1 << _PLACES) - 1
     for _ in range(count):
         powers.append(power)
@@ -140,7 +155,9 @@ def _powers(base: int, count: int) -> list[int]:
 
 
 def _draw_exactly(below: NDArray[np.int64], scale: Fraction, bits: int, entropy: Entropy) -> int:
-    """The same draw with growing precision until the interval of the random number lies within one bound."""
+    """Return the same draw with growing precision until the interval of the random number lies
+    within one bound.
+    """
     known = 64
     digits = 40
     while True:
@@ -176,7 +193,9 @@ def _weights(below: NDArray[np.int64], scale: Fraction, context: Context) -> lis
 
 
 def _locate(weights: list[Fraction], low: Fraction, high: Fraction, slack: Fraction) -> int | None:
-    """The index whose interval certainly holds [low, high), or None if that is not certain."""
+    """Return the index whose interval certainly holds [low, high), or None if that is not
+    certain.
+    """
     upper = Fraction(0)
     for index, weight in enumerate(weights):
         lower, upper = upper, upper + weight

@@ -1,4 +1,5 @@
-"""`python -m workers.privacy_audits`: run an audit and write its report; `exchequer audit` calls it.
+"""`python -m workers.privacy_audits`: run an audit and write its report; `exchequer audit` calls
+it.
 
 Exit code 0: passed; 1: it found something; 2: bad input.
 """
@@ -72,13 +73,18 @@ def _run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     return {"model": name, **found}
 
 
-def _records(options: argparse.Namespace, model: LocalModel) -> tuple[tuple[Record, ...], dict[str, Any]]:
-    """The planted records of a leave-one-out audit, and the parameters that go with them."""
+def _records(
+    options: argparse.Namespace, model: LocalModel
+) -> tuple[tuple[Record, ...], dict[str, Any]]:
+    """Return the planted records of a leave-one-out audit, and the parameters that go with them."""
     if not options.sample:
         given = subjects.key_parameters(model)
         length = given["max_text_tokens"]
         records = tuple(map(subjects.record_of, subjects.planted(2 * options.keys)[0]))
-        return records, given | {"tokens_per_batch": length * options.texts, "texts_per_batch": options.texts}
+        return records, given | {
+            "tokens_per_batch": length * options.texts,
+            "texts_per_batch": options.texts,
+        }
     given = {
         "template": sample.TEMPLATE,
         "public_template": "A review ({label}):",

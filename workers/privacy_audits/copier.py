@@ -1,13 +1,13 @@
 """A language model that copies: the worst case for a mechanism, with weights set by hand.
 
-A model that can't repeat its context leaks nothing, whatever the mechanism does, and an audit with it would
-pass for the wrong reason. This one has a single attention head that looks a fixed number of tokens back and
-gives the token there SURE nats more than any other, so each context predicts its own key. Digits start with
-SURE nats more than other characters, so that texts are mostly numbers.
+A model that can't repeat its context leaks nothing, whatever the mechanism does, and an audit with
+it would pass for the wrong reason. This one has a single attention head that looks a fixed number
+of tokens back and gives the token there SURE nats more than any other, so each context predicts its
+own key. Digits start with SURE nats more than other characters, so that texts are mostly numbers.
 
-One layer of a Llama. Coordinates of the residual stream: [token | 1 | copied]. With rotary positions,
-q = (cos d w, -sin d w), k = (1, 0) give the score sum of cos((m - n - d) w) over frequencies w, which is
-largest at the distance m - n = d.
+One layer of a Llama. Coordinates of the residual stream: [token | 1 | copied]. With rotary
+positions, q = (cos d w, -sin d w), k = (1, 0) give the score sum of cos((m - n - d) w) over
+frequencies w, which is largest at the distance m - n = d.
 """
 
 import math
@@ -21,7 +21,9 @@ CHARACTERS = sorted({*string.digits, *"My 5-digit key is.\n"})
 
 
 def make(folder: Path, distance: int) -> None:
-    """Write model and tokenizer (a token a character) to `folder`; it repeats the token `distance` back."""
+    """Write model and tokenizer (a token a character) to `folder`; it repeats the token `distance`
+    back.
+    """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -52,9 +54,9 @@ def make(folder: Path, distance: int) -> None:
     tokens = Tokenizer(models.WordLevel(vocabulary, unk_token=" "))  # noqa: S106  (a blank)
     tokens.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokens.decoder = decoders.Fuse()
-    PreTrainedTokenizerFast(tokenizer_object=tokens, clean_up_tokenization_spaces=False).save_pretrained(
-        folder
-    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokens, clean_up_tokenization_spaces=False
+    ).save_pretrained(folder)
 
 
 def _set_weights(model: Any, size: int, distance: int) -> None:

@@ -1,15 +1,16 @@
 """Leave-one-out audit: a batch's realized privacy loss for one record (paper 001, Appendix D.5.2).
 
-The mechanism runs once and its draws are noted. Then it runs again without one record, and every draw is
-answered with the token drawn the first time, while the log-likelihoods of those tokens then and now are added
-up. The largest |ln P(texts) - ln P'(texts)| over a batch's records is a lower bound on the privacy loss of
-its texts. It must lie below the stated cost: for the median the batch's own ex-post cost, for the others the
-priced epsilon. A noisy sum is a draw like any other: answered with the noisy values of the first run, its
-log-density then and now; how far one record moved the sum, as a share of what is declared, is noted too.
+The mechanism runs once and its draws are noted. Then it runs again without one record, and every
+draw is answered with the token drawn the first time, while the log-likelihoods of those tokens then
+and now are added up. The largest |ln P(texts) - ln P'(texts)| over a batch's records is a lower
+bound on the privacy loss of its texts. It must lie below the stated cost: for the median the
+batch's own ex-post cost, for the others the priced epsilon. A noisy sum is a draw like any other:
+answered with the noisy values of the first run, its log-density then and now; how far one record
+moved the sum, as a share of what is declared, is noted too.
 
-Batches are disjoint, so one run leaves out a record of every batch at once. It is the real runner each time,
-and it sees nothing of the audit: a record that affected another batch, another candidate set or another
-context's logits would show.
+Batches are disjoint, so one run leaves out a record of every batch at once. It is the real runner
+each time, and it sees nothing of the audit: a record that affected another batch, another candidate
+set or another context's logits would show.
 """
 
 import time
@@ -43,7 +44,9 @@ def log_probability(scores: Ints, scale: Fraction, chosen: int) -> float:
 
 @dataclass(frozen=True)
 class NoisySum:
-    """A release of a sum: its clean and noisy values, and its standard deviation, in steps of the grid."""
+    """A release of a sum: its clean and noisy values, and its standard deviation, in steps of the
+    grid.
+    """
 
     values: Grid
     noisy: Grid
@@ -66,7 +69,11 @@ class Noting(Meter):
         self.sums: dict[Hashable, list[NoisySum]] = defaultdict(list)
 
     def gaussian(
-        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
     ) -> Grid:
         """Add noise as `Meter.gaussian` does, and note the sum and its density."""
         values = values() if callable(values) else values
@@ -76,7 +83,9 @@ class Noting(Meter):
         self.likely[part] += made.log_density()
         return noisy
 
-    def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
+    def sample_token(
+        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
+    ) -> int:
         """Draw as `Meter.sample_token` does, and note the token and its likelihood."""
         token = super().sample_token(scores, scale, event, part)
         self._note(part, scores, scale, token)
@@ -101,7 +110,8 @@ class Noting(Meter):
 
 
 class Answering(Meter):
-    """A meter that draws nothing: it answers with the tokens drawn before, and notes their likelihoods now.
+    """A meter that draws nothing: it answers with the tokens drawn before, and notes their
+    likelihoods now.
 
     For audits of planted records only: what it returns carries no noise.
     """
@@ -117,9 +127,15 @@ class Answering(Meter):
         self.moved = 0.0
 
     def gaussian(
-        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
     ) -> Grid:
-        """The noisy values of this place, and how far the sum is from that of the first run."""
+        """Return the noisy values of this place, and how far the sum is from that of the first
+        run.
+        """
         values = values() if callable(values) else values
         self._pay(event, Gaussian, values.shape, part)
         before = self.sums[part][self.answered_sums[part]]
@@ -130,8 +146,10 @@ class Answering(Meter):
         self.moved = max(self.moved, far)
         return before.noisy
 
-    def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
-        """The token that was drawn at this place."""
+    def sample_token(
+        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
+    ) -> int:
+        """Return the token that was drawn at this place."""
         self._record(event, part)
         return self._answer(scores, scale, part)
 
@@ -142,7 +160,7 @@ class Answering(Meter):
         costs: NDArray[np.float64],  # noqa: ARG002
         part: Hashable | None = None,
     ) -> int:
-        """The token that was drawn at this place."""
+        """Return the token that was drawn at this place."""
         return self._answer(scores, scale, part)
 
     def _answer(self, scores: Ints, scale: Fraction, part: Hashable) -> int:
@@ -153,7 +171,7 @@ class Answering(Meter):
 
 
 def _rows(event: Event, values: Grid) -> int:
-    """Releases that a call makes."""
+    """Return releases that a call makes."""
     return len(values) if sum(releases(event).values()) > 1 else 1
 
 
@@ -225,7 +243,9 @@ def _measure(arm: Subject, data: Records) -> dict[str, Any]:
 
 
 def members(data: Records, parameters: Any) -> dict[Part | None, list[Record]]:
-    """The records of each batch; of a mechanism without batches, all. Texts of planted records differ."""
+    """Return the records of each batch; of a mechanism without batches, all. Texts of planted
+    records differ.
+    """
     by_text = {record.text: record for record in data.records}
     if len(by_text) != len(data.records):
         raise ValueError("planted records must be different")
@@ -236,7 +256,7 @@ def members(data: Records, parameters: Any) -> dict[Part | None, list[Record]]:
 
 
 def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record]) -> Answering:
-    """The draws answered, with ln P of each batch's texts, had these records been absent."""
+    """Return the draws answered, with ln P of each batch's texts, had these records been absent."""
     rest = tuple(record for record in data.records if record not in left_out)
     meter = arm.meter(Answering)
     assert isinstance(meter, Answering)
@@ -250,10 +270,14 @@ def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record
 
 
 def pure_bound(arm: Subject) -> float | None:
-    """The bound that no outcome can exceed: 2 * shift for each token; None where there is none."""
+    """Return the bound that no outcome can exceed: 2 * shift for each token; None where there is
+    none.
+    """
     if arm.price.dp is None:
         return None
     counted = releases(arm.price.dp).items()
     if not all(isinstance(event, Exponential) for event, _ in counted):
         return None
-    return sum(2 * event.shift * count for event, count in counted if isinstance(event, Exponential))
+    return sum(
+        2 * event.shift * count for event, count in counted if isinstance(event, Exponential)
+    )

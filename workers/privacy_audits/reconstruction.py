@@ -1,10 +1,12 @@
-"""Reconstruction audit: whether planted keys are emitted more often than others (paper 001, Appendix D.5.1).
+"""Reconstruction audit: whether planted keys are emitted more often than others (paper 001,
+Appendix D.5.1).
 
-n different five-digit keys, a random half of them planted ("My 5-digit key is 01234."). The mechanism writes
-texts from the same opening words. Without memory of its records an emitted key is no likelier to be planted
-than held out: given how many of the n keys were emitted, each counted once, the number of planted ones among
-them is hypergeometric, and the test is exact and two-sided. (Emissions of the same key are not independent,
-so repeated ones count once in the test; the table shows all.)
+n different five-digit keys, a random half of them planted ("My 5-digit key is 01234."). The
+mechanism writes texts from the same opening words. Without memory of its records an emitted key is
+no likelier to be planted than held out: given how many of the n keys were emitted, each counted
+once, the number of planted ones among them is hypergeometric, and the test is exact and two-sided.
+(Emissions of the same key are not independent, so repeated ones count once in the test; the table
+shows all.)
 
 The control draws from one record's logits alone, without clipping, and must be caught.
 """
@@ -34,7 +36,9 @@ _KEY = re.compile(r"\s*(\d{5})(?!\d)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The texts of an arm: their number, those with planted and held-out keys, and distinct keys of each."""
+    """The texts of an arm: their number, those with planted and held-out keys, and distinct keys of
+    each.
+    """
 
     texts: int
     numbers: int
@@ -48,7 +52,9 @@ class Outcome:
     @property
     def p(self) -> float:
         """Two-sided p-value that an emitted key is as likely to be held out as planted."""
-        return two_sided(self.source_keys, self.source_keys + self.held_out_keys, self.planted, self.kept)
+        return two_sided(
+            self.source_keys, self.source_keys + self.held_out_keys, self.planted, self.kept
+        )
 
     @property
     def detects(self) -> float | None:
@@ -60,7 +66,7 @@ class Outcome:
 
 
 def two_sided(source: int, emitted: int, planted: int, held_out: int) -> float:
-    """Exact hypergeometric p-value: all outcomes that are no likelier than the one seen."""
+    """Return exact hypergeometric p-value: all outcomes that are no likelier than the one seen."""
     if emitted == 0:
         return 1.0
     counts = range(max(0, emitted - held_out), min(emitted, planted) + 1)
@@ -70,7 +76,7 @@ def two_sided(source: int, emitted: int, planted: int, held_out: int) -> float:
 
 
 def detectable(emitted: int, planted: int, held_out: int) -> float | None:
-    """The least planted share above the null's that the test finds with probability POWER.
+    """Return the least planted share above the null's that the test finds with probability POWER.
 
     By the normal approximation; None if no share would be found.
     """
@@ -85,7 +91,7 @@ def detectable(emitted: int, planted: int, held_out: int) -> float | None:
 
 
 def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
-    """The keys that the texts contain, counted."""
+    """Return the keys that the texts contain, counted."""
     found = [match for match in (_KEY.match(each.text) for each in texts) if match]
     keys = [int(match[1]) for match in found]
     planted, kept = set(source), set(held_out)
@@ -101,8 +107,12 @@ def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
     )
 
 
-def audit(model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict[str, Any]) -> dict[str, Any]:
-    """Run every arm, and the control, on one planting. `texts` is the number that every batch writes."""
+def audit(
+    model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict[str, Any]
+) -> dict[str, Any]:
+    """Run every arm, and the control, on one planting. `texts` is the number that every batch
+    writes.
+    """
     source, held_out = subjects.planted(keys)
     records = tuple(map(subjects.record_of, source))
     secret = subjects.fresh_key()
@@ -115,7 +125,9 @@ def audit(model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict
         for each in made
     ]
     few = min(CONTROL_RECORDS, len(records))
-    control = subjects.without_protection(subjects.subject("mean", model, given, {}, terms), texts=1)
+    control = subjects.without_protection(
+        subjects.subject("mean", model, given, {}, terms), texts=1
+    )
     one_each = subjects.OneEach((None,), records[:few], secret)
     # The test is about the records that the control reads and as many held-out ones.
     found.append(_measure(control, one_each, source[:few], held_out[:few], planted_fails=False))
@@ -134,7 +146,9 @@ def audit(model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict
 def _measure(
     arm: Subject, records: Records, source: list[int], held_out: list[int], planted_fails: bool
 ) -> dict[str, Any]:
-    """One arm's figures. `planted_fails`: a difference is a failure; for the control its absence is."""
+    """Return one arm's figures. `planted_fails`: a difference is a failure; for the control its
+    absence is.
+    """
     meter = arm.meter()
     started = time.perf_counter()
     outcome = count(arm.run(records, meter), source, held_out)

@@ -15,7 +15,7 @@ def write(found: dict[str, Any], folder: Path) -> tuple[Path, Path]:
 
 
 def markdown(found: dict[str, Any]) -> str:
-    """The report as a page."""
+    """Return the report as a page."""
     body = _BODIES[found["audit"]](found)
     verdict = "passed" if found["passed"] else "FAILED"
     lines = [f"# Audit: {found['audit']}: {verdict}", "", f"Model: {found['model']}.", "", *body]
@@ -60,10 +60,14 @@ def _reconstruction(found: dict[str, Any]) -> list[str]:
     head = ["arm", "privacy", "texts", "numbers", "planted", "held out"]
     head += ["different keys", "p, two-sided", "detects", "verdict"]
     return [
-        f"{found['keys']:,} different five-digit keys, {found['planted']:,} of them planted. `planted` and "
-        "`held out`: texts that are such a key; `different keys`: how many keys of each kind they are, which "
-        f"is what the exact test looks at. An arm fails below p = {found['level']:g}; the control has to be "
-        f"caught below {found['caught_below']:g}. `detects`: the planted share among the emitted keys (50 % "
+        f"{found['keys']:,} different five-digit keys, {found['planted']:,} of them planted. "
+        "`planted` and "
+        "`held out`: texts that are such a key; `different keys`: how many keys of each kind they "
+        "are, which "
+        f"is what the exact test looks at. An arm fails below p = {found['level']:g}; the control "
+        "has to be "
+        f"caught below {found['caught_below']:g}. `detects`: the planted share among the emitted "
+        "keys (50 % "
         f"without memory) that the test would find with probability {found['power']:g}.",
         "",
         *_table(head, rows),
@@ -72,7 +76,8 @@ def _reconstruction(found: dict[str, Any]) -> list[str]:
 
 def _leave_one_out(found: dict[str, Any]) -> list[str]:
     lines = [
-        f"{found['records']:,} planted records. For each batch the largest |ln P(texts) − ln P(texts without "
+        f"{found['records']:,} planted records. For each batch the largest |ln P(texts) − ln "
+        "P(texts without "
         "a record)| over its records, a lower bound of what was lost, against what was stated.",
         "",
     ]

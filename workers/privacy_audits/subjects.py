@@ -1,4 +1,6 @@
-"""Subjects of an audit: a mechanism with parameters, a model and planted records, run as in a worker."""
+"""Subjects of an audit: a mechanism with parameters, a model and planted records, run as in a
+worker.
+"""
 
 import json
 import os
@@ -26,7 +28,8 @@ KEYS = 100_000  # five digits
 SENTENCE = "My 5-digit key is "
 DELTA = 1e-6
 
-#: What is audited by name: a mechanism and its parameters, those that a caller may replace among them.
+#: What is audited by name: a mechanism and its parameters, those that a caller may replace among
+#: them.
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "mean": ("private-prediction", {}),
     "median": ("private-prediction", {"aggregation": "median", "ex_post_cap": 100.0}),
@@ -52,11 +55,11 @@ class Subject:
     model: LocalModel
 
     def meter(self, kind: type[Meter] = Meter) -> Meter:
-        """A meter for the price, as a worker makes one."""
+        """Return a meter for the price, as a worker makes one."""
         return kind(self.price.dp or FREE, self.price.ex_post_draws)
 
     def run(self, records: Records, meter: Meter) -> list[Text]:
-        """Everything that the mechanism's own runner writes about `records`."""
+        """Return everything that the mechanism's own runner writes about `records`."""
         running = runner(self.mechanism)
         progress = Progress(running.total(self.parameters, self.terms))
         made = running.run(self.parameters, self.terms, records, self.model, meter, progress)
@@ -68,7 +71,7 @@ class Subject:
         return None if self.price.dp is None else epsilon_alone(self.price.dp, self.terms.delta)[0]
 
     def describe(self) -> dict[str, Any]:
-        """Settings for a report."""
+        """Return settings for a report."""
         return {
             "arm": self.name,
             "mechanism": self.mechanism,
@@ -81,10 +84,11 @@ class Subject:
 def subject(
     name: str, model: LocalModel, given: Mapping[str, Any], asked: Mapping[str, Any], terms: Terms
 ) -> Subject:
-    """An arm by its name. `given` by the audit and `asked` by the caller override the arm's own parameters.
+    """Return an arm by its name. `given` by the audit and `asked` by the caller override the arm's
+    own parameters.
 
-    Parameters that its mechanism does not have are dropped from `given` and `asked`, as arms differ; the
-    caller refuses one that no arm has.
+    Parameters that its mechanism does not have are dropped from `given` and `asked`, as arms
+    differ; the caller refuses one that no arm has.
     """
     if name not in ARMS:
         raise invalid("arm", f"unknown arm {name!r}", ", ".join(ARMS))
@@ -107,7 +111,7 @@ def check_fields(asked: Mapping[str, Any], arms: list[str]) -> None:
 
 
 def load_model(folder: str | None, scratch: Path) -> LocalModel:
-    """The model in a folder, or one made in `scratch` that copies keys."""
+    """Return the model in a folder, or one made in `scratch` that copies keys."""
     if folder is None:
         copier.make(scratch, len(record_of(0).text))
         return models.load(scratch, models.digest(scratch))
@@ -117,7 +121,7 @@ def load_model(folder: str | None, scratch: Path) -> LocalModel:
 
 
 def record_of(key: int) -> Record:
-    """A key in its sentence."""
+    """Return a key in its sentence."""
     text = f"{SENTENCE}{key:05d}."
     return Record(f"key {key:05d}", None, text)
 
@@ -131,7 +135,8 @@ def planted(count: int) -> tuple[list[int], list[int]]:
 
 
 def key_parameters(model: LocalModel) -> dict[str, Any]:
-    """Prompts that show a key and begin another's sentence, and the length of a key in tokens.
+    """Return prompts that show a key and begin another's sentence, and the length of a key in
+    tokens.
 
     If the tokenizer joins a blank to the digits, the text begins with it.
     """
@@ -157,18 +162,21 @@ class OneEach(Records):
         within: Within | None = None,  # noqa: ARG002
         run: int | None = None,  # noqa: ARG002
     ) -> dict[Place, list[str]]:
-        """A batch for each record, whatever is asked."""
+        """Return a batch for each record, whatever is asked."""
         return {(record.label, place): [record.text] for place, record in enumerate(self.records)}
 
 
 def without_protection(arm: Subject, texts: int) -> Subject:
-    """The control: one record a batch, no clip that any logit reaches, no public context that counts.
+    """Return the control: one record a batch, no clip that any logit reaches, no public context
+    that counts.
 
     Priced and metered like any other, at a price that no dataset would admit.
     """
     mechanism = mechanisms.get("private-prediction")
     length = arm.parameters.max_text_tokens
-    kept = {key: getattr(arm.parameters, key) for key in ("template", "record_tokens", "temperature")}
+    kept = {
+        key: getattr(arm.parameters, key) for key in ("template", "record_tokens", "temperature")
+    }
     raw = {
         **kept,
         "batch_size": 1,
@@ -197,10 +205,10 @@ def parse_set(items: list[str]) -> dict[str, Any]:
 
 
 def fresh_key() -> bytes:
-    """A secret that assigns records to batches; every job has its own."""
+    """Return a secret that assigns records to batches; every job has its own."""
     return os.urandom(32)
 
 
 def ex_post(meter: Meter) -> float | None:
-    """The realized ex-post epsilon: that of the most expensive batch."""
+    """Return the realized ex-post epsilon: that of the most expensive batch."""
     return meter.realized_ex_post / EPSILON_UNITS if meter.has_ex_post else None

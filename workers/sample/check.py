@@ -47,7 +47,7 @@ class Tally:
     words: Counter[str] = field(default_factory=Counter)
 
     def line(self) -> str:
-        """The figures as a row of a table."""
+        """Return the figures as a row of a table."""
         known = self.words["known"] / max(1, self.words["all"])
         fluent = self.words["fluent"] / max(1, self.words["triples"])
         return (
@@ -57,7 +57,7 @@ class Tally:
 
 
 def words_of(text: str) -> list[str]:
-    """Words and punctuation marks."""
+    """Return words and punctuation marks."""
     return re.findall(r"[\w']+|[^\w\s]", text)
 
 
@@ -100,7 +100,7 @@ class Generator:
         self.stream = torch.Generator().manual_seed(SEED)
 
     def draw(self, logits: torch.Tensor, settings: Settings) -> int:
-        """One token from the mean of the clipped logits."""
+        """Return one token from the mean of the clipped logits."""
         shifted = logits - logits.max(dim=-1, keepdim=True).values + settings.clip
         mean = shifted.clamp(min=-settings.clip).sum(dim=0) / settings.batch
         weights = torch.softmax(mean / settings.tau, dim=-1)
@@ -108,7 +108,7 @@ class Generator:
 
     @torch.inference_mode()
     def text(self, prompts: Sequence[str], settings: Settings) -> tuple[list[int], bool]:
-        """Tokens that all prompts agree on, and whether the text came to its end."""
+        """Return tokens that all prompts agree on, and whether the text came to its end."""
         encoded = self.tokenizer(list(prompts), padding=True, return_tensors="pt")
         mask, inputs = encoded["attention_mask"], encoded["input_ids"]
         positions = (mask.cumsum(dim=-1) - 1).clamp(min=0)
@@ -134,7 +134,7 @@ class Generator:
 
 
 def records_by_label() -> dict[str, dict[str, list[str]]]:
-    """The texts of each source and label; the source `none` is the empty record."""
+    """Return the texts of each source and label; the source `none` is the empty record."""
     records: dict[str, dict[str, list[str]]] = {s: defaultdict(list) for s in SOURCES}
     with PRIVATE_CSV.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):

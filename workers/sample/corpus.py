@@ -55,13 +55,15 @@ class Review:
         return f"{self.business} {self.sentiment}"
 
     def row(self) -> list[str]:
-        """The columns of a file; the aspects are left out, as real data would not have them."""
+        """Return the columns of a file; the aspects are left out, as real data would not have
+        them.
+        """
         return [self.reviewer, self.business, self.sentiment, self.label, self.text]
 
 
 @cache
 def phrases() -> dict[str, Any]:
-    """The phrase bank, read once."""
+    """Return the phrase bank, read once."""
     return tomllib.loads(PHRASES_TOML.read_text(encoding="utf-8"))
 
 
@@ -93,15 +95,15 @@ class Writer:
         }
 
     def draw(self, options: list[str]) -> str:
-        """One of the options with its slots filled."""
+        """Return one of the options with its slots filled."""
         return self.rng.choice(options).format(**self.slots)
 
     def unsaid(self, options: list[str]) -> list[str]:
-        """The options that the review has not used, as nobody says the same thing twice."""
+        """Return the options that the review has not used, as nobody says the same thing twice."""
         return [option for option in options if option not in self.said]
 
     def opening(self) -> str:
-        """A sentence on how the visit came about."""
+        """Return a sentence on how the visit came about."""
         when = self.draw(self.frame["when"])
         company = self.draw(self.frame[f"company_{self.voice}"])
         template = self.rng.choice(self.frame["opening"])
@@ -109,7 +111,7 @@ class Writer:
         return capitalised(filled)
 
     def aspect_sentence(self, name: str, *, linked: bool) -> str:
-        """A sentence on one aspect: subject and predicate, mostly with a consequence."""
+        """Return a sentence on one aspect: subject and predicate, mostly with a consequence."""
         aspect = self.aspects[name]
         subject = self.draw(aspect["subject"])
         first, second = self.rng.sample(self.unsaid(aspect[self.sentiment]), 2)
@@ -134,11 +136,11 @@ class Writer:
         return capitalised(f"{lead}{body}.")
 
     def closing(self) -> str:
-        """The verdict."""
+        """Return the verdict."""
         return capitalised(self.draw(self.frame[f"closing_{self.sentiment}"]))
 
     def text(self, aspects: tuple[str, ...]) -> str:
-        """A whole review of two to four sentences on the given aspects."""
+        """Return a whole review of two to four sentences on the given aspects."""
         body = [self.aspect_sentence(a, linked=i > 0) for i, a in enumerate(aspects)]
         shape = self.rng.random()
         if shape < 0.45:
@@ -155,7 +157,7 @@ class Writer:
 def draw_aspects(
     rng: random.Random, kind: str, hidden_share: float, insisting_share: float
 ) -> tuple[str, ...]:
-    """Two aspects in any order; at the given rates, one or both are the hidden concern."""
+    """Return two aspects in any order; at the given rates, one or both are the hidden concern."""
     bank = phrases()["aspects"]
     ordinary = [name for name in (*bank["any"], *bank[kind]) if name != HIDDEN]
     chosen = rng.sample(ordinary, 2)
@@ -169,7 +171,7 @@ def draw_aspects(
 
 
 def write_review(rng: random.Random, reviewer: str, hidden: float, insisting: float) -> Review:
-    """One review of a length within the bounds, by drawing until one fits."""
+    """Return one review of a length within the bounds, by drawing until one fits."""
     kind, sentiment = rng.choice(KINDS), rng.choice(SENTIMENTS)
     aspects = draw_aspects(rng, kind, hidden, insisting)
     while True:
@@ -181,7 +183,9 @@ def write_review(rng: random.Random, reviewer: str, hidden: float, insisting: fl
 def write_part(
     prefix: str, seed: int, size: int, hidden_share: float, insisting_share: float = 0.0
 ) -> list[Review]:
-    """A part of the corpus. Reviewers are drawn with replacement, so some wrote several reviews."""
+    """Return a part of the corpus. Reviewers are drawn with replacement, so some wrote several
+    reviews.
+    """
     rng = random.Random(seed)  # noqa: S311 - fake public data, reproducible on purpose
     reviewers = round(size / REVIEWS_PER_REVIEWER)
     return [
@@ -191,12 +195,12 @@ def write_part(
 
 
 def public_part() -> list[Review]:
-    """The reviews that the model is trained on."""
+    """Return the reviews that the model is trained on."""
     return write_part("p", PUBLIC_SEED, PUBLIC_SIZE, PUBLIC_HIDDEN_SHARE)
 
 
 def private_part() -> list[Review]:
-    """The reviews that play the data to protect; the training never sees them."""
+    """Return the reviews that play the data to protect; the training never sees them."""
     return write_part(
         "r",
         PRIVATE_SEED,

@@ -67,7 +67,7 @@ class Documents:
                 self.by_aspect[review.label][aspect].append(review)
 
     def alike(self, label: str) -> tuple[Review, Review]:
-        """Two reviews that share one aspect, or both."""
+        """Return two reviews that share one aspect, or both."""
         pools = self.by_aspect[label]
         pool = pools[self.rng.choice(sorted(a for a in pools if len(pools[a]) > 1))]
         first = self.rng.choice(pool)
@@ -80,7 +80,7 @@ class Documents:
         return first, second
 
     def draw(self) -> str:
-        """The text of one document, without the begin and end tokens."""
+        """Return the text of one document, without the begin and end tokens."""
         label = self.rng.choice(LABELS)
         kind = self.rng.random()
         if kind < SHARE_EMPTY:
@@ -96,7 +96,7 @@ class Documents:
 
 
 def make_tokenizer(reviews: Sequence[Review]) -> PreTrainedTokenizerFast:
-    """A BPE over the bytes of printable ASCII; others become <unk>.
+    """Return a BPE over the bytes of printable ASCII; others become <unk>.
 
     Leaving the other bytes out keeps some 150 tokens that no review needs from being drawn by
     chance, as every token of the vocabulary has a share in the clipped tail.
@@ -149,7 +149,9 @@ def make_model() -> LlamaForCausalLM:
 def batches(
     documents: Documents, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Endless batches of token ids and labels, padded on the right (a causal model ignores it)."""
+    """Yield endless batches of token ids and labels, padded on the right (a causal model ignores
+    it).
+    """
     while True:
         encoded = tokenizer([documents.draw() for _ in range(BATCH)])["input_ids"]
         rows = [[*ids, EOS][:CONTEXT] for ids in encoded]
@@ -159,7 +161,7 @@ def batches(
 
 
 def loss_of(model: LlamaForCausalLM, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy of the next token, in nats."""
+    """Return mean cross-entropy of the next token, in nats."""
     logits = model(input_ids=inputs, use_cache=False).logits[:, :-1]
     return functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
 
@@ -168,14 +170,16 @@ def loss_of(model: LlamaForCausalLM, inputs: torch.Tensor, labels: torch.Tensor)
 def held_out_loss(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, reviews: Sequence[Review]
 ) -> float:
-    """Loss on documents from public reviews that were not trained on; always the same ones."""
+    """Return loss on documents from public reviews that were not trained on; always the same
+    ones.
+    """
     stream = batches(Documents(reviews), tokenizer)
     losses = [loss_of(model, *next(stream)).item() for _ in range(8)]
     return sum(losses) / len(losses)
 
 
 def rate(step: int, steps: int) -> float:
-    """Factor of the peak learning rate: a linear rise, then a cosine down to a fiftieth."""
+    """Return factor of the peak learning rate: a linear rise, then a cosine down to a fiftieth."""
     if step < WARMUP:
         return (step + 1) / WARMUP
     progress = (step - WARMUP) / max(1, steps - WARMUP)

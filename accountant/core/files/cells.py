@@ -3,10 +3,10 @@
     text(value)         what a template, a label or a secret gets; "" where the cell is missing
     identifier(value)   what names a privacy unit; None where the cell is missing
 
-A number without a fraction, a truth value, a date or a time is one text in every format: 17, 17.0, Decimal
-17.00 and "17.0" are "17"; true and "True" are "true". Spellings that may or may not be one person ("017" and
-"17", "P1" and "p1 ") keep their own `exact` form and share the `folded` one: `unit_spelling` says what that
-means. docs/uploads.md has the rules.
+A number without a fraction, a truth value, a date or a time is one text in every format: 17, 17.0,
+Decimal 17.00 and "17.0" are "17"; true and "True" are "true". Spellings that may or may not be one
+person ("017" and "17", "P1" and "p1 ") keep their own `exact` form and share the `folded` one:
+`unit_spelling` says what that means. docs/uploads.md has the rules.
 """
 
 import json
@@ -56,7 +56,8 @@ class Identifier(NamedTuple):
 
 NUMBER, TEXT, WORD, BOOLEAN = "numbers", "texts", "truth values as words", "truth values"
 DATE, ZONED, TIME = "dates", "times with a zone", "times of day"
-#: Families of identifiers that one column may hold together. Others are one value written by two tools.
+#: Families of identifiers that one column may hold together. Others are one value written by two
+#: tools.
 TOGETHER = ({NUMBER, TEXT}, {TEXT, WORD}, {WORD, BOOLEAN}, {DATE}, {ZONED}, {TIME})
 
 #: Floats and moments that are missing, as every library prints them.
@@ -77,7 +78,8 @@ _FIRST = frozenset("0123456789-nNtTfF")
 _WHOLE = re.compile(r"(-?)([0-9]+)\.0+")
 _CLOCK = r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
 _MOMENT = re.compile(
-    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:[T ]{_CLOCK}(?: ?(Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?))?)?"
+    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:[T ]{_CLOCK}(?: "
+    rf"?(Z|[+-][0-9]{{2}}(?::?[0-9]{{2}})?))?)?"
 )
 _TIME = re.compile(_CLOCK)
 
@@ -86,7 +88,9 @@ _TIME = re.compile(_CLOCK)
 
 
 def text(value: Any) -> str:
-    """Return a cell as text. Raises Unreadable for bytes that are not UTF-8, and types that have no text."""
+    """Return a cell as text. Raises Unreadable for bytes that are not UTF-8, and types that have no
+    text.
+    """
     if type(value) is str:
         if len(value) > _LONGEST or not value or value[0] not in _FIRST:
             return value
@@ -99,7 +103,9 @@ def text(value: Any) -> str:
 
 
 def _plain(value: str) -> str:
-    """The canonical text of a short string that may be a number, a truth value or a moment."""
+    """Return the canonical text of a short string that may be a number, a truth value or a
+    moment.
+    """
     if value in _NOT_A_NUMBER:
         return ""
     if value in _WORDS:
@@ -150,9 +156,14 @@ def _float(value: float) -> str:
 
 
 def _nested(value: Any) -> Any:
-    """A list or an object as JSON can say it: cells in canonical form, and no fields that are missing."""
+    """Return a list or an object as JSON can say it: cells in canonical form, and no fields that
+    are missing.
+    """
     if isinstance(value, dict):
-        pairs = ((key if isinstance(key, str) else text(key), _nested(each)) for key, each in value.items())
+        pairs = (
+            (key if isinstance(key, str) else text(key), _nested(each))
+            for key, each in value.items()
+        )
         return {key: each for key, each in pairs if each is not None}
     if isinstance(value, list | tuple):
         return [_nested(each) for each in value]
@@ -167,9 +178,10 @@ def _nested(value: Any) -> Any:
 
 @lru_cache(maxsize=2**12)
 def _moment(value: str) -> str | None:
-    """The canonical form of an ISO date, date and time, or time of day; None if it is none.
+    """Return the canonical form of an ISO date, date and time, or time of day; None if it is none.
 
-    Midnight without a zone is the date alone, as libraries print it either way. A time with a zone is UTC.
+    Midnight without a zone is the date alone, as libraries print it either way. A time with a zone
+    is UTC.
     """
     if found := _TIME.fullmatch(value):
         *clock, fraction = found.groups()
@@ -205,8 +217,8 @@ def _fraction(digits: str | None) -> str:
 def identifier(value: Any) -> Identifier | None:
     """Return the name of a privacy unit, or None if the cell is missing.
 
-    Raises Unreadable for a cell that can't name anybody surely: a float with a fraction or too large to be
-    one number, a list, bytes that are not UTF-8.
+    Raises Unreadable for a cell that can't name anybody surely: a float with a fraction or too
+    large to be one number, a list, bytes that are not UTF-8.
     """
     if type(value) is str:
         return _named(value)
@@ -240,7 +252,9 @@ def _number(value: float) -> Identifier | None:
     if math.isinf(value):
         raise Unreadable("it is infinite")
     if not value.is_integer():
-        raise Unreadable("it is a float with a fraction, which formats write differently: write it as text")
+        raise Unreadable(
+            "it is a float with a fraction, which formats write differently: write it as text"
+        )
     if abs(value) >= (value.exact if isinstance(value, Narrow) else 2**53):
         raise Unreadable(
             "it is a float so large that it may stand for several numbers: write it as an integer"
@@ -248,9 +262,11 @@ def _number(value: float) -> Identifier | None:
     return Identifier(str(int(value)), str(int(value)), NUMBER)
 
 
-#: A float printed with an exponent, as spreadsheets and libraries print long numbers: digits are gone.
+#: A float printed with an exponent, as spreadsheets and libraries print long numbers: digits are
+#: gone.
 _PRINTED = re.compile(r"-?[0-9]\.[0-9]+[eE]\+?[0-9]+")
-#: A number as it may be typed. An exponent follows one digit before the point, as a float is printed.
+#: A number as it may be typed. An exponent follows one digit before the point, as a float is
+#: printed.
 _NUMBER = re.compile(
     r"(?=.*[0-9])[+-]?(?:[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)?(?:\.[0-9]*)?|[+-]?[1-9](?:\.[0-9]*)?e[+-]?[0-9]{1,3}"
 )
@@ -271,7 +287,9 @@ def _named(value: str) -> Identifier | None:
     if not exact.strip() or exact.strip() in _NO_IDENTIFIER:
         return None
     if _PRINTED.fullmatch(exact):
-        raise Unreadable("it is a number with an exponent, of which digits are gone: write it in full")
+        raise Unreadable(
+            "it is a number with an exponent, of which digits are gone: write it in full"
+        )
     if _HYPHENATED.fullmatch(exact):
         exact = exact.lower()
     whole = _WHOLE.fullmatch(exact)
@@ -297,8 +315,9 @@ def _family(exact: str, folded: str) -> str:
 def fold(value: str) -> str:
     """Return the form that all spellings share which may name one person.
 
-    Capitals, blanks, invisible characters, compatibility forms, kinds of hyphens and apostrophes make no
-    difference in it. Neither does how a number (sign, zeros, exponent, commas), a zone or a UUID is written.
+    Capitals, blanks, invisible characters, compatibility forms, kinds of hyphens and apostrophes
+    make no difference in it. Neither does how a number (sign, zeros, exponent, commas), a zone or a
+    UUID is written.
     """
     plain = value.casefold()
     if not value.isascii():
@@ -336,12 +355,21 @@ def spelling(value: str) -> str:
     """Return the kind of an exact identifier's spelling, in words that quote nothing of it."""
     traits = (
         (value != value.strip(), "with blanks around it"),
-        (any(unicodedata.category(each) in ("Cf", "Cc") for each in value), "with invisible characters"),
-        (unicodedata.normalize("NFKC", value) != value, "in compatibility characters such as full width"),
+        (
+            any(unicodedata.category(each) in ("Cf", "Cc") for each in value),
+            "with invisible characters",
+        ),
+        (
+            unicodedata.normalize("NFKC", value) != value,
+            "in compatibility characters such as full width",
+        ),
         (re.fullmatch(r"[+-]?0+[0-9].*", value) is not None, "with leading zeros"),
         (value.startswith("+"), "with a sign"),
         (re.fullmatch(r"[+-]?[0-9.]+[eE][+-]?[0-9]+", value) is not None, "with an exponent"),
-        (re.fullmatch(r"[+-]?[0-9,]*,[0-9]+(\.[0-9]*)?", value) is not None, "with commas in a number"),
+        (
+            re.fullmatch(r"[+-]?[0-9,]*,[0-9]+(\.[0-9]*)?", value) is not None,
+            "with commas in a number",
+        ),
         (_moment(value) is not None and value.endswith("Z"), "as a time with a zone"),
         (_moment(value) is not None, "as a date or time without a zone"),
         (value.isdigit(), "as plain digits"),
@@ -365,7 +393,10 @@ def how_read(value: Any) -> str:
         case bytes():
             return "bytes are read as UTF-8"
         case str() if value:
-            return "letter by letter; a number or truth value in one form: `1.0` as `1`, `True` as `true`"
+            return (
+                "letter by letter; a number or truth value in one form: `1.0` as `1`, `True` as "
+                "`true`"
+            )
     return "the cell is missing"
 
 
@@ -373,7 +404,9 @@ def how_read(value: Any) -> str:
 
 
 def column_key(name: str) -> str:
-    """Return a column's name as it is compared: without compatibility forms, blanks and invisible marks."""
+    """Return a column's name as it is compared: without compatibility forms, blanks and invisible
+    marks.
+    """
     plain = unicodedata.normalize("NFKC", name)
     return "".join(each for each in plain if unicodedata.category(each) not in ("Cf", "Cc")).strip()
 

@@ -1,7 +1,7 @@
 """The type of an uploaded file, determined from its bytes as they arrive. File names are ignored.
 
-Accepted are CSV and JSON Lines in UTF-8, plain or gzipped, and Parquet. A refusal says what the file is and
-which limit it breaks; it never quotes the file's contents.
+Accepted are CSV and JSON Lines in UTF-8, plain or gzipped, and Parquet. A refusal says what the
+file is and which limit it breaks; it never quotes the file's contents.
 """
 
 import codecs
@@ -48,7 +48,9 @@ MAGIC_BYTES = max(map(len, _OTHERS))
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits on a file: unpacked bytes, unpacked bytes per byte sent, bytes per line, columns."""
+    """The limits on a file: unpacked bytes, unpacked bytes per byte sent, bytes per line,
+    columns.
+    """
 
     uncompressed_bytes: int
     ratio: int
@@ -77,7 +79,7 @@ def other_format(start: bytes) -> str | None:
 
 
 def refused(problem: str, allowed: str = TAKEN) -> InvalidRequest:
-    """The error that refuses a file."""
+    """Return the error that refuses a file."""
     return invalid("file", problem, allowed)
 
 
@@ -99,7 +101,7 @@ class Scanner:
             self._begin()
 
     def finish(self) -> Found:
-        """The type of the whole file."""
+        """Return the type of the whole file."""
         if self._reader is None:
             if not self._start:
                 raise refused("is empty")
@@ -158,7 +160,9 @@ class _Gzip:
                     raise refused("is packed in far too many pieces", "one gzip stream")
             self._unpack(block)
             if self._text.bytes > max(_HARMLESS_BYTES, self._limits.ratio * self._packed):
-                raise refused("unpacks to far more than a text would", f"{self._limits.ratio} times at most")
+                raise refused(
+                    "unpacks to far more than a text would", f"{self._limits.ratio} times at most"
+                )
             block = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
 
     def finish(self) -> Found:
@@ -178,7 +182,9 @@ class _Gzip:
 
 
 class _Text:
-    """Counts bytes and line lengths, checks the encoding, and keeps the head until the columns are known."""
+    """Counts bytes and line lengths, checks the encoding, and keeps the head until the columns are
+    known.
+    """
 
     def __init__(self, limits: Limits, inside: bool = False) -> None:
         self.bytes = 0
@@ -240,10 +246,14 @@ class _Text:
             if len(block) > self._limits.line_bytes:
                 longest = max(longest, *map(len, block[first + 1 :].split(b"\n")))
         if max(longest, self._line) > self._limits.line_bytes:
-            raise refused("has a line that is too long", f"{self._limits.line_bytes:,} bytes in a line")
+            raise refused(
+                "has a line that is too long", f"{self._limits.line_bytes:,} bytes in a line"
+            )
 
     def _look(self, whole: bool) -> None:
-        """Determine the format and its columns from the head. `whole`: the head is the complete file."""
+        """Determine the format and its columns from the head. `whole`: the head is the complete
+        file.
+        """
         text = self._head.decode("utf-8-sig", "ignore")
         if not whole:  # the last line may be cut
             text = text[: text.rfind("\n") + 1]
@@ -257,7 +267,9 @@ class _Text:
         if start[0] == "[":
             raise refused("is a JSON array", "JSON Lines: one object in each line")
         form, columns = (
-            ("jsonl", _json_columns(text)) if start[0] == "{" else ("csv", _csv_columns(text, whole))
+            ("jsonl", _json_columns(text))
+            if start[0] == "{"
+            else ("csv", _csv_columns(text, whole))
         )
         check_columns(columns, self._limits.columns)
         self._found = form, tuple(name for name in columns if name)
@@ -276,7 +288,9 @@ def _json_columns(text: str) -> Sequence[str]:
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
-            raise refused(f"line {number} is no JSON object", "JSON Lines: one whole object in each line")
+            raise refused(
+                f"line {number} is no JSON object", "JSON Lines: one whole object in each line"
+            )
         names.update(dict.fromkeys(value))
     return list(names)
 
@@ -299,7 +313,8 @@ def _csv_columns(text: str, whole: bool) -> Sequence[str]:
             if number > HEAD_ROWS:
                 break
     except csv.Error:
-        # A record that the head cuts in two breaks off inside its quotes, and that is no fault of it.
+        # A record that the head cuts in two breaks off inside its quotes, and that is no fault of
+        # it.
         if whole or number < 2 or reader.line_num < text.count("\n"):
             raise refused(f"the quoting of row {number} is broken", "CSV") from None
     if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
@@ -317,7 +332,9 @@ def check_columns(names: Sequence[str], most: int) -> None:
     if not named:
         raise refused("names no column", "columns with names")
     if has_two_alike(named):
-        raise refused("gives two columns the same name, or names that only look different", "each name once")
+        raise refused(
+            "gives two columns the same name, or names that only look different", "each name once"
+        )
     if any(len(name) > COLUMN_NAME or not name.isprintable() for name in named):
         allowed = f"printable names of at most {COLUMN_NAME} characters; is the header missing?"
         raise refused("has a column whose name is too long or not printable", allowed)

@@ -1,7 +1,7 @@
 """Outputs as Parquet, in row groups: the writer never holds more than one.
 
-Only this module imports pyarrow, and only when it is used: the package is large, and neither the client, the
-web server's start nor any other format needs it.
+Only this module imports pyarrow, and only when it is used: the package is large, and neither the
+client, the web server's start nor any other format needs it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,18 +18,22 @@ R = TypeVar("R")
 
 
 def available() -> Any:
-    """The pyarrow.parquet module. Raises InvalidRequest if it is not installed."""
+    """Return the pyarrow.parquet module. Raises InvalidRequest if it is not installed."""
     try:
         from pyarrow import parquet
     except ImportError:
-        raise invalid("format", "pyarrow is not installed here", "jsonl, csv; or install pyarrow") from None
+        raise invalid(
+            "format", "pyarrow is not installed here", "jsonl, csv; or install pyarrow"
+        ) from None
     return parquet
 
 
 def write_output(
     lines: Iterable[bytes], table: tuple[Column, ...], metadata: Mapping[str, str]
 ) -> Iterator[bytes]:
-    """The bytes of a Parquet file with the lines of an output, piece by piece. `metadata` is the file's."""
+    """Yield the bytes of a Parquet file with the lines of an output, piece by piece. `metadata` is
+    the file's.
+    """
     parquet = available()
     import pyarrow
 

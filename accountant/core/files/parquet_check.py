@@ -2,10 +2,11 @@
 
     python parquet_check.py LIMITS < FILE
 
-A Parquet file is a small program for its reader: its metadata say how much to allocate, and a page of a
-hundred bytes may unpack to gigabytes. So no process that serves requests reads one. This process has bounded
-memory and time, writes no file and prints one line of JSON: `columns` and `bytes`, or `problem`. It imports
-nothing of the project, so that it can run isolated, and nothing imports it.
+A Parquet file is a small program for its reader: its metadata say how much to allocate, and a page
+of a hundred bytes may unpack to gigabytes. So no process that serves requests reads one. This
+process has bounded memory and time, writes no file and prints one line of JSON: `columns` and
+`bytes`, or `problem`. It imports nothing of the project, so that it can run isolated, and nothing
+imports it.
 """
 
 import contextlib
@@ -39,7 +40,9 @@ def read_through(file: Any, limits: dict[str, int]) -> dict[str, Any]:
     stated, names = opened.metadata, opened.schema_arrow.names
     if stated.num_columns > limits["columns"]:
         return {"problem": f"has {stated.num_columns:,} columns"}
-    promised = sum(stated.row_group(number).total_byte_size for number in range(stated.num_row_groups))
+    promised = sum(
+        stated.row_group(number).total_byte_size for number in range(stated.num_row_groups)
+    )
     held, rows = 0, 0
     too_much = {"problem": f"holds more than {limits['bytes']:,} bytes unpacked"}
     if promised > limits["bytes"]:
@@ -57,7 +60,9 @@ def read_through(file: Any, limits: dict[str, int]) -> dict[str, Any]:
 
 
 def plain(column: Any) -> Any:
-    """A column with dictionary encoding undone, as a reader of records gets it: repeated words expand."""
+    """Return a column with dictionary encoding undone, as a reader of records gets it: repeated
+    words expand.
+    """
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):

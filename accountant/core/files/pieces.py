@@ -1,4 +1,6 @@
-"""A write-only file whose bytes can be sent on while it grows, for libraries that write to files."""
+"""A write-only file whose bytes can be sent on while it grows, for libraries that write to
+files.
+"""
 
 import io
 from typing import Any
@@ -19,6 +21,6 @@ class Pieces(io.RawIOBase):
         return len(piece)
 
     def take(self) -> bytes:
-        """The bytes written since the last call."""
+        """Return the bytes written since the last call."""
         taken, self._pieces = b"".join(self._pieces), []
         return taken

@@ -9,15 +9,19 @@ from pathlib import Path
 
 @contextmanager
 def private_draft(path: Path, text: str) -> Iterator[Path]:
-    """Write a text beside `path` and onto the disk, and yield the file, to be linked or renamed to `path`.
+    """Write a text beside `path` and onto the disk, and yield the file, to be linked or renamed to
+    `path`.
 
-    The draft is removed at the end. Raises OSError with the name of `path`, which is then as it was.
+    The draft is removed at the end. Raises OSError with the name of `path`, which is then as it
+    was.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            with os.fdopen(
+                os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w"
+            ) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,7 +1,7 @@
 """Published outputs as tables: JSON Lines in, CSV or columns out, one line in memory at a time.
 
-JSON Lines and Parquet hold every text as it was published. CSV is for people with a spreadsheet, so a text
-that one would run as a formula gets an apostrophe (spreadsheets.py).
+JSON Lines and Parquet hold every text as it was published. CSV is for people with a spreadsheet, so
+a text that one would run as a formula gets an apostrophe (spreadsheets.py).
 """
 
 import json
@@ -18,14 +18,16 @@ _EXACT = 2**53  # whole numbers up to it are doubles too, so a column may hold b
 
 @dataclass(frozen=True)
 class Column:
-    """A column. `kind`: boolean, integer, number, text, or json for mixed values, lists and objects."""
+    """A column. `kind`: boolean, integer, number, text, or json for mixed values, lists and
+    objects.
+    """
 
     name: str
     kind: str
 
 
 def columns(lines: Iterable[bytes]) -> tuple[Column, ...]:
-    """The columns of an output, in the order in which they first occur.
+    """Return the columns of an output, in the order in which they first occur.
 
     Raises InvalidRequest if a line is not a JSON object: such an output is not a table.
     """
@@ -39,7 +41,7 @@ def columns(lines: Iterable[bytes]) -> tuple[Column, ...]:
 
 
 def document(line: bytes) -> dict[str, Any]:
-    """One line as an object."""
+    """Return one line as an object."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -76,7 +78,7 @@ def _joined(one: str | None, other: str | None) -> str | None:
 
 
 def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
-    """The values of one line, in the order of the columns; None for those it lacks."""
+    """Yield the values of one line, in the order of the columns; None for those it lacks."""
     for each in table:
         value = found.get(each.name)
         if value is None or each.kind in ("boolean", "integer"):
@@ -88,7 +90,9 @@ def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
-    """The output as CSV (RFC 4180) after a byte-order mark: texts in quotes, numbers bare, missing empty."""
+    """Yield the output as CSV (RFC 4180) after a byte-order mark: texts in quotes, numbers bare,
+    missing empty.
+    """
     yield spreadsheets.MARK + _line(each.name for each in table)
     for line in lines:
         yield _line(values(document(line), table))

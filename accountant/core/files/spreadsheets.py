@@ -1,8 +1,9 @@
-"""CSV for people who open it in a spreadsheet: its encoding is known, and no text of it runs as a formula.
+"""CSV for people who open it in a spreadsheet: its encoding is known, and no text of it runs as a
+formula.
 
-A spreadsheet reads a file without a byte-order mark in the encoding of its machine. It runs a cell that
-begins with =, + or - as a formula, and Lotus's @ too: OWASP's "CSV injection". An apostrophe before such a
-text keeps it a text. Numbers stay numbers, negative ones too.
+A spreadsheet reads a file without a byte-order mark in the encoding of its machine. It runs a cell
+that begins with =, + or - as a formula, and Lotus's @ too: OWASP's "CSV injection". An apostrophe
+before such a text keeps it a text. Numbers stay numbers, negative ones too.
 """
 
 import re
@@ -13,8 +14,9 @@ MARK = "\ufeff"
 
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BEGINS = frozenset("=+-@\u2212")  # U+2212 is a minus sign to LibreOffice
-#: A spreadsheet whose lists are separated by semicolons or tabs cuts a line at them, whatever the quotes
-#: say, and at every line break. A point of a list ("- milk") at the beginning of a line stays.
+#: A spreadsheet whose lists are separated by semicolons or tabs cuts a line at them, whatever the
+#: quotes say, and at every line break. A point of a list ("- milk") at the beginning of a line
+#: stays.
 _SEPARATED = r"[;\t]\s*(?=[=+\-@\uff1d\uff0b\uff0d\uff20\u2212])"
 _NEXT_LINE = r"[\r\n]\s*(?=[=@\uff1d\uff20]|[+\-\uff0b\uff0d\u2212]\S)"
 _WITHIN = re.compile(f"{_SEPARATED}|{_NEXT_LINE}")
@@ -29,7 +31,9 @@ def harmless(text: str) -> str:
 
 
 def _is_formula(text: str) -> bool:
-    """Return True if a spreadsheet may read a text as a formula, behind blanks and marks of no width too."""
+    """Return True if a spreadsheet may read a text as a formula, behind blanks and marks of no
+    width too.
+    """
     for character in text:
         if character in "\t\r\n":
             return True  # OWASP names them: some programs drop them and read what follows

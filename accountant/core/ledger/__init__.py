@@ -1,1 +1,3 @@
-"""The meaning of ledger entries: accounts, admission, hash chain, replay, verification. No database."""
+"""The meaning of ledger entries: accounts, admission, hash chain, replay, verification. No
+database.
+"""

@@ -1,7 +1,8 @@
-"""A dataset's accounts (`dp`, ex-post, secret) and the decision on a job over all of them (DESIGN section 2).
+"""A dataset's accounts (`dp`, ex-post, secret) and the decision on a job over all of them (DESIGN
+section 2).
 
-The three never turn into one another: a job may cost several and must fit each. Amounts are integers:
-10^-9 for ex-post epsilon and divergence in nats, 10^-21 for r.
+The three never turn into one another: a job may cost several and must fit each. Amounts are
+integers: 10^-9 for ex-post epsilon and divergence in nats, 10^-21 for r.
 """
 
 import math
@@ -12,7 +13,14 @@ from fractions import Fraction
 from typing import Any
 
 from accountant.core.errors import InvalidRequest, invalid
-from accountant.core.ledger.admission import Account, Admitted, Decision, NeedsApproval, Refused, decide
+from accountant.core.ledger.admission import (
+    Account,
+    Admitted,
+    Decision,
+    NeedsApproval,
+    Refused,
+    decide,
+)
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
@@ -56,7 +64,8 @@ class ExPostAccount:
     """The sum of ex-post jobs' caps. The allowance is 0 unless a steward raises it.
 
     Under `realized`, differences return or overdraw when a job ends, so `spent` may pass `limit`.
-    `hidden`: replayed from a public export, which shows no realized cost; `spent` then says nothing.
+    `hidden`: replayed from a public export, which shows no realized cost; `spent` then says
+    nothing.
     """
 
     limit: int = 0
@@ -80,8 +89,8 @@ NO_EX_POST = ExPostAccount()
 class SecretAccount:
     """The account of a dataset's secrets. Everything but the bound r is fixed at creation.
 
-    `spent` and `reserved` are nats (10^-9) for a `many` account, r (10^-21) for a `one` account. `group` is
-    the number of neighbouring steps in a whole secret; `jobs` counts those not voided.
+    `spent` and `reserved` are nats (10^-9) for a `many` account, r (10^-21) for a `one` account.
+    `group` is the number of neighbouring steps in a whole secret; `jobs` counts those not voided.
     """
 
     terms: SecretTerms
@@ -106,7 +115,9 @@ class SecretAccount:
         return math.floor(measured_down(allowed) * EPSILON_UNITS)
 
     def cost(self, dp: Event, release: SecretRelease | None) -> int | None:
-        """The cost of a job with these two parts on this account, rounded up; None if it has no price."""
+        """Return the cost of a job with these two parts on this account, rounded up; None if it has
+        no price.
+        """
         if release is not None and release.group != self.terms.group:
             raise invalid("secret", "its records, rate or neighbour are not the dataset's")
         if self.kind is SecretKind.ONE:
@@ -141,9 +152,11 @@ class SecretAccount:
 def new_secret_account(
     terms: SecretTerms, kind: SecretKind, neighbours: str, order: Fraction | None = None
 ) -> SecretAccount:
-    """A new account. `order` is that of a `many` account; None: the one that admits most small jobs.
+    """Return a new account. `order` is that of a `many` account; None: the one that admits most
+    small jobs.
 
-    Raises InvalidRequest for an order of at most 1, or if the dataset's neighbours can't reach "without".
+    Raises InvalidRequest for an order of at most 1, or if the dataset's neighbours can't reach
+    "without".
     """
     group_size(neighbours, terms)
     if kind is SecretKind.ONE:
@@ -173,7 +186,7 @@ NOTHING = Demand()
 
 
 def demand(price: Price) -> Demand:
-    """The price as a demand on the three accounts."""
+    """Return the price as a demand on the three accounts."""
     cap = 0 if price.ex_post_cap is None else round_price(price.ex_post_cap, EPSILON_UNITS)
     release = None if price.secret is None else SecretRelease.from_json(price.secret["release"])
     return Demand(FREE if price.dp is None else price.dp, cap, release)
@@ -189,9 +202,11 @@ class Accounts:
 
     @property
     def overdrawn(self) -> bool:
-        """True if more is charged on one of the accounts than it allows, which only a correction can cause.
+        """True if more is charged on one of the accounts than it allows, which only a correction
+        can cause.
 
-        An ex-post account that settles realized costs is excepted: it may pass its allowance by itself.
+        An ex-post account that settles realized costs is excepted: it may pass its allowance by
+        itself.
         """
         if self.dp is not None and not any(each.holds for each in self.dp.filters):
             return True
@@ -205,14 +220,16 @@ class Accounts:
         )
 
     def fits(self, asked: Demand) -> bool:
-        """True if every account has enough left for the job, regardless of policy."""
+        """Return True if every account has enough left for the job, regardless of policy."""
         if beyond_dp(self, asked, True) is not None:
             return False
         return not spends(asked.dp) or (self.dp is not None and self.dp.fits(asked.dp))
 
 
 def without_realized(accounts: Accounts) -> Accounts:
-    """The accounts as far as public figures determine them: realized ex-post costs count as zero."""
+    """Return the accounts as far as public figures determine them: realized ex-post costs count as
+    zero.
+    """
     if accounts.ex_post.settlement is not Settlement.REALIZED:
         return accounts
     return replace(accounts, ex_post=replace(accounts.ex_post, spent=0, reserved=0))
@@ -226,33 +243,43 @@ def decide_job(
     approved: bool,
     usage: Usage = NO_USAGE,
 ) -> Decision:
-    """Decide on a job over all currencies and caps. `usage` is what its analyst and project already use.
+    """Decide on a job over all currencies and caps. `usage` is what its analyst and project already
+    use.
 
-    A job with an ex-post or secret part is never admitted automatically. The accounts are checked before the
-    caps. What realized ex-post costs have left counts only once a steward has approved the job: otherwise
-    anyone could recover the realized figure, digit by digit, from repeated requests or quotes.
+    A job with an ex-post or secret part is never admitted automatically. The accounts are checked
+    before the caps. What realized ex-post costs have left counts only once a steward has approved
+    the job: otherwise anyone could recover the realized figure, digit by digit, from repeated
+    requests or quotes.
     """
-    refused = beyond_dp(accounts if approved else without_realized(accounts), asked, policy.secret_jobs)
+    refused = beyond_dp(
+        accounts if approved else without_realized(accounts), asked, policy.secret_jobs
+    )
     if refused is not None:
         return refused
     decision = decide(accounts.dp, asked.dp, epsilon_alone, policy, approved)
     capped = None if isinstance(decision, Refused) else beyond_caps(usage, policy, epsilon_alone)
     if capped is not None:
         return capped
-    if isinstance(decision, Admitted) and not approved and (asked.ex_post or asked.secret is not None):
+    if (
+        isinstance(decision, Admitted)
+        and not approved
+        and (asked.ex_post or asked.secret is not None)
+    ):
         return NeedsApproval(decision.costs, "a job with an ex-post or secret part needs approval")
     return decision
 
 
 def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused | None:
-    """The refusal of the ex-post or the secret account, or None."""
+    """Return the refusal of the ex-post or the secret account, or None."""
     if accounts.overdrawn and (asked.ex_post or asked.secret is not None or spends(asked.dp)):
         why = "the account is overdrawn by a correction: nothing that costs anything is admitted"
         return Refused("overdrawn", "0", "-", why)
     if asked.ex_post:
         cap = to_decimal(asked.ex_post, EPSILON_UNITS)
         if accounts.secret is not None:
-            return Refused("secret", "0", cap, "ex-post jobs are refused while a secret statement stands")
+            return Refused(
+                "secret", "0", cap, "ex-post jobs are refused while a secret statement stands"
+            )
         if not accounts.ex_post.admits(asked.ex_post):
             left = to_decimal(max(accounts.ex_post.left, 0), EPSILON_UNITS)
             return Refused("ex-post", left, cap, f"its cap is ex-post ε {cap}, {left} is left")
@@ -277,7 +304,11 @@ def _secret_refusal(account: SecretAccount, asked: Demand) -> Refused | None:
     if account.kind is SecretKind.ONE:
         left = "0" if account.jobs else to_decimal(account.limit, DELTA_UNITS)
         asked_r = to_decimal(cost, DELTA_UNITS)
-        why = "its one exact job is taken" if account.jobs else f"its r is {asked_r}, {left} is allowed"
+        why = (
+            "its one exact job is taken"
+            if account.jobs
+            else f"its r is {asked_r}, {left} is allowed"
+        )
         return Refused("secret", left, asked_r, why)
     left = to_decimal(max(account.limit - account.spent - account.reserved, 0), EPSILON_UNITS)
     nats = to_decimal(cost, EPSILON_UNITS)
@@ -295,10 +326,12 @@ def with_largest(
     policy: Policy | None = None,
     usage: Usage = NO_USAGE,
 ) -> Refused:
-    """The refusal, completed with the largest request of this shape that every account and cap would admit.
+    """Return the refusal, completed with the largest request of this shape that every account and
+    cap would admit.
 
-    The size is the mechanism's `size_field`, the rounds where batches are secret, or the cap if that is what
-    does not fit; everything else stays as asked. Unchanged if that field does not affect the price.
+    The size is the mechanism's `size_field`, the rounds where batches are secret, or the cap if
+    that is what does not fit; everything else stays as asked. Unchanged if that field does not
+    affect the price.
     """
     size = size_of(mechanism, raw)
     if refused.cap == "ex-post" and "ex_post_cap" in mechanism.fields:
@@ -325,7 +358,8 @@ def with_largest(
 
 
 def entry_part(accounts: Accounts, asked: Demand) -> dict[str, Any]:
-    """The optional keys `ex_post` and `secret` of a RESERVE, or of a COMMIT that realized `asked`.
+    """Return the optional keys `ex_post` and `secret` of a RESERVE, or of a COMMIT that realized
+    `asked`.
 
     Raises InvalidRequest if the secret account has no price for the job.
     """
@@ -343,30 +377,33 @@ def entry_part(accounts: Accounts, asked: Demand) -> dict[str, Any]:
 
 
 def read_demand(event: Event, body: Mapping[str, Any]) -> Demand:
-    """The demand that an entry states. Raises InvalidRequest or ValueError."""
+    """Return the demand that an entry states. Raises InvalidRequest or ValueError."""
     cap = read_amount(body["ex_post"]["cap"], "ex_post.cap") if "ex_post" in body else 0
     release = body["secret"]["release"] if "secret" in body else None
     return Demand(event, cap, None if release is None else SecretRelease.from_json(release))
 
 
 def ex_post_json(limit: object, settlement: Settlement) -> dict[str, Any]:
-    """The `ex_post` part of an ALLOW."""
+    """Return the `ex_post` part of an ALLOW."""
     units = round_allowance(limit, EPSILON_UNITS, "ex_post")  # type: ignore[arg-type]
     return {"limit": to_decimal(units, EPSILON_UNITS), "settlement": str(settlement)}
 
 
 def allow_ex_post(account: ExPostAccount, value: Mapping[str, Any]) -> ExPostAccount:
-    """The account after an ALLOW with this `ex_post` part.
+    """Return the account after an ALLOW with this `ex_post` part.
 
-    Raises InvalidRequest if planned caps would pass it, or if figures that depend on the data would be shown
-    as caps.
+    Raises InvalidRequest if planned caps would pass it, or if figures that depend on the data would
+    be shown as caps.
     """
     limit = round_allowance(value["limit"], EPSILON_UNITS, "ex_post")
     after = replace(account, limit=limit, settlement=Settlement(value["settlement"]))
     if account.hidden:  # it settles caps again only where nothing was charged
         planned = after.settlement is Settlement.PLANNED
         return replace(after, spent=0, hidden=False) if planned else after
-    if account.settlement is not after.settlement is Settlement.PLANNED and account.left != account.limit:
+    if (
+        account.settlement is not after.settlement is Settlement.PLANNED
+        and account.left != account.limit
+    ):
         raise invalid("ex_post_settlement", "realized costs are charged already", "realized")
     if after.settlement is Settlement.PLANNED and after.left < 0:
         used = to_decimal(after.spent + after.reserved, EPSILON_UNITS)
@@ -375,7 +412,7 @@ def allow_ex_post(account: ExPostAccount, value: Mapping[str, Any]) -> ExPostAcc
 
 
 def secret_json(account: SecretAccount) -> dict[str, Any]:
-    """The `secret` part of an ALLOW."""
+    """Return the `secret` part of an ALLOW."""
     return {
         "terms": account.terms.to_json(),
         "kind": str(account.kind),
@@ -385,17 +422,22 @@ def secret_json(account: SecretAccount) -> dict[str, Any]:
     }
 
 
-def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: int) -> SecretAccount:
-    """The account after an ALLOW with this `secret` part; `jobs` were reserved before and not voided.
+def allow_secret(
+    account: SecretAccount | None, value: Mapping[str, Any], jobs: int
+) -> SecretAccount:
+    """Return the account after an ALLOW with this `secret` part; `jobs` were reserved before and
+    not voided.
 
-    Raises InvalidRequest if it comes after the first job (which would stand outside the statement), changes
-    more than r, or states an r that is already passed.
+    Raises InvalidRequest if it comes after the first job (which would stand outside the statement),
+    changes more than r, or states an r that is already passed.
     """
     order = None if value["order"] is None else read_fraction(value["order"], "secret.order")
     terms = SecretTerms.from_json(value["terms"])
     fresh = new_secret_account(terms, SecretKind(value["kind"]), value["neighbours"], order)
     if value["limit"] != str(fresh.limit):
-        raise invalid("secret.limit", f"{value['limit']} is not that of its terms", str(fresh.limit))
+        raise invalid(
+            "secret.limit", f"{value['limit']} is not that of its terms", str(fresh.limit)
+        )
     if account is None:
         if jobs:
             raise invalid("secret", "jobs that ran before would stand outside the statement")
@@ -404,7 +446,9 @@ def allow_secret(account: SecretAccount | None, value: Mapping[str, Any], jobs: 
     if replace(kept, terms=replace(terms, bound=account.terms.bound)) != account:
         raise invalid("secret", "only the bound of a secret account may change")
     if kept.spent + kept.reserved > kept.limit:
-        raise invalid("secret.bound", "more than that is spent or reserved already", "a larger bound")
+        raise invalid(
+            "secret.bound", "more than that is spent or reserved already", "a larger bound"
+        )
     return kept
 
 

@@ -1,7 +1,7 @@
 """The decision on a job, as a value: admitted, needs approval, or refused with a reason.
 
-Pure. The ledger calls it inside the transaction that locks the account's row; quotes and previews call it to
-show the decision in advance.
+Pure. The ledger calls it inside the transaction that locks the account's row; quotes and previews
+call it to show the decision in advance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,13 +60,17 @@ class FilterAccount:
         return self.closed == 0 and self.used.fits(self.limit)
 
     def share_with(self, cost: Amount) -> float:
-        """The used share of the limit with `cost` added, of the fuller part; a limit of 0 counts as full."""
+        """Return the used share of the limit with `cost` added, of the fuller part; a limit of 0
+        counts as full.
+        """
         used, limit = self.used + cost, self.limit
         main = used.main / limit.main if limit.main else float(max(used.main, 1))
         return max(main, used.delta / (limit.delta or 1))
 
     def part_that_binds(self, cost: Amount) -> "Part":
-        """The part of the limit that repeating `cost` exhausts first: δ of the basic filter, or its ε."""
+        """Return the part of the limit that repeating `cost` exhausts first: δ of the basic filter,
+        or its ε.
+        """
         short = cost.delta and self.left.delta // cost.delta < self.left.main // max(cost.main, 1)
         if short:
             amounts, units, unit, cap = (
@@ -82,7 +86,7 @@ class FilterAccount:
         return Part(f"{self.filter.kind}{cap}", unit, left, asked, limit)
 
     def admits(self, cost: Amount | None) -> bool:
-        """True if the filter would still hold with `cost` added."""
+        """Return True if the filter would still hold with `cost` added."""
         if self.closed or cost is None:
             return False
         spent, held, limit = self.spent, self.reserved, self.limit
@@ -101,15 +105,16 @@ class Account:
     filters: tuple[FilterAccount, ...]
 
     def costs(self, event: Event) -> Costs:
-        """The cost of `event` on each filter of this account."""
+        """Return the cost of `event` on each filter of this account."""
         return price_on(tuple(each.filter for each in self.filters), event)
 
     def admitting(self, costs: Costs) -> tuple[Kind, ...]:
-        """The filters that would still hold with these costs added."""
+        """Return the filters that would still hold with these costs added."""
         return tuple(e.filter.kind for e in self.filters if e.admits(costs[e.filter.kind]))
 
     def charge(self, event: Event, costs: Costs | None = None) -> tuple[Costs, bool]:
-        """The costs that a job reserves, and whether it takes the account for whole jobs (`whole_costs`).
+        """Return the costs that a job reserves, and whether it takes the account for whole jobs
+        (`whole_costs`).
 
         `costs`: those of the event on each filter, where they are known.
         """
@@ -120,10 +125,12 @@ class Account:
         return (costs, False) if alone is None else (alone, True)
 
     def whole_costs(self, event: Event, epsilon: int, delta: int) -> Costs | None:
-        """The costs of a first job that no filter admits, under this allowance; None: it doesn't fit either.
+        """Return the costs of a first job that no filter admits, under this allowance; None: it
+        doesn't fit either.
 
-        It closes all filters but the basic one, whose limit becomes the whole allowance: nothing has been
-        released, so which filters may ever hold is not chosen by any result (docs/accounting.md, 11.2).
+        It closes all filters but the basic one, whose limit becomes the whole allowance: nothing
+        has been released, so which filters may ever hold is not chosen by any result
+        (docs/accounting.md, 11.2).
         """
         if self.filters[-1].filter.edition == 1 or not epsilon or not delta:
             return None
@@ -144,19 +151,23 @@ class Account:
         return basic.limit.delta > basic.filter.limit(self.epsilon, self.delta).delta
 
     def with_whole(self, whole: bool) -> "Account":
-        """The account with all of delta on the basic filter, or with that filter's share."""
+        """Return the account with all of delta on the basic filter, or with that filter's share."""
         limits = limits_of([each.filter for each in self.filters], self.epsilon, self.delta, whole)
-        moved = tuple(replace(old, limit=limit) for old, limit in zip(self.filters, limits, strict=True))
+        moved = tuple(
+            replace(old, limit=limit) for old, limit in zip(self.filters, limits, strict=True)
+        )
         return replace(self, filters=moved)
 
     def fits(self, event: Event) -> bool:
-        """True if a job with this event would be admitted, regardless of policy."""
+        """Return True if a job with this event would be admitted, regardless of policy."""
         costs, whole = self.charge(event)
         return not spends(event) or whole or bool(self.admitting(costs))
 
 
 def limits_of(filters: Sequence[Filter], epsilon: int, delta: int, whole: bool) -> list[Amount]:
-    """The filters' limits under an allowance; `whole`: of an account whose basic filter has all of delta."""
+    """Return the filters' limits under an allowance; `whole`: of an account whose basic filter has
+    all of delta.
+    """
     limits = [each.limit(epsilon, delta) for each in filters]
     return [*limits[:-1], Amount(epsilon, delta)] if whole else limits
 
@@ -179,7 +190,8 @@ class NeedsApproval:
 
 @dataclass(frozen=True)
 class Refused:
-    """The job doesn't fit. `cap` names the binding limit; `left` and `asked` are decimals in its unit.
+    """The job doesn't fit. `cap` names the binding limit; `left` and `asked` are decimals in its
+    unit.
 
     `largest` is the largest value of the mechanism's size field that would fit, if there is one.
     """
@@ -209,7 +221,9 @@ Decision = Admitted | NeedsApproval | Refused
 
 
 def delta_of(allowed: int | None) -> float:
-    """The δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6 where it has none."""
+    """Return the δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6
+    where it has none.
+    """
     return allowed / DELTA_UNITS if allowed else 1e-6
 
 
@@ -222,16 +236,19 @@ def alone(event: Event, delta: float) -> float:
 def decide(
     account: Account | None, event: Event, epsilon_alone: float, policy: Policy, approved: bool
 ) -> Decision:
-    """Decide on a job whose whole cost is `event`. `approved` is true once a steward has approved it.
+    """Decide on a job whose whole cost is `event`. `approved` is true once a steward has approved
+    it.
 
-    A job without any release is free, and admitted even if nothing is left. `epsilon_alone` is said in
-    refusals. A policy approves by what every verifier computes, which may be more.
+    A job without any release is free, and admitted even if nothing is left. `epsilon_alone` is said
+    in refusals. A policy approves by what every verifier computes, which may be more.
     """
     free = not spends(event)
     if account is None:
         if free:
             return Admitted({}, ())
-        return Refused("allowance", "0", f"{up(epsilon_alone, 6):.6g}", "the dataset has no (ε, δ) allowance")
+        return Refused(
+            "allowance", "0", f"{up(epsilon_alone, 6):.6g}", "the dataset has no (ε, δ) allowance"
+        )
     costs, whole = account.charge(event)
     admitting = (Kind.BASIC,) if whole else account.admitting(costs)
     if not free and not admitting:
@@ -239,12 +256,18 @@ def decide(
     if free or approved or policy.approves(alone(event, delta_of(account.delta))):
         return Admitted(costs, admitting)
     limit = policy.auto_approve_epsilon
-    why = "every job needs a steward's approval" if exact(limit) == 0 else f"more than ε {limit} by itself"
+    why = (
+        "every job needs a steward's approval"
+        if exact(limit) == 0
+        else f"more than ε {limit} by itself"
+    )
     return NeedsApproval(costs, why)
 
 
 def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
-    """The refusal, naming the binding filter: the one that comes nearest to admitting the job."""
+    """Return the refusal, naming the binding filter: the one that comes nearest to admitting the
+    job.
+    """
 
     def shortfall(each: FilterAccount) -> Fraction:
         cost = costs[each.filter.kind]
@@ -256,13 +279,16 @@ def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
     nearest = min(account.filters, key=shortfall)
     cost = costs[nearest.filter.kind]
     kind = nearest.filter.kind
-    allowance = f"({to_decimal(account.epsilon, EPSILON_UNITS)}, {to_decimal(account.delta, DELTA_UNITS)})"
+    allowance = (
+        f"({to_decimal(account.epsilon, EPSILON_UNITS)}, {to_decimal(account.delta, DELTA_UNITS)})"
+    )
     if cost is None or nearest.closed:
         why = f"every filter of {allowance} is closed"
         return Refused(str(kind), "0", f"{up(epsilon_alone, 6):.6g}", why)
     bound = nearest.part_that_binds(cost)
     why = (
-        f"the job costs {bound.asked} of {bound.unit} on the {kind} filter, {bound.left} is left of "
+        f"the job costs {bound.asked} of {bound.unit} on the {kind} filter, {bound.left} is left "
+        "of "
         f"{bound.limit}; no other filter of {allowance} comes nearer"
     )
     return Refused(bound.cap, bound.left, bound.asked, why)

@@ -1,6 +1,7 @@
 """A steward's allowance for a dataset as stated, and the body of the ALLOW entry made from it.
 
-Pure. Every wrong figure is an InvalidRequest that names its field, raised before any row is locked for long.
+Pure. Every wrong figure is an InvalidRequest that names its field, raised before any row is locked
+for long.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ from accountant.core.privacy.units import exact
 
 @dataclass(frozen=True)
 class SecretDeclaration:
-    """A steward's statement about a dataset's secrets: terms, kind of account, and order of a `many` one.
+    """A steward's statement about a dataset's secrets: terms, kind of account, and order of a
+    `many` one.
 
     If `kind` or `order` is None, the current account keeps its own.
     """
@@ -39,7 +41,9 @@ class SecretDeclaration:
 
     @classmethod
     def from_json(cls, value: object) -> "SecretDeclaration":
-        """The declaration in JSON: the fields of SecretTerms, with kind and order. Raises InvalidRequest."""
+        """Return the declaration in JSON: the fields of SecretTerms, with kind and order. Raises
+        InvalidRequest.
+        """
         if not isinstance(value, Mapping):
             raise invalid("secret", "not an object", "prior, bound, records_per_secret, …")
         terms = {name: given for name, given in value.items() if name not in ("kind", "order")}
@@ -54,10 +58,10 @@ class SecretDeclaration:
 class Allowance:
     """An allowance in decimals, with its reason.
 
-    `epsilon` and `delta` may be None if another allowance is given: the (epsilon, delta) account then stays
-    as it is. `shares` (of delta, by filter) and `order` (of the Rényi filter) are accepted with the first
-    allowance only. `ex_post` is the permitted sum of ex-post caps; `ex_post_settlement` None keeps the
-    current one.
+    `epsilon` and `delta` may be None if another allowance is given: the (epsilon, delta) account
+    then stays as it is. `shares` (of delta, by filter) and `order` (of the Rényi filter) are
+    accepted with the first allowance only. `ex_post` is the permitted sum of ex-post caps;
+    `ex_post_settlement` None keeps the current one.
     """
 
     epsilon: object
@@ -73,10 +77,10 @@ class Allowance:
 def allowance_body(
     allowance: Allowance, books: Books, neighbours: str, unit_column: str | None = None
 ) -> dict[str, Any]:
-    """The body of the ALLOW that grants `allowance` on a dataset with these books.
+    """Return the body of the ALLOW that grants `allowance` on a dataset with these books.
 
-    `unit_column` is the column of the privacy unit, or None if a record is one. Raises InvalidRequest naming
-    a wrong field, and Conflict if a job that has run prevents it.
+    `unit_column` is the column of the privacy unit, or None if a record is one. Raises
+    InvalidRequest naming a wrong field, and Conflict if a job that has run prevents it.
     """
     if not allowance.reason.strip():
         raise invalid("reason", "empty", "why the allowance is set or changed")
@@ -87,8 +91,14 @@ def allowance_body(
         secret = _secret(allowance.secret, books, neighbours)
     if allowance.epsilon is None:
         if ex_post is None and secret is None:
-            raise invalid("epsilon", "nothing is allowed", "a number, or an ex-post or secret allowance")
-        if allowance.delta is not None or allowance.shares is not None or allowance.order is not None:
+            raise invalid(
+                "epsilon", "nothing is allowed", "a number, or an ex-post or secret allowance"
+            )
+        if (
+            allowance.delta is not None
+            or allowance.shares is not None
+            or allowance.order is not None
+        ):
             raise invalid("epsilon", "not given, and delta, shares or an order are", "a number")
     return allow_body(
         books.account,
@@ -103,7 +113,9 @@ def allowance_body(
 
 
 def raises(books: Books, body: Mapping[str, Any]) -> bool:
-    """True if the ALLOW with this body loosens anything. A first allowance does, and so does `realized`."""
+    """Return True if the ALLOW with this body loosens anything. A first allowance does, and so does
+    `realized`.
+    """
     if "epsilon" in body:
         epsilon, delta = granted(body["epsilon"], body["delta"])
         if books.account is None or epsilon > books.account.epsilon or delta > books.account.delta:
@@ -122,9 +134,9 @@ def raises(books: Books, body: Mapping[str, Any]) -> bool:
 def check_removal(terms: SecretTerms, unit_column: str | None) -> None:
     """Raise InvalidRequest if removing a record is more than one neighbouring step.
 
-    If the privacy unit is a column, a removed record leaves its unit behind, changed: the unit keeps its
-    other records, or gains one that the limit on records per unit had kept out. That is the step of a
-    redacted record, and twice as far.
+    If the privacy unit is a column, a removed record leaves its unit behind, changed: the unit
+    keeps its other records, or gains one that the limit on records per unit had kept out. That is
+    the step of a redacted record, and twice as far.
     """
     if unit_column is not None and terms.without is Without.REMOVED:
         problem = f"removal of a record leaves its {unit_column} behind, changed"
@@ -146,7 +158,9 @@ def _ex_post(allowance: Allowance, books: Books) -> dict[str, Any] | None:
         raise invalid("ex_post_settlement", f"{wanted!r} is unknown", ", ".join(Settlement))
     if allowance.ex_post is None:
         if wanted is not None:
-            raise invalid("ex_post", "a settlement is given and no allowance", "a number of at least 0")
+            raise invalid(
+                "ex_post", "a settlement is given and no allowance", "a number of at least 0"
+            )
         return None
     settlement = books.ex_post.settlement if wanted is None else Settlement(wanted)
     value = ex_post_json(allowance.ex_post, settlement)
@@ -155,7 +169,7 @@ def _ex_post(allowance: Allowance, books: Books) -> dict[str, Any] | None:
 
 
 def _secret(declared: SecretDeclaration, books: Books, neighbours: str) -> SecretAccount:
-    """The declared account, after the checks that the entry itself would fail."""
+    """Return the declared account, after the checks that the entry itself would fail."""
     standing = books.secret
     kind = declared.kind or (None if standing is None else standing.kind)
     if kind is None:

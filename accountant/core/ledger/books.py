@@ -1,4 +1,5 @@
-"""The effect of entries on a dataset's accounts: ALLOW, RESERVE, COMMIT and VOID (REVERSAL: reversals.py).
+"""The effect of entries on a dataset's accounts: ALLOW, RESERVE, COMMIT and VOID (REVERSAL:
+reversals.py).
 
 Pure. The ledger applies an entry here before it writes it, and `exchequer verify` replays an export
 through the same steps, so a balance can only be what the entries say.
@@ -41,7 +42,15 @@ from accountant.core.ledger.reservations import (
 from accountant.core.ledger.statements import NO_HISTORY, History
 from accountant.core.names import is_alike
 from accountant.core.privacy.events import Event, releases, spends
-from accountant.core.privacy.filters import EDITIONS, MOST_ORDER, Costs, Filter, Kind, granted, price_on
+from accountant.core.privacy.filters import (
+    EDITIONS,
+    MOST_ORDER,
+    Costs,
+    Filter,
+    Kind,
+    granted,
+    price_on,
+)
 from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import read_fraction
@@ -71,7 +80,9 @@ class failing:  # noqa: N801
 
 @dataclass(frozen=True)
 class Books:
-    """A dataset's accounts after some prefix of the ledger. `apply` is given reservations and keeps none."""
+    """A dataset's accounts after some prefix of the ledger. `apply` is given reservations and keeps
+    none.
+    """
 
     account: Account | None = None
     ex_post: ExPostAccount = NO_EX_POST
@@ -85,17 +96,23 @@ class Books:
         return Accounts(self.account, self.ex_post, self.secret)
 
     def apply(
-        self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None = None
+        self,
+        kind: EntryKind,
+        job: str | None,
+        body: Mapping[str, Any],
+        held: Reservation | None = None,
     ) -> "Books":
-        """The books after one more entry. `held` is the live reservation that a COMMIT or VOID resolves.
+        """Return the books after one more entry. `held` is the live reservation that a COMMIT or
+        VOID resolves.
 
-        Raises VerificationFailed if the entry is not valid here. For a REVERSAL use `reversals.apply`.
+        Raises VerificationFailed if the entry is not valid here. For a REVERSAL use
+        `reversals.apply`.
         """
         with failing():
             return self._applied(kind, job, body, held).covered()
 
     def covered(self) -> "Books":
-        """The same books, no longer overdrawn once every account is within its allowance."""
+        """Return the same books, no longer overdrawn once every account is within its allowance."""
         covered = self.overdrawn and not self.accounts.overdrawn
         return replace(self, overdrawn=False) if covered else self
 
@@ -122,20 +139,26 @@ class Books:
             raise VerificationFailed("one person proposed and confirmed it")
         if "epsilon" in body:
             account = allow(self.account, body)
-        ex_post = allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post
+        ex_post = (
+            allow_ex_post(self.ex_post, body["ex_post"]) if "ex_post" in body else self.ex_post
+        )
         secret = self.secret
         if "secret" in body:
             if (ex_post.spent and not ex_post.hidden) or ex_post.reserved:
                 raise VerificationFailed("it states secrets where ex-post jobs ran")
             secret = allow_secret(self.secret, body["secret"], history.jobs)
             if value_text(body["secret"]) != value_text(secret_json(secret)):
-                raise VerificationFailed("its secret part is not in the form in which it is written")
+                raise VerificationFailed(
+                    "its secret part is not in the form in which it is written"
+                )
         books = replace(self, account=account, ex_post=ex_post, secret=secret)
         return replace(books, history=_after_allow(history, before, books.accounts))
 
     def _reserve(self, body: Mapping[str, Any], held: Reservation) -> "Books":
         event, asked = held.event, held.others
-        if entry_part(self.accounts, asked) != {k: body[k] for k in ("ex_post", "secret") if k in body}:
+        if entry_part(self.accounts, asked) != {
+            k: body[k] for k in ("ex_post", "secret") if k in body
+        }:
             raise VerificationFailed("its ex-post or secret part is not that of its event")
         refused = beyond_dp(self.accounts, asked, True)
         if refused is not None:
@@ -145,7 +168,9 @@ class Books:
             raise VerificationFailed("it reserves where there is no allowance")
         if account is not None:
             _check_charge(account, event, body)
-            account = move(account.with_whole(True) if held.whole else account, held.costs, reserved=1)
+            account = move(
+                account.with_whole(True) if held.whole else account, held.costs, reserved=1
+            )
             if spending and not any(each.holds for each in account.filters):
                 raise VerificationFailed("no filter holds after it")
         elif held.costs:
@@ -153,7 +178,9 @@ class Books:
         return self._counted(account, held, 1)
 
     def _counted(self, account: Account | None, held: Reservation, sign: int) -> "Books":
-        """The books with `account`, after a RESERVE (1) or its VOID (-1) in the history and the others."""
+        """Return the books with `account`, after a RESERVE (1) or its VOID (-1) in the history and
+        the others.
+        """
         history, asked, secret = self.history, held.others, self.secret
         spending = spends(asked.dp)
         if secret is not None and (asked.secret is not None or spending):
@@ -202,17 +229,23 @@ class Books:
     def _settled_others(
         self, account: Account | None, held: Reservation, event: Event, body: Mapping[str, Any]
     ) -> "Books":
-        """The books with `account`, after a COMMIT in the others.
+        """Return the books with `account`, after a COMMIT in the others.
 
         Caps stand unless the dataset settles what was realized.
         """
         ex_post, charged = self.ex_post, held.others.ex_post
-        on_secret = self.secret is not None and (held.others.secret is not None or spends(held.event))
+        on_secret = self.secret is not None and (
+            held.others.secret is not None or spends(held.event)
+        )
         if ("ex_post" in body, "secret" in body) != (charged > 0, on_secret):
-            raise VerificationFailed("it does not settle the ex-post and secret parts of its reservation")
+            raise VerificationFailed(
+                "it does not settle the ex-post and secret parts of its reservation"
+            )
         if "ex_post" in body and is_hidden(body["ex_post"]["cap"]):
             body = {**body, "ex_post": {"cap": str(charged)}}
-            ex_post = replace(ex_post, hidden=ex_post.hidden or ex_post.settlement is Settlement.REALIZED)
+            ex_post = replace(
+                ex_post, hidden=ex_post.hidden or ex_post.settlement is Settlement.REALIZED
+            )
         realized = read_demand(event, body)
         if held.others.ex_post and ex_post.settlement is Settlement.REALIZED and "ex_post" in body:
             charged = realized.ex_post
@@ -220,12 +253,16 @@ class Books:
             raise VerificationFailed("an ex-post cap is charged as it was reserved")
         if charged or held.others.ex_post:
             ex_post = replace(
-                ex_post, reserved=ex_post.reserved - held.others.ex_post, spent=ex_post.spent + charged
+                ex_post,
+                reserved=ex_post.reserved - held.others.ex_post,
+                spent=ex_post.spent + charged,
             )
         secret, cost = self.secret, held.secret_cost
         if secret is not None and on_secret:
             cost = settled_secret(secret, held.others, held.secret_cost, realized, body)
-            secret = replace(secret, reserved=secret.reserved - held.secret_cost, spent=secret.spent + cost)
+            secret = replace(
+                secret, reserved=secret.reserved - held.secret_cost, spent=secret.spent + cost
+            )
         failed = body.get("outcome") in UNFINISHED
         if failed and (charged < held.others.ex_post or cost < held.secret_cost):
             raise VerificationFailed("a job that did not succeed is charged less than was reserved")
@@ -234,7 +271,9 @@ class Books:
 
 
 def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
-    """The history after an ALLOW: the largest allowances, and whether one was raised after a release."""
+    """Return the history after an ALLOW: the largest allowances, and whether one was raised after a
+    release.
+    """
     dp = after.dp
     epsilon, delta = (0, 0) if dp is None else (dp.epsilon, dp.delta)
     bound = 0.0 if after.secret is None else after.secret.terms.bound
@@ -256,10 +295,10 @@ def _after_allow(history: History, before: Accounts, after: Accounts) -> History
 def settled_secret(
     account: SecretAccount, held: Demand, reserved: int, realized: Demand, body: Mapping[str, Any]
 ) -> int:
-    """The amount that a COMMIT leaves charged on the secret account.
+    """Return the amount that a COMMIT leaves charged on the secret account.
 
-    Divergences of rounds add up, so a `many` account returns what was not used. A blow-up bound does not add
-    up: the one exact job pays its whole reservation.
+    Divergences of rounds add up, so a `many` account returns what was not used. A blow-up bound
+    does not add up: the one exact job pays its whole reservation.
     """
     if realized.secret is not None and (
         held.secret is None
@@ -275,7 +314,7 @@ def settled_secret(
 
 
 def closing_jobs(books: Books) -> dict[Kind, str]:
-    """The first job that each closed filter could not price, by filter."""
+    """Return the first job that each closed filter could not price, by filter."""
     first: dict[Kind, str] = {}
     for kind, job in books.history.closers:
         first.setdefault(kind, job)
@@ -286,7 +325,8 @@ def closing_jobs(books: Books) -> dict[Kind, str]:
 class FilterState:
     """A filter's state as a page shows it: open, closed by a job that it can't price, or passed.
 
-    A passed filter is beyond its limit because another filter admitted the job; a refund may bring it back.
+    A passed filter is beyond its limit because another filter admitted the job; a refund may bring
+    it back.
     """
 
     filter: Filter
@@ -295,7 +335,7 @@ class FilterState:
 
 
 def filter_states(books: Books) -> tuple[FilterState, ...]:
-    """The state of every filter; empty if there is no `dp` account."""
+    """Return the state of every filter; empty if there is no `dp` account."""
     closers = closing_jobs(books)
     states = []
     for each in () if books.account is None else books.account.filters:
@@ -307,7 +347,9 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
 
 
 def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> None:
-    """Check that a RESERVE states the costs of its event, and takes the account for whole jobs if it must."""
+    """Check that a RESERVE states the costs of its event, and takes the account for whole jobs if
+    it must.
+    """
     known, stated = _costs_on(tuple(each.filter for each in account.filters), event)
     costs, whole = account.charge(event, known)
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
@@ -317,12 +359,12 @@ def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> No
 
 
 def _costs_of(account: Account, event: Event) -> tuple[Costs, dict[str, Any]]:
-    """The costs of an event on an account, and as an entry states them."""
+    """Return the costs of an event on an account, and as an entry states them."""
     return _costs_on(tuple(each.filter for each in account.filters), event)
 
 
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
-    """The recorded costs, once they equal the costs recomputed from the event."""
+    """Return the recorded costs, once they equal the costs recomputed from the event."""
     costs, stated = _costs_of(account, event)
     if body["costs"] != stated:
         raise VerificationFailed("its costs are not those of its event")
@@ -330,7 +372,9 @@ def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Cos
 
 
 def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
-    """The account after an ALLOW: new limits, old balances. The first one sets up the filters."""
+    """Return the account after an ALLOW: new limits, old balances. The first one sets up the
+    filters.
+    """
     epsilon, delta = granted(body["epsilon"], body["delta"])
     filters = tuple(_read_filter(value) for value in body["filters"])
     if tuple(each.kind for each in filters) != tuple(Kind):
@@ -347,7 +391,9 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
         raise VerificationFailed("its limits are not those of its allowance")
     if account is None:
         return Account(epsilon, delta, tuple(map(FilterAccount, filters, limits)))
-    moved = tuple(replace(old, limit=limit) for old, limit in zip(account.filters, limits, strict=True))
+    moved = tuple(
+        replace(old, limit=limit) for old, limit in zip(account.filters, limits, strict=True)
+    )
     if not any(each.holds for each in moved):
         raise VerificationFailed("no filter holds under the new allowance")
     return Account(epsilon, delta, moved)
@@ -357,13 +403,17 @@ _RENYI = (Kind.RENYI, Kind.RENYI_LOW)
 
 
 def _read_filter(value: Mapping[str, Any]) -> Filter:
-    """A filter of an ALLOW. Its limits follow from its fields, so each must be valid for its kind."""
+    """Return a filter of an ALLOW. Its limits follow from its fields, so each must be valid for its
+    kind.
+    """
     kind, share = Kind(value["kind"]), read_fraction(value["share"], "share")
     order = None if value["order"] is None else read_fraction(value["order"], "order")
     step = int(value.get("step_delta", 0))
     if share < 0:
         raise VerificationFailed("a share of delta is negative")
-    if (order is not None) != (kind in _RENYI) or (order is not None and not 1 < order <= MOST_ORDER):
+    if (order is not None) != (kind in _RENYI) or (
+        order is not None and not 1 < order <= MOST_ORDER
+    ):
         raise VerificationFailed(f"the {kind} filter has the order {order}")
     if step < 0:
         raise VerificationFailed("a step of delta is negative")

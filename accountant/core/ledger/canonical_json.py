@@ -1,8 +1,8 @@
 """Canonical JSON (RFC 8785): the bytes that are hashed and signed.
 
-Amounts are integers written as strings: numbers in canonical JSON are doubles and would lose digits. The
-`rfc8785` package writes the numbers. The rest is written here for speed, because a verifier encodes every
-entry of a ledger; a test compares the two.
+Amounts are integers written as strings: numbers in canonical JSON are doubles and would lose
+digits. The `rfc8785` package writes the numbers. The rest is written here for speed, because a
+verifier encodes every entry of a ledger; a test compares the two.
 """
 
 import json
@@ -17,12 +17,16 @@ _LARGEST = 2**53 - 1
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """The RFC 8785 bytes of a document. Raises ValueError for what JSON can't express, such as NaN."""
+    """Return the RFC 8785 bytes of a document. Raises ValueError for what JSON can't express, such
+    as NaN.
+    """
     return value_text(document).encode()
 
 
 def read_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError also for a name that an object holds twice."""
+    """Return the value of a JSON text. Raises ValueError also for a name that an object holds
+    twice.
+    """
     return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
 
 
@@ -38,12 +42,12 @@ def _refuse(constant: str) -> None:
 
 
 def canonical_text(value: str) -> str:
-    """The RFC 8785 form of a text by itself."""
+    """Return the RFC 8785 form of a text by itself."""
     return encode_basestring(value)
 
 
 def value_text(value: object) -> str:
-    """The RFC 8785 form of any value by itself."""
+    """Return the RFC 8785 form of any value by itself."""
     kind = type(value)  # first what entries are full of, by exact type
     if kind is str:
         return encode_basestring(value)  # type: ignore[arg-type]
@@ -79,7 +83,7 @@ def _object_text(value: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=1024)  # objects of one kind have the same names
 def _names(keys: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The names of an object in their order, each with its text before a value."""
+    """Return the names of an object in their order, each with its text before a value."""
     if not all(isinstance(key, str) for key in keys):
         raise ValueError("the names of an object are text")
     ordered = sorted(keys, key=lambda key: key.encode("utf-16-be"))

@@ -18,7 +18,9 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 @dataclass(frozen=True)
 class Room:
-    """The amount left by one limit. `cap` names it as refusals do; `left` and `asked` are in its unit."""
+    """The amount left by one limit. `cap` names it as refusals do; `left` and `asked` are in its
+    unit.
+    """
 
     cap: str
     jobs: int
@@ -29,7 +31,8 @@ class Room:
 def binding(
     accounts: Accounts, asked: Demand, policy: Policy, usage: Usage, epsilon_alone: float
 ) -> Room | None:
-    """The limit that is the first to refuse as jobs of this shape continue; None if the job is free.
+    """Return the limit that is the first to refuse as jobs of this shape continue; None if the job
+    is free.
 
     Of the filters, the one that lasts longest counts, since one that holds is enough.
     """
@@ -71,7 +74,7 @@ def _of_filters(accounts: Accounts, asked: Demand) -> Room:
 
 
 def _fitting(each: FilterAccount, cost: Amount) -> int:
-    """The number of times that `cost` fits what is left, in both of its parts."""
+    """Return the number of times that `cost` fits what is left, in both of its parts."""
     parts = [
         max(left, 0) // part
         for left, part in ((each.left.main, cost.main), (each.left.delta, cost.delta))

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.policy import Policy
-from accountant.core.privacy.units import EPSILON_UNITS, measured_up, round_allowance, round_price, to_decimal
+from accountant.core.privacy.units import (
+    EPSILON_UNITS,
+    measured_up,
+    round_allowance,
+    round_price,
+    to_decimal,
+)
 
 ANALYST = "analyst"
 PROJECT = "project"
@@ -17,7 +23,9 @@ PROJECT = "project"
 
 @dataclass(frozen=True)
 class Usage:
-    """The ε that an analyst and a project (0 if the job names none) already use of a dataset, in 10^-9."""
+    """The ε that an analyst and a project (0 if the job names none) already use of a dataset, in
+    10^-9.
+    """
 
     analyst: int = 0
     project: int = 0
@@ -27,12 +35,14 @@ NO_USAGE = Usage()
 
 
 def counted(epsilon_alone: float | None) -> int:
-    """The ε that a job counts against a cap, in 10^-9, rounded up; 0 without an (epsilon, delta) part."""
+    """Return the ε that a job counts against a cap, in 10^-9, rounded up; 0 without an (epsilon,
+    delta) part.
+    """
     return 0 if not epsilon_alone else round_price(measured_up(epsilon_alone), EPSILON_UNITS)
 
 
 def limits(policy: Policy) -> dict[str, int]:
-    """The caps that a policy sets, in 10^-9 ε."""
+    """Return the caps that a policy sets, in 10^-9 ε."""
     stated = {ANALYST: policy.analyst_epsilon, PROJECT: policy.project_epsilon}
     return {
         name: round_allowance(value, EPSILON_UNITS, f"{name}_epsilon")
@@ -42,7 +52,9 @@ def limits(policy: Policy) -> dict[str, int]:
 
 
 def beyond_caps(usage: Usage, policy: Policy, epsilon_alone: float | None) -> Refused | None:
-    """The refusal of a cap for a job of this stand-alone epsilon, or None. A free job always fits."""
+    """Return the refusal of a cap for a job of this stand-alone epsilon, or None. A free job always
+    fits.
+    """
     asked = counted(epsilon_alone)
     for name, limit in limits(policy).items():
         used = usage.analyst if name == ANALYST else usage.project
@@ -50,6 +62,9 @@ def beyond_caps(usage: Usage, policy: Policy, epsilon_alone: float | None) -> Re
             left = to_decimal(max(limit - used, 0), EPSILON_UNITS)
             wanted = to_decimal(asked, EPSILON_UNITS)
             whole = to_decimal(limit, EPSILON_UNITS)
-            why = f"the job is ε {wanted} by itself; {left} is left of the {name}'s {whole} on this dataset"
+            why = (
+                f"the job is ε {wanted} by itself; {left} is left of the {name}'s {whole} on "
+                "this dataset"
+            )
             return Refused(f"{name} cap", left, wanted, why)
     return None

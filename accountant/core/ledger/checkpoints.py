@@ -1,14 +1,14 @@
 """Signed checkpoints of a ledger, so that its owner can't rewrite a history that was once exported.
 
-A checkpoint states dataset, number and hash of the last entry, and the balances. It is signed with Ed25519.
-An auditor who keeps one holds the owner to every entry up to it: a later export must begin with the same
-history. Keys are rotated by introduction: the old key signs the new one, so one known key vouches for all
-later ones. A checkpoint file is self-contained:
+A checkpoint states dataset, number and hash of the last entry, and the balances. It is signed with
+Ed25519. An auditor who keeps one holds the owner to every entry up to it: a later export must begin
+with the same history. Keys are rotated by introduction: the old key signs the new one, so one known
+key vouches for all later ones. A checkpoint file is self-contained:
 
     {"checkpoint": {...}, "signature": hex, "keys": [{"key": {...}, "signature": hex or null}, ...]}
 
-Keys stand from the oldest to the one that signed. Nothing here is private: balances are those that a
-public export states.
+Keys stand from the oldest to the one that signed. Nothing here is private: balances are those that
+a public export states.
 """
 
 import hashlib
@@ -31,12 +31,14 @@ KEY_FIELDS = ("format", "version", "id", "public", "introduced_at", "introduced_
 
 
 def key_id(public: bytes) -> str:
-    """The name of a key: the first 128 bits of the SHA-256 of its 32 public bytes, in hex."""
+    """Return the name of a key: the first 128 bits of the SHA-256 of its 32 public bytes, in
+    hex.
+    """
     return hashlib.sha256(public).hexdigest()[:32]
 
 
 def public_key(seed: bytes) -> bytes:
-    """The 32 public bytes of the key whose secret is `seed` (32 bytes)."""
+    """Return the 32 public bytes of the key whose secret is `seed` (32 bytes)."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
@@ -44,7 +46,9 @@ def public_key(seed: bytes) -> bytes:
 
 
 def introduction(public: bytes, at: datetime, old_seed: bytes | None) -> dict[str, Any]:
-    """A signing key with the old key's signature on it; `old_seed` is None for the first key."""
+    """Return a signing key with the old key's signature on it; `old_seed` is None for the first
+    key.
+    """
     old = None if old_seed is None else key_id(public_key(old_seed))
     document = {
         "format": KEY_FORMAT,
@@ -68,7 +72,9 @@ class Key:
 
 
 def read_keys(value: object) -> tuple[Key, ...]:
-    """The keys from the oldest, each introduced by the one before. Raises VerificationFailed."""
+    """Return the keys from the oldest, each introduced by the one before. Raises
+    VerificationFailed.
+    """
     if not isinstance(value, list) or not value:
         raise VerificationFailed("it names no keys")
     keys: list[Key] = []
@@ -115,7 +121,9 @@ def sign(
     seed: bytes,
     keys: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A signed checkpoint file. `keys` are introductions, from the oldest to the one of `seed`."""
+    """Return a signed checkpoint file. `keys` are introductions, from the oldest to the one of
+    `seed`.
+    """
     document = {
         "format": FORMAT,
         "version": 1,
@@ -126,15 +134,19 @@ def sign(
         "at": format_time(at),
         "key": key_id(public_key(seed)),
     }
-    return {"checkpoint": document, "signature": _sign(document, seed), "keys": [dict(k) for k in keys]}
+    return {
+        "checkpoint": document,
+        "signature": _sign(document, seed),
+        "keys": [dict(k) for k in keys],
+    }
 
 
 def read_checkpoint(value: object, pinned: bytes | None = None) -> Checkpoint:
-    """The checkpoint in a file, after its signature was verified. Raises VerificationFailed.
+    """Return the checkpoint in a file, after its signature was verified. Raises VerificationFailed.
 
-    `pinned` is a public key that the reader knows from another source: the signing key must be that key or
-    follow from it by introductions. Without one, the checkpoint is only as trustworthy as the channel it came
-    through.
+    `pinned` is a public key that the reader knows from another source: the signing key must be that
+    key or follow from it by introductions. Without one, the checkpoint is only as trustworthy as
+    the channel it came through.
     """
     document = _fields(value, "checkpoint", FIELDS, FORMAT, ("checkpoint", "signature", "keys"))
     assert isinstance(value, dict)
@@ -144,7 +156,8 @@ def read_checkpoint(value: object, pinned: bytes | None = None) -> Checkpoint:
         raise VerificationFailed("the key that signed the checkpoint is not among its keys")
     if pinned is not None and key_id(pinned) not in {key.id for key in keys[: keys.index(own) + 1]}:
         raise VerificationFailed(
-            f"the checkpoint is signed by key {own.id}, which does not follow from key {key_id(pinned)}"
+            f"the checkpoint is signed by key {own.id}, which does not follow from key "
+            f"{key_id(pinned)}"
         )
     _check(document, value.get("signature"), own.public, "the checkpoint")
     at = _time(document["at"])
@@ -165,7 +178,9 @@ def _sign(document: Mapping[str, Any], seed: bytes) -> str:
 
 def _check(document: Mapping[str, Any], signature: object, public: bytes, what: str) -> None:
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(_bytes(signature, 64), canonical(document))
+        Ed25519PublicKey.from_public_bytes(public).verify(
+            _bytes(signature, 64), canonical(document)
+        )
     except (InvalidSignature, ValueError):
         raise VerificationFailed(f"the signature of {what} does not hold") from None
 
@@ -173,11 +188,17 @@ def _check(document: Mapping[str, Any], signature: object, public: bytes, what: 
 def _fields(
     value: object, name: str, fields: tuple[str, ...], form: str, around: tuple[str, ...]
 ) -> dict[str, Any]:
-    """The signed document in `value`, which has the fields `around`; each has no other fields than these."""
+    """Return the signed document in `value`, which has the fields `around`; each has no other
+    fields than these.
+    """
     document = value.get(name) if isinstance(value, dict) and set(value) == set(around) else None
     if not isinstance(document, dict) or set(document) != set(fields):
         raise VerificationFailed(f"this is no {name}: its fields are not {', '.join(fields)}")
-    if document["format"] != form or type(document["version"]) is not int or document["version"] != 1:
+    if (
+        document["format"] != form
+        or type(document["version"]) is not int
+        or document["version"] != 1
+    ):
         raise VerificationFailed(f"unknown format or version of a {name}")
     return document
 

@@ -1,14 +1,15 @@
 """Private fields of an entry, hashed as salted commitments (DESIGN, trap 13).
 
-In place of each private value, an entry's hash covers {"sha256": H}, where H is the SHA-256 of the canonical
-{"salt": ..., "value": ...}. A full export carries the opening (salt and value); a public one carries H alone.
-Both have the same hash, so one chain serves both. Each value has its own salt of 128 random bits: H reveals
-nothing even of a value with few possibilities (hiding: SHA-256 as a random function), and no second opening
-can be found (binding: collision resistance).
+In place of each private value, an entry's hash covers {"sha256": H}, where H is the SHA-256 of the
+canonical {"salt": ..., "value": ...}. A full export carries the opening (salt and value); a public
+one carries H alone. Both have the same hash, so one chain serves both. Each value has its own salt
+of 128 random bits: H reveals nothing even of a value with few possibilities (hiding: SHA-256 as a
+random function), and no second opening can be found (binding: collision resistance).
 
-Private are: the actor, the reason, the approver, signatures, the people whom a POLICY names, the free texts
-among a job's parameters (none affects its price), the realized ex-post epsilon of a COMMIT, which depends on
-the data, and of a REGISTER the files of data, where they lie and how they are read.
+Private are: the actor, the reason, the approver, signatures, the people whom a POLICY names, the
+free texts among a job's parameters (none affects its price), the realized ex-post epsilon of a
+COMMIT, which depends on the data, and of a REGISTER the files of data, where they lie and how they
+are read.
 """
 
 import hashlib
@@ -21,7 +22,8 @@ from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.policy import PRIVATE
 
-#: Private wherever they occur: whole values at these places. New bodies that name people add theirs.
+#: Private wherever they occur: whole values at these places. New bodies that name people add
+#: theirs.
 PLACES: tuple[tuple[str, ...], ...] = (
     ("actor",),
     ("body", "reason"),
@@ -40,10 +42,16 @@ TEXTS = ("prompt", "public_template", "rewriting", "stop", "template")
 EX_POST_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "cap"), ("body", "ex_post"))
 #: Documents that a REVERSAL quotes, private values and all.
 QUOTED = ("reserve", "corrects")
-RESERVE_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "parameters", name) for name in TEXTS))
+RESERVE_PLACES: tuple[tuple[str, ...], ...] = (
+    *PLACES,
+    *(("body", "parameters", name) for name in TEXTS),
+)
 
 #: Of a POLICY: the people who may ask, the owners, and whose passkeys sign.
-POLICY_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, *(("body", "policy", name) for name in PRIVATE))
+POLICY_PLACES: tuple[tuple[str, ...], ...] = (
+    *PLACES,
+    *(("body", "policy", name) for name in PRIVATE),
+)
 #: Of a REGISTER: the files of the data, whose sizes tell how much there is, and how they are read.
 REGISTER_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "data"), ("body", "layout"))
 _PLACES = {
@@ -58,9 +66,14 @@ _COMMITMENT = re.compile(r'\{"sha256":"[0-9a-f]{64}"\}')
 
 
 def places_by_kind() -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Every kind of entry with the places of its private values; a REVERSAL with an ex-post part apart."""
+    """Return every kind of entry with the places of its private values; a REVERSAL with an ex-post
+    part apart.
+    """
     kinds = ("ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY")
-    return {**{kind: _PLACES.get(kind, PLACES) for kind in kinds}, "REVERSAL EX-POST": EX_POST_PLACES}
+    return {
+        **{kind: _PLACES.get(kind, PLACES) for kind in kinds},
+        "REVERSAL EX-POST": EX_POST_PLACES,
+    }
 
 
 def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
@@ -74,7 +87,8 @@ def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
 
 
 def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
-    """The document with an opening in every private place. `secret`: 32 random bytes for this entry only.
+    """Return the document with an opening in every private place. `secret`: 32 random bytes for
+    this entry only.
 
     Salts are derived from it, so sealing the same entry again gives the same document.
     """
@@ -87,17 +101,22 @@ def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
 
 
 def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document as hashed and published: commitments in private places. Raises VerificationFailed.
+    """Return the document as hashed and published: commitments in private places. Raises
+    VerificationFailed.
 
-    Entries quoted by a REVERSAL are hidden in the same way, so their hashes remain those of the chain.
+    Entries quoted by a REVERSAL are hidden in the same way, so their hashes remain those of the
+    chain.
     """
-    changed = mapped(document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)})
+    changed = mapped(
+        document, lambda _, value: value if is_hidden(value) else {"sha256": commitment(value)}
+    )
     quoted = {name: hidden(value) for name, value in _quoted(document)}
     return {**changed, "body": {**changed["body"], **quoted}} if quoted else changed
 
 
 def opened(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with plain values in private places; a value that is hidden stays a commitment.
+    """Return the document with plain values in private places; a value that is hidden stays a
+    commitment.
 
     Documents quoted by a REVERSAL are left as stored, because their hash is checked.
     """
@@ -105,7 +124,8 @@ def opened(document: Mapping[str, Any]) -> dict[str, Any]:
     def plain(_: tuple[str, ...], value: Any) -> Any:
         if is_hidden(value):
             return value
-        if is_hidden(value["value"]):  # else it would pass for a value that is not shown, and go unchecked
+        # else it would pass for a value that is not shown, and go unchecked
+        if is_hidden(value["value"]):
             raise VerificationFailed("a private value is opened as a commitment")
         return value["value"]
 
@@ -115,7 +135,10 @@ def opened(document: Mapping[str, Any]) -> dict[str, Any]:
 def private_counts(document: Mapping[str, Any]) -> tuple[int, int]:
     """Return the number of private values, and of those that are not shown."""
     values = [is_hidden(holder[name]) for _, holder, name in _found(document)]
-    counts = [(len(values), sum(values)), *(private_counts(value) for _, value in _quoted(document))]
+    counts = [
+        (len(values), sum(values)),
+        *(private_counts(value) for _, value in _quoted(document)),
+    ]
     private, unseen = map(sum, zip(*counts, strict=True))
     return private, unseen
 
@@ -126,15 +149,19 @@ def commitment_count(published: str) -> int:
 
 
 def commitment(opening: Any) -> str:
-    """The SHA-256, in hex, of an opening. Raises VerificationFailed if it is not one."""
-    if not isinstance(opening, dict) or set(opening) != {"salt", "value"} or not _hex(opening["salt"], 32):
+    """Return the SHA-256, in hex, of an opening. Raises VerificationFailed if it is not one."""
+    if (
+        not isinstance(opening, dict)
+        or set(opening) != {"salt", "value"}
+        or not _hex(opening["salt"], 32)
+    ):
         raise VerificationFailed("a private value is neither opened nor committed to")
     text = f'{{"salt":"{opening["salt"]}","value":{value_text(opening["value"])}}}'
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_hidden(value: object) -> bool:
-    """True if the value is a commitment without its opening."""
+    """Return True if the value is a commitment without its opening."""
     return isinstance(value, dict) and len(value) == 1 and _hex(value.get("sha256"), 64)
 
 
@@ -143,7 +170,7 @@ def _hex(text: object, digits: int) -> bool:
 
 
 def _quoted(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The documents that a REVERSAL quotes, by their key in its body."""
+    """Return the documents that a REVERSAL quotes, by their key in its body."""
     body = document.get("body")
     if document.get("kind") != "REVERSAL" or not isinstance(body, dict):
         return []
@@ -165,7 +192,7 @@ def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mappi
 
 @lru_cache
 def _by_holder(places: tuple[tuple[str, ...], ...]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """The names of private values by the path of the object that holds them."""
+    """Return the names of private values by the path of the object that holds them."""
     names: dict[tuple[str, ...], list[str]] = {}
     for *path, name in places:
         names.setdefault(tuple(path), []).append(name)
@@ -173,7 +200,7 @@ def _by_holder(places: tuple[tuple[str, ...], ...]) -> list[tuple[tuple[str, ...
 
 
 def mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
-    """A copy with every private value changed; the rest is shared."""
+    """Return a copy with every private value changed; the rest is shared."""
     changed = dict(document)
     copied: set[tuple[str, ...]] = set()
     for place, _, name in list(_found(document)):

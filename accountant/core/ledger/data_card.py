@@ -1,7 +1,7 @@
 """Data cards: the facts published with an output, so that its recipients know what it is.
 
-A card states public facts only: those an analyst may see, whoever asks. It has no time later than the job's
-queuing, no realized ex-post figure and no name of a person.
+A card states public facts only: those an analyst may see, whoever asks. It has no time later than
+the job's queuing, no realized ex-post figure and no name of a person.
 """
 
 import re
@@ -14,10 +14,12 @@ FORMAT = "exchequer data card"
 VERSION = 1
 
 LIMITS = (
-    "The guarantee is of the release, not of what somebody knows besides; it counts every release of the "
+    "The guarantee is of the release, not of what somebody knows besides; it counts every release "
+    "of the "
     "dataset only together with the others (see what holds of the dataset).",
     "That a job succeeds or fails, and how long it runs, is not priced.",
-    "Texts are made by a language model: they state nothing about any person, and need not be true.",
+    "Texts are made by a language model: they state nothing about any person, and need not be "
+    "true.",
     "The service states no licence: the terms of the dataset's steward and of the model apply.",
 )
 
@@ -27,7 +29,8 @@ class Guarantee:
     """The privacy guarantee of one job's release, taken by itself.
 
     `epsilon` is None if the release has no (epsilon, delta) part, and 0 if it spends nothing.
-    `to_key_holders`: the epsilon for whoever knows which batch a unit lay in; None if nothing was secret.
+    `to_key_holders`: the epsilon for whoever knows which batch a unit lay in; None if nothing was
+    secret.
     """
 
     epsilon: float | None
@@ -41,14 +44,16 @@ class Guarantee:
 
 
 def figure(value: float, digits: int = 4) -> str:
-    """A cost with `digits` significant digits, rounded up: a card never states less than was paid."""
+    """Return a cost with `digits` significant digits, rounded up: a card never states less than was
+    paid.
+    """
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(repr(value)))
     text = f"{rounded:f}" if -5 <= rounded.adjusted() < 6 else f"{rounded:e}".replace("E", "e")
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def step(neighbours: str, unit: str, records_per_unit: int) -> str:
-    """The neighbouring step in words."""
+    """Return the neighbouring step in words."""
     act = "replacing one" if neighbours == "replace-one" else "adding or removing one"
     if unit == "record":
         return f"{act} record"
@@ -57,7 +62,7 @@ def step(neighbours: str, unit: str, records_per_unit: int) -> str:
 
 
 def sentence(held: Guarantee) -> str:
-    """The guarantee in one sentence."""
+    """Return the guarantee in one sentence."""
     moved = step(held.neighbours, held.unit, held.records_per_unit)
     if held.secret:
         return "Protects declared secrets, not records: no (ε, δ) statement holds of it."
@@ -66,8 +71,10 @@ def sentence(held: Guarantee) -> str:
         part = f"({figure(held.epsilon)}, {held.delta!r})-differentially private for {moved}"
     if held.ex_post_cap is not None:
         told = (
-            f"The output has no (ε, δ) guarantee: what it costs depends on the data, and the cap of ε "
-            f"{held.ex_post_cap} that was set aside is a planning figure, neither a bound nor a mean"
+            "The output has no (ε, δ) guarantee: what it costs depends on the data, and the cap "
+            "of ε "
+            f"{held.ex_post_cap} that was set aside is a planning figure, neither a bound nor a "
+            "mean"
         )
         return told + (f"; the noisy counts released with it are {part}." if part else ".")
     if part is None:
@@ -76,20 +83,26 @@ def sentence(held: Guarantee) -> str:
     if held.to_key_holders is None:
         return told
     return (
-        f"{told} That is for whoever does not hold the job's key, deleted as it ended; for whoever does, "
+        f"{told} That is for whoever does not hold the job's key, deleted as it ended; for whoever "
+        "does, "
         f"it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially private."
     )
 
 
 def inherited(own: Mapping[str, Any], source: str | None) -> str:
-    """The guarantee of a job that reads another job's release. `own` is the source in its RESERVE."""
+    """Return the guarantee of a job that reads another job's release. `own` is the source in its
+    RESERVE.
+    """
     what = "the published output" if "output" in own else "the artifacts"
-    told = f"Made from {what} of job {own['job']} and from public things alone: post-processing, which adds "
+    told = (
+        f"Made from {what} of job {own['job']} and from public things alone: post-processing, "
+        "which adds "
+    )
     return told + "no privacy loss." + ("" if source is None else f" Of that job: {source}")
 
 
 def markdown(card: Mapping[str, Any]) -> str:
-    """The card as Markdown, for people. Every fact in it is also in the JSON."""
+    """Return the card as Markdown, for people. Every fact in it is also in the JSON."""
     dataset, model, output = card["dataset"], card["model"], card["output"]
     ledger = card["ledger"]
     lines = [
@@ -105,7 +118,8 @@ def markdown(card: Mapping[str, Any]) -> str:
                 f"{card['mechanism']['summary']} Source: {card['mechanism']['source']}",
                 "model": "none"
                 if model is None
-                else f"{model['name']}, SHA-256 `{model['sha256']}`, trained on {model['trained_on']}",
+                else f"{model['name']}, SHA-256 `{model['sha256']}`, trained on "
+                f"{model['trained_on']}",
                 "made from": _made_from(card["lineage"]),
                 **_public(card["lineage"]),
                 **_read_beside(card["lineage"]),
@@ -126,7 +140,9 @@ def markdown(card: Mapping[str, Any]) -> str:
                 "of the whole dataset": card["statement"]["text"],
             },
         ),
-        *_section("Parameters", {name: _value(value) for name, value in card["parameters"].items()}),
+        *_section(
+            "Parameters", {name: _value(value) for name, value in card["parameters"].items()}
+        ),
         *_section(
             "Ledger",
             {
@@ -157,7 +173,9 @@ def _value(value: Any) -> str:
 
 
 def _code(value: str) -> str:
-    """A text as inline code: on one line, between more backticks than it contains (CommonMark 0.31, 6.1)."""
+    """Return a text as inline code: on one line, between more backticks than it contains
+    (CommonMark 0.31, 6.1).
+    """
     text = "⏎ ".join(value.splitlines())
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
@@ -191,7 +209,7 @@ def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _read_beside(lineage: Mapping[str, Any]) -> dict[str, str]:
-    """What jobs released that are read beside the data, by the field that names each."""
+    """Return what jobs released that are read beside the data, by the field that names each."""
     return {
         field: f"of job {each['job']}"
         + (f" (public, on dataset {each['dataset']})" if "dataset" in each else "")
@@ -201,9 +219,14 @@ def _read_beside(lineage: Mapping[str, Any]) -> dict[str, str]:
 
 
 def citation(
-    job: str, dataset: str, mechanism: str, charge: Mapping[str, Any], sha256: str, public: bool = False
+    job: str,
+    dataset: str,
+    mechanism: str,
+    charge: Mapping[str, Any],
+    sha256: str,
+    public: bool = False,
 ) -> str:
-    """A citation of the output for a paper: all that is needed to find it in the ledger.
+    """Return a citation of the output for a paper: all that is needed to find it in the ledger.
 
     `public`: it was made of public things alone, and asked for on the dataset.
     """

@@ -32,10 +32,11 @@ def allow_body(
     ex_post: Mapping[str, Any] | None = None,
     secret: SecretAccount | None = None,
 ) -> dict[str, Any]:
-    """The body of an ALLOW that sets the allowance to (`epsilon`, `delta`).
+    """Return the body of an ALLOW that sets the allowance to (`epsilon`, `delta`).
 
-    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the `dp` account
-    as it is. `ex_post` comes from accounts.ex_post_json; `secret` is the new secret account.
+    The first allowance fixes orders and shares; later ones keep them. `epsilon` None leaves the
+    `dp` account as it is. `ex_post` comes from accounts.ex_post_json; `secret` is the new secret
+    account.
     """
     others: dict[str, Any] = {} if ex_post is None else {"ex_post": dict(ex_post)}
     if secret is not None:
@@ -74,10 +75,12 @@ def reserve_body(
     others: Mapping[str, Any] | None = None,
     parts: int = 1,
 ) -> dict[str, Any]:
-    """The body of a RESERVE. `approval` states the approver and the reason; None if the policy approved it.
+    """Return the body of a RESERVE. `approval` states the approver and the reason; None if the
+    policy approved it.
 
-    `others` are the job's ex-post and secret parts, from accounts.entry_part. `source` is what the job reads
-    (lineage.py): a version of the data, or an earlier job's artifacts. `parts`: how many workers share it.
+    `others` are the job's ex-post and secret parts, from accounts.entry_part. `source` is what the
+    job reads (lineage.py): a version of the data, or an earlier job's artifacts. `parts`: how many
+    workers share it.
     """
     costs, whole = ({}, False) if account is None else account.charge(event)
     taken = {} if account is None or not whole else whole_json(account)
@@ -107,11 +110,12 @@ def commit_body(
     artifacts: Sequence[Mapping[str, str]] = (),
     read: bool = True,
 ) -> dict[str, Any]:
-    """The body of a COMMIT: the privacy really spent. `output` is the SHA-256 of the published output.
+    """Return the body of a COMMIT: the privacy really spent. `output` is the SHA-256 of the
+    published output.
 
-    `others` are the ex-post and secret parts as realized (accounts.entry_part). `artifacts` has name, kind
-    and SHA-256 of each published artifact. `read` is true if private data was read under the reservation,
-    which decides whether a correction may lower the charge.
+    `others` are the ex-post and secret parts as realized (accounts.entry_part). `artifacts` has
+    name, kind and SHA-256 of each published artifact. `read` is true if private data was read under
+    the reservation, which decides whether a correction may lower the charge.
     """
     return {
         **({} if others is None else others),
@@ -126,7 +130,7 @@ def commit_body(
 
 
 def published_by(commit: Mapping[str, Any]) -> list[str]:
-    """The SHA-256 of the output and of the artifacts that the body of a COMMIT names."""
+    """Return the SHA-256 of the output and of the artifacts that the body of a COMMIT names."""
     released = [each["sha256"] for each in commit.get("artifacts", ())]
     return released if commit["output_sha256"] is None else [commit["output_sha256"], *released]
 
@@ -138,11 +142,11 @@ def settled_part(
     ex_post: int | None = None,
     rounds: int | None = None,
 ) -> dict[str, Any]:
-    """The ex-post and secret parts of the COMMIT of a reservation that realized this event.
+    """Return the ex-post and secret parts of the COMMIT of a reservation that realized this event.
 
-    A planned cap stays as reserved, whatever the realized cost: that depends on the data and never enters the
-    entry. `ex_post`, in units, counts only if the dataset settles realized costs. `rounds` is the number of
-    rounds of a secret release that were taken; None: all.
+    A planned cap stays as reserved, whatever the realized cost: that depends on the data and never
+    enters the entry. `ex_post`, in units, counts only if the dataset settles realized costs.
+    `rounds` is the number of rounds of a secret release that were taken; None: all.
     """
     part: dict[str, Any] = {}
     asked = held.others
@@ -180,7 +184,9 @@ def filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
 
 
 def whole_json(account: Account) -> dict[str, Any]:
-    """The part of a RESERVE that takes the account for whole jobs: the allowance that sets its price."""
+    """Return the part of a RESERVE that takes the account for whole jobs: the allowance that sets
+    its price.
+    """
     return {"whole": {"epsilon": str(account.epsilon), "delta": str(account.delta)}}
 
 
@@ -189,5 +195,7 @@ def amount_json(amount: Amount) -> dict[str, str]:
 
 
 def costs_json(costs: Costs) -> dict[str, Any]:
-    """Costs as an entry holds them: integers as text, null if a filter can't price the event."""
+    """Return costs as an entry holds them: integers as text, null if a filter can't price the
+    event.
+    """
     return {str(kind): None if cost is None else amount_json(cost) for kind, cost in costs.items()}

@@ -1,7 +1,9 @@
-"""The fields of entries' bodies: those that each kind states, those that it may state, and no others.
+"""The fields of entries' bodies: those that each kind states, those that it may state, and no
+others.
 
-A field that no reader knows could say anything. A value in a second form could mean another thing to another
-reader. So each body has the fields below, and each value in it the one form in which the service writes it.
+A field that no reader knows could say anything. A value in a second form could mean another thing
+to another reader. So each body has the fields below, and each value in it the one form in which the
+service writes it.
 """
 
 import json
@@ -50,11 +52,23 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     EntryKind.VOID: (("outcome", "reason", "read"), ()),
     EntryKind.REVERSAL: (
-        (*_BY_TWO, "event", "cap", "costs", "ex_post", "secret", "counts", "read", "reserve", "corrects"),
+        (
+            *_BY_TWO,
+            "event",
+            "cap",
+            "costs",
+            "ex_post",
+            "secret",
+            "counts",
+            "read",
+            "reserve",
+            "corrects",
+        ),
         _SIGNED,
     ),
 }
-#: Of the REGISTER of a version: its files (workers.data.manifest), where they lie and how they are read.
+#: Of the REGISTER of a version: its files (workers.data.manifest), where they lie and how they are
+#: read.
 DATA = ("files", "bytes", "sha256", "list")
 LAYOUT = ("uri", "text_template", "label_column", "group_column", "secret_column", "secrets")
 _DP = ("epsilon", "delta", "filters")
@@ -66,7 +80,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def check_fields(entry: Entry) -> None:
-    """Raise VerificationFailed unless an entry has the fields of its kind, in the form they are written in.
+    """Raise VerificationFailed unless an entry has the fields of its kind, in the form they are
+    written in.
 
     Values that a public export hides are passed over.
     """
@@ -93,18 +108,26 @@ def check_fields(entry: Entry) -> None:
 def check_same(stated: object, value: object, where: str) -> None:
     """Raise VerificationFailed unless two values are the same in JSON, where true is not 1."""
     if value_text(stated) != value_text(value):
-        raise VerificationFailed(f"its {where} is {stated!r:.80}, which is written as {value!r:.80}")
+        raise VerificationFailed(
+            f"its {where} is {stated!r:.80}, which is written as {value!r:.80}"
+        )
 
 
-def _check_names(value: object, where: str, stated: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """Check that an object has the fields `stated`, perhaps some that are optional, and no others."""
+def _check_names(
+    value: object, where: str, stated: Iterable[str], optional: Iterable[str] = ()
+) -> None:
+    """Check that an object has the fields `stated`, perhaps some that are optional, and no
+    others.
+    """
     if not isinstance(value, dict):
         raise VerificationFailed(f"its {where} is no object")
     lacking, unknown = set(stated) - set(value), set(value) - {*stated, *optional}
     if lacking:
         raise VerificationFailed(f"its {where} lacks {min(lacking)!r}")
     if unknown:
-        raise VerificationFailed(f"its {where} has a field {min(unknown)!r:.80}, which no reader knows")
+        raise VerificationFailed(
+            f"its {where} has a field {min(unknown)!r:.80}, which no reader knows"
+        )
     for name in set(value) - set(stated):
         if value[name] is None:
             raise VerificationFailed(f"its {where} states nothing as {name!r}")
@@ -119,9 +142,15 @@ def _check_people(entry: Entry) -> None:
     people = {name: body[name] for name in ("proposed_by", "confirmed_by") if name in body}
     texts = {name: body[name] for name in ("reason", "confirmation") if name in body}
     if entry.kind is EntryKind.RESERVE and approval is not None and not is_hidden(approval):
-        _check_names(approval, "approval", ("by", "reason"), ("signature", "departed", "instead_of"))
+        _check_names(
+            approval, "approval", ("by", "reason"), ("signature", "departed", "instead_of")
+        )
         people["approver"] = approval["by"]
-        texts |= {name: approval[name] for name in ("reason", "departed", "instead_of") if name in approval}
+        texts |= {
+            name: approval[name]
+            for name in ("reason", "departed", "instead_of")
+            if name in approval
+        }
     if entry.actor and entry.kind in _OF_PEOPLE:
         people["actor"] = entry.actor
     elif entry.actor and _AGENT.fullmatch(entry.actor) is None:
@@ -142,7 +171,10 @@ def is_name(value: object) -> bool:
 def _check_policy(stated: object) -> None:
     _check_names(stated, "policy", Policy.model_fields)
     assert isinstance(stated, dict)
-    shown = {name: () if name in PRIVATE and is_hidden(value) else value for name, value in stated.items()}
+    shown = {
+        name: () if name in PRIVATE and is_hidden(value) else value
+        for name, value in stated.items()
+    }
     policy = Policy.model_validate(shown)
     for name, value in policy.model_dump(mode="json").items():
         if shown[name] != ():
@@ -150,7 +182,9 @@ def _check_policy(stated: object) -> None:
     for name in PEOPLE:
         for person in getattr(policy, name):
             if not is_name(person):
-                raise VerificationFailed(f"its {name} name {person!r:.80}, which is no name of an account")
+                raise VerificationFailed(
+                    f"its {name} name {person!r:.80}, which is no name of an account"
+                )
 
 
 def _check_register(body: Body) -> None:
@@ -179,7 +213,9 @@ def _check_allow(body: Body) -> None:
 
 def _check_reserve(body: Body) -> None:
     if "parts" in body and (type(body["parts"]) is not int or body["parts"] < 2):
-        raise VerificationFailed(f"its parts are {body['parts']!r:.40}: a number from 2, or nothing")
+        raise VerificationFailed(
+            f"its parts are {body['parts']!r:.40}: a number from 2, or nothing"
+        )
     _check_event(body["event"])
     check_same(body["terms"], Terms.from_json(body["terms"]).to_json(), "terms")
     _check_source(body["source"])
@@ -207,7 +243,8 @@ def _check_event(stated: object) -> None:
 
 
 def _check_parameters(mechanism_id: str, stated: object, source: Any) -> None:
-    """Check that parameters are those that the mechanism records: all that it uses, each in its own form.
+    """Check that parameters are those that the mechanism records: all that it uses, each in its own
+    form.
 
     A job reads beside records what its parameters name, and nothing else (lineage.check_named).
     """
@@ -246,7 +283,9 @@ def _recorded(mechanism_id: str, shown: str) -> _Recorded:
 
 def _check_source(source: object) -> None:
     """Check the form of what a job reads; lineage.py checks that it may."""
-    _check_names(source, "source", (), ("version", "job", "artifacts", "output", "sources", "public"))
+    _check_names(
+        source, "source", (), ("version", "job", "artifacts", "output", "sources", "public")
+    )
     assert isinstance(source, dict)
     for field, read in source.get("sources", {}).items():
         elsewhere = ("dataset", "mechanism") if "dataset" in read else ()

@@ -1,9 +1,11 @@
-"""Entries that are alike but for their place, time, job and salts: their text, written by filling these in.
+"""Entries that are alike but for their place, time, job and salts: their text, written by filling
+these in.
 
-    form = EntryForm(dataset, kind, actor, body)        once: the canonical text, cut where entries differ
-    form.write(seq, at, job, previous, salt)            each: hashes of openings, and of the whole
+    form = EntryForm(dataset, kind, actor, body) once: the canonical text, cut where entries differ
+    form.write(seq, at, job, previous, salt) each: hashes of openings, and of the whole
 
-`write` gives what `Entry.document` gives, as canonical text and with its digest; a test compares them.
+`write` gives what `Entry.document` gives, as canonical text and with its digest; a test compares
+them.
 """
 
 import hashlib
@@ -19,7 +21,9 @@ from accountant.core.ledger.hash_chain import VERSION, EntryKind, format_time
 
 
 class EntryForm:
-    """Entries of one dataset, kind, actor and body. Not for a REVERSAL, which quotes whole entries."""
+    """Entries of one dataset, kind, actor and body. Not for a REVERSAL, which quotes whole
+    entries.
+    """
 
     def __init__(self, dataset: str, kind: EntryKind, actor: str, body: Mapping[str, Any]) -> None:
         if kind is EntryKind.REVERSAL:
@@ -27,7 +31,8 @@ class EntryForm:
         #: What an entry with this body was judged by last, for the writer to compare.
         self.judged_by: object = None
         mark = secrets.token_hex(16)  # a text that no value holds
-        #: Of each private value: its place, as bytes that its salt is made of, and its canonical text.
+        #: Of each private value: its place, as bytes that its salt is made of, and its canonical
+        #: text.
         self._private: list[tuple[bytes, str]] = []
 
         def hole(place: tuple[str, ...], value: Any) -> str:
@@ -49,7 +54,9 @@ class EntryForm:
         #: Texts that all entries share, and between them what differs.
         self._parts = re.split(f'"{mark}([a-z]+|[0-9]+)"', text)
 
-    def write(self, seq: int, at: datetime, job: str | None, previous: str, salt: bytes) -> tuple[str, str]:
+    def write(
+        self, seq: int, at: datetime, job: str | None, previous: str, salt: bytes
+    ) -> tuple[str, str]:
         """(canonical text, hash) of one entry. `salt`: 32 random bytes for this entry alone."""
         shown = {
             "seq": str(seq),

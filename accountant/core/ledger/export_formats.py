@@ -1,9 +1,9 @@
 """Exports as files: JSON Lines, CSV and Parquet, written row by row; JSON Lines are verified.
 
-JSON Lines: a header with the totals, then each entry with its hash. CSV: a header of columns, the entries,
-and the totals as the last row. Parquet: the same columns, with the totals in the file's metadata
-(parquet_exports.py). The totals include the checkpoint that was signed when the export was made. JSON Lines
-are the evidence; CSV and Parquet are for spreadsheets and analyses.
+JSON Lines: a header with the totals, then each entry with its hash. CSV: a header of columns, the
+entries, and the totals as the last row. Parquet: the same columns, with the totals in the file's
+metadata (parquet_exports.py). The totals include the checkpoint that was signed when the export was
+made. JSON Lines are the evidence; CSV and Parquet are for spreadsheets and analyses.
 """
 
 import csv
@@ -67,9 +67,10 @@ def header(
     checkpoint: Mapping[str, Any] | None = None,
     log_proof: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The totals that an export claims; its entries must add up to them.
+    """Return the totals that an export claims; its entries must add up to them.
 
-    `log_proof`: {"seq", "proof"} of the newest of its entries that a public log holds (core/transparency).
+    `log_proof`: {"seq", "proof"} of the newest of its entries that a public log holds
+    (core/transparency).
     """
     return {
         "format": FORMAT,
@@ -88,7 +89,7 @@ def header(
 
 
 def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
-    """A stored entry as an export shows it: its document and its canonical text."""
+    """Return a stored entry as an export shows it: its document and its canonical text."""
     document = read_document(text)
     if not public:
         return document, text
@@ -97,17 +98,23 @@ def shown(text: str, public: bool) -> tuple[dict[str, Any], str]:
 
 
 def json_header(claimed: Mapping[str, Any]) -> str:
-    """The first line of a JSON Lines export."""
+    """Return the first line of a JSON Lines export."""
     return canonical(claimed).decode() + "\n"
 
 
 def json_row(recorded_hash: str, canonical_text: str) -> str:
-    """One line of a JSON Lines export: the canonical text with the hash as an additional field."""
+    """Return one line of a JSON Lines export: the canonical text with the hash as an additional
+    field.
+    """
     return f'{canonical_text[:-1]},"hash":"{recorded_hash}"}}\n'
 
 
-def columns(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> tuple[str, ...]:
-    """The values of one entry as texts, in the order of COLUMNS; null and hidden values are empty."""
+def columns(
+    document: Mapping[str, Any], recorded_hash: str, canonical_text: str
+) -> tuple[str, ...]:
+    """Return the values of one entry as texts, in the order of COLUMNS; null and hidden values are
+    empty.
+    """
     return (*_plain_columns(document), recorded_hash, canonical_text)
 
 
@@ -118,18 +125,22 @@ def _plain_columns(document: Mapping[str, Any]) -> list[str]:
 
 
 def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
-    """One line of the CSV export, newline included."""
+    """Return one line of the CSV export, newline included."""
     *plain, text = columns(document, recorded_hash, canonical_text)
     return _csv((*map(harmless, plain), _uncut(text)))
 
 
 def csv_totals(claimed: Mapping[str, Any]) -> str:
-    """The last line of a CSV export."""
-    return _csv(("", TOTALS, "", "", "", claimed["head"], _uncut(json.dumps(claimed, ensure_ascii=False))))
+    """Return the last line of a CSV export."""
+    return _csv(
+        ("", TOTALS, "", "", "", claimed["head"], _uncut(json.dumps(claimed, ensure_ascii=False)))
+    )
 
 
 def _uncut(text: str) -> str:
-    """Return a JSON text without semicolons, at which spreadsheets of many countries would cut it."""
+    """Return a JSON text without semicolons, at which spreadsheets of many countries would cut
+    it.
+    """
     return text.replace(";", "\\u003b")
 
 
@@ -147,9 +158,9 @@ def verify_lines(
 ) -> Verified:
     """Verify a JSON Lines export.
 
-    `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the export's
-    own checkpoint must be signed by or follow from. Raises VerificationFailed with the problem and, if one
-    entry is at fault, its number. Raises InvalidRequest for a CSV export.
+    `checkpoints` are of the same ledger, at or before its end. `pinned` is the public key that the
+    export's own checkpoint must be signed by or follow from. Raises VerificationFailed with the
+    problem and, if one entry is at fault, its number. Raises InvalidRequest for a CSV export.
     """
     rows = iter(lines)
     first = next(rows, "")
@@ -172,17 +183,20 @@ def verify_lines(
 
 
 def _read_line(line: str, seq: int | None) -> dict[str, Any]:
-    """The JSON object in one line. Raises VerificationFailed."""
+    """Return the JSON object in one line. Raises VerificationFailed."""
     try:
         return read_document(line)
     except VerificationFailed as error:
         raise VerificationFailed(str(error), seq) from None
 
 
-def _check_text(line: str, value: Mapping[str, Any], written: Callable[[str], str], seq: int | None) -> None:
+def _check_text(
+    line: str, value: Mapping[str, Any], written: Callable[[str], str], seq: int | None
+) -> None:
     """Raise VerificationFailed unless a line is the text that `written` makes of a canonical value.
 
-    So it holds no name twice, no blank and no number in another form. The last line may lack its end.
+    So it holds no name twice, no blank and no number in another form. The last line may lack its
+    end.
     """
     try:
         text = written(canonical(value).decode())
@@ -190,14 +204,20 @@ def _check_text(line: str, value: Mapping[str, Any], written: Callable[[str], st
         text = ""
     if text != (line if line.endswith("\n") else line + "\n"):
         raise VerificationFailed(
-            "its text is not in canonical form (RFC 8785): each name once, in order, without blanks", seq
+            "its text is not in canonical form (RFC 8785): each name once, in order, without "
+            "blanks",
+            seq,
         )
 
 
 def _read_header(first: str) -> dict[str, Any]:
-    """The totals that the first line of a JSON Lines export states."""
+    """Return the totals that the first line of a JSON Lines export states."""
     claimed = _read_line(first, None)
-    if claimed.get("format") != FORMAT or type(claimed.get("version")) is not int or claimed["version"] != 1:
+    if (
+        claimed.get("format") != FORMAT
+        or type(claimed.get("version")) is not int
+        or claimed["version"] != 1
+    ):
         raise VerificationFailed("this is no ledger export: the first line is no header")
     _check_text(first, claimed, lambda text: text + "\n", None)
     if not set(_STATED) <= set(claimed) <= {*_STATED, *_MAY_STATE}:
@@ -219,11 +239,15 @@ def _read_header(first: str) -> dict[str, Any]:
 
 
 def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes | None) -> Verified:
-    """The verified ledger, once the export's claims equal what its entries add up to."""
+    """Return the verified ledger, once the export's claims equal what its entries add up to."""
     public = "public" in claimed
     if not found.entries:
-        raise VerificationFailed("it has no entries, and a ledger begins with the terms of its data")
-    expected = header(found.dataset, found.entries, found.head, found.books, found.live, public=public)
+        raise VerificationFailed(
+            "it has no entries, and a ledger begins with the terms of its data"
+        )
+    expected = header(
+        found.dataset, found.entries, found.head, found.books, found.live, public=public
+    )
     for name in ("dataset", "entries", "head", "balances"):
         if value_text(claimed[name]) != value_text(expected[name]):
             raise VerificationFailed(
@@ -237,7 +261,9 @@ def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes |
         agree(own, found)
         found = replace(found, checkpoints=(*found.checkpoints, own))
     if pinned is not None and all(each.seq < found.entries for each in found.checkpoints):
-        raise VerificationFailed("no checkpoint signed with the key that you know covers all of its entries")
+        raise VerificationFailed(
+            "no checkpoint signed with the key that you know covers all of its entries"
+        )
     return found
 
 

@@ -1,7 +1,7 @@
 """The hash chain: one per dataset, gapless, over a versioned canonical encoding (RFC 8785).
 
-An entry's hash covers every field and the previous hash. Salted commitments (commitments.py) cover private
-values, so that a public export can be verified too.
+An entry's hash covers every field and the previous hash. Salted commitments (commitments.py) cover
+private values, so that a public export can be verified too.
 """
 
 import hashlib
@@ -33,7 +33,9 @@ GENESIS = "0" * 64
 
 
 class EntryKind(StrEnum):
-    """The kinds of entries (DESIGN section 4): five move the books; REGISTER and POLICY are their rules."""
+    """The kinds of entries (DESIGN section 4): five move the books; REGISTER and POLICY are their
+    rules.
+    """
 
     ALLOW = "ALLOW"
     RESERVE = "RESERVE"
@@ -66,10 +68,12 @@ class Entry:
     job: str | None
     body: Mapping[str, Any]
     previous: str
-    salt: bytes = field(default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False, compare=False)
+    salt: bytes = field(
+        default_factory=lambda: secrets.token_bytes(SALT_BYTES), repr=False, compare=False
+    )
 
     def document(self) -> dict[str, Any]:
-        """The object that is stored, and exported in full; `digest` hashes it."""
+        """Return the object that is stored, and exported in full; `digest` hashes it."""
         plain = {
             "version": VERSION,
             "dataset": self.dataset,
@@ -84,22 +88,22 @@ class Entry:
         return commitments.sealed(plain, self.salt)
 
     def hash(self) -> str:
-        """The hash that the next entry names."""
+        """Return the hash that the next entry names."""
         return digest(self.document())
 
 
 def digest(document: Mapping[str, Any]) -> str:
-    """SHA-256, in hex, of the canonical encoding of a document's published form."""
+    """Return SHA-256, in hex, of the canonical encoding of a document's published form."""
     return hashlib.sha256(canonical(commitments.hidden(document))).hexdigest()
 
 
 def format_time(moment: datetime) -> str:
-    """The moment in UTC with microseconds; the text always has the same length."""
+    """Return the moment in UTC with microseconds; the text always has the same length."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def read_time(text: str) -> datetime:
-    """The inverse of `format_time`. Raises ValueError for any other way to write a time."""
+    """Return the inverse of `format_time`. Raises ValueError for any other way to write a time."""
     if len(text) != 27 or text[10] != "T" or text[26] != "Z":
         raise ValueError(f"{text!r:.40} is no time")
     found = datetime.fromisoformat(text)
@@ -109,7 +113,7 @@ def read_time(text: str) -> datetime:
 
 
 def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
-    """The entry in an exported object, expected at position `seq`; a hidden actor is "".
+    """Return the entry in an exported object, expected at position `seq`; a hidden actor is "".
 
     Raises VerificationFailed.
     """
@@ -118,7 +122,9 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
     if type(document["version"]) is not int or document["version"] != VERSION:
         raise VerificationFailed(f"unknown version {document['version']!r}", seq)
     if type(document["seq"]) is not int or document["seq"] != seq:
-        raise VerificationFailed(f"its number is {document['seq']!r}, an entry is missing or moved", seq)
+        raise VerificationFailed(
+            f"its number is {document['seq']!r}, an entry is missing or moved", seq
+        )
     try:
         plain = commitments.opened(document)
         actor = plain["actor"]
@@ -139,7 +145,11 @@ def read_entry(document: Mapping[str, Any], seq: int) -> Entry:
         raise VerificationFailed("its body is not an object", seq)
     if actor == "":  # which stands for a hidden one above
         raise VerificationFailed("its actor is empty", seq)
-    for name, text in (("dataset", entry.dataset), ("actor", entry.actor), ("job", entry.job or "")):
+    for name, text in (
+        ("dataset", entry.dataset),
+        ("actor", entry.actor),
+        ("job", entry.job or ""),
+    ):
         if not isinstance(text, str):
             raise VerificationFailed(f"its {name} is no text", seq)
     if (entry.job is None) != (entry.kind in JOBLESS):

@@ -1,8 +1,8 @@
 """The sources of jobs: a version of the data, what earlier jobs released, or public things.
 
-After release everything is free: a job that reads only artifacts costs nothing, nor does a public job. Its
-RESERVE names the earlier job and the artifacts' hashes; that job's COMMIT named the same hashes when it
-released them. The two are compared here.
+After release everything is free: a job that reads only artifacts costs nothing, nor does a public
+job. Its RESERVE names the earlier job and the artifacts' hashes; that job's COMMIT named the same
+hashes when it released them. The two are compared here.
 """
 
 import hashlib
@@ -18,17 +18,19 @@ from accountant.core.privacy.events import spends
 
 
 def of_version(number: int) -> dict[str, Any]:
-    """The source of a job that reads records: the version number of the dataset."""
+    """Return the source of a job that reads records: the version number of the dataset."""
     return {"version": number}
 
 
 def of_artifacts(job: str, hashes: Mapping[str, str]) -> dict[str, Any]:
-    """The source of a job that reads artifacts: the job that released them, and their SHA-256 by name."""
+    """Return the source of a job that reads artifacts: the job that released them, and their
+    SHA-256 by name.
+    """
     return {"job": job, "artifacts": dict(hashes)}
 
 
 def of_output(job: str, sha256: str) -> dict[str, Any]:
-    """The source of a job that reads the published texts of another."""
+    """Return the source of a job that reads the published texts of another."""
     return {"job": job, "output": sha256}
 
 
@@ -38,12 +40,12 @@ def output_key(job: str, sha256: str) -> bytes:
 
 
 def is_free(body: Mapping[str, Any]) -> bool:
-    """Whether a RESERVE's job is charged nothing."""
+    """Return whether a RESERVE's job is charged nothing."""
     return "ex_post" not in body and "secret" not in body and not spends(read_event(body["event"]))
 
 
 def _is_public(body: Mapping[str, Any]) -> bool:
-    """Whether the job's mechanism reads public things only."""
+    """Return whether the job's mechanism reads public things only."""
     mechanism = mechanisms.find(body.get("mechanism"))
     return mechanism is not None and mechanism.public
 
@@ -66,7 +68,9 @@ def check_named(body: Mapping[str, Any]) -> None:
     for field, read in named.items():
         if parameters.get(field) != read:
             own = parameters.get(field)
-            raise VerificationFailed(f"its parameters name {own!r:.80} as {field}, and it reads {read!r:.80}")
+            raise VerificationFailed(
+                f"its parameters name {own!r:.80} as {field}, and it reads {read!r:.80}"
+            )
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,15 @@ class Elsewhere:
 
     def __str__(self) -> str:
         return (
-            f"not provable: that what entry {self.seq} reads of {self.dataset!r:.80} is public: verify an "
+            f"not provable: that what entry {self.seq} reads of {self.dataset!r:.80} is public: "
+            "verify an "
             "export of that dataset together with this one"
         )
 
     def check(self, releases: Mapping[str, PublicRelease]) -> None:
-        """Raise VerificationFailed unless these are among the releases of the other dataset's public jobs."""
+        """Raise VerificationFailed unless these are among the releases of the other dataset's
+        public jobs.
+        """
         made = releases.get(self.job)
         if (
             made is None
@@ -101,12 +108,14 @@ class Elsewhere:
             or not self.read.artifacts.items() <= made.artifacts.items()
         ):
             raise VerificationFailed(
-                f"it reads artifacts of {self.dataset!r:.80} that no public job there released", self.seq
+                f"it reads artifacts of {self.dataset!r:.80} that no public job there released",
+                self.seq,
             )
 
 
 class Lineage:
-    """Checks, entry by entry, that jobs read only what was released before, and that nothing else is free.
+    """Checks, entry by entry, that jobs read only what was released before, and that nothing else
+    is free.
 
     Holds the hashes of released artifacts, not the entries.
     """
@@ -141,9 +150,13 @@ class Lineage:
         if _is_public(body):
             self._public[job] = body["mechanism"]
             if not free or source.keys() & {"version", "output", "artifacts"}:
-                raise VerificationFailed("its mechanism reads public things only, and it says otherwise")
+                raise VerificationFailed(
+                    "its mechanism reads public things only, and it says otherwise"
+                )
         elif free and "output" not in source and "artifacts" not in source:
-            raise VerificationFailed("it is charged nothing, and does not read what was released before")
+            raise VerificationFailed(
+                "it is charged nothing, and does not read what was released before"
+            )
         for each in source.get("sources", {}).values():
             if "dataset" in each:
                 self._reads_elsewhere(each)
@@ -165,7 +178,9 @@ class Lineage:
     def _reads_elsewhere(self, source: Mapping[str, Any]) -> None:
         """Check a public job of another dataset, whose COMMIT stands in that dataset's ledger."""
         if not source["artifacts"] or not _is_public(source):
-            raise VerificationFailed("it reads artifacts of another dataset whose mechanism is not public")
+            raise VerificationFailed(
+                "it reads artifacts of another dataset whose mechanism is not public"
+            )
 
     def _note_elsewhere(self, entry: Entry) -> None:
         """Keep what the ledgers of other datasets have to prove."""
@@ -178,7 +193,9 @@ class Lineage:
             self.elsewhere.append(Elsewhere(entry.seq, each["dataset"], each["job"], read))
 
     def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        """Check a job that reads an output. The output was published whole, so reading it is free."""
+        """Check a job that reads an output. The output was published whole, so reading it is
+        free.
+        """
         if not is_free(body):
             raise VerificationFailed("it reads a published output only, and is charged")
         if output_key(source["job"], source["output"]) not in self._outputs:

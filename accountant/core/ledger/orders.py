@@ -1,12 +1,13 @@
 """What a job is, made from the entries of its dataset's ledger and from nothing else.
 
-    REGISTER   the version of the data that it reads: address, files, columns, template, unit and bound
-    POLICY     who may ask, who must approve and sign, how attempts are limited
-    ALLOW      what approvals are based on
-    RESERVE    mechanism, parameters, terms, model, lineage, price, parts, approval
+    REGISTER the version of the data that it reads: address, files, columns, template, unit and
+    bound POLICY who may ask, who must approve and sign, how attempts are limited ALLOW what
+    approvals are based on RESERVE mechanism, parameters, terms, model, lineage, price, parts,
+    approval
 
-A worker runs the order that `Orders` makes of a ledger. `verify` makes the order of each RESERVE by the same
-function, so an auditor and a worker can't disagree. Rows of the database are hints of where to look.
+A worker runs the order that `Orders` makes of a ledger. `verify` makes the order of each RESERVE by
+the same function, so an auditor and a worker can't disagree. Rows of the database are hints of
+where to look.
 """
 
 import json
@@ -96,8 +97,8 @@ def order_of(entry: Entry, rules: Rules, policy: Policy | None = None) -> Order:
 class Orders:
     """The jobs of one ledger that wait or run, entry by entry. Settled jobs are not kept.
 
-    Each entry's hash and its place in the chain are checked, and the signatures on the rules. Whether a job's
-    own RESERVE kept to the rules is checked when its order is asked for.
+    Each entry's hash and its place in the chain are checked, and the signatures on the rules.
+    Whether a job's own RESERVE kept to the rules is checked when its order is asked for.
     """
 
     def __init__(self, dataset: str) -> None:
@@ -111,7 +112,11 @@ class Orders:
         """Take in the next entry. Raises VerificationFailed."""
         seq = self.seq + 1
         with _naming(seq):
-            if (document["dataset"], document["seq"], document["previous"]) != (self.dataset, seq, self.head):
+            if (document["dataset"], document["seq"], document["previous"]) != (
+                self.dataset,
+                seq,
+                self.head,
+            ):
                 raise VerificationFailed("it does not follow the entry before it")
             recorded = digest(document)
             self._take(document, recorded)
@@ -131,7 +136,8 @@ class Orders:
             case _:
                 entry = read_entry(document, self.seq + 1)
                 check_fields(entry)
-                # Live jobs keep the rules under which they were reserved: these are left as they are.
+                # Live jobs keep the rules under which they were reserved: these are left as they
+                # are.
                 rules = self._rules.copy()
                 if not rules.follow(entry):
                     raise VerificationFailed("it does not show who signed it")
@@ -141,11 +147,13 @@ class Orders:
     def order(self, job: str) -> Order:
         """Return the order of a job that is reserved and not ended.
 
-        Raises VerificationFailed if no entry reserves it, if an entry has ended it, or if its RESERVE breaks
-        a rule that was in force before it.
+        Raises VerificationFailed if no entry reserves it, if an entry has ended it, or if its
+        RESERVE breaks a rule that was in force before it.
         """
         if job not in self._live:
-            raise VerificationFailed(f"no entry of {self.dataset!r:.80} reserves {job}, or one has ended it")
+            raise VerificationFailed(
+                f"no entry of {self.dataset!r:.80} reserves {job}, or one has ended it"
+            )
         seq, document, rules = self._live[job]
         with _naming(seq):
             entry = read_entry(document, seq)
@@ -171,7 +179,9 @@ def _naming(seq: int) -> Iterator[None]:
 
 
 def check_price(body: Body) -> Demand:
-    """Check that the event is what the mechanism charges for these parameters; returns what it asks."""
+    """Check that the event is what the mechanism charges for these parameters; returns what it
+    asks.
+    """
     try:
         event, asked = recomputed(body)
         stated = asked == read_demand(asked.dp, body) and event == body["event"]
@@ -183,7 +193,8 @@ def check_price(body: Body) -> Demand:
 
 
 def recomputed(body: Body) -> tuple[dict[str, Any], Demand]:
-    """Return the event, as JSON, and the whole demand of a RESERVE's job, from its parameters and terms.
+    """Return the event, as JSON, and the whole demand of a RESERVE's job, from its parameters and
+    terms.
 
     Raises InvalidRequest, KeyError, TypeError or ValueError if it can't be computed.
     """
@@ -196,14 +207,18 @@ def price_of(mechanism_id: str, parameters: Body, terms: Body) -> Price:
     return _priced(mechanism_id, parameters, terms)[0]
 
 
-def _priced(mechanism_id: str, parameters: Body, terms: Body) -> tuple[Price, Demand, dict[str, Any]]:
+def _priced(
+    mechanism_id: str, parameters: Body, terms: Body
+) -> tuple[Price, Demand, dict[str, Any]]:
     shown = {name: value for name, value in parameters.items() if not is_hidden(value)}
     return _of_shape(mechanisms.get(mechanism_id), as_text([shown, terms]))
 
 
 @lru_cache(maxsize=SHAPES)
 def _of_shape(mechanism: Mechanism[Any], shape: str) -> tuple[Price, Demand, dict[str, Any]]:
-    """The price of a job of these parameters and terms, what it asks, and its event as JSON."""
+    """Return the price of a job of these parameters and terms, what it asks, and its event as
+    JSON.
+    """
     parameters, stated = json.loads(shape)
     terms = Terms.from_json(stated)
     price = mechanism.price(mechanism.parse(parameters, terms), terms)

@@ -12,12 +12,16 @@ _TOTALS = b"exchequer"
 
 
 def write(claimed: Mapping[str, Any], rows: Iterable[tuple[str, ...]]) -> Iterator[bytes]:
-    """The bytes of a Parquet file with these rows (from export_formats.columns), piece by piece."""
+    """Yield the bytes of a Parquet file with these rows (from export_formats.columns), piece by
+    piece.
+    """
     parquet = available()
     import pyarrow
 
     fields = [(name, pyarrow.int64() if name == "seq" else pyarrow.string()) for name in COLUMNS]
-    schema = pyarrow.schema(fields, metadata={_TOTALS: json.dumps(claimed, ensure_ascii=False).encode()})
+    schema = pyarrow.schema(
+        fields, metadata={_TOTALS: json.dumps(claimed, ensure_ascii=False).encode()}
+    )
     sink = Pieces()
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
         for group in groups(rows):

@@ -21,7 +21,9 @@ _SIGNER = re.compile(rf"({NAME[1:-1]}) ({_ORIGIN}) ([A-Za-z0-9_-]{{100,400}})")
 
 
 class Signer(NamedTuple):
-    """A person's passkey: the one origin whose pages may use it, and its public key as base64url SPKI."""
+    """A person's passkey: the one origin whose pages may use it, and its public key as base64url
+    SPKI.
+    """
 
     person: str
     origin: str
@@ -37,10 +39,13 @@ class Signer(NamedTuple):
 
 
 def read_signer(text: str, field: str = "signers") -> Signer:
-    """The inverse of a Signer's text. Raises InvalidRequest naming `field`."""
+    """Return the inverse of a Signer's text. Raises InvalidRequest naming `field`."""
     found = _SIGNER.fullmatch(text)
     if found is None:
-        problem, allowed = f"{text!r:.60} is no signer", "person, origin and public key, a space between"
+        problem, allowed = (
+            f"{text!r:.60} is no signer",
+            "person, origin and public key, a space between",
+        )
         raise invalid(field, problem, allowed)
     return Signer(*text.split(" "))
 
@@ -51,10 +56,15 @@ class Policy(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     auto_approve_epsilon: str = Field(
-        "0", description="largest ε of a job that needs no steward. Ex-post and secret jobs need one"
+        "0",
+        description="largest ε of a job that needs no steward. Ex-post and secret jobs need one",
     )
-    solo: bool = Field(False, description="a steward may approve a job of their own. The page shows it")
-    mechanisms: tuple[str, ...] = Field((), description="mechanisms that may be asked for. None named: all")
+    solo: bool = Field(
+        False, description="a steward may approve a job of their own. The page shows it"
+    )
+    mechanisms: tuple[str, ...] = Field(
+        (), description="mechanisms that may be asked for. None named: all"
+    )
     analysts: tuple[str, ...] = Field((), description="people who may ask. None named: all")
     stewards: tuple[str, ...] = Field(
         (), description="the stewards who decide here. None named: all stewards"
@@ -64,7 +74,8 @@ class Policy(BaseModel):
     )
     departed_analysts: bool = Field(
         False,
-        description="a steward may approve a request whose analyst left while it waited. The entry says so",
+        description="a steward may approve a request whose analyst left while it waited. The entry "
+        "says so",
     )
     models: tuple[str, ...] = Field((), description="models that may be used. None named: all")
     share_artifacts: bool = Field(
@@ -92,7 +103,8 @@ class Policy(BaseModel):
     )
     two_people: bool = Field(
         False,
-        description="a larger allowance, and a policy that is weaker in any field, need a second steward",
+        description="a larger allowance, and a policy that is weaker in any field, need a second "
+        "steward",
     )
     charge_each_attempt: bool = Field(
         False,
@@ -100,7 +112,11 @@ class Policy(BaseModel):
         "it runs again, free of charge",
     )
     time_limit_seconds: int | None = Field(
-        None, strict=True, ge=1, le=31_536_000, description="seconds that one attempt at a job may take"
+        None,
+        strict=True,
+        ge=1,
+        le=31_536_000,
+        description="seconds that one attempt at a job may take",
     )
     results_every_seconds: int | None = Field(
         None,
@@ -115,7 +131,8 @@ class Policy(BaseModel):
     )
     signers: tuple[str, ...] = Field(
         (),
-        description="whose passkeys sign: each `person origin key`, the key's public half as base64url SPKI",
+        description="whose passkeys sign: each `person origin key`, the key's public half as "
+        "base64url SPKI",
     )
 
     def check(self, prefix: str = "") -> None:
@@ -130,7 +147,9 @@ class Policy(BaseModel):
         people = {read_signer(each, f"{prefix}signers").person for each in self.signers}
         unknown = sorted(set(self.signed) - set(ACTS))
         if unknown:
-            raise invalid(f"{prefix}signed", f"unknown {', '.join(map(repr, unknown))}", ", ".join(ACTS))
+            raise invalid(
+                f"{prefix}signed", f"unknown {', '.join(map(repr, unknown))}", ", ".join(ACTS)
+            )
         if self.signed and "policy" not in self.signed:
             problem = "without `policy`, an unsigned policy could end it"
             raise invalid(f"{prefix}signed", problem, "policy, besides other acts")
@@ -142,7 +161,9 @@ class Policy(BaseModel):
             raise invalid(f"{prefix}signers", "nobody could sign what has to be signed", least)
 
     def approves(self, epsilon_alone: float) -> bool:
-        """True if a job of this epsilon needs no approval. A limit of 0 approves nothing, however little."""
+        """Return True if a job of this epsilon needs no approval. A limit of 0 approves nothing,
+        however little.
+        """
         limit = _limit(self.auto_approve_epsilon)
         return limit > 0 and Fraction(epsilon_alone) <= limit
 
@@ -161,11 +182,11 @@ PRIVATE = (*PEOPLE, "signers")
 
 
 def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
-    """The fields by which `after` admits more, or asks for less, than `before`.
+    """Return the fields by which `after` admits more, or asks for less, than `before`.
 
-    Other owners and signers are weaker in either direction: who is added decides, and who is left out no
-    longer watches.
-    How long a request may wait and an attempt may run is nobody's protection, so these are free to change.
+    Other owners and signers are weaker in either direction: who is added decides, and who is left
+    out no longer watches. How long a request may wait and an attempt may run is nobody's
+    protection, so these are free to change.
     """
     found = [
         name
@@ -198,7 +219,7 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
 
 
 def _slot(policy: Policy) -> int:
-    """How coarse the times are at which jobs end; finer ones tell more, none tells all."""
+    """Return how coarse the times are at which jobs end; finer ones tell more, none tells all."""
     return policy.results_every_seconds or 0
 
 

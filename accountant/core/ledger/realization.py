@@ -1,7 +1,8 @@
 """The end of a job: what it may be charged, and what its COMMIT or VOID may say.
 
-A mechanism that `stops_early` makes fewer of its repeated releases where what it had released told it to
-stop, one of each kind at least. Any other makes all: where its meter recorded fewer, all are charged.
+A mechanism that `stops_early` makes fewer of its repeated releases where what it had released told
+it to stop, one of each kind at least. Any other makes all: where its meter recorded fewer, all are
+charged.
 """
 
 import re
@@ -25,7 +26,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
-    """The event that a succeeded job is charged for: `realized`, or as much more as it must have released."""
+    """Return the event that a succeeded job is charged for: `realized`, or as much more as it must
+    have released.
+    """
     if realized == reserved:
         return realized
     if not mechanisms.get(mechanism_id).stops_early:
@@ -43,13 +46,17 @@ Live = tuple[str, bool]
 
 
 class Ends:
-    """Checks, entry by entry, that each job ends as its mechanism can. Holds a word on each live job."""
+    """Checks, entry by entry, that each job ends as its mechanism can. Holds a word on each live
+    job.
+    """
 
     def __init__(self) -> None:
         self.live: dict[str | None, Live] = {}
 
     def add(self, entry: Entry, held: Reservation | None) -> None:
-        """Check one more entry. `held` is the reservation that it resolves. Raises VerificationFailed."""
+        """Check one more entry. `held` is the reservation that it resolves. Raises
+        VerificationFailed.
+        """
         if entry.kind is EntryKind.RESERVE:
             self.live[entry.job] = entry.body["mechanism"], "version" in entry.body["source"]
         elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
@@ -66,7 +73,9 @@ class Ends:
 def _check_void(body: Body) -> None:
     _one_of(body["outcome"], VOID_OUTCOMES)
     if body["read"] is not False:
-        raise VerificationFailed(f"its read is {body['read']!r:.40}, and nothing is read under what is void")
+        raise VerificationFailed(
+            f"its read is {body['read']!r:.40}, and nothing is read under what is void"
+        )
 
 
 def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool) -> None:
@@ -93,15 +102,24 @@ def _check_whole(body: Body, held: Reservation, mechanism_id: str) -> None:
     """Check that a succeeded job gives back nothing that its mechanism can't leave out."""
     event = read_event(body["event"])
     early = mechanisms.get(mechanism_id).stops_early
-    if event != held.event and releases(charged(mechanism_id, held.event, event)) != releases(event):
+    if event != held.event and releases(charged(mechanism_id, held.event, event)) != releases(
+        event
+    ):
         least = "at least one of each of its releases" if early else "all of its releases"
         made, whole = (sum(releases(each).values()) for each in (event, held.event))
         raise VerificationFailed(f"{mechanism_id} makes {least}, and it says {made:,} of {whole:,}")
     wanted = held.others.secret
-    if wanted is not None and "secret" in body and not early and read_demand(event, body).secret != wanted:
+    if (
+        wanted is not None
+        and "secret" in body
+        and not early
+        and read_demand(event, body).secret != wanted
+    ):
         raise VerificationFailed(f"{mechanism_id} takes all of its rounds, and it says otherwise")
 
 
 def _one_of(outcome: object, known: tuple[str, ...]) -> None:
     if outcome not in known:
-        raise VerificationFailed(f"its outcome is {outcome!r:.40}, and there are {', '.join(known)}")
+        raise VerificationFailed(
+            f"its outcome is {outcome!r:.40}, and there are {', '.join(known)}"
+        )

@@ -1,7 +1,9 @@
-"""An entry of a public registry of deployments of differential privacy, made from a verified ledger.
+"""An entry of a public registry of deployments of differential privacy, made from a verified
+ledger.
 
-Everything in it but `about` follows from the entries, so whoever has an export of it can make it anew and
-compare (`differences`). `about` is what no ledger can know: who runs the deployment, and what for.
+Everything in it but `about` follows from the entries, so whoever has an export of it can make it
+anew and compare (`differences`). `about` is what no ledger can know: who runs the deployment, and
+what for.
 """
 
 from collections.abc import Mapping
@@ -19,10 +21,14 @@ VERSION = 1
 
 
 def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
-    """The entry of a deployment. Raises VerificationFailed where no entry of the ledger states its terms."""
+    """Return the entry of a deployment. Raises VerificationFailed where no entry of the ledger
+    states its terms.
+    """
     terms, books = found.terms, found.books
     if terms is None:
-        raise VerificationFailed("no REGISTER entry states what is protected, so nothing can be said of it")
+        raise VerificationFailed(
+            "no REGISTER entry states what is protected, so nothing can be said of it"
+        )
     unit = terms["unit_column"] or "record"
     history = books.history
     said = statements(books.accounts, history, str(terms["neighbours"]), unit)
@@ -32,7 +38,8 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
         "version": VERSION,
         "dataset": found.dataset,
         "ledger": {"entries": found.entries, "head": found.head},
-        "model": "central: the service reads records as they are and adds noise to what it releases",
+        "model": "central: the service reads records as they are and adds noise to what it "
+        "releases",
         "privacy_unit": {
             "unit": unit,
             "records_at_most": terms["max_records_per_unit"],
@@ -71,7 +78,7 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
 
 
 def differences(entry: Mapping[str, Any], found: Verified) -> list[str]:
-    """What an entry says that this ledger does not; empty where it is the ledger's own."""
+    """Return what an entry says that this ledger does not; empty where it is the ledger's own."""
     if entry.get("format") != FORMAT or entry.get("version") != VERSION:
         return [f"this is no {FORMAT} of version {VERSION}"]
     own = registry_entry(found, {})

@@ -1,7 +1,7 @@
 """Replay of a ledger from its beginning: the books and the live reservations, one step per entry.
 
-`books` gives entries their meaning; this module only finds the reservation that an entry refers to. A ledger
-of a million entries is replayed in one pass and in little memory.
+`books` gives entries their meaning; this module only finds the reservation that an entry refers to.
+A ledger of a million entries is replayed in one pass and in little memory.
 """
 
 from collections.abc import Mapping
@@ -35,19 +35,23 @@ class Replay:
     @property
     def books(self) -> Books:
         """The current books, with the first job, not voided, that closed each filter."""
-        firsts = tuple((kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs)
+        firsts = tuple(
+            (kind, _job_name(next(iter(jobs)))) for kind, jobs in self._closers.items() if jobs
+        )
         return replace(self.now, history=replace(self.now.history, closers=firsts))
 
     def held(self, job: str) -> Reservation | None:
-        """The live reservation of a job; None: it has none."""
+        """Return the live reservation of a job; None: it has none."""
         return self._jobs.get(_job_key(job))
 
     def live(self) -> dict[str, Reservation]:
-        """Every live reservation by its job."""
+        """Return every live reservation by its job."""
         return {_job_name(key): held for key, held in self._jobs.items() if held is not None}
 
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> None:
-        """Apply one more entry. Raises VerificationFailed, with nothing changed, if it is not valid here."""
+        """Apply one more entry. Raises VerificationFailed, with nothing changed, if it is not valid
+        here.
+        """
         if kind in JOBLESS:
             self.now = self.now.apply(kind, None, body)
             return
@@ -74,7 +78,8 @@ class Replay:
         if kind is EntryKind.VOID:
             self._reopen(key)
 
-    # --- corrections --------------------------------------------------------------------------------
+    # --- corrections
+    # --------------------------------------------------------------------------------
 
     def _reverse(self, job: str, key: bytes | str, body: Mapping[str, Any]) -> None:
         if key not in self._jobs or self._jobs[key] is not None:
@@ -91,7 +96,7 @@ class Replay:
 
 @lru_cache(maxsize=16)  # the same is asked for a few times in an entry
 def _job_key(job: str) -> bytes | str:
-    """The 16 bytes of a UUID; any other text, or a UUID in another spelling, unchanged."""
+    """Return the 16 bytes of a UUID; any other text, or a UUID in another spelling, unchanged."""
     try:
         key = bytes.fromhex(job.replace("-", ""))
     except ValueError:

@@ -1,7 +1,8 @@
 """An entry's figures beside the same figures recomputed, for people who check one entry by eye.
 
-`exchequer verify` stops at the first figure that does not follow from the entry's own facts. This module
-lists every figure of one entry, equal or not, by the same functions (books, reversals, verifier).
+`exchequer verify` stops at the first figure that does not follow from the entry's own facts. This
+module lists every figure of one entry, equal or not, by the same functions (books, reversals,
+verifier).
 """
 
 from collections.abc import Mapping
@@ -38,7 +39,9 @@ class Figure:
 
 @dataclass(frozen=True)
 class Repriced:
-    """The recomputed figures. `problem` says why nothing could be computed; there are no figures then."""
+    """The recomputed figures. `problem` says why nothing could be computed; there are no figures
+    then.
+    """
 
     figures: tuple[Figure, ...] = ()
     problem: str | None = None
@@ -51,8 +54,9 @@ class Repriced:
 def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | None) -> Repriced:
     """Recompute the charges of an entry from the facts in the entry itself.
 
-    `accounts` are those of its dataset, for the filters' orders and shares, which never change. `reserve` is
-    the body of the RESERVE that a COMMIT settles. A VOID, REGISTER or POLICY charges nothing: no figures.
+    `accounts` are those of its dataset, for the filters' orders and shares, which never change.
+    `reserve` is the body of the RESERVE that a COMMIT settles. A VOID, REGISTER or POLICY charges
+    nothing: no figures.
     """
     try:
         match kind:
@@ -72,20 +76,23 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
 
 
 def _allowed(body: Body, accounts: Accounts) -> list[Figure]:
-    """The limit of each filter under the allowance granted."""
+    """Return the limit of each filter under the allowance granted."""
     if "epsilon" not in body or accounts.dp is None:
         return []
     epsilon, delta = granted(body["epsilon"], body["delta"])
     stated = {value["kind"]: _amount(value["limit"]) for value in body["filters"]}
     limits = {each.filter.kind: each.filter.limit(epsilon, delta) for each in accounts.dp.filters}
     whole = Amount(epsilon, delta)
-    if accounts.dp.whole and stated.get(Kind.BASIC) == _decimal(whole):  # since a job took it for whole jobs
+    # since a job took it for whole jobs
+    if accounts.dp.whole and stated.get(Kind.BASIC) == _decimal(whole):
         limits[Kind.BASIC] = whole
-    return [Figure(f"limit {kind}", stated.get(kind), _decimal(limit)) for kind, limit in limits.items()]
+    return [
+        Figure(f"limit {kind}", stated.get(kind), _decimal(limit)) for kind, limit in limits.items()
+    ]
 
 
 def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
-    """The event that the parameters give, and its cost."""
+    """Return the event that the parameters give, and its cost."""
     event, asked = recomputed(body)
     costs: Mapping[str, Any] = {}
     if accounts.dp is not None and body["costs"]:
@@ -101,7 +108,7 @@ def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
 
 
 def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
-    """The cost of the realized event, and whether that event is part of the reserved one."""
+    """Return the cost of the realized event, and whether that event is part of the reserved one."""
     held, event = read_reservation(reserve), read_event(body["event"])
     computed = {} if accounts.dp is None or not held.costs else accounts.dp.costs(event)
     beyond = releases(event) - releases(held.event)
@@ -110,7 +117,8 @@ def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
     stated = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
     charged = settled(held.costs, computed) if held.costs else {}
     figures += _costs(costs_json(stated), costs_json(charged))
-    if accounts.ex_post.settlement is Settlement.PLANNED:  # else it is what was realized, from no parameter
+    # else it is what was realized, from no parameter
+    if accounts.ex_post.settlement is Settlement.PLANNED:
         figures += _ex_post(_cap(body), str(held.others.ex_post))
     cost: int | None = held.secret_cost
     if accounts.secret is not None and accounts.secret.kind is SecretKind.MANY and "secret" in body:
@@ -119,7 +127,7 @@ def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
 
 
 def _reversed(body: Body, accounts: Accounts) -> list[Figure]:
-    """The cost of the corrected event, beside the correction's charge."""
+    """Return the cost of the corrected event, beside the correction's charge."""
     event = None if body["event"] is None else from_json(body["event"])
     before = charge_of(body["reserve"], body["corrects"])
     after = corrected(accounts, body["reserve"], before, event, int(body["cap"]))
@@ -132,7 +140,7 @@ def _reversed(body: Body, accounts: Accounts) -> list[Figure]:
 
 
 def _costs(stated: Mapping[str, Any], computed: Mapping[str, Any]) -> list[Figure]:
-    """The costs filter by filter; None closes the filter."""
+    """Return the costs filter by filter; None closes the filter."""
     kinds = [str(kind) for kind in Kind if str(kind) in stated or str(kind) in computed]
     return [Figure(f"cost {kind}", _cost(stated, kind), _cost(computed, kind)) for kind in kinds]
 
@@ -161,14 +169,20 @@ def _divergence(body: Body) -> str:
 
 
 def _ex_post(charged: str, computed: str) -> list[Figure]:
-    """The ex-post cap, in units; empty if neither side has one."""
+    """Return the ex-post cap, in units; empty if neither side has one."""
     if (charged, computed) == ("0", "0"):
         return []
-    return [Figure("ex-post cap", *(to_decimal(int(each), EPSILON_UNITS) for each in (charged, computed)))]
+    return [
+        Figure(
+            "ex-post cap", *(to_decimal(int(each), EPSILON_UNITS) for each in (charged, computed))
+        )
+    ]
 
 
 def _secret(charged: str, computed: str, accounts: Accounts) -> list[Figure]:
-    """The cost on the secret account, in nats or, for one exact job, as r; empty if neither side has one."""
+    """Return the cost on the secret account, in nats or, for one exact job, as r; empty if neither
+    side has one.
+    """
     if (charged, computed) == ("0", "0"):
         return []
     one = accounts.secret is not None and accounts.secret.kind is SecretKind.ONE

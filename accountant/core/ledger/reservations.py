@@ -39,7 +39,7 @@ SHAPES = 4096
 
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
-    """The reservation that the body of a RESERVE makes."""
+    """Return the reservation that the body of a RESERVE makes."""
     return _reservation(
         as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret", "whole") if k in body})
     )
@@ -55,7 +55,7 @@ def _reservation(text: str) -> Reservation:
 
 
 def read_event(value: object) -> Event:
-    """The event in an entry. Equal events are one object."""
+    """Return the event in an entry. Equal events are one object."""
     return _event(as_text(value))
 
 
@@ -68,15 +68,17 @@ _KEYS = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=F
 
 
 def as_text(value: object) -> str:
-    """A text that is equal for equal values: the key under which a shape is cached."""
+    """Return a text that is equal for equal values: the key under which a shape is cached."""
     return _KEYS.encode(value)
 
 
 def settled(reserved: Costs, realized: Costs) -> Costs:
-    """The costs that a COMMIT moves to spent. A filter that could not price the reservation stays closed.
+    """Return the costs that a COMMIT moves to spent. A filter that could not price the reservation
+    stays closed.
 
-    An (epsilon, delta) price covers the whole job and none of its prefixes: if one was reserved (delta above
-    0), nothing of it is returned. Nor does a job that reserved pure epsilons pay a delta for a part of them.
+    An (epsilon, delta) price covers the whole job and none of its prefixes: if one was reserved
+    (delta above 0), nothing of it is returned. Nor does a job that reserved pure epsilons pay a
+    delta for a part of them.
     """
 
     def charged(kind: Kind, cost: Amount | None) -> Amount | None:
@@ -110,8 +112,10 @@ def move(
 
 
 def read_costs(value: Mapping[str, Any]) -> Costs:
-    """The inverse of `costs_json`."""
+    """Return the inverse of `costs_json`."""
     return {
-        Kind(kind): None if cost is None else Amount(read_amount(cost["main"]), read_amount(cost["delta"]))
+        Kind(kind): None
+        if cost is None
+        else Amount(read_amount(cost["main"]), read_amount(cost["delta"]))
         for kind, cost in value.items()
     }

@@ -1,12 +1,12 @@
 """REVERSAL: a charge corrected by two people after its job was settled.
 
-    quoted RESERVE + quoted charge (COMMIT, VOID or an earlier REVERSAL) ── charge_of ──▶ current charge
-    current charge + the true event ── corrected ──▶ the body ── reverse ──▶ the books
+    quoted RESERVE + quoted charge (COMMIT, VOID or an earlier REVERSAL) ── charge_of ──▶ current
+    charge current charge + the true event ── corrected ──▶ the body ── reverse ──▶ the books
 
-A REVERSAL may raise a charge. It lowers one only if no private read was recorded, since data that was read
-can't be unread. Its body quotes both entries whole, so that anyone who replays the ledger needs only their
-hashes to check it. A raise beyond the allowance is recorded all the same, because it is true: the account is
-then overdrawn and admits nothing that costs anything.
+A REVERSAL may raise a charge. It lowers one only if no private read was recorded, since data that
+was read can't be unread. Its body quotes both entries whole, so that anyone who replays the ledger
+needs only their hashes to check it. A raise beyond the allowance is recorded all the same, because
+it is true: the account is then overdrawn and admits nothing that costs anything.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,13 @@ from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import is_hidden, opened
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.hash_chain import EntryKind, digest
-from accountant.core.ledger.reservations import Reservation, move, read_costs, read_reservation, settled
+from accountant.core.ledger.reservations import (
+    Reservation,
+    move,
+    read_costs,
+    read_reservation,
+    settled,
+)
 from accountant.core.names import is_alike
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs
@@ -31,7 +37,9 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Charge:
-    """The charge of a settled job. `counts`: the job is not void. `read`: a private read was recorded."""
+    """The charge of a settled job. `counts`: the job is not void. `read`: a private read was
+    recorded.
+    """
 
     costs: Costs
     ex_post: int = 0
@@ -43,7 +51,9 @@ class Charge:
 
 
 def charge_of(reserve: Document, current: Document) -> Charge:
-    """The current charge after `current`, the entry that settled or last corrected the job."""
+    """Return the current charge after `current`, the entry that settled or last corrected the
+    job.
+    """
     held, body = read_reservation(reserve["body"]), opened(current)["body"]
     match EntryKind(current["kind"]):
         case EntryKind.VOID:
@@ -52,11 +62,21 @@ def charge_of(reserve: Document, current: Document) -> Charge:
             costs = settled(held.costs, read_costs(body["costs"])) if held.costs else {}
             unknown = "ex_post" in body and is_hidden(body["ex_post"]["cap"])
             stated = "ex_post" in body and not unknown
-            ex_post = read_amount(body["ex_post"]["cap"], "ex_post.cap") if stated else held.others.ex_post
-            secret = (
-                read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else held.secret_cost
+            ex_post = (
+                read_amount(body["ex_post"]["cap"], "ex_post.cap")
+                if stated
+                else held.others.ex_post
             )
-            spends = bool(releases(held.event)) or held.others.ex_post > 0 or held.others.secret is not None
+            secret = (
+                read_amount(body["secret"]["cost"], "secret.cost")
+                if "secret" in body
+                else held.secret_cost
+            )
+            spends = (
+                bool(releases(held.event))
+                or held.others.ex_post > 0
+                or held.others.secret is not None
+            )
             return Charge(costs, ex_post, secret, spends, bool(body["read"]), unknown)
         case EntryKind.REVERSAL:
             return _stated(body)
@@ -76,15 +96,19 @@ def _stated(body: Document) -> Charge:
 # --- what the charge becomes --------------------------------------------------------------------
 
 
-def corrected(accounts: Accounts, reserve: Document, before: Charge, event: Event | None, cap: int) -> Charge:
-    """The charge of a job that really released `event` (None: nothing) with an ex-post cap of `cap` (10^-9).
+def corrected(
+    accounts: Accounts, reserve: Document, before: Charge, event: Event | None, cap: int
+) -> Charge:
+    """Return the charge of a job that really released `event` (None: nothing) with an ex-post cap
+    of `cap` (10^-9).
 
-    If data was read, or the job took the account for whole jobs, no part of the charge falls: filters, cap
-    and secret each take the larger value. Raises InvalidRequest if nothing would change, or if an account has
-    no price for it.
+    If data was read, or the job took the account for whole jobs, no part of the charge falls:
+    filters, cap and secret each take the larger value. Raises InvalidRequest if nothing would
+    change, or if an account has no price for it.
     """
     after = _wanted(accounts, reserve, event, cap)
-    if before.read or "whole" in reserve["body"]:  # what closed the other filters never reopens them
+    # what closed the other filters never reopens them
+    if before.read or "whole" in reserve["body"]:
         after = Charge(
             _larger(before.costs, after.costs),
             max(before.ex_post, after.ex_post),
@@ -99,7 +123,9 @@ def corrected(accounts: Accounts, reserve: Document, before: Charge, event: Even
 
 
 def _wanted(accounts: Accounts, reserve: Document, event: Event | None, cap: int) -> Charge:
-    """The cost of `event` with `cap` and the job's own secret release; None: nothing was released."""
+    """Return the cost of `event` with `cap` and the job's own secret release; None: nothing was
+    released.
+    """
     if event is None:
         return Charge({}, counts=False)
     if accounts.dp is None and releases(event):
@@ -109,14 +135,18 @@ def _wanted(accounts: Accounts, reserve: Document, event: Event | None, cap: int
     if accounts.secret is not None and (release is not None or releases(event)):
         cost = accounts.secret.cost(event, release)
         if cost is None:
-            raise invalid("event", "the secret account has no price for it", "an event that it can price")
+            raise invalid(
+                "event", "the secret account has no price for it", "an event that it can price"
+            )
         secret = cost
     counts = bool(releases(event)) or cap > 0 or release is not None
     return Charge(costs, cap, secret, counts)
 
 
 def _larger(one: Costs, other: Costs) -> Costs:
-    """The larger cost, filter by filter; None, which closes a filter, is larger than every amount."""
+    """Return the larger cost, filter by filter; None, which closes a filter, is larger than every
+    amount.
+    """
     found: dict[Any, Amount | None] = {}
     for kind in {**one, **other}:
         first, second = one.get(kind, ZERO), other.get(kind, ZERO)
@@ -132,7 +162,11 @@ def _zeros(costs: Costs) -> dict[Any, Amount | None]:
 
 
 def _nothing_changes(before: Charge, after: Charge) -> bool:
-    same = (before.ex_post, before.secret, before.counts) == (after.ex_post, after.secret, after.counts)
+    same = (before.ex_post, before.secret, before.counts) == (
+        after.ex_post,
+        after.secret,
+        after.counts,
+    )
     return same and _zeros(before.costs) == _zeros(after.costs)
 
 
@@ -143,7 +177,9 @@ def _raises(before: Charge, after: Charge) -> bool:
 
 @dataclass(frozen=True)
 class TwoPeople:
-    """The proposer and the confirmer of a correction, by name, with their reasons; never the same person."""
+    """The proposer and the confirmer of a correction, by name, with their reasons; never the same
+    person.
+    """
 
     proposer: str
     reason: str
@@ -167,7 +203,9 @@ def reversal_body(
     cap: int,
     people: TwoPeople,
 ) -> dict[str, Any]:
-    """The body of the REVERSAL by which a settled job is charged what `event` and `cap` cost."""
+    """Return the body of the REVERSAL by which a settled job is charged what `event` and `cap`
+    cost.
+    """
     after = corrected(accounts, reserve, charge_of(reserve, current), event, cap)
     return {
         **people.to_json(),
@@ -189,7 +227,7 @@ def reversal_body(
 def apply(
     books: Books, kind: EntryKind, job: str | None, body: Document, held: Reservation | None = None
 ) -> Books:
-    """The books after one more entry of any kind; `held` as for `Books.apply`.
+    """Return the books after one more entry of any kind; `held` as for `Books.apply`.
 
     Raises VerificationFailed if the entry is not valid here.
     """
@@ -201,14 +239,17 @@ def apply(
 
 
 def reverse(books: Books, job: str | None, body: Document) -> Books:
-    """The books after a REVERSAL. Raises VerificationFailed if its body is not valid here.
+    """Return the books after a REVERSAL. Raises VerificationFailed if its body is not valid here.
 
-    Whoever holds the chain also checks that the quoted entries are in it, and that the second is the newest
-    of its job (`quoted`).
+    Whoever holds the chain also checks that the quoted entries are in it, and that the second is
+    the newest of its job (`quoted`).
     """
     try:
         reserve, current = body["reserve"], body["corrects"]
-        if EntryKind(reserve["kind"]) is not EntryKind.RESERVE or {reserve["job"], current["job"]} != {job}:
+        if EntryKind(reserve["kind"]) is not EntryKind.RESERVE or {
+            reserve["job"],
+            current["job"],
+        } != {job}:
             raise VerificationFailed("it quotes entries of another job")
         if is_alike(body["proposed_by"], body["confirmed_by"]):
             raise VerificationFailed("one person proposed and confirmed it")
@@ -217,7 +258,9 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
         if before.hidden or is_hidden(body["ex_post"]):
             return _partly(books, body, before, event)
         after = corrected(books.accounts, reserve, before, event, read_amount(body["cap"], "cap"))
-        if after != replace(_stated(body), costs=after.costs) or body["costs"] != costs_json(after.costs):
+        if after != replace(_stated(body), costs=after.costs) or body["costs"] != costs_json(
+            after.costs
+        ):
             raise VerificationFailed("its charge is not that of its event")
         return _moved(books, reserve, before, after)
     except UNREADABLE as error:
@@ -227,7 +270,9 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
 
 
 def _partly(books: Books, body: Document, before: Charge, event: Event | None) -> Books:
-    """The books after a REVERSAL whose ex-post figures are hidden; everything else is checked."""
+    """Return the books after a REVERSAL whose ex-post figures are hidden; everything else is
+    checked.
+    """
     reserve, stated = body["reserve"], _stated(body)
     wanted = _wanted(books.accounts, reserve, event, 0)
     costs, secret = wanted.costs, wanted.secret
@@ -256,7 +301,9 @@ def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Bo
         jobs = secret.jobs + _on_secret(reserve, after) - _on_secret(reserve, before)
         secret = replace(secret, spent=secret.spent - before.secret + after.secret, jobs=jobs)
     held, more = reserve["body"], after.counts - before.counts
-    in_ex_post = [each.counts and ("ex_post" in held or each.ex_post > 0) for each in (before, after)]
+    in_ex_post = [
+        each.counts and ("ex_post" in held or each.ex_post > 0) for each in (before, after)
+    ]
     release = read_demand(FREE, held).secret
     history = replace(
         books.history,
@@ -274,7 +321,9 @@ def _on_secret(reserve: Document, charge: Charge) -> int:
 
 
 def _charged(account: Account, costs: Costs, sign: int) -> Account:
-    """The account with the costs added to (1) or taken off (-1) spent; None closes or reopens a filter."""
+    """Return the account with the costs added to (1) or taken off (-1) spent; None closes or
+    reopens a filter.
+    """
     whole: dict[Any, Amount | None] = {each.filter.kind: ZERO for each in account.filters}
     whole |= costs
     closed = tuple(

@@ -1,17 +1,21 @@
-"""The rules of a dataset, which are entries of its own chain, and whether each later act kept to them.
+"""The rules of a dataset, which are entries of its own chain, and whether each later act kept to
+them.
 
-    REGISTER   {terms, version, data, layout}: what is declared of the data; a version of it that was found
+    REGISTER {terms, version, data, layout}: what is declared of the data; a version of it that was
+    found
                right, with its files, their sizes and hashes, where they lie and how they are read
     POLICY     {policy}, with both people where it took two: who may ask, who must approve
 
-A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms declared, that
-somebody else approved them, and that it took two people where the policy asks for two. Every ledger begins
-with both. What a public export does not show of signatures, `unproved` counts.
+A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms
+declared, that somebody else approved them, and that it took two people where the policy asks for
+two. Every ledger begins with both. What a public export does not show of signatures, `unproved`
+counts.
 
-An approval of a request whose analyst had left says so (`departed`), and stands where the policy admits it.
+An approval of a request whose analyst had left says so (`departed`), and stands where the policy
+admits it.
 
-Not in the chain, and so not checked: the roles of people, and what is used of caps on people and projects,
-which share a dataset out and protect nobody.
+Not in the chain, and so not checked: the roles of people, and what is used of caps on people and
+projects, which share a dataset out and protect nobody.
 """
 
 import copy
@@ -42,11 +46,13 @@ Body = Mapping[str, Any]
 PRICED = ("neighbours", "max_records_per_unit", "public_size", "labels", "groups")
 #: All that a REGISTER states; `unit_column` names whom statements speak of.
 TERMS = ("unit_column", *PRICED)
-#: Terms that a REGISTER states where they are not "refuse": how units are told apart, records without one.
+#: Terms that a REGISTER states where they are not "refuse": how units are told apart, records
+#: without one.
 UNIT_TERMS = {"unit_spelling": ("refuse", "merge", "keep"), "missing_units": ("refuse", "separate")}
 #: Kinds that may stand before the rules are complete.
 _RULES = (EntryKind.REGISTER, EntryKind.POLICY)
-#: What a REGISTER states of a version: where its data lies and how it is read. Stewards and auditors see it.
+#: What a REGISTER states of a version: where its data lies and how it is read. Stewards and
+#: auditors see it.
 LAYOUT = ("uri", "text_template", "label_column", "group_column", "secret_column")
 #: Epsilon by itself is computed numerically, so this much more than a limit counts as equal to it.
 _SLACK = 1e-9
@@ -64,14 +70,18 @@ def register_body(dataset: Any, version: Any = None) -> dict[str, Any]:
     body = {"terms": {**terms, **listed, **decided}, "version": None}
     if version is None:
         return body
-    layout = {name: getattr(version, name) for name in LAYOUT} | {"secrets": secrets_digest(dataset)}
+    layout = {name: getattr(version, name) for name in LAYOUT} | {
+        "secrets": secrets_digest(dataset)
+    }
     return {**body, "version": version.number, "data": version.data, "layout": layout}
 
 
 def secrets_digest(dataset: Any) -> str | None:
-    """Return a salted SHA-256 of a dataset's patterns and words of secrets, or None if it declares none.
+    """Return a salted SHA-256 of a dataset's patterns and words of secrets, or None if it declares
+    none.
 
-    Words of secrets are for stewards alone, so no entry states them. The salt stands in the dataset's row.
+    Words of secrets are for stewards alone, so no entry states them. The salt stands in the
+    dataset's row.
     """
     declared = {"patterns": list(dataset.secret_patterns), "terms": list(dataset.secret_terms)}
     if not any(declared.values()):
@@ -81,11 +91,15 @@ def secrets_digest(dataset: Any) -> str | None:
 
 def dataset_columns(terms: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a dataset's row that the terms of a REGISTER state."""
-    return {name: terms[name] for name in TERMS} | {name: terms.get(name, "refuse") for name in UNIT_TERMS}
+    return {name: terms[name] for name in TERMS} | {
+        name: terms.get(name, "refuse") for name in UNIT_TERMS
+    }
 
 
 def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The body of a POLICY; `people`: the two who made it (reversals.TwoPeople), and signatures, if any."""
+    """Return the body of a POLICY; `people`: the two who made it (reversals.TwoPeople), and
+    signatures, if any.
+    """
     return {**(people or {}), "policy": policy.model_dump(mode="json")}
 
 
@@ -112,7 +126,8 @@ class Rules:
             return ()
         entries = "an entry" if self._unshown == 1 else f"{self._unshown:,} entries"
         return (
-            f"not provable: whether people signed {entries}, as the policy asks: the export does not show it",
+            f"not provable: whether people signed {entries}, as the policy asks: the export does "
+            "not show it",
         )
 
     def copy(self) -> "Rules":
@@ -122,7 +137,9 @@ class Rules:
         return rules
 
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
-        """Check one more entry; `books` before it, `asked` of a RESERVE. Raises VerificationFailed."""
+        """Check one more entry; `books` before it, `asked` of a RESERVE. Raises
+        VerificationFailed.
+        """
         if not self.follow(entry):
             self._unshown += 1
         match entry.kind:
@@ -153,7 +170,8 @@ class Rules:
                 self._set(entry)
         return signed
 
-    # --- entries that are rules ---------------------------------------------------------------------
+    # --- entries that are rules
+    # ---------------------------------------------------------------------
 
     def _register(self, body: Body) -> None:
         terms, version = body["terms"], body["version"]
@@ -162,7 +180,9 @@ class Rules:
             raise VerificationFailed("it registers other terms after data was found right")
         if version is not None:
             if type(version) is not int or version < 1 or version in self.versions:
-                raise VerificationFailed(f"its version is {version!r:.40}, which is no new number of one")
+                raise VerificationFailed(
+                    f"its version is {version!r:.40}, which is no new number of one"
+                )
             self.versions = {**self.versions, version: body}
         self.terms = terms
 
@@ -179,20 +199,26 @@ class Rules:
             weaker = weakened(standing, with_lists(policy, standing, unknown))
             if weaker:
                 raise VerificationFailed(
-                    f"it weakens {', '.join(weaker)}, and one person made it: the policy asks for two people"
+                    f"it weakens {', '.join(weaker)}, and one person made it: the policy asks for "
+                    "two people"
                 )
         self._hidden = hidden
 
     def _check_owners(self, entry: Entry) -> None:
-        """Raise VerificationFailed where somebody decided who is not among the dataset's stewards."""
+        """Raise VerificationFailed where somebody decided who is not among the dataset's
+        stewards.
+        """
         owners = () if self.policy is None else self.policy.stewards
         if not owners or is_hidden(entry.body.get("proposed_by")):
             return
         for name in (entry.actor, entry.body.get("proposed_by")):
             if name and name not in owners:
-                raise VerificationFailed(f"{name!r:.80} is not among the stewards that the policy names")
+                raise VerificationFailed(
+                    f"{name!r:.80} is not among the stewards that the policy names"
+                )
 
-    # --- acts ---------------------------------------------------------------------------------------
+    # --- acts
+    # ---------------------------------------------------------------------------------------
 
     def _allow(self, entry: Entry, books: Books) -> None:
         both = by_two(entry)
@@ -200,8 +226,12 @@ class Rules:
         assert self.terms is not None
         if "secret" in entry.body:
             if entry.body["secret"]["neighbours"] != self.terms["neighbours"]:
-                raise VerificationFailed("its secrets are stated under other neighbours than are registered")
-            check_removal(SecretTerms.from_json(entry.body["secret"]["terms"]), self.terms["unit_column"])
+                raise VerificationFailed(
+                    "its secrets are stated under other neighbours than are registered"
+                )
+            check_removal(
+                SecretTerms.from_json(entry.body["secret"]["terms"]), self.terms["unit_column"]
+            )
         assert self.policy is not None
         if self.policy.two_people and not both and raises(books, entry.body):
             raise VerificationFailed(
@@ -213,7 +243,9 @@ class Rules:
         self.check_reserve(entry, asked)
 
     def check_reserve(self, entry: Entry, asked: Demand) -> None:
-        """Check all of a RESERVE that needs no balance: terms, lineage, who asked and who approved."""
+        """Check all of a RESERVE that needs no balance: terms, lineage, who asked and who
+        approved.
+        """
         assert self.terms is not None
         assert self.policy is not None
         self._check_terms(self.terms, entry.body, asked)
@@ -243,10 +275,14 @@ class Rules:
         if "version" in source:
             check_registered(source["version"], self.versions)
         elif releases_anything(asked):
-            raise VerificationFailed("it is charged, and does not say which version of the data it reads")
+            raise VerificationFailed(
+                "it is charged, and does not say which version of the data it reads"
+            )
 
     def _check_secret(self, stated: Body, books: Books, asked: Demand) -> None:
-        """Check what a job says of secrets; it may have waited while r was changed, and state the earlier."""
+        """Check what a job says of secrets; it may have waited while r was changed, and state the
+        earlier.
+        """
         if "secret" not in stated:
             if asked.secret is not None:
                 raise VerificationFailed("it protects secrets, and its terms state none")
@@ -259,7 +295,9 @@ class Rules:
     def _check_policy(self, policy: Policy, entry: Entry) -> None:
         body = entry.body
         if (body["model"] is None) is mechanisms.get(body["mechanism"]).uses_model:
-            raise VerificationFailed(f"{body['mechanism']} names a model if and only if it uses one")
+            raise VerificationFailed(
+                f"{body['mechanism']} names a model if and only if it uses one"
+            )
         public = body["source"].get("public", {})
         models = [each["name"] for each in public.values() if each["kind"] != "corpus"]
         models += [] if body["model"] is None else [body["model"]["name"]]
@@ -288,7 +326,9 @@ class Rules:
             return
         beyond = asked.ex_post > 0 or asked.secret is not None
         if beyond or not policy.approves(alone(asked.dp, delta) / (1 + _SLACK)):
-            raise VerificationFailed("nobody approved it, and the policy asks for a steward's approval")
+            raise VerificationFailed(
+                "nobody approved it, and the policy asks for a steward's approval"
+            )
 
 
 def _check_secrets_stand(books: Books, terms: Body) -> None:
@@ -296,12 +336,16 @@ def _check_secrets_stand(books: Books, terms: Body) -> None:
     if books.secret is None:
         return
     if books.secret.neighbours != terms["neighbours"]:
-        raise VerificationFailed("it registers other neighbours than those under which secrets are stated")
+        raise VerificationFailed(
+            "it registers other neighbours than those under which secrets are stated"
+        )
     check_removal(books.secret.terms, terms["unit_column"])
 
 
 def check_registered(version: object, versions: Mapping[int, Body]) -> Body:
-    """Return the body of the REGISTER that found a version right. Raises VerificationFailed without one."""
+    """Return the body of the REGISTER that found a version right. Raises VerificationFailed without
+    one.
+    """
     if type(version) is not int or version not in versions:
         raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
     return versions[version]
@@ -319,26 +363,34 @@ def _check_approver(policy: Policy, actor: str, by: str) -> None:
             f"{by!r:.80} approved it, who is not among the stewards that the policy names"
         )
     if is_alike(by, actor) and not policy.solo:
-        raise VerificationFailed(f"{by!r:.80} approved a job of their own, and the policy is not solo")
+        raise VerificationFailed(
+            f"{by!r:.80} approved a job of their own, and the policy is not solo"
+        )
 
 
 def with_lists(policy: Policy, other: Policy, names: Iterable[str]) -> Policy:
-    """The policy with the other's lists of people in these fields."""
+    """Return the policy with the other's lists of people in these fields."""
     return policy.model_copy(update={name: getattr(other, name) for name in names})
 
 
 def by_two(entry: Entry) -> bool:
-    """Whether an entry names two people who made it. Raises VerificationFailed if they are one."""
+    """Return whether an entry names two people who made it. Raises VerificationFailed if they are
+    one.
+    """
     first, second = (entry.body.get(name) for name in ("proposed_by", "confirmed_by"))
     if first is None or second is None:
         return False
     if is_hidden(first) or is_hidden(second):
         return True
     if is_alike(first, second):
-        raise VerificationFailed(f"one person proposed and confirmed it: {first!r:.80} and {second!r:.80}")
+        raise VerificationFailed(
+            f"one person proposed and confirmed it: {first!r:.80} and {second!r:.80}"
+        )
     if entry.actor and second != entry.actor:
         raise VerificationFailed("it was not written by whoever confirmed it")
-    said = [entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")]
+    said = [
+        entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")
+    ]
     if not all(_is_said(each) for each in said):
         raise VerificationFailed("it names two people, and not both with their reasons")
     return True
@@ -349,12 +401,14 @@ def _is_said(value: object) -> bool:
 
 
 def releases_anything(asked: Demand) -> bool:
-    """Whether a job costs anything in any currency: it reads records then."""
+    """Return whether a job costs anything in any currency: it reads records then."""
     return asked.dp != FREE or asked.ex_post > 0 or asked.secret is not None
 
 
 def check_terms(terms: object) -> None:
-    """Raise VerificationFailed unless these are the terms of a dataset, as a REGISTER states them."""
+    """Raise VerificationFailed unless these are the terms of a dataset, as a REGISTER states
+    them.
+    """
     if not isinstance(terms, dict) or set(terms) - set(UNIT_TERMS) != set(TERMS):
         raise VerificationFailed(f"its terms are not {', '.join(TERMS)}")
     unit, size, bound = terms["unit_column"], terms["public_size"], terms["max_records_per_unit"]
@@ -367,11 +421,18 @@ def check_terms(terms: object) -> None:
         for name, fine in (
             ("unit_column", unit is None or isinstance(unit, str)),
             ("neighbours", terms["neighbours"] in tuple(Neighbours)),
-            ("max_records_per_unit", type(bound) is int and bound >= 1 and (unit is not None or bound == 1)),
+            (
+                "max_records_per_unit",
+                type(bound) is int and bound >= 1 and (unit is not None or bound == 1),
+            ),
             ("public_size", size is None or (type(size) is int and size >= 1)),
             ("labels", is_names(terms["labels"])),
             ("groups", is_names(terms["groups"])),
-            *((name, terms[name] in allowed[1:]) for name, allowed in UNIT_TERMS.items() if name in terms),
+            *(
+                (name, terms[name] in allowed[1:])
+                for name, allowed in UNIT_TERMS.items()
+                if name in terms
+            ),
         )
         if not fine
     ]

@@ -1,7 +1,7 @@
 """Exports that another program saved: what it put around the text is left out, and told.
 
-A byte-order mark, UTF-16, Windows line ends and blank lines at the end change no entry. Nothing else is
-left out.
+A byte-order mark, UTF-16, Windows line ends and blank lines at the end change no entry. Nothing
+else is left out.
 """
 
 import codecs
@@ -59,7 +59,9 @@ def blank_lines(count: int) -> str:
 
 
 def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
-    """Yield the lines of a text as they were exported; `added` gets what another program put around them."""
+    """Yield the lines of a text as they were exported; `added` gets what another program put around
+    them.
+    """
     start = read_start(file.peek(_HEAD)[:_HEAD])
     file.read(start.skip)
     added.extend(start.added)

@@ -1,16 +1,17 @@
 """Acts that people sign with passkeys, and whether the signatures in an entry are theirs.
 
-    RESERVE    approval.signature                    who approved it: the act `approve`
-    ALLOW      signature, confirmation_signature     who set the allowance, and who confirmed it: `allow`
-    REVERSAL   the same                              who proposed and who confirmed it: `correct`
-    POLICY     the same                              who set the policy, and who confirmed it: `policy`
+    RESERVE approval.signature who approved it: the act `approve` ALLOW signature,
+    confirmation_signature who set the allowance, and who confirmed it: `allow` REVERSAL the same
+    who proposed and who confirmed it: `correct` POLICY the same who set the policy, and who
+    confirmed it: `policy`
 
-An act is a document made of its entry alone (`first_act`, `second_act`): what is done to which dataset by
-whom and why, on which terms, and under which POLICY entry, named by its hash. Its SHA-256 is the challenge of
-a WebAuthn assertion (W3C Web Authentication, level 2, section 7.2), which a verifier checks offline:
-challenge, origin, relying party, presence and verification of the person, and the signature (ES256) by a key
-that the policy in force names for that person. The hash of the policy, that of the allowance which an ALLOW
-replaces, the entry that a REVERSAL corrects and the job of a RESERVE make an act stand once only.
+An act is a document made of its entry alone (`first_act`, `second_act`): what is done to which
+dataset by whom and why, on which terms, and under which POLICY entry, named by its hash. Its
+SHA-256 is the challenge of a WebAuthn assertion (W3C Web Authentication, level 2, section 7.2),
+which a verifier checks offline: challenge, origin, relying party, presence and verification of the
+person, and the signature (ES256) by a key that the policy in force names for that person. The hash
+of the policy, that of the allowance which an ALLOW replaces, the entry that a REVERSAL corrects and
+the job of a RESERVE make an act stand once only.
 """
 
 import base64
@@ -63,20 +64,26 @@ class Basis:
 
 
 def act_named(kind: EntryKind) -> str:
-    """What a policy calls the act that leaves an entry of this kind; "" where nobody signs for it."""
+    """Return what a policy calls the act that leaves an entry of this kind; "" where nobody signs
+    for it.
+    """
     return _ACTS.get(kind, "")
 
 
 def first_act(
     kind: EntryKind, dataset: str, job: str | None, actor: str, body: Document, basis: Basis
 ) -> dict[str, Any]:
-    """The act of whoever approved, set or proposed, without its nonce. `actor`: the entry's, or proposer."""
+    """Return the act of whoever approved, set or proposed, without its nonce. `actor`: the entry's,
+    or proposer.
+    """
     approval = body.get("approval") if kind is EntryKind.RESERVE else None
     terms = _terms(kind, body)
     if approval is not None:
         terms["analyst"] = actor
         terms |= {
-            name: value for name, value in approval.items() if name not in ("by", "reason", "signature")
+            name: value
+            for name, value in approval.items()
+            if name not in ("by", "reason", "signature")
         }
     by = approval["by"] if approval is not None else body.get("proposed_by") or actor
     return {
@@ -92,8 +99,12 @@ def first_act(
 
 
 def second_act(first: Document, body: Document) -> dict[str, Any]:
-    """The act of whoever confirmed `first`, an act with its nonce; without its own nonce."""
-    about = {"by": body["confirmed_by"], "reason": body["confirmation"], "proposed": challenge(first).hex()}
+    """Return the act of whoever confirmed `first`, an act with its nonce; without its own nonce."""
+    about = {
+        "by": body["confirmed_by"],
+        "reason": body["confirmation"],
+        "proposed": challenge(first).hex(),
+    }
     return {**{name: first[name] for name in first if name != "nonce"}, **about, "act": "confirm"}
 
 
@@ -110,7 +121,9 @@ def _terms(kind: EntryKind, body: Document) -> dict[str, Any]:
 
 
 def challenge(act: Document) -> bytes:
-    """What a passkey is asked to sign for an act, its nonce included: SHA-256 of its canonical JSON."""
+    """Return what a passkey is asked to sign for an act, its nonce included: SHA-256 of its
+    canonical JSON.
+    """
     return hashlib.sha256(canonical(act)).digest()
 
 
@@ -118,7 +131,9 @@ def challenge(act: Document) -> bytes:
 
 
 def check(signature: object, act: Document, signers: tuple[Signer, ...]) -> None:
-    """Raise VerificationFailed unless one of `signers` signed the act. Its nonce stands in the signature."""
+    """Raise VerificationFailed unless one of `signers` signed the act. Its nonce stands in the
+    signature.
+    """
     if not isinstance(signature, dict) or set(signature) != FIELDS:
         raise VerificationFailed(f"its signature is not {', '.join(sorted(FIELDS))}")
     signer = next((each for each in signers if fingerprint(each.key) == signature["key"]), None)
@@ -147,7 +162,9 @@ def _check_client(client: Document, wanted: bytes, origin: str) -> None:
     if client["type"] != "webauthn.get" or client.get("crossOrigin", False) is not False:
         raise VerificationFailed("its signature was not made by a page of the service")
     if client["origin"] != origin:
-        raise VerificationFailed(f"it was signed at {client['origin']!r:.80}, and not at {origin!r:.80}")
+        raise VerificationFailed(
+            f"it was signed at {client['origin']!r:.80}, and not at {origin!r:.80}"
+        )
     if client["challenge"] != encoded(wanted):
         raise VerificationFailed("what was signed is not what the entry says")
 
@@ -163,7 +180,9 @@ def _check_authenticator(data: bytes, host: str) -> None:
 
 @lru_cache(maxsize=256)
 def public_key(key: str) -> EllipticCurvePublicKey:
-    """The public key in a signer's text. Raises InvalidRequest unless it is one of ES256, on P-256."""
+    """Return the public key in a signer's text. Raises InvalidRequest unless it is one of ES256, on
+    P-256.
+    """
     try:
         found = load_der_public_key(decoded(key))
     except UNREADABLE:
@@ -174,17 +193,19 @@ def public_key(key: str) -> EllipticCurvePublicKey:
 
 
 def fingerprint(key: str) -> str:
-    """SHA-256, in hex, of a signer's public key: what people compare, and signatures name."""
+    """Return SHA-256, in hex, of a signer's public key: what people compare, and signatures
+    name.
+    """
     return hashlib.sha256(decoded(key)).hexdigest()
 
 
 def encoded(data: bytes) -> str:
-    """Bytes as base64url without padding, as WebAuthn writes them."""
+    """Return bytes as base64url without padding, as WebAuthn writes them."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def decoded(text: str) -> bytes:
-    """The inverse of `encoded`. Raises ValueError for any other way to write the bytes."""
+    """Return the inverse of `encoded`. Raises ValueError for any other way to write the bytes."""
     data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     if encoded(data) != text:
         raise ValueError("not base64url")
@@ -195,7 +216,9 @@ def decoded(text: str) -> bytes:
 
 
 class SignedActs:
-    """The policy in force and what acts are based on, entry by entry: whether each is signed as it asks."""
+    """The policy in force and what acts are based on, entry by entry: whether each is signed as it
+    asks.
+    """
 
     def __init__(self) -> None:
         self.policy: Policy | None = None
@@ -203,19 +226,22 @@ class SignedActs:
         self._unknown = False  # the export does not show whose keys sign
 
     def must_sign(self, kind: EntryKind) -> bool:
-        """Whether the policy in force asks for signatures on entries of this kind."""
+        """Return whether the policy in force asks for signatures on entries of this kind."""
         return self.policy is not None and act_named(kind) in self.policy.signed
 
     def check(self, entry: Entry) -> bool:
         """Check the signatures of an entry; False where the export does not show them.
 
-        Raises VerificationFailed where one is missing that the policy in force asks for, or one is not right.
+        Raises VerificationFailed where one is missing that the policy in force asks for, or one is
+        not right.
         """
         approval = entry.body.get("approval") if entry.kind is EntryKind.RESERVE else None
         must = self.must_sign(entry.kind)
         if entry.kind is EntryKind.RESERVE and approval is None:
             if must and not is_free(entry.body):
-                raise VerificationFailed("nobody approved it, and the policy asks for a signed approval")
+                raise VerificationFailed(
+                    "nobody approved it, and the policy asks for a signed approval"
+                )
             return True
         if not act_named(entry.kind):
             return True
@@ -229,7 +255,8 @@ class SignedActs:
             return False
         if given[0] is None or (by_two and given[1] is None):
             raise VerificationFailed(
-                f"the policy asks that who does this signs it ({act_named(entry.kind)}), and it is not signed"
+                f"the policy asks that who does this signs it ({act_named(entry.kind)}), and it is "
+                "not signed"
             )
         first = first_act(entry.kind, entry.dataset, entry.job, entry.actor, entry.body, self.basis)
         check(given[0], first, self.signers(first["by"]))
@@ -241,7 +268,7 @@ class SignedActs:
         return True
 
     def signers(self, person: str) -> tuple[Signer, ...]:
-        """The passkeys that the policy in force names for a person."""
+        """Return the passkeys that the policy in force names for a person."""
         named = () if self.policy is None else map(read_signer, self.policy.signers)
         return tuple(each for each in named if each.person == person)
 

@@ -22,7 +22,9 @@ from accountant.core.privacy.units import (
 
 @dataclass(frozen=True)
 class History:
-    """Facts beyond balances that statements must mention. The largest allowance is taken part by part."""
+    """Facts beyond balances that statements must mention. The largest allowance is taken part by
+    part.
+    """
 
     largest_epsilon: int = 0
     largest_delta: int = 0
@@ -51,8 +53,10 @@ class Statement:
     unqualified: bool
 
 
-def statements(accounts: Accounts, history: History, neighbours: str, unit: str) -> tuple[Statement, ...]:
-    """The guarantees that hold now: one sentence per currency, with its exceptions."""
+def statements(
+    accounts: Accounts, history: History, neighbours: str, unit: str
+) -> tuple[Statement, ...]:
+    """Return the guarantees that hold now: one sentence per currency, with its exceptions."""
     return (
         _dp_statement(accounts, history, neighbours, unit),
         _ex_post_statement(accounts, history),
@@ -63,7 +67,8 @@ def statements(accounts: Accounts, history: History, neighbours: str, unit: str)
 def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: str) -> Statement:
     if history.secret_jobs:
         text = (
-            f"No (ε, δ) statement holds: {_count(history.secret_jobs, 'job')} protected secrets, not records."
+            f"No (ε, δ) statement holds: {_count(history.secret_jobs, 'job')} protected "
+            "secrets, not records."
         )
         return Statement("dp", text, False)
     if not history.jobs:
@@ -72,44 +77,58 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
     if accounts.dp is not None and not any(each.holds for each in accounts.dp.filters):
         text = (
-            "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not even "
+            "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not "
+            "even "
             f"({epsilon}, {delta}) can be stated of all releases together."
         )
         return Statement("dp", text, False)
-    step = f"replacing one {unit}" if neighbours == "replace-one" else f"adding or removing one {unit}"
+    step = (
+        f"replacing one {unit}" if neighbours == "replace-one" else f"adding or removing one {unit}"
+    )
     exceptions = _exceptions(history)
     if history.ex_post_jobs:
         exceptions.insert(0, f"the outputs of {_count(history.ex_post_jobs, 'ex-post job')}")
     besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
-    text = f"All releases together are ({epsilon}, {delta})-differentially private for {step}{besides}."
+    text = (
+        f"All releases together are ({epsilon}, {delta})-differentially private for "
+        f"{step}{besides}."
+    )
     if history.coin_jobs:
         text += _to_whoever_has_keys(accounts, history)
     return Statement("dp", text, not exceptions and not history.coin_jobs)
 
 
 def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
-    """What is said where batches were secret: for whom the statement holds, and what holds for the others.
+    """Return what is said where batches were secret: for whom the statement holds, and what holds
+    for the others.
 
-    The Gaussian filter charges every job as if its batches were known: while it is open, it has the total.
+    The Gaussian filter charges every job as if its batches were known: while it is open, it has the
+    total.
     """
     jobs = _count(history.coin_jobs, "job")
     told = (
-        f" That is for whoever does not hold the keys, deleted as they ended, of {jobs} with secret batches"
+        f" That is for whoever does not hold the keys, deleted as they ended, of {jobs} with "
+        "secret batches"
     )
     assert accounts.dp is not None
     (plain,) = (each for each in accounts.dp.filters if each.filter.kind is Kind.GAUSSIAN)
     if plain.closed:
         return f"{told}; what all releases tell whoever holds them was not added up."
     used = Fraction(plain.spent.main + plain.reserved.main, EPSILON_UNITS)
-    epsilon = up(gaussian_epsilon(sqrt_up(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
+    epsilon = (
+        up(gaussian_epsilon(sqrt_up(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
+    )
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
     return (
-        f"{told}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, {delta}): no limit."
+        f"{told}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, "
+        f"{delta}): no limit."
     )
 
 
 def _exceptions(history: History) -> list[str]:
-    """The exceptions that no statement covers: the information in raises, and that jobs failed."""
+    """Return the exceptions that no statement covers: the information in raises, and that jobs
+    failed.
+    """
     found = []
     if history.raises_after_release:
         raises = _count(history.raises_after_release, "raise")
@@ -125,11 +144,14 @@ def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
     jobs = _count(history.ex_post_jobs, "ex-post job")
     if accounts.ex_post.settlement is Settlement.REALIZED:
         # The sum depends on the data: stewards and auditors see it on the account.
-        text = f"{jobs}, charged with what the data made them cost: all later decisions depend on it."
+        text = (
+            f"{jobs}, charged with what the data made them cost: all later decisions depend on it."
+        )
     else:
         caps = to_decimal(accounts.ex_post.spent + accounts.ex_post.reserved, EPSILON_UNITS)
         text = (
-            f"{jobs} with caps of {caps} together: a planning figure, neither a bound nor a mean, and "
+            f"{jobs} with caps of {caps} together: a planning figure, neither a bound nor a mean, "
+            "and "
             "approvals given after seeing realized costs leak them."
         )
     return Statement("ex-post", text, False)
@@ -137,7 +159,8 @@ def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
 
 #: What the search for declared secrets (secret_patterns) can't find.
 NOT_FOUND = (
-    "A secret counts where it stands as declared, in any case, script form, blanks and marks; a misspelling, "
+    "A secret counts where it stands as declared, in any case, script form, blanks and marks; a "
+    "misspelling, "
     "initials, another transcription or an inflected form is not found and is not covered."
 )
 
@@ -153,7 +176,10 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
         account.spent + account.reserved > account.limit
         or (account.kind is SecretKind.ONE and account.jobs > 1)
     ):
-        text = f"Overdrawn: a correction raised a charge beyond the bound {least}, which no longer holds."
+        text = (
+            f"Overdrawn: a correction raised a charge beyond the bound {least}, which no longer "
+            "holds."
+        )
         return Statement("secret", text, False)
     if account.kind is SecretKind.MANY:
         assert account.order is not None
@@ -164,10 +190,12 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
     exceptions = _exceptions(history)
     besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
     text = (
-        f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with at "
-        f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} and "
-        f"against the same data with these {terms.without}{besides}; it says nothing about other secrets. "
-        + NOT_FOUND
+        f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with "
+        "at "
+        f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} "
+        "and "
+        f"against the same data with these {terms.without}{besides}; it says nothing about other "
+        "secrets. " + NOT_FOUND
     )
     return Statement("secret", text, not exceptions)
 

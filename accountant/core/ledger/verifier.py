@@ -1,8 +1,9 @@
 """Verification of a ledger entry by entry, without a server or a database.
 
-Checks the hash chain and its times; that every reservation is resolved at most once and in order; that each
-recorded cost follows from its event and each event from its parameters; that each act kept to the rules in
-force (rules.py) and each job ended as it can (realization.py); and the balances at the end.
+Checks the hash chain and its times; that every reservation is resolved at most once and in order;
+that each recorded cost follows from its event and each event from its parameters; that each act
+kept to the rules in force (rules.py) and each job ended as it can (realization.py); and the
+balances at the end.
 """
 
 import hashlib
@@ -31,7 +32,9 @@ from accountant.core.ledger.rules import Rules, by_two
 
 @dataclass(frozen=True)
 class Verified:
-    """The result for a valid ledger: the number of entries, the last hash, and the books that they make."""
+    """The result for a valid ledger: the number of entries, the last hash, and the books that they
+    make.
+    """
 
     dataset: str
     entries: int
@@ -62,9 +65,11 @@ class Verified:
     public: bool = False
 
     def beside(self, others: Mapping[str, "Verified"]) -> "Verified":
-        """The ledger beside verified ledgers by name, which prove what its jobs read of their datasets.
+        """Return the ledger beside verified ledgers by name, which prove what its jobs read of
+        their datasets.
 
-        Raises VerificationFailed where one of them shows that something was not released by a public job.
+        Raises VerificationFailed where one of them shows that something was not released by a
+        public job.
         """
         for each in self.elsewhere:
             if each.dataset in others:
@@ -74,10 +79,11 @@ class Verified:
 
 
 def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
-    """Balances as the header of an export states them; `live` is the number of unsettled reservations.
+    """Return balances as the header of an export states them; `live` is the number of unsettled
+    reservations.
 
-    A `public` summary, and that of a checkpoint, omits what public entries don't show: the sum of ex-post
-    costs, and whether a correction passed the ex-post allowance.
+    A `public` summary, and that of a checkpoint, omits what public entries don't show: the sum of
+    ex-post costs, and whether a correction passed the ex-post allowance.
     """
     account = books.account
     others: dict[str, Any] = {}
@@ -107,10 +113,11 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
 
 
 class Judge:
-    """Whether an entry may stand where it is: all but its place in the chain, and the sums of the books.
+    """Whether an entry may stand where it is: all but its place in the chain, and the sums of the
+    books.
 
-    A verifier feeds it every entry. A writer gives it the rules in force and the earlier entries of the jobs
-    that an entry speaks of (`recall`), then the entry to be written.
+    A verifier feeds it every entry. A writer gives it the rules in force and the earlier entries of
+    the jobs that an entry speaks of (`recall`), then the entry to be written.
 
     Args:
         hash_of: returns the hash of an entry by its number, or None if the ledger holds none there.
@@ -157,7 +164,9 @@ class Judge:
             raise VerificationFailed(f"what it quotes can't be read: {error}") from None
         for seq, hashed in (reserved, corrected):
             if type(seq) is not int or not 0 < seq < entry.seq or self._hash_of(seq) != hashed:
-                raise VerificationFailed(f"it quotes an entry {seq!r:.40} that this ledger does not hold")
+                raise VerificationFailed(
+                    f"it quotes an entry {seq!r:.40} that this ledger does not hold"
+                )
         newest = self._corrections.get(entry.job)
         if newest not in (None, corrected[0]):
             raise VerificationFailed(f"it corrects entry {corrected[0]}, entry {newest} stands")
@@ -166,10 +175,11 @@ class Judge:
 
 
 class Verifier:
-    """Checks entries fed in order and gives the result at the end. Holds the books, not the entries.
+    """Checks entries fed in order and gives the result at the end. Holds the books, not the
+    entries.
 
-    Each of `checkpoints`, from the same ledger, must equal the balances at its entry. In a `public` export
-    every private value is hidden, and in any other none is.
+    Each of `checkpoints`, from the same ledger, must equal the balances at its entry. In a `public`
+    export every private value is hidden, and in any other none is.
     """
 
     def __init__(
@@ -236,9 +246,13 @@ class Verifier:
         """Check that an export hides what is private if it is public, and else nothing."""
         private, unseen = check_hidden(document, published)
         if self.public and unseen < private:
-            raise VerificationFailed("it shows a private value, and the export says that it is public")
+            raise VerificationFailed(
+                "it shows a private value, and the export says that it is public"
+            )
         if unseen and not self.public:
-            raise VerificationFailed("it hides a value, and the export does not say that it is public")
+            raise VerificationFailed(
+                "it hides a value, and the export does not say that it is public"
+            )
         self.hidden += unseen
 
     def _hash_of(self, seq: int) -> str | None:
@@ -251,16 +265,25 @@ class Verifier:
             self._met += 1
 
     def result(self, *, partial: bool = False) -> Verified:
-        """The result so far. Unless `partial`, no checkpoint may lie beyond it."""
+        """Return the result so far. Unless `partial`, no checkpoint may lie beyond it."""
         if not partial and self._met < len(self._checkpoints):
             beyond = self._checkpoints[self._met].seq
             raise VerificationFailed(
-                f"the ledger is cut off: it ends at entry {self.count}, a checkpoint was signed at {beyond}"
+                f"the ledger is cut off: it ends at entry {self.count}, a checkpoint was signed at "
+                f"{beyond}"
             )
         replay = self.replay
         met = self._checkpoints[: self._met]
         return Verified(
-            *(self.dataset or "", self.count, self.head, replay.books, replay.live_count, self.hidden, met),
+            *(
+                self.dataset or "",
+                self.count,
+                self.head,
+                replay.books,
+                replay.live_count,
+                self.hidden,
+                met,
+            ),
             hashes=self._hashes,
             unproved=(*self.rules.unproved, *map(str, self.lineage.elsewhere)),
             terms=self.rules.terms,
@@ -280,7 +303,8 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
         )
     if (checkpoint.seq, checkpoint.head) != (found.entries, found.head):
         raise VerificationFailed(
-            f"the history up to entry {checkpoint.seq} is not the one that a checkpoint was signed for"
+            f"the history up to entry {checkpoint.seq} is not the one that a checkpoint was signed "
+            "for"
         )
     if value_text(checkpoint.balances) != value_text(summary(found.books, found.live, public=True)):
         raise VerificationFailed(
@@ -288,7 +312,8 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
         )
     if found.at is not None and checkpoint.at < found.at:
         raise VerificationFailed(
-            f"a checkpoint of {checkpoint.at:%Y-%m-%d %H:%M:%S} covers entry {checkpoint.seq}, which was "
+            f"a checkpoint of {checkpoint.at:%Y-%m-%d %H:%M:%S} covers entry {checkpoint.seq}, "
+            "which was "
             f"written at {found.at:%Y-%m-%d %H:%M:%S}"
         )
 
@@ -305,7 +330,9 @@ def check_hidden(document: Mapping[str, Any], published: str) -> tuple[int, int]
 
 
 def check_not_negative(books: Books) -> None:
-    """Raise VerificationFailed if a balance is below zero: nobody gets back more than was charged."""
+    """Raise VerificationFailed if a balance is below zero: nobody gets back more than was
+    charged.
+    """
     amounts = [books.ex_post.reserved]
     if not books.ex_post.hidden:  # then the sum says nothing
         amounts.append(books.ex_post.spent)
@@ -319,7 +346,9 @@ def check_not_negative(books: Books) -> None:
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """An entry's document as stored, with private values as openings. Raises VerificationFailed."""
+    """Return an entry's document as stored, with private values as openings. Raises
+    VerificationFailed.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,5 @@
-"""The registry: every mechanism that has a price, each a module of this package that defines MECHANISM.
+"""The registry: every mechanism that has a price, each a module of this package that defines
+MECHANISM.
 
 Prices are imported when the registry is first asked for, never by importing this package.
 """
@@ -30,12 +31,14 @@ def __getattr__(name: str) -> Any:
 
 
 def runnable() -> dict[str, Mechanism[Any]]:
-    """The mechanisms that this service can run; the others have a price only."""
+    """Return the mechanisms that this service can run; the others have a price only."""
     return {name: each for name, each in _found().items() if each.runner is not None}
 
 
 def find(mechanism_id: object) -> Mechanism[Any] | None:
-    """The mechanism called `mechanism_id`, or the rehearsal of one; None where there is none."""
+    """Return the mechanism called `mechanism_id`, or the rehearsal of one; None where there is
+    none.
+    """
     if not isinstance(mechanism_id, str):
         return None
     if mechanism_id.startswith(rehearsal.PREFIX):
@@ -45,7 +48,7 @@ def find(mechanism_id: object) -> Mechanism[Any] | None:
 
 
 def get(mechanism_id: object) -> Mechanism[Any]:
-    """The mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
+    """Return the mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
     found = find(mechanism_id)
     if found is None:
         raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(_found()))
@@ -53,7 +56,7 @@ def get(mechanism_id: object) -> Mechanism[Any]:
 
 
 def get_runnable(mechanism_id: object) -> Mechanism[Any]:
-    """The same for a job: raises InvalidRequest where there is a price and no runner."""
+    """Return the same for a job: raises InvalidRequest where there is a price and no runner."""
     found = get(mechanism_id)
     if found.runner is None:
         problem = "priced, but this service has no runner for it yet"

@@ -1,11 +1,12 @@
 """The price of `aug-pe` (Xie et al. 2024, a baseline of papers 000 to 003).
 
-In every epoch each private record votes for its k nearest samples, and all counts get Gaussian noise,
-those without a vote too. k distinct votes of one record have L2 norm sqrt(k); a replaced record moves
-k counts down and k up, sqrt(2k); b records of one unit make that b times as much, whether their votes
-fall together or not. Threshold, ranks and variations by the model read noisy counts only: free. A record
-votes under its own label, and replacing one moves the counts of two labels by no more in total.
-Numbers of samples per label are given, never counted. All epochs together are one Gaussian: exact.
+In every epoch each private record votes for its k nearest samples, and all counts get Gaussian
+noise, those without a vote too. k distinct votes of one record have L2 norm sqrt(k); a replaced
+record moves k counts down and k up, sqrt(2k); b records of one unit make that b times as much,
+whether their votes fall together or not. Threshold, ranks and variations by the model read noisy
+counts only: free. A record votes under its own label, and replacing one moves the counts of two
+labels by no more in total. Numbers of samples per label are given, never counted. All epochs
+together are one Gaussian: exact.
 """
 
 from fractions import Fraction
@@ -43,8 +44,9 @@ from accountant.core.privacy.price import Price, Terms
 class AugPe(EvolvingTexts, GaussianNoise):
     """Parameters of `aug-pe`; the defaults are the paper's where it gives one.
 
-    A job with `from_job` selects among the samples of an earlier one by its noisy counts, and varies them;
-    one with `population` pays for epochs of its own that go on from what an earlier one released.
+    A job with `from_job` selects among the samples of an earlier one by its noisy counts, and
+    varies them; one with `population` pays for epochs of its own that go on from what an earlier
+    one released.
     """
 
     from_job: str | None = from_job_field("samples and noisy counts")
@@ -58,10 +60,13 @@ class AugPe(EvolvingTexts, GaussianNoise):
         None,
         min_length=1,
         max_length=200,
-        description="an earlier job of aug-pe or secpe with whose survivors this one begins; nothing: with "
+        description="an earlier job of aug-pe or secpe with whose survivors this one begins; "
+        "nothing: with "
         "samples of the prompt",
     )
-    epochs: int = Field(10, ge=1, le=10_000, description="rounds of voting; each reads every record once")
+    epochs: int = Field(
+        10, ge=1, le=10_000, description="rounds of voting; each reads every record once"
+    )
     votes: int = Field(1, ge=1, le=1_000, description="distinct samples k that a record votes for")
     lookahead: int = Field(
         0,
@@ -70,22 +75,27 @@ class AugPe(EvolvingTexts, GaussianNoise):
         description="variations whose mean embedding stands for a sample; 0: the sample's own",
     )
     threshold: float = Field(
-        0.0, ge=0, le=1_000_000_000, description="noisy counts below this become 0; a public constant"
+        0.0,
+        ge=0,
+        le=1_000_000_000,
+        description="noisy counts below this become 0; a public constant",
     )
 
 
 def sensitivity(parameters: AugPe, terms: Terms) -> Fraction:
-    """L2 sensitivity of an epoch's counts, rounded up: b sqrt(k), or b sqrt(2k) under replace-one."""
+    """Return L2 sensitivity of an epoch's counts, rounded up: b sqrt(k), or b sqrt(2k) under
+    replace-one.
+    """
     return terms.max_records_per_unit * root_up(doubled(terms) * parameters.votes)
 
 
 def votes_event(parameters: AugPe) -> Gaussian:
-    """One epoch's histograms of all labels."""
+    """Return one epoch's histograms of all labels."""
     return Gaussian(resolved(parameters.noise_multiplier, "noise_multiplier"))
 
 
 def price(parameters: AugPe, terms: Terms) -> Price:
-    """One Gaussian histogram per epoch, or nothing where an earlier job's are read."""
+    """Return one Gaussian histogram per epoch, or nothing where an earlier job's are read."""
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
     event = SelfComposed(votes_event(parameters), parameters.epochs)
@@ -102,23 +112,28 @@ def resolve(parameters: AugPe, terms: Terms) -> AugPe:
     """Calibrate the noise; refuse prompts that can't be filled and more votes than samples."""
     parameters = with_prompts(parameters)
     if parameters.from_job is not None:
-        return without_noise(parameters.model_copy(update={"population": None}))  # it begins with its own
+        # it begins with its own
+        return without_noise(parameters.model_copy(update={"population": None}))
     if parameters.from_epoch is not None:
         raise invalid("from_epoch", "there is no from_job", "nothing, or a job in from_job")
     if parameters.votes > parameters.samples:
-        raise invalid("votes", f"{parameters.votes} is more than samples", f"1 to {parameters.samples}")
+        raise invalid(
+            "votes", f"{parameters.votes} is more than samples", f"1 to {parameters.samples}"
+        )
     asked = "epsilon" if parameters.noise_multiplier is None else "noise_multiplier"
     parameters = with_multiplier(
         parameters, lambda epsilon: gaussian_multiplier(epsilon, terms.delta, parameters.epochs)
     )
     scale = Fraction(votes_event(parameters).noise_multiplier) * sensitivity(parameters, terms)
     if scale > MOST_SCALE:
-        raise invalid(asked, f"σ would be {float(scale):.3g} votes", f"noise of at most {MOST_SCALE:.3g}")
+        raise invalid(
+            asked, f"σ would be {float(scale):.3g} votes", f"noise of at most {MOST_SCALE:.3g}"
+        )
     return parameters
 
 
 def texts_written(parameters: AugPe) -> tuple[int, int]:
-    """Texts of each label at the most: (by the prompt, varied from another)."""
+    """Return texts of each label at the most: (by the prompt, varied from another)."""
     samples, each = parameters.samples, parameters.variations
     if parameters.from_job is not None:
         return 0, samples * each
@@ -139,13 +154,18 @@ MECHANISM = Mechanism(
     resources=evolution_resources,
     sources=lambda parameters: {} if parameters.population is None else {"population": EVOLUTION},
     releases=(EVOLUTION,),
-    needs={**NEEDS_VARYING, "from_job=": "epsilon noise_multiplier population", "from_job": "from_epoch"},
+    needs={
+        **NEEDS_VARYING,
+        "from_job=": "epsilon noise_multiplier population",
+        "from_job": "from_epoch",
+    },
     artifacts_need_model=False,
     progress_unit="texts",
     runner="workers.mechanisms.aug_pe",
     groups={
         "Size and privacy": "from_job epsilon noise_multiplier epochs votes threshold temperature",
-        "Texts": "population samples variations select max_tokens record_tokens stop prompt prompting seed",
+        "Texts": "population samples variations select max_tokens record_tokens stop prompt "
+        "prompting seed",
         "Variations": "varying kept rewriting lookahead writer",
         "Aggregation and clusters": "embedding",
     },
@@ -162,5 +182,7 @@ MECHANISM = Mechanism(
         "prompting": "plain",
         "seed": 1,
     },
-    artifacts={EVOLUTION: "every sample with its origin, and each epoch's noisy counts and survivors"},
+    artifacts={
+        EVOLUTION: "every sample with its origin, and each epoch's noisy counts and survivors"
+    },
 )

@@ -1,7 +1,7 @@
 """The base of every mechanism's price: parameters, description and quote.
 
-A price is a pure function of the parameters and of the dataset's public terms. It lives here, not in
-the workers, because the web must price without torch and a runner must not price itself.
+A price is a pure function of the parameters and of the dataset's public terms. It lives here, not
+in the workers, because the web must price without torch and a runner must not price itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,33 +52,35 @@ REST = "More"
 class Mechanism(Generic[P]):
     """A mechanism as the accountant sees it.
 
-    `runner`: the module whose class Runner runs it, None where there is a price and no algorithm yet;
-    `groups`: heading -> names of fields, parted by blanks, as a form shows them, the rest under `REST`;
-    `order`: its place in menus, then by id; `example`: parameters of a small run, which its page prices and
-    the conformance kit varies; `artifacts`: name -> content of what a job may release besides texts.
+    `runner`: the module whose class Runner runs it, None where there is a price and no algorithm
+    yet; `groups`: heading -> names of fields, parted by blanks, as a form shows them, the rest
+    under `REST`; `order`: its place in menus, then by id; `example`: parameters of a small run,
+    which its page prices and the conformance kit varies; `artifacts`: name -> content of what a job
+    may release besides texts.
 
-    `price` states the cost; `resolve` fills in parameters that depend on the dataset's public terms;
-    `context_tokens` says how long a context gets, given the tokens of the template; `size_field` is the
-    field by which a request is made smaller when it does not fit; `missing` names what a price can do
-    without and a run can't; `unfit` names what the public facts of a model lack for a request; `uses_model`
-    says whether a job names a model; `progress_unit` is what its public progress counts;
-    `artifacts_need_model`: what a job releases serves
-    only the model that it ran with; `batches` is how many batches of its data a run works on
-    independently, so that several workers may share them (records.Records.share), 1 where any release is
-    from all the data; `resources` tells which fields name a registered public thing, and its kind (corpus,
-    embedding or model); `unfit_public` names what the public facts of these, by field, lack for a request;
-    `reads_output`: a job reads the published texts of the job in `from_job`; `public`: a job reads public
-    things only, never records, and costs nothing; `stops_early`: a run may make fewer of its repeated
-    releases because of what it had already released, one of each kind at least, and is charged for those;
-    any other run is charged whole; `sources` tells which further fields name a job, and the kind of artifact
-    that is read there, of whichever mechanism; `unfit_sources` names what the parameters of these jobs, and
-    of the one in `from_job`, by field, lack for a request; `releases` lists the kinds that it leaves;
-    `needs` names the fields, parted by blanks, that are used under a condition alone (`used_fields`).
+    `price` states the cost; `resolve` fills in parameters that depend on the dataset's public
+    terms; `context_tokens` says how long a context gets, given the tokens of the template;
+    `size_field` is the field by which a request is made smaller when it does not fit; `missing`
+    names what a price can do without and a run can't; `unfit` names what the public facts of a
+    model lack for a request; `uses_model` says whether a job names a model; `progress_unit` is what
+    its public progress counts; `artifacts_need_model`: what a job releases serves only the model
+    that it ran with; `batches` is how many batches of its data a run works on independently, so
+    that several workers may share them (records.Records.share), 1 where any release is from all the
+    data; `resources` tells which fields name a registered public thing, and its kind (corpus,
+    embedding or model); `unfit_public` names what the public facts of these, by field, lack for a
+    request; `reads_output`: a job reads the published texts of the job in `from_job`; `public`: a
+    job reads public things only, never records, and costs nothing; `stops_early`: a run may make
+    fewer of its repeated releases because of what it had already released, one of each kind at
+    least, and is charged for those; any other run is charged whole; `sources` tells which further
+    fields name a job, and the kind of artifact that is read there, of whichever mechanism;
+    `unfit_sources` names what the parameters of these jobs, and of the one in `from_job`, by field,
+    lack for a request; `releases` lists the kinds that it leaves; `needs` names the fields, parted
+    by blanks, that are used under a condition alone (`used_fields`).
 
-    `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain` names the
-    fields, parted by blanks, that a form shows to everybody, `begins` values that a form begins with instead
-    of defaults, and `yields` what a job writes, None where nothing public tells.
-    `rehearses` is set on a rehearsal alone (rehearsal.py): the id of what it rehearses.
+    `goal` is what somebody wants who takes it (of GOALS), `advice` says in a clause why, `plain`
+    names the fields, parted by blanks, that a form shows to everybody, `begins` values that a form
+    begins with instead of defaults, and `yields` what a job writes, None where nothing public
+    tells. `rehearses` is set on a rehearsal alone (rehearsal.py): the id of what it rehearses.
     """
 
     id: str
@@ -102,7 +104,9 @@ class Mechanism(Generic[P]):
     artifacts_need_model: bool = True
     batches: Callable[[P, Terms], int] = lambda *_: 1
     resources: Callable[[P], Mapping[str, str]] = lambda _: {}
-    unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = lambda *_: None
+    unfit_public: Callable[[P, Terms, Mapping[str, Mapping[str, Any]]], FieldProblem | None] = (
+        lambda *_: None
+    )
     reads_output: bool = False
     public: bool = False
     stops_early: bool = False
@@ -131,24 +135,30 @@ class Mechanism(Generic[P]):
         groups = {name: title for title, names in self.groups.items() for name in names.split()}
         properties = made.get("properties", {})
         order = [*groups, *(name for name in properties if name not in groups)]
-        made["properties"] = {name: properties[name] | {"group": groups.get(name, REST)} for name in order}
+        made["properties"] = {
+            name: properties[name] | {"group": groups.get(name, REST)} for name in order
+        }
         return made
 
     @property
     def admitted_as(self) -> str:
-        """The id by which a policy admits or excludes it: a rehearsal is admitted with its mechanism."""
+        """The id by which a policy admits or excludes it: a rehearsal is admitted with its
+        mechanism.
+        """
         return self.rehearses or self.id
 
     def used_fields(self, values: Mapping[str, Any]) -> tuple[str, ...]:
-        """The fields that a request with these values uses, in their order.
+        """Return the fields that a request with these values uses, in their order.
 
-        A condition of `needs` is `other=value`, `other=` (it is not given) or `other` (it is). A field that
-        several name needs one of them; one that is unused itself fulfils none. Values may be texts of a
-        form; a field that is left out has its default.
+        A condition of `needs` is `other=value`, `other=` (it is not given) or `other` (it is). A
+        field that several name needs one of them; one that is unused itself fulfils none. Values
+        may be texts of a form; a field that is left out has its default.
         """
 
         def shown(name: str) -> str:
-            value = values.get(name, self.parameters.model_fields[name].default) if used(name) else None
+            value = (
+                values.get(name, self.parameters.model_fields[name].default) if used(name) else None
+            )
             return "" if value is None else str(value).strip()
 
         def used(name: str) -> bool:
@@ -162,12 +172,14 @@ class Mechanism(Generic[P]):
         return tuple(name for name in self.fields if used(name))
 
     def recorded(self, parameters: Parameters) -> dict[str, Any]:
-        """Parsed parameters in plain values, as a job keeps and shows them: only those that it uses."""
+        """Return parsed parameters in plain values, as a job keeps and shows them: only those that
+        it uses.
+        """
         values = parameters.model_dump(mode="json")
         return {name: values[name] for name in self.used_fields(values)}
 
     def parse(self, raw: Mapping[str, Any], terms: Terms) -> P:
-        """Validated, resolved parameters. Raises InvalidRequest naming each wrong field."""
+        """Return validated, resolved parameters. Raises InvalidRequest naming each wrong field."""
         try:
             parsed = self.parameters.model_validate(dict(raw))
         except ValidationError as error:
@@ -193,12 +205,17 @@ def _problems(error: ValidationError, mechanism: "Mechanism[Any]") -> list[Field
 
 
 def allowed_values(schema: Mapping[str, Any]) -> str:
-    """The bounds of one field of a JSON Schema in words."""
+    """Return the bounds of one field of a JSON Schema in words."""
     options = [part for part in schema.get("anyOf", [schema]) if part.get("type") != "null"]
     part = options[0]
     if "enum" in part or "const" in part:
         return ", ".join(str(value) for value in part.get("enum", [part.get("const")]))
-    kind = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+    kind = {
+        "integer": "a whole number",
+        "number": "a number",
+        "string": "text",
+        "boolean": "true or false",
+    }
     words = kind.get(part.get("type", ""), "see the schema")
     low = f"from {part['minimum']}" if "minimum" in part else ""
     low = f"above {part['exclusiveMinimum']}" if "exclusiveMinimum" in part else low
@@ -223,7 +240,8 @@ QUOTED_ORDERS = (
 
 
 def pure(event: Event) -> float | None:
-    """The ε of a cost that has no δ at any price: noise that is pure by itself. None for any other.
+    """Return the ε of a cost that has no δ at any price: noise that is pure by itself. None for any
+    other.
 
     A token that is drawn is pure too, but a job of many is told by its far smaller ε at a δ.
     """
@@ -241,7 +259,8 @@ def quote(
     price: Price | None = None,
     alone: Callable[[Event, float], tuple[float, str]] = epsilon_alone,
 ) -> dict[str, Any]:
-    """The price as the contract of DESIGN section 9 prints it; `price` where it is known already.
+    """Return the price as the contract of DESIGN section 9 prints it; `price` where it is known
+    already.
 
     `alone`: the accountants that find epsilon; a server has more of them.
     """

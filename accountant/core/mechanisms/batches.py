@@ -3,10 +3,11 @@
 Every token is the exponential mechanism on scores that one unit moves by at most a shift: zCDP
 shift^2 / 2. Batches are disjoint, so a job costs the tokens of one batch and not of all.
 
-Amplification by allocation: which of the k batches a unit lies in is known to nobody but the job's key, so a
-job costs what its tokens tell of a unit in one of k batches (events.Allocated). In each round every unit
-draws its batch anew. The number of a batch is that of the unit's coin whatever its label, so batches of one
-number are one batch here, and a unit of b records moves it by b of their shifts at most.
+Amplification by allocation: which of the k batches a unit lies in is known to nobody but the job's
+key, so a job costs what its tokens tell of a unit in one of k batches (events.Allocated). In each
+round every unit draws its batch anew. The number of a batch is that of the unit's coin whatever its
+label, so batches of one number are one batch here, and a unit of b records moves it by b of their
+shifts at most.
 """
 
 import math
@@ -34,7 +35,9 @@ from accountant.core.privacy.units import float_up, up
 def texts_of_batches(
     parameters: "Batched", terms: Terms, each: int, tokens: int, at_least: bool = False
 ) -> Yield | None:
-    """So many texts of every batch in every round; None where no public figure tells how many batches."""
+    """So many texts of every batch in every round; None where no public figure tells how many
+    batches.
+    """
     if parameters.batches_per_label is None and not parameters.label_counts:
         return None
     number = parameters.batches_run(terms) * parameters.rounds * each
@@ -42,17 +45,20 @@ def texts_of_batches(
 
 
 def texts_of_tokens(parameters: Any, terms: Terms) -> Yield | None:
-    """The same where a batch writes T tokens: a text ends early or at its limit, and the next begins."""
+    """Return the same where a batch writes T tokens: a text ends early or at its limit, and the
+    next begins.
+    """
     tokens = parameters.tokens_per_batch
     longest = parameters.max_text_tokens or tokens
     return texts_of_batches(parameters, terms, -(-tokens // longest), longest, at_least=True)
 
 
 def token_draw(shift: Fraction, terms: Terms) -> Event:
-    """One token of one batch, where adding or removing a unit moves every score by at most `shift`.
+    """Return one token of one batch, where adding or removing a unit moves every score by at most
+    `shift`.
 
-    Under replace-one the unit that leaves and the one that comes share a batch, which moves twice as
-    far, or lie in two, which move by `shift` each: every filter charges the larger.
+    Under replace-one the unit that leaves and the one that comes share a batch, which moves twice
+    as far, or lie in two, which move by `shift` each: every filter charges the larger.
     """
     if terms.neighbours is Neighbours.ADD_REMOVE:
         return Exponential(float_up(shift))
@@ -76,14 +82,16 @@ class Batched(Parameters):
         None,
         ge=1,
         le=MOST_BATCHES,
-        description="batches per label, over all its clusters where there are any; nothing: public size / "
+        description="batches per label, over all its clusters where there are any; nothing: public "
+        "size / "
         "labels / records of a batch, at least one a cluster",
     )
     label_counts: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = Field(
         (),
         max_length=1_000,
         strict=False,  # JSON has lists
-        description="records of each of the dataset's labels, in their order, by public figures or noisy "
+        description="records of each of the dataset's labels, in their order, by public figures or "
+        "noisy "
         "counts: each label gets as many batches as they fill; nothing: all labels alike",
     )
     labels: tuple[str, ...] = Field(
@@ -94,21 +102,24 @@ class Batched(Parameters):
     )
     amplification: Literal["none", "allocation"] = Field(
         "none",
-        description="allocation: pay for what is learned by whoever does not know which batch a unit lies "
+        description="allocation: pay for what is learned by whoever does not know which batch a "
+        "unit lies "
         "in, the whole of it once a token is drawn; none: as if everybody knew",
     )
     rounds: int = Field(
         1,
         ge=1,
         le=1_000_000,
-        description="allocation only: rounds, in each of which every unit draws its batch anew and every "
+        description="allocation only: rounds, in each of which every unit draws its batch anew and "
+        "every "
         "batch writes as many tokens as without rounds",
     )
     batches_to_run: int | None = Field(
         None,
         ge=1,
         le=MOST_BATCHES,
-        description="allocation only: of each label's batches so many are run, and cost less; nothing: all",
+        description="allocation only: of each label's batches so many are run, and cost less; "
+        "nothing: all",
     )
     batch_size: int
 
@@ -123,9 +134,13 @@ class Batched(Parameters):
         return self.batch_size
 
     def batches_by_label(self, terms: Terms) -> dict[str | None, int]:
-        """The batches of each label that the job writes; under None, where the dataset has no labels."""
+        """Return the batches of each label that the job writes; under None, where the dataset has
+        no labels.
+        """
         labels: tuple[str | None, ...] = self.written(terms) or (None,)
-        counts = dict(zip(terms.labels, self.label_counts, strict=True)) if self.label_counts else {}
+        counts = (
+            dict(zip(terms.labels, self.label_counts, strict=True)) if self.label_counts else {}
+        )
         return {
             label: max(1, round(counts[label] / self.units))
             if label in counts
@@ -134,17 +149,17 @@ class Batched(Parameters):
         }
 
     def batches_run(self, terms: Terms) -> int:
-        """Batches that run in one round, over all labels."""
+        """Return batches that run in one round, over all labels."""
         each = self.batches_by_label(terms).values()
         return sum(self.batches_to_run or batches for batches in each)
 
     def written(self, terms: Terms) -> tuple[str, ...]:
-        """The labels that the job writes; records of others are not in its batches."""
+        """Return the labels that the job writes; records of others are not in its batches."""
         return self.labels or terms.labels
 
 
 def unfit_to_end(parameters: Any, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """A model that names no end token never ends a text; a stop text may."""
+    """Return a model that names no end token never ends a text; a stop text may."""
     ends = facts.get("end_tokens", True) or parameters.stop is not None
     problem = "the model names no token that ends a text"
     return None if ends else FieldProblem("stop", problem, "a text that ends each text")
@@ -157,7 +172,9 @@ def check_batches(parameters: Batched, terms: Terms) -> None:
 
 
 def missing_batches(parameters: Batched) -> FieldProblem | None:
-    """A public number of batches, where neither the request nor the declared size says one."""
+    """Return a public number of batches, where neither the request nor the declared size says
+    one.
+    """
     if parameters.batches_per_label is not None or parameters.label_counts:
         return None
     problem = "not given, and the dataset declares no public size to derive it from"
@@ -165,7 +182,9 @@ def missing_batches(parameters: Batched) -> FieldProblem | None:
 
 
 def _check_labels(parameters: Batched, terms: Terms) -> None:
-    """Refuse labels that the dataset doesn't have, one that is named twice, and counts that nothing takes."""
+    """Refuse labels that the dataset doesn't have, one that is named twice, and counts that nothing
+    takes.
+    """
     counts = len(parameters.label_counts)
     if counts and counts != len(terms.labels):
         problem = f"{counts} for a dataset with {len(terms.labels)} labels"
@@ -188,45 +207,60 @@ def _check_labels(parameters: Batched, terms: Terms) -> None:
 
 
 def _check_allocation(parameters: Batched) -> None:
-    """Refuse rounds and idle batches without amplification, and amplification without a number of batches."""
+    """Refuse rounds and idle batches without amplification, and amplification without a number of
+    batches.
+    """
     k, g = parameters.batches_per_label, parameters.batches_to_run
     if not parameters.amplified:
         if parameters.rounds > 1:
             raise invalid(
-                "rounds", f"{parameters.rounds} without amplification", "1, or amplification allocation"
+                "rounds",
+                f"{parameters.rounds} without amplification",
+                "1, or amplification allocation",
             )
         if g is not None:
             raise invalid(
-                "batches_to_run", "given without amplification", "nothing, or amplification allocation"
+                "batches_to_run",
+                "given without amplification",
+                "nothing, or amplification allocation",
             )
         return
     if k is None:
-        why = "not given, and no public size to derive it from: what a secret batch is worth depends on it"
+        why = (
+            "not given, and no public size to derive it from: what a secret batch is worth "
+            "depends on it"
+        )
         raise invalid("batches_per_label", why, "a whole number from 1")
     if g is not None and g > k:
         raise invalid("batches_to_run", f"{g} of {k} batches", f"1 to {k}")
 
 
-def turn(parameters: Batched, shift: Fraction, tokens: int, terms: Terms) -> Allocated | AllocatedReplaced:
-    """One round: `tokens` of each batch, where adding or removing a unit moves scores by at most `shift`."""
+def turn(
+    parameters: Batched, shift: Fraction, tokens: int, terms: Terms
+) -> Allocated | AllocatedReplaced:
+    """Return one round: `tokens` of each batch, where adding or removing a unit moves scores by at
+    most `shift`.
+    """
     k = parameters.batches_per_label or 1
     kind = Allocated if terms.neighbours is Neighbours.ADD_REMOVE else AllocatedReplaced
     return kind(k, parameters.batches_to_run or k, tokens, Exponential(float_up(shift)))
 
 
 def all_rounds(parameters: Batched, each: Event) -> Event:
-    """The rounds of a job, each under coins of its own."""
+    """Return the rounds of a job, each under coins of its own."""
     return SelfComposed(each, parameters.rounds) if parameters.rounds > 1 else each
 
 
-#: Orders at which the longest sensible round is told: those of accounts of large, middling and small epsilon.
+#: Orders at which the longest sensible round is told: those of accounts of large, middling and
+#: small epsilon.
 _TOLD_ORDERS = (4, 10, 20)
 
 
 def describe_allocation(
     parameters: Batched, shift: Fraction, tokens: int, terms: Terms, contexts: int
 ) -> tuple[str, ...]:
-    """Lines of a breakdown: what is secret, who pays what, and how long a round is worth while.
+    """Return lines of a breakdown: what is secret, who pays what, and how long a round is worth
+    while.
 
     `contexts`: the public number of prompts that a batch reads.
     """
@@ -238,9 +272,11 @@ def describe_allocation(
     idle = f", of which {g:,} are run," if g < k else ""
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
     lines = [
-        f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a unit lies in: "
+        f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a "
+        "unit lies in: "
         f"{begun} charged whole once a token of it is drawn",
-        f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP {known:.4g}",
+        f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP "
+        f"{known:.4g}",
         f"each round reads its prompts anew: about {prompts:,} in all",
     ]
     if k > 1:
@@ -253,8 +289,11 @@ def describe_allocation(
     return tuple(lines)
 
 
-def describe_temperature(parameters: Batched, temperature: Fraction, terms: Terms) -> tuple[str, ...]:
-    """What dividing sums of logits by a public number does where a batch holds more or fewer records.
+def describe_temperature(
+    parameters: Batched, temperature: Fraction, terms: Terms
+) -> tuple[str, ...]:
+    """Return what dividing sums of logits by a public number does where a batch holds more or fewer
+    records.
 
     No line where no public figure says how many it holds, nor where records share contexts.
     """
@@ -272,7 +311,8 @@ def describe_temperature(parameters: Batched, temperature: Fraction, terms: Term
     if not warm:
         return ()
     return (
-        f"a batch holds {_ends(held)} records by the public figures, and {parameters.units:,} are divided "
+        f"a batch holds {_ends(held)} records by the public figures, and {parameters.units:,} are "
+        "divided "
         f"by: an effective temperature of {_ends(warm)}",
     )
 
@@ -282,7 +322,7 @@ def _ends(values: list[float]) -> str:
 
 
 def tokens_of_one_batch(draw: Event, tokens: int) -> Event:
-    """All tokens of one batch."""
+    """Return all tokens of one batch."""
     return SelfComposed(draw, tokens) if tokens > 1 else draw
 
 
@@ -291,8 +331,10 @@ def doubled(terms: Terms) -> int:
     return 2 if terms.neighbours is Neighbours.REPLACE_ONE else 1
 
 
-def describe(shift: Fraction, scale: Fraction, tokens: int, terms: Terms, what: str) -> tuple[str, str]:
-    """The two lines of a breakdown: how far `what` moves, and what the tokens cost.
+def describe(
+    shift: Fraction, scale: Fraction, tokens: int, terms: Terms, what: str
+) -> tuple[str, str]:
+    """Return the two lines of a breakdown: how far `what` moves, and what the tokens cost.
 
     `scale` is the temperature, so that shift * scale is the movement before dividing by it.
     """
@@ -308,7 +350,8 @@ def describe(shift: Fraction, scale: Fraction, tokens: int, terms: Terms, what: 
 
 
 def batches_per_label(parameters: Batched, terms: Terms) -> int | None:
-    """Return the number asked for, or that of batches with `units` records on average, by the declared size.
+    """Return the number asked for, or that of batches with `units` records on average, by the
+    declared size.
 
     None where the labels' own counts say it, or nothing does.
     """
@@ -319,9 +362,11 @@ def batches_per_label(parameters: Batched, terms: Terms) -> int | None:
 
 
 def group_size(asked: int | None, groups: str | None, terms: Terms) -> int:
-    """The n of a group: as asked, or the dataset's where there are no groups."""
+    """Return the n of a group: as asked, or the dataset's where there are no groups."""
     size = terms.public_size if asked is None and groups is None else asked
     if size is None:
-        why = "a mean needs a public number to divide by" + (", one for each group" if groups else "")
+        why = "a mean needs a public number to divide by" + (
+            ", one for each group" if groups else ""
+        )
         raise invalid("public_size", why, "a whole number from 1 to 1000000000000")
     return size

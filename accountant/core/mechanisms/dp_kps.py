@@ -1,26 +1,29 @@
 """The price of `dp-kps` (paper 002).
 
-Vocabulary: the first S *distinct* vocabulary terms of a record count once each; Laplace noise on every
-term of the public vocabulary, not only on those seen. L1 sensitivity b S for a unit of at most b records,
-2 b S under replace-one.
+Vocabulary: the first S *distinct* vocabulary terms of a record count once each; Laplace noise on
+every term of the public vocabulary, not only on those seen. L1 sensitivity b S for a unit of at
+most b records, 2 b S under replace-one.
 
 Sketches, of what a record has of the released vocabulary (its first S distinct terms there):
-  histogram    the mean of its terms' indicators: weights that are not negative and add up to 1 at most.
-               L1 b and L2 b; under replace-one L1 2 b, and L2 sqrt(2) b, for ||u - v||^2 <= ||u||^2 + ||v||^2
+  histogram the mean of its terms' indicators: weights that are not negative and add up to 1 at
+  most.
+               L1 b and L2 b; under replace-one L1 2 b, and L2 sqrt(2) b, for ||u - v||^2 <= ||u||^2
+               + ||v||^2
   fourier      random Fourier features in [-sqrt 2, sqrt 2], I of them: their mean over its terms
-               (independent), or those of its first terms side by side (sequences): either way L1 sqrt(2) I b
-               and L2 sqrt(2 I) b, twice that under replace-one
-A sequence of length L is drawn from one sketch (independent), L (linear) or ceil(log2 L) + 1 (logarithmic),
-which share kde_epsilon equally. Densities, sequences and prompts are free.
+               (independent), or those of its first terms side by side (sequences): either way L1
+               sqrt(2) I b and L2 sqrt(2 I) b, twice that under replace-one
+A sequence of length L is drawn from one sketch (independent), L (linear) or ceil(log2 L) + 1
+(logarithmic), which share kde_epsilon equally. Densities, sequences and prompts are free.
 
-Sketches of all labels are one release: a record has one label, so what a unit moves adds up to no more than
-if all its records had the same one. docs/accounting.md section 7 has the proofs.
+Sketches of all labels are one release: a record has one label, so what a unit moves adds up to no
+more than if all its records had the same one. docs/accounting.md section 7 has the proofs.
 
-Departures from the paper: its scale 2 sqrt(2) I / epsilon omits the 1 / |X| that it states elsewhere, its
+Departures from the paper: its scale 2 sqrt(2) I / epsilon omits the 1 / |X| that it states
+elsewhere, its
 |X| counts phrases and not records, and a record with S phrases would cost S times as much; its
-ceil(log L) sketches leave none for a prefix of one phrase. It counts a record's first S terms, repeated
-or not; distinct ones give the Gaussian variant its L2 norm and cost nothing. Its Fourier sum is a linear
-image of the histogram, with more noise: docs/mechanisms/dp-kps.md.
+ceil(log L) sketches leave none for a prefix of one phrase. It counts a record's first S terms,
+repeated or not; distinct ones give the Gaussian variant its L2 norm and cost nothing. Its Fourier
+sum is a linear image of the histogram, with more noise: docs/mechanisms/dp-kps.md.
 """
 
 import math
@@ -60,22 +63,24 @@ DEFAULT_PROMPT = "Write a text that contains these terms: {phrases}"
 PHRASE_TOKENS = 16
 #: Tokens set aside for what a chat template puts around a request.
 CHAT_TOKENS = 64
-#: Grid steps of a record's whole weight: up to 16 terms share it without a remainder, up to 10 of the second.
+#: Grid steps of a record's whole weight: up to 16 terms share it without a remainder, up to 10 of
+#: the second.
 WEIGHT_STEPS = {"histogram": 720_720, "fourier": 5_040}
 #: Grid steps of the largest feature, at most and at least.
 MOST_FEATURE_STEPS, LEAST_FEATURE_STEPS = 2**15, 2**4
-#: Scale or sigma in grid steps: nearly all draws below the first are decided by floating point, and the
-#: samplers draw none beyond 2^40.
+#: Scale or sigma in grid steps: nearly all draws below the first are decided by floating point, and
+#: the samplers draw none beyond 2^40.
 FAST_NOISE, MOST_NOISE = 2**32, 2**39
 #: Phases of all Fourier sketches together: two bytes each.
 MOST_PHASES = 2**30
 
 
 class DpKps(Parameters):
-    """Parameters of `dp-kps`; the defaults are the paper's where it gives one and nothing better is known.
+    """Parameters of `dp-kps`; the defaults are the paper's where it gives one and nothing better is
+    known.
 
-    A job with `from_job` draws from the vocabulary and sketches of the earlier one, with other bandwidths and
-    embeddings where these are histograms.
+    A job with `from_job` draws from the vocabulary and sketches of the earlier one, with other
+    bandwidths and embeddings where these are histograms.
     """
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -85,13 +90,20 @@ class DpKps(Parameters):
 
     from_job: str | None = from_job_field("vocabulary and sketches")
     vocabulary: str | None = Field(
-        None, min_length=1, max_length=200, description="the job that released the public term list V"
+        None,
+        min_length=1,
+        max_length=200,
+        description="the job that released the public term list V",
     )
     terms_per_record: int = Field(
         10, ge=1, le=100_000, description="first distinct vocabulary terms S of a record that count"
     )
-    record_words: int = Field(2_000, ge=1, le=1_000_000, description="a record is cut after this many words")
-    vocabulary_size: int = Field(1_000, ge=1, le=100_000, description="terms N kept, by noisy count")
+    record_words: int = Field(
+        2_000, ge=1, le=1_000_000, description="a record is cut after this many words"
+    )
+    vocabulary_size: int = Field(
+        1_000, ge=1, le=100_000, description="terms N kept, by noisy count"
+    )
     vocabulary_epsilon: float | None = Field(
         1.0, ge=LEAST_EPSILON, le=MOST_EPSILON, description="pure ε of the vocabulary"
     )
@@ -105,7 +117,8 @@ class DpKps(Parameters):
         5.0,
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        description="ε of all sketches together: pure with Laplace noise, at the dataset's δ with Gaussian",
+        description="ε of all sketches together: pure with Laplace noise, at the dataset's δ with "
+        "Gaussian",
     )
     kde_noise_multiplier: float | None = Field(
         None,
@@ -116,7 +129,8 @@ class DpKps(Parameters):
     noise: Literal["laplace", "gaussian"] = Field("laplace", description="noise of the sketches")
     sketch: Literal["histogram", "fourier"] | None = Field(
         None,
-        description="weights of the terms, or random Fourier features (the paper's); nothing: histogram for "
+        description="weights of the terms, or random Fourier features (the paper's); nothing: "
+        "histogram for "
         "independent draws, fourier for sequences",
     )
     method: Literal["independent", "linear", "logarithmic"] = Field(
@@ -126,20 +140,32 @@ class DpKps(Parameters):
         None,
         min_length=1,
         max_length=100,
-        description="embedding model of the kernel; Fourier sketches need one; nothing: terms are not "
+        description="embedding model of the kernel; Fourier sketches need one; nothing: terms are "
+        "not "
         "compared, each has its own density",
     )
     bandwidth: float = Field(
-        0.25, ge=0.01, le=100, description="of the kernel exp(-|x - y|² / bandwidth²) on unit vectors"
+        0.25,
+        ge=0.01,
+        le=100,
+        description="of the kernel exp(-|x - y|² / bandwidth²) on unit vectors",
     )
-    features: int = Field(1_000, ge=1, le=1_000_000, description="random Fourier features I of a sketch")
+    features: int = Field(
+        1_000, ge=1, le=1_000_000, description="random Fourier features I of a sketch"
+    )
     sequence_length: int = Field(10, ge=1, le=1_000, description="phrases L of a sequence")
     top_phrases: int | None = Field(
-        None, ge=1, le=100_000, description="draw among this many phrases of highest density; nothing: all"
+        None,
+        ge=1,
+        le=100_000,
+        description="draw among this many phrases of highest density; nothing: all",
     )
-    sequences_per_label: int = Field(1_000, ge=1, le=100_000_000, description="sequences per label: free")
+    sequences_per_label: int = Field(
+        1_000, ge=1, le=100_000_000, description="sequences per label: free"
+    )
     output: Literal["texts", "phrases"] = Field(
-        "texts", description="texts that the writer makes of the sequences, or the sequences themselves"
+        "texts",
+        description="texts that the writer makes of the sequences, or the sequences themselves",
     )
     writer: str | None = Field(
         None,
@@ -147,23 +173,36 @@ class DpKps(Parameters):
         max_length=100,
         description="language model that writes; with from_job also an endpoint",
     )
-    prompt: str = Field(DEFAULT_PROMPT, max_length=8_000, description="slot {phrases}, and {label} if wanted")
-    examples: str | None = Field(
-        None, min_length=1, max_length=63, description="registered corpus of example texts for the prompt"
+    prompt: str = Field(
+        DEFAULT_PROMPT, max_length=8_000, description="slot {phrases}, and {label} if wanted"
     )
-    shots: int = Field(3, ge=1, le=100, description="example texts in a prompt, where examples are named")
+    examples: str | None = Field(
+        None,
+        min_length=1,
+        max_length=63,
+        description="registered corpus of example texts for the prompt",
+    )
+    shots: int = Field(
+        3, ge=1, le=100, description="example texts in a prompt, where examples are named"
+    )
     stop: str | None = Field(
-        None, min_length=1, max_length=100, description="ends a text; nothing: only the model's own end does"
+        None,
+        min_length=1,
+        max_length=100,
+        description="ends a text; nothing: only the model's own end does",
     )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of the texts")
     max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
     seed: int | None = Field(
-        None, ge=0, le=2**53 - 1, description="of features, sequences and texts; private noise has none"
+        None,
+        ge=0,
+        le=2**53 - 1,
+        description="of features, sequences and texts; private noise has none",
     )
 
 
 def blocks(parameters: DpKps) -> tuple[int, ...]:
-    """Phrases of each sketch: (1,), or 1 to L, or 1, 2, 4, ... and L."""
+    """Return phrases of each sketch: (1,), or 1 to L, or 1, 2, 4, ... and L."""
     length = parameters.sequence_length
     match parameters.method:
         case "independent":
@@ -175,12 +214,13 @@ def blocks(parameters: DpKps) -> tuple[int, ...]:
 
 
 def vocabulary_sensitivity(parameters: DpKps, terms: Terms) -> int:
-    """L1 sensitivity of the term counts: b S, 2 b S under replace-one."""
+    """Return L1 sensitivity of the term counts: b S, 2 b S under replace-one."""
     return doubled(terms) * terms.max_records_per_unit * parameters.terms_per_record
 
 
 def shift(parameters: DpKps, terms: Terms) -> Fraction:
-    """Sensitivity of one sketch, in parts of the most that a record adds to one number; roots rounded up.
+    """Return sensitivity of one sketch, in parts of the most that a record adds to one number;
+    roots rounded up.
 
     L1 for Laplace noise, L2 for Gaussian. The sketches of all labels count as one.
     """
@@ -189,7 +229,11 @@ def shift(parameters: DpKps, terms: Terms) -> Fraction:
         if parameters.noise == "laplace" or doubled(terms) == 1:
             return Fraction(doubled(terms) * bound)
         return _root(2) * bound
-    numbers = Fraction(parameters.features) if parameters.noise == "laplace" else _root(parameters.features)
+    numbers = (
+        Fraction(parameters.features)
+        if parameters.noise == "laplace"
+        else _root(parameters.features)
+    )
     return doubled(terms) * bound * numbers
 
 
@@ -199,18 +243,21 @@ def _root(value: int) -> Fraction:
 
 
 def sketch_sensitivity(parameters: DpKps, terms: Terms) -> float:
-    """The same in weights (histogram, 1 for a record) or features (fourier, sqrt 2 each)."""
+    """Return the same in weights (histogram, 1 for a record) or features (fourier, sqrt 2 each)."""
     largest = 1 if parameters.sketch == "histogram" else math.sqrt(2)
     return largest * float(shift(parameters, terms))
 
 
 def weight_steps(parameters: DpKps) -> int:
-    """Grid steps of a record's weight: terms share it, unless they stand side by side."""
-    return WEIGHT_STEPS[parameters.sketch or "histogram"] if parameters.method == "independent" else 1
+    """Return grid steps of a record's weight: terms share it, unless they stand side by side."""
+    return (
+        WEIGHT_STEPS[parameters.sketch or "histogram"] if parameters.method == "independent" else 1
+    )
 
 
 def feature_steps(parameters: DpKps, terms: Terms) -> int:
-    """Grid steps of the largest feature, a power of two, as fine as noise is drawn fast; 1 for a histogram.
+    """Return grid steps of the largest feature, a power of two, as fine as noise is drawn fast; 1
+    for a histogram.
 
     0 if no grid has room for the noise.
     """
@@ -224,12 +271,12 @@ def feature_steps(parameters: DpKps, terms: Terms) -> int:
 
 
 def vocabulary_event(parameters: DpKps) -> Laplace:
-    """The counts of all terms."""
+    """Return the counts of all terms."""
     return Laplace(resolved(parameters.vocabulary_noise_multiplier, "vocabulary_noise_multiplier"))
 
 
 def sketches_event(parameters: DpKps) -> Event:
-    """All sketches: one row of numbers each."""
+    """Return all sketches: one row of numbers each."""
     multiplier = resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier")
     one = Laplace(multiplier) if parameters.noise == "laplace" else Gaussian(multiplier)
     count = len(blocks(parameters))
@@ -237,19 +284,35 @@ def sketches_event(parameters: DpKps) -> Event:
 
 
 def price(parameters: DpKps, terms: Terms) -> Price:
-    """The vocabulary, and the sketches of one label; nothing where an earlier job's are used."""
+    """Return the vocabulary, and the sketches of one label; nothing where an earlier job's are
+    used.
+    """
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
-    counts, kde, count = vocabulary_event(parameters), sketches_event(parameters), len(blocks(parameters))
+    counts, kde, count = (
+        vocabulary_event(parameters),
+        sketches_event(parameters),
+        len(blocks(parameters)),
+    )
     scale = counts.noise_multiplier * vocabulary_sensitivity(parameters, terms)
     noise = resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier")
     noise *= sketch_sensitivity(parameters, terms)
-    kind = f"Laplace, scale {noise:.6g}" if parameters.noise == "laplace" else f"Gaussian, σ {noise:.6g}"
+    kind = (
+        f"Laplace, scale {noise:.6g}"
+        if parameters.noise == "laplace"
+        else f"Gaussian, σ {noise:.6g}"
+    )
     if parameters.sketch == "histogram":
         what = f"weights of {parameters.vocabulary_size:,} terms"
     else:
-        what = ("1 sketch" if count == 1 else f"{count:,} sketches") + f" of {parameters.features:,} features"
-    labels = ("a record has one label, so the sketches of all cost as one",) if len(terms.labels) > 1 else ()
+        what = (
+            "1 sketch" if count == 1 else f"{count:,} sketches"
+        ) + f" of {parameters.features:,} features"
+    labels = (
+        ("a record has one label, so the sketches of all cost as one",)
+        if len(terms.labels) > 1
+        else ()
+    )
     return Price(
         Composed((counts, kde)),
         (
@@ -266,16 +329,23 @@ def resolve(parameters: DpKps, terms: Terms) -> DpKps:
     check_template(parameters.prompt, required=("phrases",), optional=("label",), field="prompt")
     for field in ("writer", "examples"):
         if parameters.output == "phrases" and getattr(parameters, field) is not None:
-            raise invalid(field, "output is phrases, which nobody writes", "nothing, or output texts")
+            raise invalid(
+                field, "output is phrases, which nobody writes", "nothing, or output texts"
+            )
     if parameters.from_job is not None:
         return without_noise(parameters).model_copy(update={"vocabulary": None})
     sequences = parameters.method != "independent"
     sketch = parameters.sketch or ("fourier" if sequences else "histogram")
     parameters = parameters.model_copy(update={"sketch": sketch})
     if sequences and sketch == "histogram":
-        raise invalid("sketch", f"method is {parameters.method}, of sequences", "fourier, or nothing")
+        raise invalid(
+            "sketch", f"method is {parameters.method}, of sequences", "fourier, or nothing"
+        )
     if sequences and parameters.sequence_length > parameters.terms_per_record:
-        why = f"{parameters.sequence_length} is more than terms_per_record, of which sequences consist"
+        why = (
+            f"{parameters.sequence_length} is more than terms_per_record, of which sequences "
+            "consist"
+        )
         raise invalid("sequence_length", why, f"1 to {parameters.terms_per_record}")
     _check_phases(parameters)
     parameters = _with_vocabulary_noise(parameters, terms)
@@ -286,9 +356,13 @@ def _check_phases(parameters: DpKps) -> None:
     """Refuse Fourier sketches that no memory holds."""
     each = sum(blocks(parameters)) * parameters.vocabulary_size
     if parameters.sketch == "fourier" and each * parameters.features > MOST_PHASES:
-        why = f"{parameters.features:,} for {parameters.vocabulary_size:,} terms and these sequences"
+        why = (
+            f"{parameters.features:,} for {parameters.vocabulary_size:,} terms and these sequences"
+        )
         most = MOST_PHASES // each
-        raise invalid("features", why, f"1 to {most}" if most else "fewer terms, or shorter sequences")
+        raise invalid(
+            "features", why, f"1 to {most}" if most else "fewer terms, or shorter sequences"
+        )
 
 
 def _with_vocabulary_noise(parameters: DpKps, terms: Terms) -> DpKps:
@@ -327,23 +401,41 @@ def _check_noise(asked: str, multiplier: float, most: float) -> None:
 
 
 def missing(parameters: DpKps) -> FieldProblem | None:
-    """The term list, the embedding of Fourier features and the writer: a price does without."""
+    """Return the term list, the embedding of Fourier features and the writer: a price does
+    without.
+    """
     if parameters.from_job is None and parameters.vocabulary is None:
-        return FieldProblem("vocabulary", "not given", "a job that released a term list, or from_job")
-    if parameters.from_job is None and parameters.sketch == "fourier" and parameters.embedding is None:
-        return FieldProblem("embedding", "Fourier sketches need one", "a registered embedding model")
+        return FieldProblem(
+            "vocabulary", "not given", "a job that released a term list, or from_job"
+        )
+    if (
+        parameters.from_job is None
+        and parameters.sketch == "fourier"
+        and parameters.embedding is None
+    ):
+        return FieldProblem(
+            "embedding", "Fourier sketches need one", "a registered embedding model"
+        )
     if parameters.output == "texts" and parameters.writer is None:
         return FieldProblem("writer", "not given", "a registered language model, or output phrases")
     return None
 
 
-def unfit_public(parameters: DpKps, _: Terms, facts: Mapping[str, Mapping[str, Any]]) -> FieldProblem | None:
-    """A writer whose context is too short for the longest prompt and a text. No token is below a byte."""
+def unfit_public(
+    parameters: DpKps, _: Terms, facts: Mapping[str, Mapping[str, Any]]
+) -> FieldProblem | None:
+    """Return a writer whose context is too short for the longest prompt and a text. No token is
+    below a byte.
+    """
     context = facts.get("writer", {}).get("context_tokens")
     if context is None:
         return None
     prompt = len(parameters.prompt.encode()) + parameters.sequence_length * (PHRASE_TOKENS + 2)
-    shots = 0 if parameters.examples is None else parameters.shots * (prompt + parameters.max_tokens + 4)
+    shots = (
+        0
+        if parameters.examples is None
+        else parameters.shots * (prompt + parameters.max_tokens + 4)
+    )
     rest = context - shots - prompt - CHAT_TOKENS
     if parameters.max_tokens <= rest:
         return None
@@ -352,20 +444,21 @@ def unfit_public(parameters: DpKps, _: Terms, facts: Mapping[str, Mapping[str, A
 
 
 def resources(parameters: DpKps) -> dict[str, str]:
-    """The registered things that the parameters name."""
+    """Return the registered things that the parameters name."""
     kinds = {"embedding": "embedding", "writer": "writer", "examples": "corpus"}
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
 def sources(parameters: DpKps) -> dict[str, str]:
-    """The job whose term list is the vocabulary."""
+    """Return the job whose term list is the vocabulary."""
     return {} if parameters.vocabulary is None else {"vocabulary": TERM_LIST}
 
 
 MECHANISM = Mechanism(
     id="dp-kps",
     title="DP keyphrase prompt seeding",
-    summary="Releases a noisy vocabulary and densities of phrases, and prompts a model with draws from them.",
+    summary="Releases a noisy vocabulary and densities of phrases, and prompts a model with draws "
+    "from them.",
     source="Nagesh et al.: Private text generation by seeding large language model prompts",
     parameters=DpKps,
     price=price,
@@ -388,7 +481,8 @@ MECHANISM = Mechanism(
     progress_unit="sequences",
     runner="workers.mechanisms.dp_kps",
     groups={
-        "Size and privacy": "from_job vocabulary vocabulary_epsilon vocabulary_noise_multiplier kde_epsilon "
+        "Size and privacy": "from_job vocabulary vocabulary_epsilon vocabulary_noise_multiplier "
+        "kde_epsilon "
         "kde_noise_multiplier noise terms_per_record record_words vocabulary_size",
         "Sketches and sequences": "sketch method embedding bandwidth features sequence_length "
         "top_phrases sequences_per_label seed",
@@ -396,7 +490,8 @@ MECHANISM = Mechanism(
     },
     order=4,
     goal="phrases",
-    advice="it counts the terms of a public list once, and then draws phrases of them as often as one likes",
+    advice="it counts the terms of a public list once, and then draws phrases of them as often as "
+    "one likes",
     plain="from_job vocabulary vocabulary_epsilon kde_epsilon sequences_per_label output",
     begins={"output": "phrases"},
     yields=lambda p, terms: Yield(
@@ -405,7 +500,12 @@ MECHANISM = Mechanism(
         p.max_tokens if p.output == "texts" else None,
     ),
     example={
-        **{"vocabulary": "JOB", "vocabulary_size": 4, "sequences_per_label": 2, "sequence_length": 3},
+        **{
+            "vocabulary": "JOB",
+            "vocabulary_size": 4,
+            "sequences_per_label": 2,
+            "sequence_length": 3,
+        },
         "output": "phrases",
     },
     artifacts={

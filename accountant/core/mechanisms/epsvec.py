@@ -1,31 +1,34 @@
 """The price of `epsvec` (paper 000).
 
-Shots: each private record counts for its nearest public candidate, Gaussian noise on all counts.
-L2 sensitivity b for a unit of at most b records, sqrt(2) b under replace-one; a record counts under its own
-label, and the counts of all labels together move by no more.
+Shots: each private record counts for its nearest public candidate, Gaussian noise on all counts. L2
+sensitivity b for a unit of at most b records, sqrt(2) b under replace-one; a record counts under
+its own label, and the counts of all labels together move by no more.
 
-Vectors: per layer, differences of hidden states from a synthetic partner, clipped to norm C, summed,
-noise, divided by the *public* m, normalised (free). The L vectors of one draw of records are L Gaussians
-of the same unit, sampled once: Sampled(SelfComposed(Gaussian(sigma / Delta), L)), never the reverse; or the
-stacked vector is clipped as a whole, one Gaussian. Partners go by a keyed hash of the record, or are
-their mean: pairing by position would shift every pair when one record comes or goes.
+Vectors: per layer, differences of hidden states from a synthetic partner, clipped to norm C,
+summed, noise, divided by the *public* m, normalised (free). The L vectors of one draw of records
+are L Gaussians of the same unit, sampled once: Sampled(SelfComposed(Gaussian(sigma / Delta), L)),
+never the reverse; or the stacked vector is clipped as a whole, one Gaussian. Partners go by a keyed
+hash of the record, or are their mean: pairing by position would shift every pair when one record
+comes or goes.
 
 Sampling, with b records of a unit drawn together by one coin:
-  poisson, add-remove      Delta = b C / m, PoissonSampled: a unit's coin of public rate q
-  poisson, replace-one     Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as far. A
-                           unit that changes its label moves two vectors by C / m each, sqrt(2) C / m
-                           together, which that covers
-  without-replacement      Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
+  poisson, add-remove Delta = b C / m, PoissonSampled: a unit's coin of public rate q poisson,
+  replace-one Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as far. A
+                           unit that changes its label moves two vectors by C / m each, sqrt(2) C /
+                           m together, which that covers
+  without-replacement Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
                            a unit would displace another, which is a replacement (DESIGN, trap 5)
 Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the
 amplified is never larger. Labels partition the records: the price is that of one label.
 
-What else a job reads is public: the language model, an embedding model, a judge. Candidates, partners and
-texts are the model's own, made of what was released, so their number, prompts and seeds cost nothing.
+What else a job reads is public: the language model, an embedding model, a judge. Candidates,
+partners and texts are the model's own, made of what was released, so their number, prompts and
+seeds cost nothing.
 
-Departures from the paper: it calibrates by sqrt(2 ln(1.25/delta))/epsilon, wrong for epsilon > 1, adds up
-L layers as (L epsilon, L delta), and amplifies that; here the L Gaussians are one, calibrated exactly, and
-amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018, Theorems 8 and 9).
+Departures from the paper: it calibrates by sqrt(2 ln(1.25/delta))/epsilon, wrong for epsilon > 1,
+adds up L layers as (L epsilon, L delta), and amplifies that; here the L Gaussians are one,
+calibrated exactly, and amplified once (its Theorem 4.2 with the exact profile: Balle et al. 2018,
+Theorems 8 and 9).
 """
 
 import math
@@ -71,16 +74,20 @@ from accountant.core.privacy.events import (
 from accountant.core.privacy.price import Neighbours, Price, Terms
 from accountant.core.template import check_template
 
-#: The prompt of every step (paper 000, B.3 to B.5, in other words): with no example, some, and one text more.
+#: The prompt of every step (paper 000, B.3 to B.5, in other words): with no example, some, and one
+#: text more.
 DEFAULT_TEMPLATE = (
-    "What follows is a varied collection: every entry is a {description}, and a person wrote it. An entry "
-    "stands between [start] and [end] and has two parts. Kind tells what sort of entry it is. Content is the "
+    "What follows is a varied collection: every entry is a {description}, and a person wrote it. "
+    "An entry "
+    "stands between [start] and [end] and has two parts. Kind tells what sort of entry it is. "
+    "Content is the "
     "text itself.\n\n{examples}[start]\nKind: {label}\nContent:"
 )
 DEFAULT_STOP = "[end]"
 MOST_LAYERS = 1_000
 
-#: The paper's layers and coefficients (Table 5). For other models: python -m benchmarks.epsvec_sweep.
+#: The paper's layers and coefficients (Table 5). For other models: python -m
+#: benchmarks.epsvec_sweep.
 PAPER_SETTINGS: Mapping[str, tuple[str, float]] = {
     "Llama-3.1-8B": ("18-21", 1.4),
     "OLMo-3-1025-7B": ("15-16", 1.0),
@@ -91,16 +98,16 @@ PAPER_SETTINGS: Mapping[str, tuple[str, float]] = {
 #: Tokens set aside for what a chat template puts around a request.
 CHAT_TOKENS = 128
 
-#: sigma in units of what a record may add to a sum, at most: above, no steering would be left to see, and
-#: sums with their noise would leave the integers that they are kept in.
+#: sigma in units of what a record may add to a sum, at most: above, no steering would be left to
+#: see, and sums with their noise would leave the integers that they are kept in.
 MOST_NOISE = 2**22
 
 
 class Epsvec(GaussianNoise):
     """Parameters of `epsvec`; the defaults are the paper's for Llama-3.1-8B where it gives one.
 
-    noise_multiplier and epsilon are those of the vectors. A job with `from_job` writes with the prompts,
-    shots, layers and vectors of the earlier one.
+    noise_multiplier and epsilon are those of the vectors. A job with `from_job` writes with the
+    prompts, shots, layers and vectors of the earlier one.
     """
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -111,10 +118,16 @@ class Epsvec(GaussianNoise):
     from_job: str | None = from_job_field("fixed shots and vectors")
     shots: int = Field(2, ge=0, le=100, description="fixed shots per label; 0: none, and no cost")
     candidates: int = Field(
-        1_000, ge=1, le=1_000_000, description="zero-shot texts N per label that shots are picked from"
+        1_000,
+        ge=1,
+        le=1_000_000,
+        description="zero-shot texts N per label that shots are picked from",
     )
     shots_epsilon: float | None = Field(
-        0.1, ge=LEAST_EPSILON, le=MOST_EPSILON, description="what the noisy counts cost at the dataset's δ"
+        0.1,
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
+        description="what the noisy counts cost at the dataset's δ",
     )
     shots_noise_multiplier: float | None = Field(
         None,
@@ -126,33 +139,51 @@ class Epsvec(GaussianNoise):
         None,
         min_length=1,
         max_length=100,
-        description="embedding model that compares records with candidates; nothing: the model's own states",
+        description="embedding model that compares records with candidates; nothing: the model's "
+        "own states",
     )
     samples_per_label: int = Field(
-        500, ge=1, le=1_000_000_000, description="public (expected) number m of records drawn per label"
+        500,
+        ge=1,
+        le=1_000_000_000,
+        description="public (expected) number m of records drawn per label",
     )
     sampling: Literal["poisson", "without-replacement"] = Field(
-        "poisson", description="a coin per unit, or exactly m of n, which needs replace-one and public n"
+        "poisson",
+        description="a coin per unit, or exactly m of n, which needs replace-one and public n",
     )
     sampling_rate: float | None = Field(
-        None, ge=1e-9, le=1, description="poisson only: the coin's rate q; nothing: m * labels / public size"
+        None,
+        ge=1e-9,
+        le=1,
+        description="poisson only: the coin's rate q; nothing: m * labels / public size",
     )
     layers: str = Field(
-        "18-21", pattern=r"^\d{1,4}(-\d{1,4})?$", description="layers of the vectors, first to last, from 0"
+        "18-21",
+        pattern=r"^\d{1,4}(-\d{1,4})?$",
+        description="layers of the vectors, first to last, from 0",
     )
-    clip: float = Field(5.5, ge=1e-6, le=1_000_000, description="norm C that a difference is clipped to")
+    clip: float = Field(
+        5.5, ge=1e-6, le=1_000_000, description="norm C that a difference is clipped to"
+    )
     clipping: Literal["per-layer", "joint"] = Field(
-        "per-layer", description="clip each layer to C and pay per layer, or all together and pay once"
+        "per-layer",
+        description="clip each layer to C and pay per layer, or all together and pay once",
     )
     partner: Literal["hashed", "mean"] = Field(
         "hashed", description="subtract a synthetic text picked by a keyed hash, or the mean of all"
     )
     partners: int = Field(
-        500, ge=1, le=100_000, description="synthetic texts per label that records are compared with: free"
+        500,
+        ge=1,
+        le=100_000,
+        description="synthetic texts per label that records are compared with: free",
     )
     coefficient: float = Field(1.4, ge=0, le=1_000_000, description="how strongly a vector steers")
     temperature: float = Field(1.6, ge=0.001, le=1_000, description="temperature of every draw")
-    rejection: Literal["none", "judge", "rule"] = Field("none", description="what drops poor samples: free")
+    rejection: Literal["none", "judge", "rule"] = Field(
+        "none", description="what drops poor samples: free"
+    )
     judge: str | None = Field(
         None,
         min_length=1,
@@ -162,10 +193,15 @@ class Epsvec(GaussianNoise):
     min_quality: int = Field(6, ge=0, le=10, description="samples below this quality are dropped")
     samples: int = Field(1_000, ge=1, le=100_000_000, description="texts written per label: free")
     label: str | None = Field(
-        None, min_length=1, max_length=200, description="write texts of this label only; nothing: of each"
+        None,
+        min_length=1,
+        max_length=200,
+        description="write texts of this label only; nothing: of each",
     )
     max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
-    record_tokens: int = Field(300, ge=1, le=1_000_000, description="a record is cut after this many")
+    record_tokens: int = Field(
+        300, ge=1, le=1_000_000, description="a record is cut after this many"
+    )
     description: str = Field(
         "text",
         min_length=1,
@@ -175,7 +211,8 @@ class Epsvec(GaussianNoise):
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the prompt; slot {examples} for the shots, and {label} and {description}. What follows "
+        description="the prompt; slot {examples} for the shots, and {label} and {description}. "
+        "What follows "
         "{examples} stands before each shot and before the text to be written",
     )
     stop: str | None = Field(
@@ -193,7 +230,7 @@ class Epsvec(GaussianNoise):
 
 
 def layer_range(parameters: Epsvec) -> range:
-    """The layers of the vectors. Raises InvalidRequest where they are out of range."""
+    """Return the layers of the vectors. Raises InvalidRequest where they are out of range."""
     first, _, last = parameters.layers.partition("-")
     found = range(int(first), int(last or first) + 1)
     if not found or found[-1] >= MOST_LAYERS:
@@ -203,23 +240,23 @@ def layer_range(parameters: Epsvec) -> range:
 
 
 def gaussians(parameters: Epsvec) -> int:
-    """Gaussians on one draw: one per layer, or one for the stacked vector."""
+    """Return Gaussians on one draw: one per layer, or one for the stacked vector."""
     return len(layer_range(parameters)) if parameters.clipping == "per-layer" else 1
 
 
 def shots_sensitivity(terms: Terms) -> float:
-    """L2 sensitivity of the candidates' counts: b, or sqrt(2) b under replace-one."""
+    """Return L2 sensitivity of the candidates' counts: b, or sqrt(2) b under replace-one."""
     return terms.max_records_per_unit * math.sqrt(doubled(terms))
 
 
 def vector_sensitivity(parameters: Epsvec, terms: Terms) -> float:
-    """L2 sensitivity of the mean of a vector: b C / m, twice that under replace-one."""
+    """Return L2 sensitivity of the mean of a vector: b C / m, twice that under replace-one."""
     bound = doubled(terms) * terms.max_records_per_unit
     return bound * parameters.clip / parameters.samples_per_label
 
 
 def vectors_event(parameters: Epsvec, terms: Terms) -> Event:
-    """All vectors of one label: one draw of records, L Gaussians (or one) on it."""
+    """Return all vectors of one label: one draw of records, L Gaussians (or one) on it."""
     multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
     count = gaussians(parameters)
     whole = SelfComposed(Gaussian(multiplier), count) if count > 1 else Gaussian(multiplier)
@@ -235,7 +272,7 @@ def vectors_event(parameters: Epsvec, terms: Terms) -> Event:
 
 
 def price(parameters: Epsvec, terms: Terms) -> Price:
-    """Shots and vectors of one label, or nothing where an earlier job's are used."""
+    """Return shots and vectors of one label, or nothing where an earlier job's are used."""
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
     parts: list[Event] = []
@@ -244,7 +281,8 @@ def price(parameters: Epsvec, terms: Terms) -> Price:
         counts = Gaussian(resolved(parameters.shots_noise_multiplier, "shots_noise_multiplier"))
         sigma = counts.noise_multiplier * shots_sensitivity(terms)
         lines.append(
-            f"{parameters.candidates:,} candidate counts: Gaussian, σ {sigma:.6g}, {cost(counts, terms)}"
+            f"{parameters.candidates:,} candidate counts: Gaussian, σ {sigma:.6g}, "
+            f"{cost(counts, terms)}"
         )
         parts.append(counts)
     vectors = vectors_event(parameters, terms)
@@ -261,7 +299,10 @@ def _describe_vectors(parameters: Epsvec, terms: Terms, vectors: Event) -> str:
     sensitivity = vector_sensitivity(parameters, terms)
     sigma = resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity
     what = f"{count:,} layer vectors" if count > 1 else "1 vector"
-    text = f"{what}: Gaussian, σ {sigma:.6g} (sensitivity {sensitivity:.4g}), together {cost(vectors, terms)}"
+    text = (
+        f"{what}: Gaussian, σ {sigma:.6g} (sensitivity {sensitivity:.4g}), together "
+        f"{cost(vectors, terms)}"
+    )
     if not isinstance(vectors, Sampled):
         return text
     draw = (
@@ -280,12 +321,16 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
         allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"
         raise invalid("label", f"{parameters.label!r} is not declared", allowed)
     if parameters.judge is not None and parameters.rejection != "judge":
-        raise invalid("judge", f"rejection is {parameters.rejection}", "nothing, or rejection judge")
+        raise invalid(
+            "judge", f"rejection is {parameters.rejection}", "nothing, or rejection judge"
+        )
     count = gaussians(parameters)
     if parameters.from_job is not None:
         return without_noise(parameters)
     if parameters.shots > parameters.candidates:
-        raise invalid("shots", f"{parameters.shots} is more than candidates", f"0 to {parameters.candidates}")
+        raise invalid(
+            "shots", f"{parameters.shots} is more than candidates", f"0 to {parameters.candidates}"
+        )
     if parameters.sampling == "poisson":
         rate = poisson_rate(parameters.samples_per_label, parameters.sampling_rate, terms)
         parameters = parameters.model_copy(update={"sampling_rate": rate})
@@ -312,7 +357,11 @@ def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
 
 
 def _with_bounded(
-    parameters: Epsvec, terms: Terms, calibrate: Callable[[float], float], multiplier: str, epsilon: str
+    parameters: Epsvec,
+    terms: Terms,
+    calibrate: Callable[[float], float],
+    multiplier: str,
+    epsilon: str,
 ) -> Epsvec:
     """`with_multiplier`; noise beyond all use is refused before anything is read."""
     asked = epsilon if getattr(parameters, multiplier) is None else multiplier
@@ -326,15 +375,20 @@ def _with_bounded(
 
 
 def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
-    """Longest context: prompt, fixed shots (each at most a text), and one record or text.
+    """Return longest context: prompt, fixed shots (each at most a text), and one record or text.
 
-    A text that is not in the template takes at most a token per byte, and one for each seam. A job over
-    artifacts has the earlier job's prompt, which its runner compares with the model (nothing is charged).
+    A text that is not in the template takes at most a token per byte, and one for each seam. A job
+    over artifacts has the earlier job's prompt, which its runner compares with the model (nothing
+    is charged).
     """
     if parameters.from_job is not None:
         return parameters.max_tokens
-    own = template_tokens + parameters.template.count("{description}") * _most_tokens(parameters.description)
-    shots = parameters.shots * (own + parameters.max_tokens + _most_tokens(parameters.stop or "") + 2)
+    own = template_tokens + parameters.template.count("{description}") * _most_tokens(
+        parameters.description
+    )
+    shots = parameters.shots * (
+        own + parameters.max_tokens + _most_tokens(parameters.stop or "") + 2
+    )
     chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
     return own + chat + shots + max(parameters.record_tokens, parameters.max_tokens)
 
@@ -344,7 +398,9 @@ def _most_tokens(text: str) -> int:
 
 
 def unfit(parameters: Epsvec, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """Layers that the model does not have; a job over artifacts uses those of the earlier one."""
+    """Return layers that the model does not have; a job over artifacts uses those of the earlier
+    one.
+    """
     count = facts.get("layers")
     if parameters.from_job is not None or count is None or layer_range(parameters)[-1] < count:
         return None
@@ -353,14 +409,14 @@ def unfit(parameters: Epsvec, facts: Mapping[str, Any]) -> FieldProblem | None:
 
 
 def missing(parameters: Epsvec) -> FieldProblem | None:
-    """A judge's name: rejection is free, so the price does without."""
+    """Return a judge's name: rejection is free, so the price does without."""
     if parameters.rejection == "judge" and parameters.judge is None:
         return FieldProblem("judge", "rejection judge needs one", "the name of a language model")
     return None
 
 
 def resources(parameters: Epsvec) -> dict[str, str]:
-    """The registered models that the parameters name."""
+    """Return the registered models that the parameters name."""
     kinds = {"embedding": "embedding", "judge": "writer"}
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field)}
 
@@ -368,7 +424,8 @@ def resources(parameters: Epsvec) -> dict[str, str]:
 MECHANISM = Mechanism(
     id="epsvec",
     title="EPSVec",
-    summary="Releases noisy vectors that steer a model towards the dataset; any number of texts is free.",
+    summary="Releases noisy vectors that steer a model towards the dataset; any number of texts is "
+    "free.",
     source="Banayeeanzade et al.: EPSVec, Algorithms 1 and 2",
     parameters=Epsvec,
     price=price,
@@ -380,7 +437,8 @@ MECHANISM = Mechanism(
     resources=resources,
     releases=("fixed-shots", "dataset-vectors"),
     needs={
-        "from_job=": "epsilon noise_multiplier shots candidates shots_epsilon shots_noise_multiplier "
+        "from_job=": "epsilon noise_multiplier shots candidates shots_epsilon "
+        "shots_noise_multiplier "
         "embedding samples_per_label sampling layers clip clipping partner partners",
         "sampling=poisson": "sampling_rate",
         "rejection=judge": "judge min_quality",
@@ -389,15 +447,19 @@ MECHANISM = Mechanism(
     progress_unit="texts",
     runner="workers.mechanisms.epsvec",
     groups={
-        "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling sampling_rate "
+        "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling "
+        "sampling_rate "
         "clip temperature",
-        "Texts": "samples label max_tokens record_tokens coefficient stop template description prompting",
+        "Texts": "samples label max_tokens record_tokens coefficient stop template description "
+        "prompting",
         "Aggregation and clusters": "embedding",
     },
     order=3,
     advice="it pays once for vectors, and then writes as many texts as one likes",
     plain="epsilon samples max_tokens from_job",
-    yields=lambda p, terms: texts(p.samples, () if p.label else terms.labels, p.max_tokens, "at most"),
+    yields=lambda p, terms: texts(
+        p.samples, () if p.label else terms.labels, p.max_tokens, "at most"
+    ),
     example={
         **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},
         "rejection": "rule",

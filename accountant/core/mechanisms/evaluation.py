@@ -1,7 +1,9 @@
-"""The price of `evaluation`: nothing. It reads a published output and a public corpus, never a dataset.
+"""The price of `evaluation`: nothing. It reads a published output and a public corpus, never a
+dataset.
 
-What was released stays released: any function of a published output and of public texts costs nothing
-(post-processing). A metric against private records would be a release of its own and is not offered.
+What was released stays released: any function of a published output and of public texts costs
+nothing (post-processing). A metric against private records would be a release of its own and is not
+offered.
 """
 
 from collections.abc import Mapping
@@ -33,7 +35,9 @@ class Evaluation(Parameters):
     """Parameters of `evaluation`."""
 
     from_job: str = Field(
-        min_length=36, max_length=36, description="the succeeded job whose published texts are looked at"
+        min_length=36,
+        max_length=36,
+        description="the succeeded job whose published texts are looked at",
     )
     corpus: str = Field(
         min_length=1,
@@ -58,20 +62,28 @@ class Evaluation(Parameters):
         max_length=63,
         description="a registered language model or endpoint that judges; nothing: that one",
     )
-    most_texts: int = Field(2_000, ge=2, le=100_000, description="texts of each that are compared at most")
-    shots: int = Field(4, ge=1, le=64, description="in context: examples of each label in the prompt")
+    most_texts: int = Field(
+        2_000, ge=2, le=100_000, description="texts of each that are compared at most"
+    )
+    shots: int = Field(
+        4, ge=1, le=64, description="in context: examples of each label in the prompt"
+    )
     steps: int = Field(200, ge=1, le=100_000, description="next token: steps of fine-tuning")
-    text_tokens: int = Field(64, ge=2, le=4_096, description="language models see this much of a text")
-    seed: int = Field(0, ge=0, le=2**31 - 1, description="of clustering, fine-tuning and choices; all public")
+    text_tokens: int = Field(
+        64, ge=2, le=4_096, description="language models see this much of a text"
+    )
+    seed: int = Field(
+        0, ge=0, le=2**31 - 1, description="of clustering, fine-tuning and choices; all public"
+    )
 
     def wanted(self) -> tuple[str, ...]:
-        """The metrics in the order asked for, each once."""
+        """Return the metrics in the order asked for, each once."""
         names = (name.strip() for name in self.metrics.split(","))
         return tuple(dict.fromkeys(name for name in names if name))
 
 
 def price(_: Evaluation, __: Terms) -> Price:
-    """Nothing, in every currency."""
+    """Return nothing, in every currency."""
     return Price(FREE, ("a published output against public texts: free",))
 
 
@@ -80,10 +92,14 @@ def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
     wanted = parameters.wanted()
     unknown = [name for name in wanted if name not in METRICS]
     if unknown or not wanted:
-        raise invalid("metrics", f"{unknown[0]!r} is unknown" if unknown else "none", ", ".join(METRICS))
+        raise invalid(
+            "metrics", f"{unknown[0]!r} is unknown" if unknown else "none", ", ".join(METRICS)
+        )
     needing = [name for name in wanted if METRICS[name] == "embedding"]
     if needing and parameters.embedding is None:
-        raise invalid("embedding", f"not given, and {needing[0]} needs one", "a registered embedding model")
+        raise invalid(
+            "embedding", f"not given, and {needing[0]} needs one", "a registered embedding model"
+        )
     if "judge" in wanted and parameters.judge is None:
         if parameters.language_model is None:
             raise invalid(
@@ -98,15 +114,21 @@ def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
 
 
 def resources(parameters: Evaluation) -> dict[str, str]:
-    """The registered things that the parameters name."""
-    kinds = {"corpus": "corpus", "embedding": "embedding", "language_model": "model", "judge": "writer"}
+    """Return the registered things that the parameters name."""
+    kinds = {
+        "corpus": "corpus",
+        "embedding": "embedding",
+        "language_model": "model",
+        "judge": "writer",
+    }
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
 MECHANISM = Mechanism(
     id="evaluation",
     title="Evaluation",
-    summary="Compares published texts with a public or consented corpus; reads nothing private and is free.",
+    summary="Compares published texts with a public or consented corpus; reads nothing private and "
+    "is free.",
     source="MAUVE: Pillutla et al. 2021; TSTR and TRTS; the metrics of papers 000 to 003",
     parameters=Evaluation,
     price=price,

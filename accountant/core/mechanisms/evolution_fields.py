@@ -1,7 +1,7 @@
 """Parameters that `aug-pe` and `secpe` share: how samples are written, varied and selected.
 
-None of it costs anything: texts are written from prompts, labels and samples, and samples are selected by
-counts that were released.
+None of it costs anything: texts are written from prompts, labels and samples, and samples are
+selected by counts that were released.
 """
 
 import math
@@ -19,7 +19,8 @@ P = TypeVar("P", bound="EvolvingTexts")
 DEFAULT_PROMPT = "A text ({label}):"
 DEFAULT_REWRITING = "Rewrite this text ({label}) in other words: {text}\nRewritten:"
 DEFAULT_BLANKS = (
-    "In this text ({label}) words were replaced by _. Write the whole text with words of your own in "
+    "In this text ({label}) words were replaced by _. Write the whole text with words of your own "
+    "in "
     "their places: {text}\nThe whole text:"
 )
 
@@ -36,31 +37,41 @@ MOST_SCALE = 2**40
 class EvolvingTexts(Parameters):
     """Fields of a mechanism that writes samples, selects some of them, and varies those."""
 
-    samples: int = Field(2_000, ge=1, le=10_000_000, description="samples per label that survive a round")
+    samples: int = Field(
+        2_000, ge=1, le=10_000_000, description="samples per label that survive a round"
+    )
     variations: int = Field(7, ge=0, le=1_000, description="variations L written of each survivor")
     select: Literal["rank", "draw"] = Field(
         "rank",
-        description="which survive: those with the largest counts, or draws in proportion to the counts, "
+        description="which survive: those with the largest counts, or draws in proportion to the "
+        "counts, "
         "with replacement",
     )
-    temperature: float = Field(1.4, ge=0.001, le=1_000, description="temperature of samples and variations")
+    temperature: float = Field(
+        1.4, ge=0.001, le=1_000, description="temperature of samples and variations"
+    )
     varying: Literal["rewrite", "continue", "blanks"] = Field(
         "rewrite",
-        description="rewrite by a prompt; continue a random prefix, which suits base models; or fill in "
+        description="rewrite by a prompt; continue a random prefix, which suits base models; or "
+        "fill in "
         "blanks, which only capable models can",
     )
     kept: float = Field(
         0.5,
         ge=0.01,
         le=0.99,
-        description="share of a text's words that stays: of a prefix at most, between blanks on average",
+        description="share of a text's words that stays: of a prefix at most, between blanks on "
+        "average",
     )
-    prompt: str = Field(DEFAULT_PROMPT, max_length=8_000, description="of first samples; slot {label}")
+    prompt: str = Field(
+        DEFAULT_PROMPT, max_length=8_000, description="of first samples; slot {label}"
+    )
     rewriting: str | None = Field(
         None,
         min_length=1,
         max_length=8_000,
-        description="the prompt of variations by rewrite or blanks; slots {label} and {text}; nothing: "
+        description="the prompt of variations by rewrite or blanks; slots {label} and {text}; "
+        "nothing: "
         "a plain one",
     )
     prompting: Literal["chat", "plain"] = Field(
@@ -73,18 +84,22 @@ class EvolvingTexts(Parameters):
         description="text that ends a sample; nothing: the model's own end",
     )
     max_tokens: int = Field(128, ge=1, le=1_000_000, description="a sample ends here at the latest")
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
+    record_tokens: int = Field(
+        256, ge=1, le=1_000_000, description="a record is cut after this many"
+    )
     embedding: str | None = Field(
         None,
         min_length=1,
         max_length=63,
-        description="embedding model that compares records with samples; nothing: the model's own states",
+        description="embedding model that compares records with samples; nothing: the model's own "
+        "states",
     )
     writer: str | None = Field(
         None,
         min_length=1,
         max_length=63,
-        description="language model that writes instead of the job's; an endpoint only with from_job",
+        description="language model that writes instead of the job's; an endpoint only with "
+        "from_job",
     )
     seed: int | None = Field(
         None,
@@ -103,7 +118,9 @@ NEEDS_VARYING = {
 
 
 def with_prompts(parameters: P) -> P:
-    """The parameters with the prompt of variations filled in. Raises InvalidRequest for unknown slots."""
+    """Return the parameters with the prompt of variations filled in. Raises InvalidRequest for
+    unknown slots.
+    """
     check_template(parameters.prompt, required=(), optional=("label",), field="prompt")
     if parameters.varying == "continue":
         if parameters.rewriting is not None:
@@ -117,20 +134,24 @@ def with_prompts(parameters: P) -> P:
 
 
 def evolution_context(parameters: EvolvingTexts, template_tokens: int) -> int:
-    """Longest context: a prompt, a sample, and its variation. The model that writes never sees a record."""
+    """Return longest context: a prompt, a sample, and its variation. The model that writes never
+    sees a record.
+    """
     chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
     writing = template_tokens + chat + 2 * parameters.max_tokens
     return max(writing, parameters.record_tokens) if parameters.embedding is None else writing
 
 
 def evolution_resources(parameters: EvolvingTexts) -> dict[str, str]:
-    """The registered models that the parameters name."""
+    """Return the registered models that the parameters name."""
     kinds = {"embedding": "embedding", "writer": "writer"}
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
 
 def root_up(square: int) -> Fraction:
-    """The root of a whole number, exact where it is one and else rounded up by less than 2^-60."""
+    """Return the root of a whole number, exact where it is one and else rounded up by less than
+    2^-60.
+    """
     root = math.isqrt(square)
     if root * root == square:
         return Fraction(root)

@@ -22,7 +22,9 @@ class Fitted:
 
 
 def size_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> str:
-    """The field that makes such a request larger or smaller: rounds, where batches are secret."""
+    """Return the field that makes such a request larger or smaller: rounds, where batches are
+    secret.
+    """
     amplified = raw.get("amplification") == "allocation" and "rounds" in mechanism.fields
     return "rounds" if amplified else mechanism.size_field
 
@@ -34,10 +36,10 @@ def fit(
     name: str,
     affordable: Callable[[Price], bool],
 ) -> Fitted | None:
-    """The value of field `name` that spends as much as possible while `affordable` says yes.
+    """Return the value of field `name` that spends as much as possible while `affordable` says yes.
 
-    The price must be monotone in the field; the direction is found from the ends of its range, which
-    is first narrowed to the values that the mechanism accepts beside the other parameters.
+    The price must be monotone in the field; the direction is found from the ends of its range,
+    which is first narrowed to the values that the mechanism accepts beside the other parameters.
     None when no value in the range fits. Raises InvalidRequest where the field is not a number or
     does not move the price.
     """
@@ -69,9 +71,13 @@ def fit(
 
 
 def _accepted(
-    parse: Callable[[float], Parameters], ends: tuple[float, float], likely: tuple[object, ...], whole: bool
+    parse: Callable[[float], Parameters],
+    ends: tuple[float, float],
+    likely: tuple[object, ...],
+    whole: bool,
 ) -> tuple[float, float]:
-    """The part of the range that the mechanism accepts: an interval around a value known to be good.
+    """Return the part of the range that the mechanism accepts: an interval around a value known to
+    be good.
 
     Raises what the mechanism says where neither the ends nor the `likely` values are accepted.
     """
@@ -97,7 +103,9 @@ def _accepted(
 def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
     schema = mechanism.schema["properties"].get(name)
     if schema is None:
-        raise invalid("fit", f"{name!r} is no parameter of {mechanism.id}", ", ".join(mechanism.fields))
+        raise invalid(
+            "fit", f"{name!r} is no parameter of {mechanism.id}", ", ".join(mechanism.fields)
+        )
     part = next(p for p in schema.get("anyOf", [schema]) if p.get("type") != "null")
     if part.get("type") not in ("integer", "number") or "maximum" not in part:
         raise invalid("fit", f"{name!r} is not a bounded number", "a numeric parameter")
@@ -109,8 +117,12 @@ def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
     return low, part["maximum"], part["type"] == "integer"
 
 
-def _rises(mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Parameters) -> bool | None:
-    """Return True if the price rises from `low` to `high`, False if it falls, None if it stays the same."""
+def _rises(
+    mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Parameters
+) -> bool | None:
+    """Return True if the price rises from `low` to `high`, False if it falls, None if it stays the
+    same.
+    """
     ends = [mechanism.price(each, terms) for each in (low, high)]
     if ends[0].ex_post_cap != ends[1].ex_post_cap:
         return (ends[1].ex_post_cap or 0) > (ends[0].ex_post_cap or 0)
@@ -128,7 +140,9 @@ def _rises(mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Param
 
 
 def _bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
-    """The last whole number from `good` towards `bad` that fits; found from the good end outward."""
+    """Return the last whole number from `good` towards `bad` that fits; found from the good end
+    outward.
+    """
     step = 1 if bad > good else -1
     reach = 1
     while (bad - good) * step > reach:  # gallop: ranges are wide and answers mostly small
@@ -144,7 +158,7 @@ def _bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
 
 
 def _bisect(good: float, bad: float, fits: Callable[[float], bool]) -> float:
-    """The same for a real field, to a relative 1e-9, as short a decimal as still fits."""
+    """Return the same for a real field, to a relative 1e-9, as short a decimal as still fits."""
     while abs(bad - good) > 1e-9 * max(abs(good), abs(bad)):
         # Ranges span decades: halve the ratio first, the difference last.
         wide = good > 0 and bad > 0 and max(good / bad, bad / good) > 4

@@ -1,9 +1,10 @@
-"""Shared by the summaries: noisy mean hidden states of public groups, and what a state is read from.
+"""Shared by the summaries: noisy mean hidden states of public groups, and what a state is read
+from.
 
-Every group of a dataset is a small dataset with a public n of its own. A unit lies in one group, so groups
-pay as one: where a unit is replaced and changes its group, it moves two sums by b C, sqrt(2) b C in L2, and
-2 b C is what replacing it inside one group costs. n divides afterwards, so groups of different n share the
-noise multiplier. No price needs the real size of a group, and none is shown.
+Every group of a dataset is a small dataset with a public n of its own. A unit lies in one group, so
+groups pay as one: where a unit is replaced and changes its group, it moves two sums by b C, sqrt(2)
+b C in L2, and 2 b C is what replacing it inside one group costs. n divides afterwards, so groups of
+different n share the noise multiplier. No price needs the real size of a group, and none is shown.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +21,8 @@ from accountant.core.privacy.price import Terms
 Group = str | None
 P = TypeVar("P", bound="GroupMeans")
 
-#: sigma in units of what a record may add to a sum, at most: above, nothing would be left to see, and sums
-#: with their noise would leave the integers that they are kept in.
+#: sigma in units of what a record may add to a sum, at most: above, nothing would be left to see,
+#: and sums with their noise would leave the integers that they are kept in.
 MOST_NOISE = 2**22
 
 _MOST_SIZE = 1_000_000_000_000
@@ -31,9 +32,14 @@ class StateReading(Parameters):
     """The fields that say what state a record has; an adapter reads states as it learned from."""
 
     clip: float = Field(
-        10.0, ge=1e-6, le=1_000_000, description="norm C that a hidden state is clipped to; a public constant"
+        10.0,
+        ge=1e-6,
+        le=1_000_000,
+        description="norm C that a hidden state is clipped to; a public constant",
     )
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
+    record_tokens: int = Field(
+        256, ge=1, le=1_000_000, description="a record is cut after this many"
+    )
 
 
 class GroupMeans(GaussianNoise, StateReading):
@@ -43,7 +49,8 @@ class GroupMeans(GaussianNoise, StateReading):
         None,
         ge=1,
         le=_MOST_SIZE,
-        description="public n that a group's sum is divided by; nothing: the dataset's, without groups",
+        description="public n that a group's sum is divided by; nothing: the dataset's, without "
+        "groups",
     )
     group_sizes: str | None = Field(
         None,
@@ -52,14 +59,19 @@ class GroupMeans(GaussianNoise, StateReading):
         description="another public n for groups named here, as north=200,south=350",
     )
     min_group: int = Field(
-        20, ge=1, le=_MOST_SIZE, description="a group of a smaller public n is refused: noise would drown it"
+        20,
+        ge=1,
+        le=_MOST_SIZE,
+        description="a group of a smaller public n is refused: noise would drown it",
     )
 
 
 def sizes(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
-    """The public n of every group, in the declared order; of None where the dataset has no groups.
+    """Return the public n of every group, in the declared order; of None where the dataset has no
+    groups.
 
-    Raises InvalidRequest where one is missing, below `min_group`, or of a group that is not declared.
+    Raises InvalidRequest where one is missing, below `min_group`, or of a group that is not
+    declared.
     """
     named = _named(parameters, terms)
     found: dict[Group, int] = {}
@@ -77,12 +89,19 @@ def sizes(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
 
 
 def _named(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
-    """The numbers in `group_sizes`."""
+    """Return the numbers in `group_sizes`."""
     found: dict[Group, int] = {}
     for part in parameters.group_sizes.split(",") if parameters.group_sizes else ():
         group, equals, number = part.strip().rpartition("=")
-        if not equals or not number.isascii() or not number.isdigit() or not 1 <= int(number) <= _MOST_SIZE:
-            raise invalid("group_sizes", f"{part[:80]!r} is no size", "NAME=NUMBER, parted by commas")
+        if (
+            not equals
+            or not number.isascii()
+            or not number.isdigit()
+            or not 1 <= int(number) <= _MOST_SIZE
+        ):
+            raise invalid(
+                "group_sizes", f"{part[:80]!r} is no size", "NAME=NUMBER, parted by commas"
+            )
         if group not in terms.groups:
             allowed = ", ".join(terms.groups) or "nothing: the dataset has no groups"
             raise invalid("group_sizes", f"{group[:80]!r} is not declared", allowed)
@@ -93,18 +112,26 @@ def _named(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
 
 
 def sensitivity(parameters: GroupMeans, terms: Terms) -> float:
-    """L2 sensitivity of the mean state of the smallest group: b C / n, 2 b C / n under replace-one."""
+    """Return L2 sensitivity of the mean state of the smallest group: b C / n, 2 b C / n under
+    replace-one.
+    """
     least = min(sizes(parameters, terms).values())
     return doubled(terms) * terms.max_records_per_unit * parameters.clip / least
 
 
 def sigma(parameters: GroupMeans, terms: Terms) -> float:
-    """Standard deviation of the noise on the mean state of the smallest group (Equation 4)."""
-    return resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(parameters, terms)
+    """Return standard deviation of the noise on the mean state of the smallest group (Equation
+    4).
+    """
+    return resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(
+        parameters, terms
+    )
 
 
 def describe(parameters: GroupMeans, terms: Terms, what: str, together: str) -> tuple[str, ...]:
-    """The lines of a breakdown: `what` is released, what the noise is, and what it costs `together`."""
+    """Return the lines of a breakdown: `what` is released, what the noise is, and what it costs
+    `together`.
+    """
     least = min(sizes(parameters, terms).values())
     most = "at most " if len(set(sizes(parameters, terms).values())) > 1 else ""
     line = (
@@ -133,7 +160,9 @@ def resolve(parameters: P, terms: Terms, calibrate: Callable[[float], float]) ->
 
 
 def beyond_context(field: str, tokens: int, facts: Mapping[str, object]) -> FieldProblem | None:
-    """The problem of `tokens` that a model can't hold, whatever the template; None: it can."""
+    """Return the problem of `tokens` that a model can't hold, whatever the template; None: it
+    can.
+    """
     limit = facts.get("context_tokens")
     if not isinstance(limit, int) or tokens <= limit:
         return None

@@ -1,13 +1,14 @@
 """The price of `invisible-ink` (Vinod et al. 2025, a baseline of paper 000).
 
-Each private context's difference from the public context's logits is clipped to [-c, c], summed, divided
-by the public batch size s, and added to the public logits; the token is drawn from softmax of that over
-the public top k, widened by 2c/s ("top-k+"). The set drawn from depends on public logits alone, so it
-costs nothing. A unit of at most b records moves a score by b * c / s (twice under replace-one): the
-exponential mechanism, zCDP (b * c / (s * temperature))^2 / 2 per token. The public context comes on
-top of s and does not count. Batches are disjoint: T = texts_per_batch * max_tokens tokens of one.
-Lengths and numbers are given, never read from private lengths. With amplification a round is charged whole
-once a token of it is drawn, also where its texts end early (batches.py).
+Each private context's difference from the public context's logits is clipped to [-c, c], summed,
+divided by the public batch size s, and added to the public logits; the token is drawn from softmax
+of that over the public top k, widened by 2c/s ("top-k+"). The set drawn from depends on public
+logits alone, so it costs nothing. A unit of at most b records moves a score by b * c / s (twice
+under replace-one): the exponential mechanism, zCDP (b * c / (s * temperature))^2 / 2 per token. The
+public context comes on top of s and does not count. Batches are disjoint: T = texts_per_batch *
+max_tokens tokens of one. Lengths and numbers are given, never read from private lengths. With
+amplification a round is charged whole once a token of it is drawn, also where its texts end early
+(batches.py).
 """
 
 from fractions import Fraction
@@ -45,7 +46,10 @@ class InvisibleInk(Batched):
         8, ge=1, le=1_000_000, description="public number s of private contexts: the denominator"
     )
     clip: float = Field(
-        1.0, ge=1e-6, le=1_000, description="differences from the public logits are clipped to [-c, c]"
+        1.0,
+        ge=1e-6,
+        le=1_000,
+        description="differences from the public logits are clipped to [-c, c]",
     )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of every draw")
     top_k: int = Field(
@@ -55,11 +59,14 @@ class InvisibleInk(Batched):
     texts_per_batch: int = Field(
         1, ge=1, le=1_000_000, description="texts that every batch writes, in each round"
     )
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
+    record_tokens: int = Field(
+        256, ge=1, le=1_000_000, description="a record is cut after this many"
+    )
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the private prompt, with slots {label} and {record}, and {user} … {assistant} around "
+        description="the private prompt, with slots {label} and {record}, and {user} … {assistant} "
+        "around "
         "what a chat model is asked",
     )
     public_template: str = Field(
@@ -67,36 +74,44 @@ class InvisibleInk(Batched):
         max_length=8_000,
         description="the public prompt, with the slot {label}, and {user} … {assistant} likewise",
     )
-    stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
+    stop: str | None = Field(
+        None, min_length=1, max_length=100, description="a text ends before this"
+    )
 
 
 def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
-    """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly."""
+    """Return most by which one unit, added or removed, moves a score: b * c / (s * temperature),
+    exactly.
+    """
     sensitivity = Fraction(parameters.clip) / parameters.batch_size * terms.max_records_per_unit
     return sensitivity / Fraction(parameters.temperature)
 
 
 def tokens(parameters: InvisibleInk) -> int:
-    """Tokens T that every batch may write in a round: texts_per_batch * max_tokens."""
+    """Return tokens T that every batch may write in a round: texts_per_batch * max_tokens."""
     return parameters.texts_per_batch * parameters.max_tokens
 
 
 def token_event(parameters: InvisibleInk, terms: Terms) -> Event:
-    """The privacy event that the meter records at every token; with amplification, that of a round."""
+    """Return the privacy event that the meter records at every token; with amplification, that of a
+    round.
+    """
     if parameters.amplified:
         return turn(parameters, shift(parameters, terms), tokens(parameters), terms)
     return token_draw(shift(parameters, terms), terms)
 
 
 def price(parameters: InvisibleInk, terms: Terms) -> Price:
-    """T tokens of one batch."""
+    """Return T tokens of one batch."""
     count, temperature = tokens(parameters), Fraction(parameters.temperature)
     what = "the logits that a batch draws from"
     moves, costs = describe(shift(parameters, terms), temperature, count, terms, what)
     lines: tuple[str, ...] = (moves, costs)
     event = tokens_of_one_batch(token_event(parameters, terms), count)
     if parameters.amplified:
-        told = describe_allocation(parameters, shift(parameters, terms), count, terms, parameters.batch_size)
+        told = describe_allocation(
+            parameters, shift(parameters, terms), count, terms, parameters.batch_size
+        )
         event, lines = all_rounds(parameters, token_event(parameters, terms)), (moves, *told)
     return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
 
@@ -105,30 +120,37 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
     """Fill in the number of batches; refuse templates that can't be filled."""
     optional = ("label", "user", "assistant")
     check_template(parameters.template, required=("record",), optional=optional)
-    check_template(parameters.public_template, required=(), optional=optional, field="public_template")
+    check_template(
+        parameters.public_template, required=(), optional=optional, field="public_template"
+    )
     check_turns(parameters.template)
     check_turns(parameters.public_template, "public_template")
     if not parameters.public_template.strip():
-        raise invalid("public_template", "empty: nothing to continue", "a text, with or without {label}")
-    resolved = parameters.model_copy(update={"batches_per_label": batches_per_label(parameters, terms)})
+        raise invalid(
+            "public_template", "empty: nothing to continue", "a text, with or without {label}"
+        )
+    resolved = parameters.model_copy(
+        update={"batches_per_label": batches_per_label(parameters, terms)}
+    )
     check_batches(resolved, terms)
     return resolved
 
 
 def context_tokens(parameters: InvisibleInk, template_tokens: int) -> int:
-    """Longest context: template, one record, and one text."""
+    """Return longest context: template, one record, and one text."""
     return template_tokens + parameters.record_tokens + parameters.max_tokens
 
 
 def batches(parameters: InvisibleInk, terms: Terms) -> int:
-    """Batches that run independently: all of them."""
+    """Return batches that run independently: all of them."""
     return parameters.batches_run(terms)
 
 
 MECHANISM = Mechanism(
     id="invisible-ink",
     title="InvisibleInk",
-    summary="Writes texts from public logits plus the clipped mean difference that private records make.",
+    summary="Writes texts from public logits plus the clipped mean difference that private records "
+    "make.",
     source="Vinod et al. 2025; Banayeeanzade et al.: EPSVec, Appendix C.1",
     parameters=InvisibleInk,
     price=price,
@@ -141,7 +163,8 @@ MECHANISM = Mechanism(
     needs=NEEDS_ALLOCATION,
     runner="workers.mechanisms.invisible_ink",
     groups={
-        "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip temperature "
+        "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip "
+        "temperature "
         "amplification rounds batches_to_run",
         "Texts": "labels max_tokens record_tokens top_k stop template public_template",
     },

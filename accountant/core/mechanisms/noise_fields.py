@@ -8,7 +8,12 @@ from pydantic import Field
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Parameters
-from accountant.core.privacy.calibration import LEAST_EPSILON, LEAST_MULTIPLIER, MOST_EPSILON, MOST_MULTIPLIER
+from accountant.core.privacy.calibration import (
+    LEAST_EPSILON,
+    LEAST_MULTIPLIER,
+    MOST_EPSILON,
+    MOST_MULTIPLIER,
+)
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon
 from accountant.core.privacy.events import Event
@@ -25,13 +30,15 @@ class GaussianNoise(Parameters):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="σ over the sensitivity under the dataset's relation, of each release; or give epsilon",
+        description="σ over the sensitivity under the dataset's relation, of each release; or give "
+        "epsilon",
     )
     epsilon: float | None = Field(
         None,
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        description="what these releases cost together at the dataset's δ; or give noise_multiplier",
+        description="what these releases cost together at the dataset's δ; or give "
+        "noise_multiplier",
     )
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (("noise_multiplier", "epsilon"),)
@@ -43,10 +50,10 @@ def with_multiplier(
     multiplier: str = "noise_multiplier",
     epsilon: str = "epsilon",
 ) -> P:
-    """The parameters with field `multiplier` filled in and `epsilon` taken out.
+    """Return the parameters with field `multiplier` filled in and `epsilon` taken out.
 
-    Raises InvalidRequest where both are asked for, or neither. An epsilon that stands there by default
-    gives way to a multiplier.
+    Raises InvalidRequest where both are asked for, or neither. An epsilon that stands there by
+    default gives way to a multiplier.
     """
     given, target = getattr(parameters, multiplier), getattr(parameters, epsilon)
     either = f"one of {multiplier} and {epsilon}"
@@ -57,7 +64,9 @@ def with_multiplier(
     if given is None:
         given = calibrate(target)
         if not LEAST_MULTIPLIER <= given <= MOST_MULTIPLIER:
-            raise invalid(epsilon, f"{target!r} needs a noise multiplier of {given:.3g}", "a nearer value")
+            raise invalid(
+                epsilon, f"{target!r} needs a noise multiplier of {given:.3g}", "a nearer value"
+            )
     return parameters.model_copy(update={multiplier: given, epsilon: None})
 
 
@@ -65,7 +74,7 @@ ARTIFACTS_ARE_FREE = "reads released artifacts and nothing private: free"
 
 
 def from_job_field(artifacts: str) -> Any:
-    """The field by which a job reads what an earlier one released, at no cost."""
+    """Return the field by which a job reads what an earlier one released, at no cost."""
     return Field(
         None,
         min_length=1,
@@ -75,23 +84,29 @@ def from_job_field(artifacts: str) -> Any:
 
 
 def without_noise(parameters: P) -> P:
-    """The parameters of a job that reads artifacts only. Raises InvalidRequest where noise is asked for."""
+    """Return the parameters of a job that reads artifacts only. Raises InvalidRequest where noise
+    is asked for.
+    """
     for pair in parameters.either:
         for name in pair:
             if name in parameters.model_fields_set and getattr(parameters, name) is not None:
                 raise invalid(name, "given together with from_job", "nothing: no noise is added")
-    return parameters.model_copy(update=dict.fromkeys((n for pair in parameters.either for n in pair), None))
+    return parameters.model_copy(
+        update=dict.fromkeys((n for pair in parameters.either for n in pair), None)
+    )
 
 
 def resolved(value: float | None, field: str) -> float:
-    """A multiplier that `with_multiplier` has filled in."""
+    """Return a multiplier that `with_multiplier` has filled in."""
     if value is None:
         raise invalid(field, "the parameters are not resolved", "parameters from Mechanism.parse")
     return value
 
 
 def cost(event: Event, terms: Terms) -> str:
-    """The cost of a part alone, in words: "ε 0.10" where it is pure, else "ε 0.90 at δ 1e-06"."""
+    """Return the cost of a part alone, in words: "ε 0.10" where it is pure, else "ε 0.90 at δ
+    1e-06".
+    """
     pure = pure_epsilon(event)
     if pure is not None:
         return f"ε {amount(float(pure))}"
@@ -99,7 +114,9 @@ def cost(event: Event, terms: Terms) -> str:
 
 
 def amount(value: float) -> str:
-    """Two decimals, or two significant digits where those would show nothing; never below the value."""
+    """Return two decimals, or two significant digits where those would show nothing; never below
+    the value.
+    """
     if 0 < value < 0.05:
         return f"{up(value, 2):.2g}"
     digits = math.floor(math.log10(value)) + 3 if value else 1

@@ -1,14 +1,15 @@
 """The price of `noisy-count`: the number of privacy units, per declared label or in all.
 
-One noisy vector with a count for every declared label, those without records too. A unit keeps at most b
-records, so it is counted under at most k = min(b, labels) of them, by 1 each. Adding or removing it moves
-k counts by 1: L1 norm k, L2 sqrt(k). Replacing it moves the counts of the unit that leaves and of the one
-that comes, at most min(2k, labels) of them, for a label of both cancels; of a single count it is still 1,
-because a unit may be unreadable and count nowhere.
+One noisy vector with a count for every declared label, those without records too. A unit keeps at
+most b records, so it is counted under at most k = min(b, labels) of them, by 1 each. Adding or
+removing it moves k counts by 1: L1 norm k, L2 sqrt(k). Replacing it moves the counts of the unit
+that leaves and of the one that comes, at most min(2k, labels) of them, for a label of both cancels;
+of a single count it is still 1, because a unit may be unreadable and count nowhere.
 
-Laplace noise (Dwork, McSherry, Nissim and Smith 2006) is pure and the better one for few labels; Gaussian
-noise grows with the square root of the moved counts only. Noisy counts are whole numbers and may be
-negative: cutting them at zero would bias every sum of them, and anyone may do it later for free.
+Laplace noise (Dwork, McSherry, Nissim and Smith 2006) is pure and the better one for few labels;
+Gaussian noise grows with the square root of the moved counts only. Noisy counts are whole numbers
+and may be negative: cutting them at zero would bias every sum of them, and anyone may do it later
+for free.
 """
 
 import math
@@ -45,19 +46,22 @@ class NoisyCount(Parameters):
         "label", description="a count for every declared label, or one for the whole dataset"
     )
     noise: Literal["laplace", "gaussian"] = Field(
-        "laplace", description="Laplace is pure ε; Gaussian is less noise where a unit has many labels"
+        "laplace",
+        description="Laplace is pure ε; Gaussian is less noise where a unit has many labels",
     )
     epsilon: float | None = Field(
         0.1,
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        description="what all counts cost together: pure with Laplace, at the dataset's δ with Gaussian",
+        description="what all counts cost together: pure with Laplace, at the dataset's δ with "
+        "Gaussian",
     )
     noise_multiplier: float | None = Field(
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="scale or σ over the sensitivity under the dataset's relation, instead of epsilon",
+        description="scale or σ over the sensitivity under the dataset's relation, instead of "
+        "epsilon",
     )
 
 
@@ -67,13 +71,13 @@ def count_labels(parameters: NoisyCount, terms: Terms) -> int:
 
 
 def counts_moved(parameters: NoisyCount, terms: Terms) -> int:
-    """Most counts that differ between neighbours, each by 1: the L1 sensitivity."""
+    """Return most counts that differ between neighbours, each by 1: the L1 sensitivity."""
     labels = count_labels(parameters, terms)
     return min(doubled(terms) * min(terms.max_records_per_unit, labels), labels)
 
 
 def sensitivity(parameters: NoisyCount, terms: Terms) -> float:
-    """L1 for Laplace noise, L2 (a square root, rounded up) for Gaussian."""
+    """Return L1 for Laplace noise, L2 (a square root, rounded up) for Gaussian."""
     moved = counts_moved(parameters, terms)
     if parameters.noise == "laplace" or math.isqrt(moved) ** 2 == moved:
         return float(moved if parameters.noise == "laplace" else math.isqrt(moved))
@@ -81,17 +85,20 @@ def sensitivity(parameters: NoisyCount, terms: Terms) -> float:
 
 
 def count_event(parameters: NoisyCount) -> Event:
-    """The one release that all counts are."""
+    """Return the one release that all counts are."""
     multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
     return Laplace(multiplier) if parameters.noise == "laplace" else Gaussian(multiplier)
 
 
 def price(parameters: NoisyCount, terms: Terms) -> Price:
-    """One release of the vector of counts."""
+    """Return one release of the vector of counts."""
     event, labels = count_event(parameters), count_labels(parameters, terms)
-    scale = resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(parameters, terms)
+    scale = resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(
+        parameters, terms
+    )
     laplace = parameters.noise == "laplace"
-    # 95 % of a Laplace lie within ln(20) scales, of a normal within 1.96 sigma; rounding adds a half.
+    # 95 % of a Laplace lie within ln(20) scales, of a normal within 1.96 sigma; rounding adds a
+    # half.
     near = scale * (math.log(20) if laplace else 1.959964) + 0.5
     named = f"Laplace, scale {scale:.6g}" if laplace else f"Gaussian, σ {scale:.6g}"
     relation = "replacing a unit" if doubled(terms) == 2 else "adding or removing a unit"

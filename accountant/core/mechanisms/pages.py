@@ -1,7 +1,8 @@
-"""Docs pages made from mechanisms: `python -m accountant.core.mechanisms.pages FOLDER`, or `make docs`.
+"""Docs pages made from mechanisms: `python -m accountant.core.mechanisms.pages FOLDER`, or `make
+docs`.
 
-A page is docs/mechanisms/<id>.md. What stands above the line MADE is made from the metadata; what a person
-writes below it is kept.
+A page is docs/mechanisms/<id>.md. What stands above the line MADE is made from the metadata; what a
+person writes below it is kept.
 """
 
 import sys
@@ -21,8 +22,12 @@ EXAMPLE_TERMS = Terms(public_size=10_000, labels=("first", "second"))
 
 
 def page(mechanism: Mechanism[Any], prose: str = "") -> str:
-    """The page of a mechanism in Markdown, with `prose` at its end."""
-    runs = "" if mechanism.runner else "**It has a price and no runner yet: it can be quoted, not run.**\n\n"
+    """Return the page of a mechanism in Markdown, with `prose` at its end."""
+    runs = (
+        ""
+        if mechanism.runner
+        else "**It has a price and no runner yet: it can be quoted, not run.**\n\n"
+    )
     model = "a model" if mechanism.uses_model else "no model"
     lines = [
         f"# {mechanism.title} (`{mechanism.id}`)\n\n{mechanism.summary} A request names {model}; "
@@ -55,7 +60,9 @@ def _default(value: Any) -> str:
 
 
 def _allowed(schema: Mapping[str, Any]) -> str:
-    """Return the choices or the range of a field, or nothing where its default shows what it may be."""
+    """Return the choices or the range of a field, or nothing where its default shows what it may
+    be.
+    """
     part = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
     if "enum" in part:
         return ", ".join(map(str, part["enum"]))
@@ -79,7 +86,11 @@ def _example(mechanism: Mechanism[Any]) -> Iterator[str]:
     yield f"## What it costs\n\n    exchequer price {mechanism.id}{settings}{terms}"
     if found["dp"] is not None:
         dp = found["dp"]
-        yield f"ε {up(dp['epsilon'], 4):.4g} at δ {dp['delta']:g}:\n" if dp["epsilon"] else "Nothing:\n"
+        yield (
+            f"ε {up(dp['epsilon'], 4):.4g} at δ {dp['delta']:g}:\n"
+            if dp["epsilon"]
+            else "Nothing:\n"
+        )
     yield "\n".join(f"- {line}" for line in found["breakdown"]) + "\n"
 
 

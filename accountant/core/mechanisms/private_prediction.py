@@ -2,29 +2,32 @@
 
 Mean: every token is a draw from softmax(mean of clipped logits / temperature): the exponential
 mechanism, zCDP (Delta / temperature)^2 / 2 with Delta = clip / batch_size under add-remove. The
-denominator is the *public* batch size, whatever a batch really holds. Batches are disjoint, so the job
-costs the tokens of one batch and not of all.
+denominator is the *public* batch size, whatever a batch really holds. Batches are disjoint, so the
+job costs the tokens of one batch and not of all.
 
-A unit with at most b records moves one batch by at most b * clip / batch_size. Where labels or clusters
-differ its records may lie in several batches, b_1 + ... + b_k = b; each filter's cost of n tokens is
-superadditive in the shift, so one batch with all b is the worst (tests check it). Under replace-one a
-unit leaves and another comes: one batch moves by twice the shift, or two batches by the shift each; each
-filter charges the larger.
+A unit with at most b records moves one batch by at most b * clip / batch_size. Where labels or
+clusters differ its records may lie in several batches, b_1 + ... + b_k = b; each filter's cost of n
+tokens is superadditive in the shift, so one batch with all b is the worst (tests check it). Under
+replace-one a unit leaves and another comes: one batch moves by twice the shift, or two batches by
+the shift each; each filter charges the larger.
 
-Two examples in a context: with the second one public or a fixed shot nothing changes. With both private,
-(batch, slot) is a keyed hash of the record, and a slot takes part while exactly two records fall in it
-(a record adds or removes one context) or, where two or more do, shows its two lowest hashes (a record
-*changes* a context, which moves twice as far). Paper 001 puts two private records into every context and
-charges clip / batch_size, which costs twice that: its T = 373 is then epsilon 23.7 and not 10.
+Two examples in a context: with the second one public or a fixed shot nothing changes. With both
+private, (batch, slot) is a keyed hash of the record, and a slot takes part while exactly two
+records fall in it (a record adds or removes one context) or, where two or more do, shows its two
+lowest hashes (a record *changes* a context, which moves twice as far). Paper 001 puts two private
+records into every context and charges clip / batch_size, which costs twice that: its T = 373 is
+then epsilon 23.7 and not 10.
 
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
-plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its ends.
+plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its
+ends.
 
-Amplification (batches.py): for the mean in uniform batches; clusters and the median cost the plain price.
-Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in one pair: L1
-sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is their number over
-all labels, as in the paper's tables: each label keeps an equal share, its largest noisy counts. Its batches
-are shared out among them by these counts, which is free; how many there are in all is public beforehand.
+Amplification (batches.py): for the mean in uniform batches; clusters and the median cost the plain
+price. Clusters: one Laplace histogram over pairs of a label and a public centre. A record lies in
+one pair: L1 sensitivity 1 (2 under replace-one), b times that for units of b records. `clusters` is
+their number over all labels, as in the paper's tables: each label keeps an equal share, its largest
+noisy counts. Its batches are shared out among them by these counts, which is free; how many there
+are in all is public beforehand.
 """
 
 import math
@@ -55,7 +58,11 @@ from accountant.core.mechanisms.batches import (
     unfit_to_end,
 )
 from accountant.core.mechanisms.noise_fields import cost
-from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE, DEFAULT_TEMPLATE_OF_TWO, NAMED_TEMPLATES
+from accountant.core.mechanisms.prompts import (
+    DEFAULT_TEMPLATE,
+    DEFAULT_TEMPLATE_OF_TWO,
+    NAMED_TEMPLATES,
+)
 from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, laplace_multiplier
 from accountant.core.privacy.events import Composed, Event, Laplace
 from accountant.core.privacy.price import Neighbours, Price, Terms
@@ -75,7 +82,8 @@ class PrivatePrediction(Batched):
         None,
         gt=0,
         le=1_000_000,
-        description="median only: the ex-post ε set aside, a planning figure; the real one may exceed it",
+        description="median only: the ex-post ε set aside, a planning figure; the real one may "
+        "exceed it",
     )
     public_contexts: int = Field(
         2, ge=2, le=10_000, description="median only: public contexts k_0 that every batch includes"
@@ -90,39 +98,52 @@ class PrivatePrediction(Batched):
         60,
         ge=1,
         le=1_000_000,
-        description="clusters only: centres kept over all labels, an equal share of each label's largest "
+        description="clusters only: centres kept over all labels, an equal share of each label's "
+        "largest "
         "noisy counts",
     )
     cluster_epsilon: float = Field(
-        0.1, ge=LEAST_EPSILON, le=MOST_EPSILON, description="clusters only: pure ε of the noisy counts"
+        0.1,
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
+        description="clusters only: pure ε of the noisy counts",
     )
     public_corpus: str | None = Field(
         None,
         min_length=1,
         max_length=100,
-        description="a registered public corpus: clusters' centres, public partners and the median's public "
+        description="a registered public corpus: clusters' centres, public partners and the "
+        "median's public "
         "contexts are made from it",
     )
     embedding: str | None = Field(
-        None, min_length=1, max_length=100, description="clusters only: a registered embedding model"
+        None,
+        min_length=1,
+        max_length=100,
+        description="clusters only: a registered embedding model",
     )
     batch_size: int = Field(
         64,
         ge=1,
         le=1_000_000,
-        description="public batch size s: the denominator of the mean, whatever a batch really holds",
+        description="public batch size s: the denominator of the mean, whatever a batch really "
+        "holds",
     )
-    examples_per_context: Literal[1, 2] = Field(1, description="records in one context, private or not")
+    examples_per_context: Literal[1, 2] = Field(
+        1, description="records in one context, private or not"
+    )
     context_partner: Literal["public", "shot", "exact-slot", "lowest-hash"] | None = Field(
         None,
-        description="the second record of a context: public, a fixed shot, or private by one of two rules; "
+        description="the second record of a context: public, a fixed shot, or private by one of "
+        "two rules; "
         "nothing: public where there are two",
     )
     shots: str | None = Field(
         None,
         min_length=1,
         max_length=100_000,
-        description="context_partner shot only: a fixed public text, or one for each label in their order, "
+        description="context_partner shot only: a fixed public text, or one for each label in "
+        "their order, "
         "between lines of ---",
     )
     clip: float = Field(
@@ -136,19 +157,25 @@ class PrivatePrediction(Batched):
         373,
         ge=1,
         le=10_000_000,
-        description="tokens T that every batch writes, over all its texts; with rounds, in each of them",
+        description="tokens T that every batch writes, over all its texts; with rounds, in each of "
+        "them",
     )
     max_text_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="a text ends here at the latest, and at T; nothing: T"
     )
-    record_tokens: int = Field(256, ge=1, le=1_000_000, description="a record is cut after this many")
+    record_tokens: int = Field(
+        256, ge=1, le=1_000_000, description="a record is cut after this many"
+    )
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the prompt, with slots {label} and {record}, {partner} where contexts hold two, and "
+        description="the prompt, with slots {label} and {record}, {partner} where contexts hold "
+        "two, and "
         "{user} … {assistant} around what a chat model is asked; or base or instruction",
     )
-    stop: str | None = Field(None, min_length=1, max_length=100, description="a text ends before this")
+    stop: str | None = Field(
+        None, min_length=1, max_length=100, description="a text ends before this"
+    )
 
     @property
     def units(self) -> int:
@@ -158,7 +185,8 @@ class PrivatePrediction(Batched):
 
 
 def shift(parameters: PrivatePrediction, terms: Terms) -> Fraction:
-    """Most by which one unit, added or removed, moves a score: b * c / (s * temperature), exactly.
+    """Return most by which one unit, added or removed, moves a score: b * c / (s * temperature),
+    exactly.
 
     Twice that where a record may change a context that stays (`lowest-hash`).
     """
@@ -168,49 +196,58 @@ def shift(parameters: PrivatePrediction, terms: Terms) -> Fraction:
 
 
 def token_event(parameters: PrivatePrediction, terms: Terms) -> Event:
-    """The privacy event that the meter records at every token; with amplification, that of a round."""
+    """Return the privacy event that the meter records at every token; with amplification, that of a
+    round.
+    """
     if parameters.aggregation == "median":
-        raise invalid("aggregation", "a token of the median has an ex-post cost and no event", "mean")
+        raise invalid(
+            "aggregation", "a token of the median has an ex-post cost and no event", "mean"
+        )
     if parameters.amplified:
         return turn(parameters, shift(parameters, terms), parameters.tokens_per_batch, terms)
     return token_draw(shift(parameters, terms), terms)
 
 
 def cluster_event(parameters: PrivatePrediction) -> Event:
-    """The noisy counts over the public centres; scale = multiplier * records per unit, twice for a
-    replaced one.
+    """Return the noisy counts over the public centres; scale = multiplier * records per unit, twice
+    for a replaced one.
     """
     return Laplace(laplace_multiplier(parameters.cluster_epsilon))
 
 
 def count_sensitivity(terms: Terms) -> int:
-    """L1: how many cluster counts differ between neighbours, each record by 1 in one of them."""
+    """Return L1: how many cluster counts differ between neighbours, each record by 1 in one of
+    them.
+    """
     return doubled(terms) * terms.max_records_per_unit
 
 
 def clusters_per_label(parameters: PrivatePrediction, terms: Terms) -> int:
-    """Centres that each label keeps."""
+    """Return centres that each label keeps."""
     return parameters.clusters // max(1, len(terms.labels))
 
 
 def slots(parameters: PrivatePrediction) -> int:
-    """Contexts' places in a batch where both records are private; public.
+    """Return contexts' places in a batch where both records are private; public.
 
-    With two records a slot on average, P(exactly two) = 2 / e^2 and P(two or more) = 1 - 3 / e^2 of them
-    take part: so many slots that these are about `batch_size` contexts. Their number costs nothing, as a
-    record lies in one slot.
+    With two records a slot on average, P(exactly two) = 2 / e^2 and P(two or more) = 1 - 3 / e^2 of
+    them take part: so many slots that these are about `batch_size` contexts. Their number costs
+    nothing, as a record lies in one slot.
     """
     share = {"exact-slot": 2 * math.exp(-2), "lowest-hash": 1 - 3 * math.exp(-2)}
     return math.ceil(parameters.batch_size / share[str(parameters.context_partner)])
 
 
 def fixed_shots(parameters: PrivatePrediction) -> list[str]:
-    """The texts in `shots`: one for all labels, or one for each."""
-    return [text.strip() for text in re.split(r"^---[ \t]*$", parameters.shots or "", flags=re.MULTILINE)]
+    """Return the texts in `shots`: one for all labels, or one for each."""
+    return [
+        text.strip()
+        for text in re.split(r"^---[ \t]*$", parameters.shots or "", flags=re.MULTILINE)
+    ]
 
 
 def price(parameters: PrivatePrediction, terms: Terms) -> Price:
-    """T tokens of one batch, and the cluster counts where there are clusters."""
+    """Return T tokens of one batch, and the cluster counts where there are clusters."""
     parts: list[Event] = []
     lines: list[str] = []
     if parameters.batching == "clusters":
@@ -226,7 +263,8 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
         cap = parameters.ex_post_cap
         assert cap is not None  # resolve asks for it
         lines.append(
-            f"{parameters.tokens_per_batch:,} tokens of the median: ex-post, planned at {up(cap, 6):g}, "
+            f"{parameters.tokens_per_batch:,} tokens of the median: ex-post, planned at "
+            f"{up(cap, 6):g}, "
             "settled by the batch that cost most; the cap is neither a bound nor a mean"
         )
         return Price(
@@ -238,7 +276,11 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     tokens, moved = parameters.tokens_per_batch, shift(parameters, terms)
     temperature = Fraction(parameters.temperature)
     moves, costs = describe(moved, temperature, tokens, terms, "the mean logits of a batch")
-    warm = describe_temperature(parameters, temperature, terms) if parameters.batching == "uniform" else ()
+    warm = (
+        describe_temperature(parameters, temperature, terms)
+        if parameters.batching == "uniform"
+        else ()
+    )
     if parameters.amplified:
         told = describe_allocation(parameters, moved, tokens, terms, parameters.batch_size)
         return Price(all_rounds(parameters, token_event(parameters, terms)), (moves, *told, *warm))
@@ -248,7 +290,9 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
 
 
 def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
-    """Fill in what depends on other parameters or on the dataset; refuse what can't be run or priced."""
+    """Fill in what depends on other parameters or on the dataset; refuse what can't be run or
+    priced.
+    """
     asked = parameters.model_fields_set
     two = parameters.examples_per_context == 2
     changes: dict[str, object] = {}
@@ -257,7 +301,9 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
         if "template" not in asked:
             changes["template"] = DEFAULT_TEMPLATE_OF_TWO
     elif parameters.context_partner is not None:
-        raise invalid("context_partner", "given for contexts of one record", "examples_per_context 2")
+        raise invalid(
+            "context_partner", "given for contexts of one record", "examples_per_context 2"
+        )
     if parameters.template in NAMED_TEMPLATES:
         *texts, stop = NAMED_TEMPLATES[parameters.template]
         changes |= {"template": texts[two], "stop": parameters.stop or stop}
@@ -276,18 +322,26 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
 
 
 def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | None:
-    """The number asked for, or that by the declared size; at least one for each cluster of a label."""
+    """Return the number asked for, or that by the declared size; at least one for each cluster of a
+    label.
+    """
     batches = batches_per_label(parameters, terms)
     if parameters.batching == "uniform":
         return batches
     if parameters.labels or parameters.label_counts:
         named = "labels" if parameters.labels else "label_counts"
-        raise invalid(named, "clusters are counted over all labels at once", "nothing, or batching uniform")
+        raise invalid(
+            named, "clusters are counted over all labels at once", "nothing, or batching uniform"
+        )
     kept, labels = parameters.clusters, max(1, len(terms.labels))
     if kept > parameters.public_centres:
-        raise invalid("clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}")
+        raise invalid(
+            "clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}"
+        )
     if kept < labels:
-        raise invalid("clusters", f"{kept} for {labels} labels, each of which keeps one", f"from {labels}")
+        raise invalid(
+            "clusters", f"{kept} for {labels} labels, each of which keeps one", f"from {labels}"
+        )
     least = clusters_per_label(parameters, terms)
     if batches is None or parameters.batches_per_label is None:
         return batches and max(batches, least)
@@ -316,10 +370,14 @@ def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
     if parameters.shots is None:
         return
     if parameters.context_partner != "shot":
-        raise invalid("shots", "given, and no context shows them", "nothing, or context_partner shot")
+        raise invalid(
+            "shots", "given, and no context shows them", "nothing, or context_partner shot"
+        )
     found, labels = len(fixed_shots(parameters)), max(1, len(parameters.written(terms)))
     if found not in (1, labels):
-        raise invalid("shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1)))
+        raise invalid(
+            "shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1))
+        )
 
 
 def _shows_corpus(parameters: PrivatePrediction) -> bool:
@@ -335,12 +393,15 @@ def _check_aggregation(parameters: PrivatePrediction, terms: Terms) -> None:
         )
     if parameters.amplified and parameters.batching == "clusters":
         why = (
-            "how many batches a cluster has follows from noisy counts, and one of a single batch has no coin"
+            "how many batches a cluster has follows from noisy counts, and one of a single batch "
+            "has no coin"
         )
         raise invalid("amplification", why, "none, or batching uniform")
     if parameters.aggregation == "mean":
         if parameters.ex_post_cap is not None:
-            raise invalid("ex_post_cap", "the mean has no ex-post cost", "nothing, or aggregation median")
+            raise invalid(
+                "ex_post_cap", "the mean has no ex-post cost", "nothing, or aggregation median"
+            )
         return
     if terms.neighbours is Neighbours.REPLACE_ONE:
         why = "the median's cost bounds adding or removing a record, not replacing one"
@@ -356,28 +417,36 @@ def _check_aggregation(parameters: PrivatePrediction, terms: Terms) -> None:
 
 
 def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
-    """Longest context: template, its records, and one text."""
+    """Return longest context: template, its records, and one text."""
     text = parameters.max_text_tokens or parameters.tokens_per_batch
     return template_tokens + parameters.examples_per_context * parameters.record_tokens + text
 
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
-    """Name what a run lacks: a public number of batches (stated, or by the declared size) or public texts."""
+    """Name what a run lacks: a public number of batches (stated, or by the declared size) or public
+    texts.
+    """
     if lacking := missing_batches(parameters):
         return lacking
     clusters = parameters.batching == "clusters"
     if parameters.public_corpus is None and (clusters or parameters.context_partner == "public"):
         whose = "the clusters' centres" if clusters else "a public second example"
-        return FieldProblem("public_corpus", f"not given, and {whose} must come from one", "its name")
+        return FieldProblem(
+            "public_corpus", f"not given, and {whose} must come from one", "its name"
+        )
     if parameters.embedding is None and clusters:
-        return FieldProblem("embedding", "not given, and clusters need one", "an embedding model's name")
+        return FieldProblem(
+            "embedding", "not given, and clusters need one", "an embedding model's name"
+        )
     if parameters.shots is None and parameters.context_partner == "shot":
-        return FieldProblem("shots", "not given, and the second example is a fixed shot", "a public text")
+        return FieldProblem(
+            "shots", "not given, and the second example is a fixed shot", "a public text"
+        )
     return None
 
 
 def resources(parameters: PrivatePrediction) -> dict[str, str]:
-    """Registered public things that a request names."""
+    """Return registered public things that a request names."""
     kinds = {"public_corpus": "corpus", "embedding": "embedding"}
     return {field: kind for field, kind in kinds.items() if getattr(parameters, field) is not None}
 
@@ -385,12 +454,16 @@ def resources(parameters: PrivatePrediction) -> dict[str, str]:
 def unfit_public(
     parameters: PrivatePrediction, terms: Terms, facts: Mapping[str, Mapping[str, Any]]
 ) -> FieldProblem | None:
-    """A corpus too small for its centres, or one with labels that lacks a label of the dataset."""
+    """Return a corpus too small for its centres, or one with labels that lacks a label of the
+    dataset.
+    """
     if "public_corpus" not in facts:
         return None
     corpus = facts["public_corpus"]
     if parameters.batching == "clusters" and corpus["texts"] < parameters.public_centres:
-        problem = f"{parameters.public_centres:,} centres of the {corpus['texts']:,} texts in the corpus"
+        problem = (
+            f"{parameters.public_centres:,} centres of the {corpus['texts']:,} texts in the corpus"
+        )
         return FieldProblem("public_centres", problem, f"1 to {corpus['texts']}")
     lacking = [label for label in parameters.written(terms) if label not in corpus["labels"]]
     if corpus["labels"] and lacking and _shows_corpus(parameters):
@@ -400,14 +473,17 @@ def unfit_public(
 
 
 def batches(parameters: PrivatePrediction, terms: Terms) -> int:
-    """Batches that run independently; the noisy counts of clusters are one release from all the data."""
+    """Return batches that run independently; the noisy counts of clusters are one release from all
+    the data.
+    """
     return 1 if parameters.batching == "clusters" else parameters.batches_run(terms)
 
 
 MECHANISM = Mechanism(
     id="private-prediction",
     title="Private prediction",
-    summary="Writes texts token by token from the mean or median of clipped logits over a batch of records.",
+    summary="Writes texts token by token from the mean or median of clipped logits over a batch of "
+    "records.",
     source="Clustering improves differentially private inference, Algorithm 1; Amin et al. 2024",
     parameters=PrivatePrediction,
     price=price,
@@ -430,7 +506,8 @@ MECHANISM = Mechanism(
     },
     runner="workers.mechanisms.private_prediction",
     groups={
-        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label label_counts clip "
+        "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label "
+        "label_counts clip "
         "temperature amplification rounds batches_to_run",
         "Texts": "labels max_text_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "

@@ -1,7 +1,9 @@
-"""Rehearsals: any mechanism that reads records, run on a registered public corpus instead, for nothing.
+"""Rehearsals: any mechanism that reads records, run on a registered public corpus instead, for
+nothing.
 
-A rehearsal has the parameters, the price's noise and the run of the mechanism that it rehearses, and three
-fields of its own. It is a public mechanism, so nothing that opens a dataset is within its reach.
+A rehearsal has the parameters, the price's noise and the run of the mechanism that it rehearses,
+and three fields of its own. It is a public mechanism, so nothing that opens a dataset is within its
+reach.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,9 @@ class Rehearsal(Parameters):
     rehearses: ClassVar[str] = ""
 
     rehearsal_corpus: str = Field(
-        min_length=1, max_length=63, description="a registered corpus, whose texts stand for the records"
+        min_length=1,
+        max_length=63,
+        description="a registered corpus, whose texts stand for the records",
     )
     rehearsal_texts: int | None = Field(
         None,
@@ -45,11 +49,15 @@ class Rehearsal(Parameters):
 
 @lru_cache(maxsize=64)
 def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
-    """The rehearsal of a mechanism; None where there is nothing to rehearse: it reads no records."""
+    """Return the rehearsal of a mechanism; None where there is nothing to rehearse: it reads no
+    records.
+    """
     if mechanism.public or mechanism.reads_output or mechanism.runner is None:
         return None
     fields: Any = {
-        name: (each.annotation, each) for name, each in Rehearsal.model_fields.items() if name in FIELDS
+        name: (each.annotation, each)
+        for name, each in Rehearsal.model_fields.items()
+        if name in FIELDS
     }
     parameters = create_model(
         f"Rehearsed{mechanism.parameters.__name__}",
@@ -68,8 +76,14 @@ def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
     def price(given: Any, terms: Terms) -> Price:
         real = mechanism.price(given, terms)
         if real.secret is not None:
-            raise invalid("mechanism", "a job that protects secrets can't be rehearsed", "another mechanism")
-        lines = ("a rehearsal on public texts: free", "the job itself, on the dataset:", *real.breakdown)
+            raise invalid(
+                "mechanism", "a job that protects secrets can't be rehearsed", "another mechanism"
+            )
+        lines = (
+            "a rehearsal on public texts: free",
+            "the job itself, on the dataset:",
+            *real.breakdown,
+        )
         return Price(FREE, lines)
 
     def resources(given: Any) -> dict[str, str]:
@@ -82,7 +96,8 @@ def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
         mechanism,
         id=PREFIX + mechanism.id,
         title=f"Rehearsal of {mechanism.title}",
-        summary=f"The run of {mechanism.title} with the same noise, on public texts. {mechanism.summary}",
+        summary=f"The run of {mechanism.title} with the same noise, on public texts. "
+        f"{mechanism.summary}",
         parameters=parameters,
         price=price,
         resolve=resolve,
@@ -98,11 +113,15 @@ def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
     )
 
 
-def request(mechanism: str, parameters: Mapping[str, Any], stated: Mapping[str, Any]) -> tuple[str, Any]:
-    """The mechanism and the parameters that rehearse a request; `stated`: the values of `FIELDS`."""
+def request(
+    mechanism: str, parameters: Mapping[str, Any], stated: Mapping[str, Any]
+) -> tuple[str, Any]:
+    """Return the mechanism and the parameters that rehearse a request; `stated`: the values of
+    `FIELDS`.
+    """
     return PREFIX + mechanism, {**parameters, **stated}
 
 
 def rehearsed(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the request that a rehearsal's stand for."""
+    """Return the parameters of the request that a rehearsal's stand for."""
     return {name: value for name, value in parameters.items() if name not in FIELDS}

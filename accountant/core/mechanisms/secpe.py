@@ -1,18 +1,20 @@
 """The price of `secpe`, secret-protected evolution (paper 003, Algorithms 1 to 3).
 
-Private records move public cluster counts and centres; noisy counts and centres are released, and the
-evolution reads nothing else. With shift and noise counted in records (a centre's by 2R / n_k), counts and
-centres of all clusters are one Gaussian vector, and one release calibrated for both. sigma is the least
-for which an attacker's success B(p) stays within r (blowup.py, docs/accounting.md).
+Private records move public cluster counts and centres; noisy counts and centres are released, and
+the evolution reads nothing else. With shift and noise counted in records (a centre's by 2R / n_k),
+counts and centres of all clusters are one Gaussian vector, and one release calibrated for both.
+sigma is the least for which an attacker's success B(p) stays within r (blowup.py,
+docs/accounting.md).
 
 Departures from the paper, which calibrates N(X, sigma^2) for the counts and again for the centres:
-both are released, so the shift is sqrt(2) X (2 X where redacted); sampling rates are declared, for the
-weights of its linear program depend on which records hold which secrets; and the job has no (epsilon,
-delta) price at all, for a record without secrets always takes part.
+both are released, so the shift is sqrt(2) X (2 X where redacted); sampling rates are declared, for
+the weights of its linear program depend on which records hold which secrets; and the job has no
+(epsilon, delta) price at all, for a record without secrets always takes part.
 
-The paper's centre votes for its nearest sample, with the public texts in its count. So at most K samples have
-votes, all other survivors are drawn by lot, and where n_k is not small beside m_k the public corpus decides.
-Released counts and centres with public n_k allow better votes for nothing, which are the default.
+The paper's centre votes for its nearest sample, with the public texts in its count. So at most K
+samples have votes, all other survivors are drawn by lot, and where n_k is not small beside m_k the
+public corpus decides. Released counts and centres with public n_k allow better votes for nothing,
+which are the default.
 """
 
 import math
@@ -32,12 +34,22 @@ from accountant.core.mechanisms.evolution_fields import (
     evolution_resources,
     with_prompts,
 )
-from accountant.core.mechanisms.noise_fields import ARTIFACTS_ARE_FREE, from_job_field, without_noise
+from accountant.core.mechanisms.noise_fields import (
+    ARTIFACTS_ARE_FREE,
+    from_job_field,
+    without_noise,
+)
 from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
-from accountant.core.privacy.secrets import LEAST_PRIOR, MOST_RECORDS, MOST_ROUNDS, SecretRelease, SecretTerms
+from accountant.core.privacy.secrets import (
+    LEAST_PRIOR,
+    MOST_RECORDS,
+    MOST_ROUNDS,
+    SecretRelease,
+    SecretTerms,
+)
 from accountant.core.privacy.units import down, up
 
 LEAST_SIGMA, MOST_SIGMA = 1e-2, 1e8
@@ -49,22 +61,31 @@ CLUSTERS = "noisy-clusters"
 
 
 class SecPe(EvolvingTexts):
-    """Parameters of `secpe`. The four that state secrets are the dataset's and need no repeating on it.
+    """Parameters of `secpe`. The four that state secrets are the dataset's and need no repeating on
+    it.
 
     A job with `from_job` evolves texts by the counts and centres that an earlier one released.
     """
 
     prior: float | None = Field(
-        None, ge=LEAST_PRIOR, le=0.5, description="p: how likely a secret is guessed beforehand, at most"
+        None,
+        ge=LEAST_PRIOR,
+        le=0.5,
+        description="p: how likely a secret is guessed beforehand, at most",
     )
     records_per_secret: int | None = Field(
         None, ge=1, le=MOST_RECORDS, description="public cap M on the records that carry one secret"
     )
     sampling_rate: float | None = Field(
-        None, ge=1e-6, le=1, description="public rate at which a record with a secret takes part in a round"
+        None,
+        ge=1e-6,
+        le=1,
+        description="public rate at which a record with a secret takes part in a round",
     )
     neighbour: Literal["removed", "redacted"] | None = Field(
-        None, description="what 'without the secret' means: its records are gone, or it is blanked in them"
+        None,
+        description="what 'without the secret' means: its records are gone, or it is blanked in "
+        "them",
     )
     bound: float | None = Field(
         None,
@@ -79,10 +100,14 @@ class SecPe(EvolvingTexts):
         None,
         min_length=1,
         max_length=63,
-        description="registered corpus, public or consented, whose clusters are moved; with from_job: none",
+        description="registered corpus, public or consented, whose clusters are moved; with "
+        "from_job: none",
     )
     public_texts: int = Field(
-        10_000, ge=1, le=10_000_000, description="texts of the corpus that are clustered at most, per label"
+        10_000,
+        ge=1,
+        le=10_000_000,
+        description="texts of the corpus that are clustered at most, per label",
     )
     clusters: int = Field(20, ge=1, le=100_000, description="public clusters K, per label")
     radius: float = Field(1.0, gt=0, le=1_000, description="embeddings are clipped to this norm R")
@@ -91,27 +116,33 @@ class SecPe(EvolvingTexts):
         False, description="release counts and centres in every round; else once, for all rounds"
     )
     variations: int = Field(6, ge=0, le=1_000, description="variations L written of each survivor")
-    temperature: float = Field(1.2, ge=0.001, le=1_000, description="temperature of samples and variations")
+    temperature: float = Field(
+        1.2, ge=0.001, le=1_000, description="temperature of samples and variations"
+    )
     voting: Literal["shares", "nearest"] = Field(
         "shares",
-        description="shares: centres share the places of survivors by their counts; nearest: each votes for "
-        "its nearest sample alone, as in the paper, so that no more samples than clusters have votes",
+        description="shares: centres share the places of survivors by their counts; nearest: each "
+        "votes for "
+        "its nearest sample alone, as in the paper, so that no more samples than clusters have "
+        "votes",
     )
     counted: Literal["private", "all"] = Field(
         "private",
-        description="what a centre's vote weighs: the noisy number of private records, or with the public "
+        description="what a centre's vote weighs: the noisy number of private records, or with the "
+        "public "
         "texts of its cluster, as in the paper",
     )
     from_job: str | None = from_job_field("noisy counts and centres")
     start: Literal["anew", "samples"] = Field(
-        "anew", description="with from_job: begin with new samples, or with those of that job's last round"
+        "anew",
+        description="with from_job: begin with new samples, or with those of that job's last round",
     )
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (("bound", "noise_multiplier"),)
 
 
 def release(parameters: SecPe) -> SecretRelease:
-    """The release of a job with these resolved parameters."""
+    """Return the release of a job with these resolved parameters."""
     rounds = parameters.iterations if parameters.recluster else 1
     given = (
         parameters.records_per_secret,
@@ -128,7 +159,7 @@ def release(parameters: SecPe) -> SecretRelease:
 
 
 def price(parameters: SecPe, terms: Terms) -> Price:  # noqa: ARG001 - all it needs is resolved
-    """One release of counts and centres, or one a round."""
+    """Return one release of counts and centres, or one a round."""
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
     released = release(parameters)
@@ -136,12 +167,15 @@ def price(parameters: SecPe, terms: Terms) -> Price:  # noqa: ARG001 - all it ne
     assert prior is not None  # resolved with the rest
     bound = released.blow_up(prior)
     rounds = (
-        f"{released.rounds} rounds, fresh coins and noise in each" if released.rounds > 1 else "one round"
+        f"{released.rounds} rounds, fresh coins and noise in each"
+        if released.rounds > 1
+        else "one round"
     )
     lines = (
         f"{rounds}: counts and centres of {parameters.clusters:,} clusters as one Gaussian, σ "
         f"{released.sigma:.6g} of one record's move; labels side by side",
-        f"a secret in at most {released.records:,} records, each taking part at rate {released.rate:g}, "
+        f"a secret in at most {released.records:,} records, each taking part at rate "
+        f"{released.rate:g}, "
         f"{released.without}: guessed with probability at most {up(bound, 4):.4g} after "
         f"{down(prior, 6):g} before",
         "no (ε, δ): records without secrets always take part",
@@ -155,17 +189,24 @@ def resolve(parameters: SecPe, terms: Terms) -> SecPe:
     """Fill in the dataset's declarations and calibrate σ; refuse what contradicts either."""
     parameters = with_prompts(parameters)
     if parameters.from_job is not None:
-        return without_noise(parameters.model_copy(update={"public_corpus": None}))  # nothing is clustered
+        # nothing is clustered
+        return without_noise(parameters.model_copy(update={"public_corpus": None}))
     if parameters.start != "anew":
-        raise invalid("start", "there is no from_job whose samples to begin with", "anew, or a from_job")
+        raise invalid(
+            "start", "there is no from_job whose samples to begin with", "anew, or a from_job"
+        )
     if parameters.public_texts < parameters.clusters:
         most = parameters.public_texts
         raise invalid("clusters", f"{parameters.clusters} of {most} public texts", f"1 to {most}")
     if terms.max_records_per_unit != 1:
-        raise invalid("mechanism", "secpe needs at most one record per unit", "max_records_per_unit 1")
+        raise invalid(
+            "mechanism", "secpe needs at most one record per unit", "max_records_per_unit 1"
+        )
     filled = _with_declared(parameters, terms.secret)
     if parameters.bound is not None and parameters.noise_multiplier is not None:
-        raise invalid("bound", "given together with noise_multiplier", "one of bound and noise_multiplier")
+        raise invalid(
+            "bound", "given together with noise_multiplier", "one of bound and noise_multiplier"
+        )
     bound = filled.bound
     if bound is None and terms.secret is not None:
         bound = terms.secret.bound
@@ -176,7 +217,9 @@ def resolve(parameters: SecPe, terms: Terms) -> SecPe:
     assert filled.prior is not None  # filled in above
     if bound < LEAST_RATIO * filled.prior:
         least = LEAST_RATIO * filled.prior
-        raise invalid("bound", f"{bound!r} is not above the prior {filled.prior!r}", f"at least {least:g}")
+        raise invalid(
+            "bound", f"{bound!r} is not above the prior {filled.prior!r}", f"at least {least:g}"
+        )
     # A bound above the dataset's is the account's to refuse: its own figure decides, not the wish.
     rounds = filled.iterations if filled.recluster else 1
     records, rate, neighbour = filled.records_per_secret, filled.sampling_rate, filled.neighbour
@@ -189,7 +232,7 @@ def resolve(parameters: SecPe, terms: Terms) -> SecPe:
 
 
 def _with_declared(parameters: SecPe, declared: SecretTerms | None) -> SecPe:
-    """The parameters with what the dataset declares about its secrets."""
+    """Return the parameters with what the dataset declares about its secrets."""
     facts: dict[str, object] = {}
     if declared is not None:
         facts = {
@@ -201,7 +244,9 @@ def _with_declared(parameters: SecPe, declared: SecretTerms | None) -> SecPe:
     for name in ("prior", "records_per_secret", "sampling_rate", "neighbour"):
         given = getattr(parameters, name)
         if given is None and name not in facts:
-            raise invalid(name, "neither the request nor the dataset states it", "see the parameter")
+            raise invalid(
+                name, "neither the request nor the dataset states it", "see the parameter"
+            )
         if given is not None and name in facts and given != facts[name]:
             raise invalid(name, f"{given!r} is not what the dataset declares", f"{facts[name]!r}")
     return parameters.model_copy(update=facts)
@@ -209,14 +254,16 @@ def _with_declared(parameters: SecPe, declared: SecretTerms | None) -> SecPe:
 
 @lru_cache(maxsize=256)
 def _sigma(group: GroupSampling, rounds: int, prior: float, bound: float) -> float:
-    """Rounded up to six digits: any sigma above the least is sound, and a short one reads better."""
+    """Return rounded up to six digits: any sigma above the least is sound, and a short one reads
+    better.
+    """
     sigma = least_sigma(group, rounds, prior, bound, LEAST_SIGMA)
     digits = 10.0 ** (5 - math.floor(math.log10(sigma)))
     return math.ceil(sigma * digits) / digits
 
 
 def missing(parameters: SecPe) -> FieldProblem | None:
-    """A corpus: the price does without."""
+    """Return a corpus: the price does without."""
     if parameters.from_job is None and parameters.public_corpus is None:
         return FieldProblem(
             "public_corpus", "the clusters are those of one", "the name of a registered corpus"
@@ -225,7 +272,7 @@ def missing(parameters: SecPe) -> FieldProblem | None:
 
 
 def resources(parameters: SecPe) -> dict[str, str]:
-    """The registered things that the parameters name."""
+    """Return the registered things that the parameters name."""
     named = {} if parameters.public_corpus is None else {"public_corpus": "corpus"}
     return named | evolution_resources(parameters)
 
@@ -235,7 +282,7 @@ def unfit_public(
     terms: Terms,  # noqa: ARG001
     facts: Mapping[str, Mapping[str, Any]],
 ) -> FieldProblem | None:
-    """A corpus with fewer texts than clusters."""
+    """Return a corpus with fewer texts than clusters."""
     texts = facts.get("public_corpus", {}).get("texts")
     if texts is None or texts >= parameters.clusters:
         return None
@@ -244,7 +291,7 @@ def unfit_public(
 
 
 def texts_written(parameters: SecPe) -> tuple[int, int]:
-    """Texts of each label at the most: (by the prompt, varied from another)."""
+    """Return texts of each label at the most: (by the prompt, varied from another)."""
     first = parameters.samples * (parameters.variations + 1) if parameters.start == "anew" else 0
     return first, (parameters.iterations - 1) * parameters.samples * parameters.variations
 
@@ -252,7 +299,8 @@ def texts_written(parameters: SecPe) -> tuple[int, int]:
 MECHANISM = Mechanism(
     id="secpe",
     title="Secret-protected evolution",
-    summary="Evolves public texts towards noisy clusters that protect declared secrets, not records.",
+    summary="Evolves public texts towards noisy clusters that protect declared secrets, not "
+    "records.",
     source="Wang et al.: Secret-protected evolution, Algorithms 1 to 3",
     parameters=SecPe,
     price=price,
@@ -272,11 +320,13 @@ MECHANISM = Mechanism(
     progress_unit="texts",
     runner="workers.mechanisms.secpe",
     groups={
-        "Size and privacy": "from_job start bound noise_multiplier iterations recluster temperature",
+        "Size and privacy": "from_job start bound noise_multiplier iterations recluster "
+        "temperature",
         "Secrets": "prior records_per_secret sampling_rate neighbour",
         "Texts": "samples variations select max_tokens record_tokens stop prompt prompting seed",
         "Variations": "varying kept rewriting writer",
-        "Aggregation and clusters": "public_corpus public_texts clusters radius voting counted embedding",
+        "Aggregation and clusters": "public_corpus public_texts clusters radius voting counted "
+        "embedding",
     },
     order=6,
     advice="it protects declared secrets and nothing else",

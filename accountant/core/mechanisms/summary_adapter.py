@@ -1,8 +1,10 @@
-"""The price of `summary-adapter`: nothing. A public job that trains what `summary-oneshot` decodes by.
+"""The price of `summary-adapter`: nothing. A public job that trains what `summary-oneshot` decodes
+by.
 
-An adapter is a small network from one mean hidden state to m soft tokens (paper 004, Section 4.2). It is
-trained on a registered public corpus, and the model is held fixed. There are no reference summaries: one text
-of a set is the target of the others. Training adds noise of the sigma that the private means will have.
+An adapter is a small network from one mean hidden state to m soft tokens (paper 004, Section 4.2).
+It is trained on a registered public corpus, and the model is held fixed. There are no reference
+summaries: one text of a set is the target of the others. Training adds noise of the sigma that the
+private means will have.
 """
 
 from pydantic import Field
@@ -24,12 +26,15 @@ MEASURED = 32
 class SummaryAdapter(OneshotReading):
     """Parameters of `summary-adapter`."""
 
-    corpus: str = Field(min_length=1, max_length=63, description="a registered corpus, public or consented")
+    corpus: str = Field(
+        min_length=1, max_length=63, description="a registered corpus, public or consented"
+    )
     sigma: float = Field(
         0.0,
         ge=0,
         le=1_000_000,
-        description="σ of the noise on each coordinate of the means to be decoded, as their price states it",
+        description="σ of the noise on each coordinate of the means to be decoded, as their price "
+        "states it",
     )
     start: str = Field(
         DEFAULT_START,
@@ -40,18 +45,28 @@ class SummaryAdapter(OneshotReading):
     set_size: int = Field(
         32, ge=1, le=100_000, description="texts of a set, of one label where the corpus has labels"
     )
-    target_tokens: int = Field(50, ge=1, le=100_000, description="a target is cut after this many tokens")
+    target_tokens: int = Field(
+        50, ge=1, le=100_000, description="a target is cut after this many tokens"
+    )
     steps: int = Field(300, ge=1, le=1_000_000, description="steps of training, at most")
     batch_size: int = Field(8, ge=1, le=10_000, description="sets of a step")
     learning_rate: float = Field(0.001, ge=1e-7, le=1.0, description="learning rate of Adam")
-    held_out: float = Field(0.1, ge=0.01, le=0.5, description="share of the texts that measures the loss")
-    evaluate_every: int = Field(20, ge=1, le=1_000_000, description="steps between two such measures")
-    patience: int = Field(3, ge=1, le=1_000, description="measures without a better one that end training")
-    seed: int | None = Field(None, ge=0, le=2**53 - 1, description="of the sets, the noise and the weights")
+    held_out: float = Field(
+        0.1, ge=0.01, le=0.5, description="share of the texts that measures the loss"
+    )
+    evaluate_every: int = Field(
+        20, ge=1, le=1_000_000, description="steps between two such measures"
+    )
+    patience: int = Field(
+        3, ge=1, le=1_000, description="measures without a better one that end training"
+    )
+    seed: int | None = Field(
+        None, ge=0, le=2**53 - 1, description="of the sets, the noise and the weights"
+    )
 
 
 def price(_: SummaryAdapter, __: Terms) -> Price:
-    """Nothing, in every currency."""
+    """Return nothing, in every currency."""
     return Price(FREE, ("public texts only: free",))
 
 
@@ -61,21 +76,25 @@ def resolve(parameters: SummaryAdapter, _: Terms) -> SummaryAdapter:
     check_turns(parameters.template)
     if parameters.components is not None and parameters.components > parameters.public_texts:
         most = parameters.public_texts
-        raise invalid("components", f"{parameters.components} directions of {most} texts", f"1 to {most}")
+        raise invalid(
+            "components", f"{parameters.components} directions of {most} texts", f"1 to {most}"
+        )
     return parameters
 
 
 def context_tokens(parameters: SummaryAdapter, template_tokens: int) -> int:
-    """Longest context: template and one text, or soft tokens and the target."""
+    """Return longest context: template and one text, or soft tokens and the target."""
     return max(
-        template_tokens + parameters.record_tokens, parameters.soft_tokens + parameters.target_tokens + 1
+        template_tokens + parameters.record_tokens,
+        parameters.soft_tokens + parameters.target_tokens + 1,
     )
 
 
 MECHANISM = Mechanism(
     id="summary-adapter",
     title="Adapter of summaries",
-    summary="Trains, on public texts, what decodes a one-shot summary from a mean state; reads no records.",
+    summary="Trains, on public texts, what decodes a one-shot summary from a mean state; reads no "
+    "records.",
     source="Gutierrez and Khalaf: Differentially private summarization, Section 4.2",
     parameters=SummaryAdapter,
     price=price,
@@ -83,7 +102,9 @@ MECHANISM = Mechanism(
     context_tokens=context_tokens,
     unfit=lambda parameters, facts: (
         unfit(parameters, facts)
-        or beyond_context("target_tokens", parameters.soft_tokens + parameters.target_tokens + 1, facts)
+        or beyond_context(
+            "target_tokens", parameters.soft_tokens + parameters.target_tokens + 1, facts
+        )
     ),
     size_field="steps",
     progress_unit="steps",
@@ -93,13 +114,20 @@ MECHANISM = Mechanism(
     groups={
         "Size and privacy": "corpus public_texts sigma soft_tokens start",
         "States": "clip centre components record_tokens template",
-        "Training": "steps batch_size set_size target_tokens learning_rate held_out evaluate_every patience",
+        "Training": "steps batch_size set_size target_tokens learning_rate held_out evaluate_every "
+        "patience",
     },
     order=9,
     goal="preparation",
     advice="what summary-oneshot reads its means out with, trained on a public corpus",
     plain="corpus soft_tokens",
-    example={"corpus": "public-reviews", "public_texts": 200, "steps": 2, "set_size": 4, "target_tokens": 12},
+    example={
+        "corpus": "public-reviews",
+        "public_texts": 200,
+        "steps": 2,
+        "set_size": 4,
+        "target_tokens": 12,
+    },
     artifacts={"adapter": "the weights of the adapter, with the centre and scale of its input"},
     releases=(ADAPTER,),
 )

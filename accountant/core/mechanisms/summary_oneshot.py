@@ -1,15 +1,15 @@
 """The price of `summary-oneshot` (paper 004, Algorithm 2).
 
-The hidden state of each record's last token, clipped to norm C, summed, divided by the *public* n, one
-Gaussian; an adapter trained on public data turns the noisy mean into soft tokens, and any number of
-decodings is free. Delta = b * C / n, 2 b C / n under replace-one, for one group of records as for many
-(group_means). k releases share one budget by exact composition, multiplier sqrt(k) / mu: one
-Gaussian at the whole budget beats k at epsilon / k each, and says as much.
+The hidden state of each record's last token, clipped to norm C, summed, divided by the *public* n,
+one Gaussian; an adapter trained on public data turns the noisy mean into soft tokens, and any
+number of decodings is free. Delta = b * C / n, 2 b C / n under replace-one, for one group of
+records as for many (group_means). k releases share one budget by exact composition, multiplier
+sqrt(k) / mu: one Gaussian at the whole budget beats k at epsilon / k each, and says as much.
 
 Two options that the paper lacks change what is clipped, never the sensitivity, and so cost nothing
-(docs/accounting.md, section 2): with `centre` a record adds clip_C(h - c), c the mean state of a public
-corpus, which is added to the mean again; with `components` q it adds clip_C(V (h - c)), V the q principal
-directions of the corpus's states, and the noise has q coordinates instead of all.
+(docs/accounting.md, section 2): with `centre` a record adds clip_C(h - c), c the mean state of a
+public corpus, which is added to the mean again; with `components` q it adds clip_C(V (h - c)), V
+the q principal directions of the corpus's states, and the noise has q coordinates instead of all.
 """
 
 from collections.abc import Mapping
@@ -41,26 +41,36 @@ MEANS, ADAPTER = "noisy-means", "soft-prompt-adapter"
 
 
 class OneshotReading(StateReading):
-    """The fields on which a mean state depends, besides records and noise: the adapter's are the same."""
+    """The fields on which a mean state depends, besides records and noise: the adapter's are the
+    same.
+    """
 
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the prompt whose last token has the state; slot {record}, and {user} and {assistant}",
+        description="the prompt whose last token has the state; slot {record}, and {user} and "
+        "{assistant}",
     )
     centre: bool = Field(
-        True, description="clip around the mean state of the public corpus, where one is named: free"
+        True,
+        description="clip around the mean state of the public corpus, where one is named: free",
     )
     components: int | None = Field(
         None,
         ge=1,
         le=100_000,
-        description="project onto so many principal directions of the public corpus: free; nothing: none",
+        description="project onto so many principal directions of the public corpus: free; "
+        "nothing: none",
     )
     public_texts: int = Field(
-        1_000, ge=2, le=1_000_000, description="texts of the public corpus whose states are read, at most"
+        1_000,
+        ge=2,
+        le=1_000_000,
+        description="texts of the public corpus whose states are read, at most",
     )
-    soft_tokens: int = Field(10, ge=1, le=1_000, description="embeddings m that the adapter makes of a mean")
+    soft_tokens: int = Field(
+        10, ge=1, le=1_000, description="embeddings m that the adapter makes of a mean"
+    )
 
 
 class SummaryOneshot(GroupMeans, OneshotReading):
@@ -77,21 +87,30 @@ class SummaryOneshot(GroupMeans, OneshotReading):
         None,
         min_length=1,
         max_length=200,
-        description="the job that trained the soft-prompt adapter; nothing: means are released, not decoded",
+        description="the job that trained the soft-prompt adapter; nothing: means are released, "
+        "not decoded",
     )
     public_corpus: str | None = Field(
-        None, min_length=1, max_length=63, description="the corpus of centre and components; nothing: neither"
+        None,
+        min_length=1,
+        max_length=63,
+        description="the corpus of centre and components; nothing: neither",
     )
-    decodings: int = Field(1, ge=1, le=1_000_000, description="summaries decoded for every group: free")
+    decodings: int = Field(
+        1, ge=1, le=1_000_000, description="summaries decoded for every group: free"
+    )
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="a summary ends here at the latest")
     temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
     seed: int | None = Field(
-        None, ge=0, le=2**53 - 1, description="of the draws of tokens; the noise before them has none"
+        None,
+        ge=0,
+        le=2**53 - 1,
+        description="of the draws of tokens; the noise before them has none",
     )
 
 
 def event(parameters: SummaryOneshot) -> Event:
-    """The k releases of one group."""
+    """Return the k releases of one group."""
     gaussian = Gaussian(resolved(parameters.noise_multiplier, "noise_multiplier"))
     return SelfComposed(gaussian, parameters.releases) if parameters.releases > 1 else gaussian
 
@@ -122,9 +141,17 @@ def resolve(parameters: SummaryOneshot, terms: Terms) -> SummaryOneshot:
         )
     if parameters.components is not None and parameters.components > parameters.public_texts:
         most = parameters.public_texts
-        raise invalid("components", f"{parameters.components} directions of {most} texts", f"1 to {most}")
-    if parameters.public_corpus is not None and not parameters.centre and parameters.components is None:
-        raise invalid("public_corpus", "neither centre nor components uses it", "nothing, or one of the two")
+        raise invalid(
+            "components", f"{parameters.components} directions of {most} texts", f"1 to {most}"
+        )
+    if (
+        parameters.public_corpus is not None
+        and not parameters.centre
+        and parameters.components is None
+    ):
+        raise invalid(
+            "public_corpus", "neither centre nor components uses it", "nothing, or one of the two"
+        )
     return group_means.resolve(
         parameters,
         terms,
@@ -133,20 +160,24 @@ def resolve(parameters: SummaryOneshot, terms: Terms) -> SummaryOneshot:
 
 
 def context_tokens(parameters: SummaryOneshot, template_tokens: int) -> int:
-    """Longest context: template and one record, or soft tokens and the summary."""
+    """Return longest context: template and one record, or soft tokens and the summary."""
     reading = 0 if parameters.from_job is not None else template_tokens + parameters.record_tokens
     return max(reading, parameters.soft_tokens + parameters.max_tokens)
 
 
 def missing(parameters: SummaryOneshot) -> FieldProblem | None:
-    """What decodes: a job over released means does nothing else."""
+    """Return what decodes: a job over released means does nothing else."""
     if parameters.from_job is not None and parameters.adapter is None:
-        return FieldProblem("adapter", "nothing decodes the means", "the id of a job of summary-adapter")
+        return FieldProblem(
+            "adapter", "nothing decodes the means", "the id of a job of summary-adapter"
+        )
     return None
 
 
 def unfit(parameters: OneshotReading, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """More tokens than the model's context holds, or more directions than its states have."""
+    """Return more tokens than the model's context holds, or more directions than its states
+    have.
+    """
     most = facts.get("hidden_size")
     if parameters.components is not None and most is not None and parameters.components > most:
         problem = f"{parameters.components} of the {most} dimensions of a state"
@@ -158,19 +189,20 @@ def unfit(parameters: OneshotReading, facts: Mapping[str, Any]) -> FieldProblem 
 
 
 def resources(parameters: SummaryOneshot) -> dict[str, str]:
-    """The corpus of centre and components; a job over means needs none."""
+    """Return the corpus of centre and components; a job over means needs none."""
     read = parameters.public_corpus is not None and parameters.from_job is None
     return {"public_corpus": "corpus"} if read else {}
 
 
-#: Fields of a job over means that have to be those of the job that released them, or of the adapter's.
+#: Fields of a job over means that have to be those of the job that released them, or of the
+#: adapter's.
 _SAME = ("template", "record_tokens", "clip", "centre", "components", "soft_tokens")
 
 
 def unfit_sources(
     parameters: SummaryOneshot, sources: Mapping[str, Mapping[str, Any]]
 ) -> FieldProblem | None:
-    """An adapter that was trained on states made in another way than these means.
+    """Return an adapter that was trained on states made in another way than these means.
 
     `sources`: the parameters of the jobs in `adapter` and `from_job`, by field.
     """
@@ -218,7 +250,8 @@ MECHANISM = Mechanism(
     progress_unit="summaries",
     runner="workers.mechanisms.summary_oneshot",
     groups={
-        "Size and privacy": "from_job epsilon noise_multiplier clip public_size group_sizes min_group "
+        "Size and privacy": "from_job epsilon noise_multiplier clip public_size group_sizes "
+        "min_group "
         "temperature",
         "Texts": "adapter soft_tokens max_tokens decodings record_tokens template",
         "Around a public mean": "public_corpus centre components public_texts",

@@ -1,11 +1,12 @@
 """The price of `summary-token` (paper 004, Algorithm 1).
 
 For every token: last-layer hidden state of each record, clipped to norm C, summed, divided by the
-*public* n, Gaussian noise, the model's head, a draw (free). Delta = b * C / n where a unit of at most b
-records is added or removed, 2 b C / n where it is replaced. T tokens are T Gaussians of the same unit,
-mu = sqrt(T) * Delta / sigma, exactly (Equations 3 and 4). The paper states sigma under replace-one
-only, and its Section 3 speaks of Rényi divergence where its mechanism composes exactly; the same Delta
-stands here in calibration and in the noise. An end token stops and returns the tokens not written.
+*public* n, Gaussian noise, the model's head, a draw (free). Delta = b * C / n where a unit of at
+most b records is added or removed, 2 b C / n where it is replaced. T tokens are T Gaussians of the
+same unit, mu = sqrt(T) * Delta / sigma, exactly (Equations 3 and 4). The paper states sigma under
+replace-one only, and its Section 3 speaks of Rényi divergence where its mechanism composes exactly;
+the same Delta stands here in calibration and in the noise. An end token stops and returns the
+tokens not written.
 
 Groups (a product, a patient) are disjoint and cost as one: group_means.
 """
@@ -37,20 +38,24 @@ class SummaryToken(GroupMeans):
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the prompt; slot {record}, and {user} and {assistant} around what a chat model is asked",
+        description="the prompt; slot {record}, and {user} and {assistant} around what a chat "
+        "model is asked",
     )
     seed: int | None = Field(
-        None, ge=0, le=2**53 - 1, description="of the draws of tokens; the noise before them has none"
+        None,
+        ge=0,
+        le=2**53 - 1,
+        description="of the draws of tokens; the noise before them has none",
     )
 
 
 def token(parameters: SummaryToken) -> Gaussian:
-    """The release of one token."""
+    """Return the release of one token."""
     return Gaussian(resolved(parameters.noise_multiplier, "noise_multiplier"))
 
 
 def price(parameters: SummaryToken, terms: Terms) -> Price:
-    """T Gaussians of one group."""
+    """Return T Gaussians of one group."""
     event = SelfComposed(token(parameters), parameters.max_tokens)
     what = f"{parameters.max_tokens:,} mean hidden states"
     return Price(event, group_means.describe(parameters, terms, what, cost(event, terms)))
@@ -68,12 +73,12 @@ def resolve(parameters: SummaryToken, terms: Terms) -> SummaryToken:
 
 
 def context_tokens(parameters: SummaryToken, template_tokens: int) -> int:
-    """Longest context: template, one record, and the summary."""
+    """Return longest context: template, one record, and the summary."""
     return template_tokens + parameters.record_tokens + parameters.max_tokens
 
 
 def unfit(parameters: SummaryToken, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """More tokens than the model's context holds, before the template is counted."""
+    """Return more tokens than the model's context holds, before the template is counted."""
     return group_means.beyond_context("max_tokens", context_tokens(parameters, 0), facts)
 
 
@@ -91,7 +96,8 @@ MECHANISM = Mechanism(
     stops_early=True,
     runner="workers.mechanisms.summary_token",
     groups={
-        "Size and privacy": "epsilon noise_multiplier clip public_size group_sizes min_group temperature",
+        "Size and privacy": "epsilon noise_multiplier clip public_size group_sizes min_group "
+        "temperature",
         "Texts": "max_tokens record_tokens template",
     },
     order=7,

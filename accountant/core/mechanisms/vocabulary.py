@@ -1,7 +1,9 @@
-"""The price of `vocabulary`: nothing. A public job, which reads a registered corpus and never a dataset.
+"""The price of `vocabulary`: nothing. A public job, which reads a registered corpus and never a
+dataset.
 
-A term list says which words and word sequences there are to count. Made of a public corpus it tells nothing
-of anybody; `dp-kps` and others then count its terms in records, every one of them, seen or not.
+A term list says which words and word sequences there are to count. Made of a public corpus it tells
+nothing of anybody; `dp-kps` and others then count its terms in records, every one of them, seen or
+not.
 """
 
 from pydantic import Field
@@ -18,21 +20,28 @@ TERM_LIST = "term-list"
 class Vocabulary(Parameters):
     """Parameters of `vocabulary`."""
 
-    corpus: str = Field(min_length=1, max_length=63, description="a registered corpus, public or consented")
+    corpus: str = Field(
+        min_length=1, max_length=63, description="a registered corpus, public or consented"
+    )
     words: int = Field(3, ge=1, le=5, description="words of a term, at most")
     least_documents: int = Field(5, ge=1, le=10**9, description="terms of fewer texts are left out")
     most_documents: int | None = Field(
         None,
         ge=1,
         le=10**9,
-        description="words of more texts are left out, and terms that begin or end with one; nothing: none",
+        description="words of more texts are left out, and terms that begin or end with one; "
+        "nothing: none",
     )
-    most_terms: int = Field(20_000, ge=1, le=1_000_000, description="the terms of most texts are kept")
-    most_texts: int = Field(1_000_000, ge=1, le=10**9, description="texts of the corpus that are read")
+    most_terms: int = Field(
+        20_000, ge=1, le=1_000_000, description="the terms of most texts are kept"
+    )
+    most_texts: int = Field(
+        1_000_000, ge=1, le=10**9, description="texts of the corpus that are read"
+    )
 
 
 def price(_: Vocabulary, __: Terms) -> Price:
-    """Nothing, in every currency."""
+    """Return nothing, in every currency."""
     return Price(FREE, ("public texts only: free",))
 
 
@@ -41,14 +50,17 @@ def resolve(parameters: Vocabulary, _: Terms) -> Vocabulary:
     most = parameters.most_documents
     if most is not None and most < parameters.least_documents:
         least = parameters.least_documents
-        raise invalid("most_documents", f"{most} is below least_documents", f"{least} or more, or nothing")
+        raise invalid(
+            "most_documents", f"{most} is below least_documents", f"{least} or more, or nothing"
+        )
     return parameters
 
 
 MECHANISM = Mechanism(
     id="vocabulary",
     title="Vocabulary",
-    summary="Lists the terms of a public corpus with the number of texts that have them; reads no records.",
+    summary="Lists the terms of a public corpus with the number of texts that have them; reads no "
+    "records.",
     source="the public vocabulary of paper 002, section 2",
     parameters=Vocabulary,
     price=price,

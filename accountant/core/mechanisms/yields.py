@@ -1,4 +1,6 @@
-"""What a job writes, by its parameters alone: how many texts and how long, told before it is asked for."""
+"""What a job writes, by its parameters alone: how many texts and how long, told before it is asked
+for.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,10 +10,11 @@ Bound = Literal["exactly", "at least", "at most"]
 
 @dataclass(frozen=True)
 class Yield:
-    """The output of a job in public numbers: `number` of `what`, each of at most `tokens` (None: no tokens).
+    """The output of a job in public numbers: `number` of `what`, each of at most `tokens` (None: no
+    tokens).
 
-    `bound` says how sure the number is: texts that end early make room for more of them ("at least"), and
-    texts may be dropped for their quality ("at most").
+    `bound` says how sure the number is: texts that end early make room for more of them ("at
+    least"), and texts may be dropped for their quality ("at most").
     """
 
     what: str
@@ -20,7 +23,7 @@ class Yield:
     bound: Bound = "exactly"
 
     def sentence(self) -> str:
-        """The same in words: "at least 44 texts, of at most 128 tokens each"."""
+        """Return the same in words: "at least 44 texts, of at most 128 tokens each"."""
         start = "" if self.bound == "exactly" else f"{self.bound} "
         what = self.what.removesuffix("s") if self.number == 1 else self.what
         tokens = "1 token" if self.tokens == 1 else f"{self.tokens or 0:,} tokens"

@@ -1,8 +1,9 @@
-"""Rényi divergence where a secret coin puts a unit into one of k batches (docs/accounting.md, section 10).
+"""Rényi divergence where a secret coin puts a unit into one of k batches (docs/accounting.md,
+section 10).
 
-World P is with the unit, world Q without. Given where all other units lie, the batches are independent
-under Q and m = dP/dQ = (1/k) (L_1 + … + L_k), L_i the likelihood ratio of batch i, of mean 1; a batch that
-isn't run has L_i = 1. Both directions are bounded, and a price is the larger:
+World P is with the unit, world Q without. Given where all other units lie, the batches are
+independent under Q and m = dP/dQ = (1/k) (L_1 + … + L_k), L_i the likelihood ratio of batch i, of
+mean 1; a batch that isn't run has L_i = 1. Both directions are bounded, and a price is the larger:
 
   with_against_without   E_Q m^a for whole a, by a power series of positive terms (Theorem 1)
   without_against_with   E_Q m^(1-a) by an integral over Laplace transforms (Theorem 2)
@@ -23,7 +24,8 @@ from accountant.core.privacy.privacy_profiles import mu_of_pure
 
 Array = NDArray[np.floating[Any]]
 
-#: Orders above this are priced as if the coin were known: the work grows with the square of the order.
+#: Orders above this are priced as if the coin were known: the work grows with the square of the
+#: order.
 MOST_ORDER = 256
 #: Rounding: sums of up to 10^5 terms near 1, whose logarithm is the price.
 SLACK = 1e-11
@@ -31,15 +33,18 @@ SLACK = 1e-11
 _LEAST_ORDER = 1.25
 #: The same for a replaced unit, whose bound would rise again towards order 1.
 _LEAST_REPLACED = 1.5
-#: Up to this z one token's Laplace transform is bounded by its moments, beyond it by a larger log-normal.
+#: Up to this z one token's Laplace transform is bounded by its moments, beyond it by a larger
+#: log-normal.
 _SMALL_TILT = 0.35
-#: Beyond these total spreads (16 is 72 nats at order 9) the integral, and then the series, isn't computed.
+#: Beyond these total spreads (16 is 72 nats at order 9) the integral, and then the series, isn't
+#: computed.
 _MOST_INTEGRATED, _MOST_SPREAD = 16.0, 1e3
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`tokens` draws of one batch, each moved by a unit: scores by at most `shift`, or a Gaussian by `mu`.
+    """`tokens` draws of one batch, each moved by a unit: scores by at most `shift`, or a Gaussian
+    by `mu`.
 
     One of `shift` and `mu` is 0. Draws may depend on all that was drawn before.
     """
@@ -50,15 +55,18 @@ class Batch:
 
     @property
     def spread(self) -> float:
-        """v with E_Q L^-r <= e^(r (r+1) v / 2) for all r > 0: as for a Gaussian of distance sqrt(v)."""
+        """v with E_Q L^-r <= e^(r (r+1) v / 2) for all r > 0: as for a Gaussian of distance
+        sqrt(v).
+        """
         return self.tokens * max(self.shift, self.mu) ** 2
 
     @property
     def log_normal(self) -> float:
-        """v with E_Q e^(-z L) <= E e^(-z R) for all z > 0, R log-normal of mean 1 and ln R of variance v.
+        """v with E_Q e^(-z L) <= E e^(-z R) for all z > 0, R log-normal of mean 1 and ln R of
+        variance v.
 
-        A token: v = S e^(3S/4) with S = 2 (cosh shift - 1), or that of the Gaussian which dominates it
-        (docs/accounting.md, section 10.4); the latter is less from shift 0.71 on.
+        A token: v = S e^(3S/4) with S = 2 (cosh shift - 1), or that of the Gaussian which dominates
+        it (docs/accounting.md, section 10.4); the latter is less from shift 0.71 on.
         """
         if self.mu:
             return self.spread
@@ -73,12 +81,14 @@ class Batch:
 
 
 def token_log_moment(order: float, shift: float) -> float:
-    """ln of the largest E_Q L^order of one token, order >= 1, over all ratios in an interval of logarithms
-    2 * shift wide.
+    """ln of the largest E_Q L^order of one token, order >= 1, over all ratios in an interval of
+    logarithms 2 * shift wide.
 
-    Attained at the two ends e^t and e^(t - 2 shift), with E_Q L = 1, at the best t. With that t the moment is
+    Attained at the two ends e^t and e^(t - 2 shift), with E_Q L = 1, at the best t. With that t the
+    moment is
 
-        sinh(n x)/(n sinh x) * (sinh(n x) (n - 1)/(n sinh((n - 1) x)))^(n - 1),    n = order, x = shift.
+        sinh(n x)/(n sinh x) * (sinh(n x) (n - 1)/(n sinh((n - 1) x)))^(n - 1), n = order, x =
+        shift.
 
     """
     if order <= 1:
@@ -93,7 +103,9 @@ def token_log_moment(order: float, shift: float) -> float:
 
 
 def _log_sinh_ratio(start: float, step: float) -> float:
-    """ln(sinh(start + step) / sinh(start)) for positive arguments: neither overflows nor cancels."""
+    """ln(sinh(start + step) / sinh(start)) for positive arguments: neither overflows nor
+    cancels.
+    """
     return step + math.log1p(math.exp(-2 * start) * math.expm1(-2 * step) / math.expm1(-2 * start))
 
 
@@ -101,21 +113,24 @@ def _log_sinh_ratio(start: float, step: float) -> float:
 
 
 def with_against_without(order: float, batches: int, run: int, batch: Batch) -> float:
-    """D_order(P || Q) for 1 < order <= MOST_ORDER; whole orders by Theorem 1.
+    """Return D_order(P || Q) for 1 < order <= MOST_ORDER; whole orders by Theorem 1.
 
     ln E_Q m^a is convex in a and 0 at 1, so between whole orders its chord is a bound.
     """
     low = math.floor(order)
     table = log_moments(batches, run, batch, max(8, 2 ** math.ceil(math.log2(order))))
     between = order - low
-    return float((1 - between) * table[low] + between * table[min(low + 1, len(table) - 1)]) / (order - 1)
+    return float((1 - between) * table[low] + between * table[min(low + 1, len(table) - 1)]) / (
+        order - 1
+    )
 
 
 @lru_cache(maxsize=256)
 def log_moments(batches: int, run: int, batch: Batch, most: int) -> Array:
     """ln of a bound on E_Q m^a for a = 0 … `most`.
 
-    It is a! [z^a] (sum_n M_n (z/k)^n / n!)^run e^(z (k - run)/k), with M_n a bound on E_Q L^n of one batch.
+    It is a! [z^a] (sum_n M_n (z/k)^n / n!)^run e^(z (k - run)/k), with M_n a bound on E_Q L^n of
+    one batch.
     """
     n = np.arange(most + 1.0)
     moments = np.array([batch.log_moment(each) for each in n.tolist()])
@@ -129,7 +144,9 @@ def log_moments(batches: int, run: int, batch: Batch, most: int) -> Array:
 
 
 def _power(series: Array, exponent: int) -> Array:
-    """The logarithms of the coefficients of a power of a series whose first coefficient is 1."""
+    """Return the logarithms of the coefficients of a power of a series whose first coefficient is
+    1.
+    """
     size = len(series)
     if exponent + 1 < size:
         whole, factor, left = None, series, exponent
@@ -141,7 +158,8 @@ def _power(series: Array, exponent: int) -> Array:
                 assert whole is not None  # the exponent is positive
                 return whole
             factor = _product(factor, factor)
-    # f = p^g solves p f' = g p' f: n f_n = sum_j (j (g + 1) - n) p_j f_(n-j), all terms positive here.
+    # f = p^g solves p f' = g p' f: n f_n = sum_j (j (g + 1) - n) p_j f_(n-j), all terms positive
+    # here.
     found = np.zeros(size)
     for n in range(1, size):
         j = np.arange(1, n + 1)
@@ -152,7 +170,9 @@ def _power(series: Array, exponent: int) -> Array:
 
 
 def _product(first: Array, second: Array) -> Array:
-    """The logarithms of the coefficients of a product of two series, both given by logarithms."""
+    """Return the logarithms of the coefficients of a product of two series, both given by
+    logarithms.
+    """
     size = len(first)
     padded = np.concatenate([np.full(size - 1, -np.inf), second])
     place = size - 1 + np.arange(size)[:, None] - np.arange(size)
@@ -166,11 +186,11 @@ def _product(first: Array, second: Array) -> Array:
 
 
 def without_against_with(order: float, batches: int, run: int, batch: Batch) -> float:
-    """D_order(Q || P) by Theorem 2.
+    """Return D_order(Q || P) by Theorem 2.
 
-    With s = order - 1, m^-s is the integral of λ^(s-1) e^(-λm) over λ > 0, divided by Γ(s). Cells of λ, in
-    each of which the convex ln E_Q e^(-λm) lies below its chord, give incomplete gamma functions: a bound,
-    whatever their width.
+    With s = order - 1, m^-s is the integral of λ^(s-1) e^(-λm) over λ > 0, divided by Γ(s). Cells
+    of λ, in each of which the convex ln E_Q e^(-λm) lies below its chord, give incomplete gamma
+    functions: a bound, whatever their width.
     """
     s = max(order, _LEAST_ORDER) - 1
     mean = float(geometric_mean(s, batches, run, batch))
@@ -181,11 +201,14 @@ def without_against_with(order: float, batches: int, run: int, batch: Batch) -> 
     start = logs[:-1] + slope * ends[:-1]
     below, above = slope * ends[:-1], slope * ends[1:]
     share = np.where(
-        below < s, gammainc(s, above) - gammainc(s, below), gammaincc(s, below) - gammaincc(s, above)
+        below < s,
+        gammainc(s, above) - gammainc(s, below),
+        gammaincc(s, below) - gammaincc(s, above),
     )
     held = share > 0
     body = logsumexp(start[held] - s * np.log(slope[held]) + np.log(share[held]))
-    # Beyond the last end: Γ(s, Λm)/Γ(s) <= Γ(s+r)/Γ(s) (Λm)^-r for every r > 0, and the geometric mean.
+    # Beyond the last end: Γ(s, Λm)/Γ(s) <= Γ(s+r)/Γ(s) (Λm)^-r for every r > 0, and the geometric
+    # mean.
     r = np.arange(1.0, 400.0)
     tail = gammaln(s + r) - gammaln(s) - r * math.log(ends[-1])
     tail += (s + r) * geometric_mean(s + r, batches, run, batch)
@@ -193,13 +216,15 @@ def without_against_with(order: float, batches: int, run: int, batch: Batch) -> 
 
 
 def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> Any:
-    """A bound on D_(s+1)(Q || P): m is at least the geometric mean of the L_i (Feldman and Shenfeld 2025)."""
+    """Return a bound on D_(s+1)(Q || P): m is at least the geometric mean of the L_i (Feldman and
+    Shenfeld 2025).
+    """
     return run / batches * (1 + s / batches) * batch.spread / 2
 
 
 @lru_cache(maxsize=256)
 def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
-    """Ends λ of cells, from 0 on, and ln of a bound on E_Q e^(-λm) there."""
+    """Return ends λ of cells, from 0 on, and ln of a bound on E_Q e^(-λm) there."""
     deviation = math.sqrt(batch.log_normal)
     # With few batches the integrand's weight lies near λ = s e^(s v / k).
     top = 8.0 + 6 * deviation + min(32 / batches, 8.0) * deviation**2
@@ -222,9 +247,10 @@ def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
 def _small_tilts(shift: float) -> tuple[float, float]:
     """(v, c): one token has E_Q e^(-z L) <= E e^(-z R) + c z^6 for all z > 0, ln R of variance v.
 
-    Up to z = _SMALL_TILT without the second term. With Y = L - 1 in {a, -b} and e^-y between its Taylor
-    polynomials it is enough that ab (1/2 - z (a - b)/6 + z^2 (a^2 - ab + b^2) e^(zb)/24) is at most
-    s (1/2 - z s (s + 3)/6), s = e^v - 1: convex in z against linear, so only the ends count.
+    Up to z = _SMALL_TILT without the second term. With Y = L - 1 in {a, -b} and e^-y between its
+    Taylor polynomials it is enough that ab (1/2 - z (a - b)/6 + z^2 (a^2 - ab + b^2) e^(zb)/24) is
+    at most s (1/2 - z s (s + 3)/6), s = e^v - 1: convex in z against linear, so only the ends
+    count.
     """
     t = 2 * shift * np.arange(2001) / 2000
     a, b = np.expm1(t), -np.expm1(t - 2 * shift)
@@ -245,7 +271,8 @@ def _small_tilts(shift: float) -> tuple[float, float]:
 
 
 def _log_centred(z: Array, deviation: float) -> Array:
-    """ln E e^(-z (R - 1)) >= 0, z sorted, for R log-normal of mean 1 and ln R of this standard deviation.
+    """ln E e^(-z (R - 1)) >= 0, z sorted, for R log-normal of mean 1 and ln R of this standard
+    deviation.
 
     By the trapezium rule, which converges geometrically here. For z < 1 it is computed from
     E (e^-t - 1 + t), t = z (R - 1), which does not cancel.
@@ -266,7 +293,9 @@ def _log_centred(z: Array, deviation: float) -> Array:
 
 
 def renyi(order: float, batches: int, run: int, batch: Batch) -> float:
-    """The larger of both directions at `order`, a unit added or removed; infinite where it isn't computed."""
+    """Return the larger of both directions at `order`, a unit added or removed; infinite where it
+    isn't computed.
+    """
     if not _priced(order, batch):
         return math.inf
     there = with_against_without(order, batches, run, batch)
@@ -277,10 +306,11 @@ def renyi(order: float, batches: int, run: int, batch: Batch) -> float:
 
 
 def renyi_replaced(order: float, batches: int, run: int, batch: Batch) -> float:
-    """A bound where a unit is replaced, by Hölder's inequality through the world N with neither unit.
+    """Return a bound where a unit is replaced, by Hölder's inequality through the world N with
+    neither unit.
 
-    For 1/p + 1/q = 1: D_a(A || B) <= (a - 1/p)/(a - 1) D_pa(A || N) + D_(q(a-1)+1)(N || B). All pa are
-    whole here.
+    For 1/p + 1/q = 1: D_a(A || B) <= (a - 1/p)/(a - 1) D_pa(A || N) + D_(q(a-1)+1)(N || B). All pa
+    are whole here.
     """
     best = math.inf
     if not _priced(order, batch):

@@ -1,12 +1,12 @@
 """The exact (epsilon, delta) of one job of allocated tokens (docs/accounting.md, section 10.6).
 
-H(K) = sup E_Q (L - K)_+ over all adaptive sequences of tokens is convex, so it belongs to a ratio L*, and
-every delta of every job is at most that of the mean of k independent copies of L*, of which those of batches
-that aren't run are 1. A coin drawn anew multiplies such means.
+H(K) = sup E_Q (L - K)_+ over all adaptive sequences of tokens is convex, so it belongs to a ratio
+L*, and every delta of every job is at most that of the mean of k independent copies of L*, of which
+those of batches that aren't run are 1. A coin drawn anew multiplies such means.
 
-A ratio is kept as atoms: values, their masses under Q, and the mass of P at infinity. Putting an atom on a
-grid splits it between two nodes with its mean kept, which is larger in convex order: so every figure is an
-upper bound, whatever the grid.
+A ratio is kept as atoms: values, their masses under Q, and the mass of P at infinity. Putting an
+atom on a grid splits it between two nodes with its mean kept, which is larger in convex order: so
+every figure is an upper bound, whatever the grid.
 """
 
 import math
@@ -26,7 +26,8 @@ Array = NDArray[np.floating[Any]]
 _STEPS = (16, 12, 8)
 #: Grid points times steps times tokens that one quote may cost.
 _MOST_WORK = 1.5e7
-#: Ratios are followed to this many deviations of their logarithm: what lies beyond weighs below 1e-15.
+#: Ratios are followed to this many deviations of their logarithm: what lies beyond weighs below
+#: 1e-15.
 _DEVIATIONS = 8.5
 #: Nodes on each side of 1 of the grid on which copies are averaged.
 _NODES = 450
@@ -38,11 +39,13 @@ _MOST_LOG = 30.0
 
 
 def calls(shift: float, tokens: int) -> tuple[Array, Array] | None:
-    """r = e^u <= 1 and v(r) >= sup E_Q (r L - 1)_+ over adaptive sequences; None if it takes too much work.
+    """r = e^u <= 1 and v(r) >= sup E_Q (r L - 1)_+ over adaptive sequences; None if it takes too
+    much work.
 
-    From the last token to the first: v is replaced by its largest mean over two ratios e^t, e^(t - 2 shift)
-    of mean 1. Between nodes v is taken linear, a bound as it is convex, and the best t has a closed form.
-    As swapped pairs are pairs of the same kind, v(r) = r v(1/r) + r - 1, and half of it is kept.
+    From the last token to the first: v is replaced by its largest mean over two ratios e^t, e^(t -
+    2 shift) of mean 1. Between nodes v is taken linear, a bound as it is convex, and the best t has
+    a closed form. As swapped pairs are pairs of the same kind, v(r) = r v(1/r) + r - 1, and half of
+    it is kept.
     """
     deviation = shift * math.sqrt(tokens)
     depth = min(2 * shift * tokens, _DEVIATIONS * deviation + deviation**2 / 2) + 2 * shift
@@ -57,7 +60,8 @@ def calls(shift: float, tokens: int) -> tuple[Array, Array] | None:
     wide = np.exp(width * np.arange(-nodes - steps, steps + 1.0))
     ratio = math.exp(-2 * shift)
     least, most = np.exp(width * np.arange(steps)), np.exp(width * np.arange(1, steps + 1.0))
-    # Rows are the points r, columns the parts of the range: cells in which r e^(t - 2 shift) and r e^t lie.
+    # Rows are the points r, columns the parts of the range: cells in which r e^(t - 2 shift) and r
+    # e^t lie.
     windows = sliding_window_view(np.arange(len(wide) - 1), steps)
     lower, upper = windows[: nodes + 1], windows[steps:]
     start = r[:, None]
@@ -79,7 +83,9 @@ def calls(shift: float, tokens: int) -> tuple[Array, Array] | None:
 
 
 def worst_ratio(batch: Batch) -> Ratio | None:
-    """L* of one batch; None if it takes too much work, or lies beyond the range of floats."""
+    """Return L* of one batch; None if it takes too much work, or lies beyond the range of
+    floats.
+    """
     if not 1e-5 <= max(batch.shift, batch.mu) <= 20 or batch.spread > 100:
         return None
     if batch.mu:
@@ -95,13 +101,15 @@ def worst_ratio(batch: Batch) -> Ratio | None:
     falls = np.diff(call) / np.diff(beyond)
     first = v[0] / r[0]
     middle = falls[0] + 1 - puts[-1]
-    masses = np.concatenate([[first, puts[0] - first], np.diff(puts), [middle], np.diff(falls), [-falls[-1]]])
+    masses = np.concatenate(
+        [[first, puts[0] - first], np.diff(puts), [middle], np.diff(falls), [-falls[-1]]]
+    )
     values = np.concatenate([[0.0], r, beyond[1:]])
     return Ratio(values, np.maximum(masses, 0.0), float(call[-1]))
 
 
 def gaussian_ratio(mu: float) -> Ratio:
-    """The ratio of N(mu, 1) to N(0, 1)."""
+    """Return the ratio of N(mu, 1) to N(0, 1)."""
     ends = np.linspace(-_DEVIATIONS, _DEVIATIONS + mu, 4000)
     values = np.exp(mu * ends - mu * mu / 2)
     under_q, under_p = np.diff(ndtr(ends)), np.diff(ndtr(ends - mu))
@@ -115,7 +123,9 @@ def gaussian_ratio(mu: float) -> Ratio:
 
 
 class _Grid:
-    """0, and nodes e^y, y = unit / growth * sinh(growth * i): fine near 1, a constant ratio far from it."""
+    """0, and nodes e^y, y = unit / growth * sinh(growth * i): fine near 1, a constant ratio far
+    from it.
+    """
 
     def __init__(self, unit: float, top: float) -> None:
         growth = 1e-4
@@ -126,7 +136,7 @@ class _Grid:
         self.values = np.concatenate([[0.0], np.exp(unit / growth * np.sinh(growth * i))])
 
     def put(self, values: Array, masses: Array) -> tuple[Array, float]:
-        """Masses on the grid, and P's mass beyond it, whose mass under Q goes to 0."""
+        """Return masses on the grid, and P's mass beyond it, whose mass under Q goes to 0."""
         beyond = values > self.values[-1]
         lost = float(values[beyond] @ masses[beyond])
         values = np.where(beyond, 0.0, values)
@@ -144,7 +154,9 @@ class _Grid:
 
 
 def mean(ratio: Ratio, batches: int, run: int) -> Ratio:
-    """The mean of `batches` independent copies, of which those that aren't run are 1 throughout."""
+    """Return the mean of `batches` independent copies, of which those that aren't run are 1
+    throughout.
+    """
     if batches == run == 1:
         return ratio
     top = min(max(math.log(ratio.values[-1]) + 0.1, 0.5), _MOST_LOG)
@@ -152,7 +164,9 @@ def mean(ratio: Ratio, batches: int, run: int) -> Ratio:
     infinite = ratio.infinite
 
     def pruned(masses: Array) -> Array:
-        """The places that weigh anything under P or Q; what the others weigh goes to 0 and to infinity."""
+        """Return the places that weigh anything under P or Q; what the others weigh goes to 0 and
+        to infinity.
+        """
         nonlocal infinite
         rest = masses * (1 + grid.values) < 1e-18
         infinite += float(grid.values[rest] @ masses[rest])

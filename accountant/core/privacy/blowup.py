@@ -10,10 +10,11 @@ centres of all clusters are one Gaussian vector of noise sigma whose mean moves 
     removed   sqrt(2) X: X in the counts and X in the centres;
     redacted  2 X: a record leaves one cluster and enters another, so each part moves by sqrt(2) X.
 
-`removed`: P = E N(sqrt(2) X, sigma^2) against Q = N(0, sigma^2), X unseen, for the records are not there
-in Q. `redacted`: the same records take part on both sides, so X is charged as seen: (X, N(2X, sigma^2))
-against (X, N(0, sigma^2)). Every round draws fresh coins and fresh noise (paper 003, Algorithm 2, lines
-7 and 13), so rounds compose as independent pairs. docs/accounting.md carries the proofs.
+`removed`: P = E N(sqrt(2) X, sigma^2) against Q = N(0, sigma^2), X unseen, for the records are not
+there in Q. `redacted`: the same records take part on both sides, so X is charged as seen: (X, N(2X,
+sigma^2)) against (X, N(0, sigma^2)). Every round draws fresh coins and fresh noise (paper 003,
+Algorithm 2, lines 7 and 13), so rounds compose as independent pairs. docs/accounting.md carries the
+proofs.
 """
 
 import math
@@ -44,7 +45,9 @@ LONGEST_SUM = 2**20
 
 
 class Without(StrEnum):
-    """The meaning of "without the secret": its records are absent, or present with the secret blanked."""
+    """The meaning of "without the secret": its records are absent, or present with the secret
+    blanked.
+    """
 
     REMOVED = "removed"
     REDACTED = "redacted"
@@ -52,7 +55,9 @@ class Without(StrEnum):
 
 @dataclass(frozen=True)
 class GroupSampling:
-    """Sampling of the records that carry one secret: at most `records`, each with probability `rate`."""
+    """Sampling of the records that carry one secret: at most `records`, each with probability
+    `rate`.
+    """
 
     records: int
     rate: float
@@ -66,13 +71,16 @@ class GroupSampling:
     def log_weights(self) -> Floats:
         """ln Pr[X = k] for k = 0 to `records`: shape (records + 1,)."""
         counts = np.arange(self.records + 1)
-        choose = gammaln(self.records + 1) - gammaln(counts + 1) - gammaln(self.records - counts + 1)
+        choose = (
+            gammaln(self.records + 1) - gammaln(counts + 1) - gammaln(self.records - counts + 1)
+        )
         logs = choose + xlogy(counts, self.rate) + xlog1py(self.records - counts, -self.rate)
         return np.asarray(logs, dtype=np.float64)
 
 
 def blow_up(group: GroupSampling, sigma: float, rounds: int, prior: float) -> float:
-    """B(`prior`) after `rounds` rounds of noise `sigma`; never below the true value by more than SLACK.
+    """Return B(`prior`) after `rounds` rounds of noise `sigma`; never below the true value by more
+    than SLACK.
 
     removed, one round: E Phi(Phi^-1(p) + sqrt(2) X / sigma), attained by a threshold, for the
     likelihood ratio rises with the output. removed, more: the composed loss distribution on a grid.
@@ -87,8 +95,11 @@ def blow_up(group: GroupSampling, sigma: float, rounds: int, prior: float) -> fl
     return _removed_rounds(group, sigma, rounds, prior)
 
 
-def least_sigma(group: GroupSampling, rounds: int, prior: float, bound: float, floor: float) -> float:
-    """The least sigma >= `floor` for which B(`prior`) <= `bound`: never below it, within 0.3 %.
+def least_sigma(
+    group: GroupSampling, rounds: int, prior: float, bound: float, floor: float
+) -> float:
+    """Return the least sigma >= `floor` for which B(`prior`) <= `bound`: never below it, within 0.3
+    %.
 
     The search starts at a sufficient value: the noise for all records at once, with none left out.
     """
@@ -116,7 +127,9 @@ def least_sigma(group: GroupSampling, rounds: int, prior: float, bound: float, f
 
 
 def _redacted(group: GroupSampling, sigma: float, rounds: int, prior: float) -> float:
-    """The supremum of the power over all ways to divide the level `prior` among the values of Y."""
+    """Return the supremum of the power over all ways to divide the level `prior` among the values
+    of Y.
+    """
     squares, weights, lost = _sum_of_squares(group, rounds)
     means = group.shift / sigma * np.sqrt(squares)
     moving = means > 0
@@ -129,8 +142,8 @@ def _redacted(group: GroupSampling, sigma: float, rounds: int, prior: float) -> 
     def power(threshold: float) -> float:
         return float(np.sum(moved * ndtr(-threshold / means + means / 2)))
 
-    # Neyman-Pearson: accept where the log likelihood ratio passes a threshold. Y = 0 has ratio 1, so
-    # it is accepted in part at threshold 0.
+    # Neyman-Pearson: accept where the log likelihood ratio passes a threshold. Y = 0 has ratio 1,
+    # so it is accepted in part at threshold 0.
     at_zero = level(0.0)
     if at_zero <= prior <= at_zero + still:
         return min(1.0, power(0.0) + prior - at_zero + lost + SLACK)
@@ -162,7 +175,7 @@ def _sum_of_squares(group: GroupSampling, rounds: int) -> tuple[Floats, Floats, 
 
 
 def _self_convolved(masses: Floats, times: int) -> Floats:
-    """The distribution of a sum of `times` independent draws; no wrap-around."""
+    """Return the distribution of a sum of `times` independent draws; no wrap-around."""
     size = times * (len(masses) - 1) + 1
     length = 1 << (size - 1).bit_length()
     summed = np.fft.irfft(np.fft.rfft(masses, length) ** times, length)[:size]
@@ -188,7 +201,9 @@ def _support(group: GroupSampling, tail: float) -> tuple[Counts, Floats, float]:
 
 @dataclass(frozen=True)
 class Losses:
-    """P-masses on losses `spacing` * (`first`, `first` + 1, ...), and the P-mass of infinite loss."""
+    """P-masses on losses `spacing` * (`first`, `first` + 1, ...), and the P-mass of infinite
+    loss.
+    """
 
     first: int
     masses: Floats
@@ -196,7 +211,8 @@ class Losses:
 
 
 def _removed_rounds(group: GroupSampling, sigma: float, rounds: int, prior: float) -> float:
-    """B(p) = inf over epsilon of e^epsilon p + delta(epsilon), from the loss distribution on a grid.
+    """Return B(p) = inf over epsilon of e^epsilon p + delta(epsilon), from the loss distribution on
+    a grid.
 
     Each cell of the loss of one round keeps its masses under P and under Q and is split between its
     two ends (Doroshenko et al. 2022, "connect the dots"): that pair dominates the true one, so the
@@ -217,7 +233,7 @@ def _removed_rounds(group: GroupSampling, sigma: float, rounds: int, prior: floa
 
 
 def _composed(once: Losses, spacing: float, rounds: int) -> Losses:
-    """The loss of `rounds` independent rounds, by squaring."""
+    """Return the loss of `rounds` independent rounds, by squaring."""
     result, power = None, once
     while True:
         if rounds % 2:
@@ -230,10 +246,10 @@ def _composed(once: Losses, spacing: float, rounds: int) -> Losses:
 
 
 def _added(a: Losses, b: Losses, spacing: float) -> Losses:
-    """The distribution of the sum of two independent losses, within LEAST_LOSS to MOST_LOSS.
+    """Return the distribution of the sum of two independent losses, within LEAST_LOSS to MOST_LOSS.
 
-    A loss above the window becomes infinite and one below it becomes the least: more loss, never less. P
-    gives losses below -c at most e^-c, so hardly any mass moves up.
+    A loss above the window becomes infinite and one below it becomes the least: more loss, never
+    less. P gives losses below -c at most e^-c, so hardly any mass moves up.
     """
     length = len(a.masses) + len(b.masses) - 1
     size = 1 << (length - 1).bit_length()
@@ -289,10 +305,11 @@ def _mixture_loss(z: Floats, logs: Floats, means: Floats) -> Floats:
 
 
 def _inverse(losses: Floats, z: Floats, loss: Floats, logs: Floats, means: Floats) -> Floats:
-    """The places where the loss takes the values `losses`: interpolation, then bracketed Newton steps.
+    """Return the places where the loss takes the values `losses`: interpolation, then bracketed
+    Newton steps.
 
-    A small error here moves mass between neighbouring cells together with its true P and Q, so it costs
-    accuracy of second order only.
+    A small error here moves mass between neighbouring cells together with its true P and Q, so it
+    costs accuracy of second order only.
     """
     found = np.interp(losses, loss, z)
     place = np.clip(np.searchsorted(loss, losses), 1, len(z) - 1)
@@ -305,7 +322,9 @@ def _inverse(losses: Floats, z: Floats, loss: Floats, logs: Floats, means: Float
 
 
 def _gaussian_cells(edges: Floats) -> Floats:
-    """Standard normal mass between neighbouring edges, computed from the tail that loses no digits."""
+    """Return standard normal mass between neighbouring edges, computed from the tail that loses no
+    digits.
+    """
     low, high = edges[..., :-1], edges[..., 1:]
     right = low + high > 0
     return np.asarray(np.where(right, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
@@ -315,11 +334,12 @@ def _gaussian_cells(edges: Floats) -> Floats:
 
 
 def divergence(group: GroupSampling, sigma: float, rounds: int, order: float) -> float:
-    """D_order(with || without) in nats after `rounds` rounds, from above within 1e-9 relative.
+    """Return D_order(with || without) in nats after `rounds` rounds, from above within 1e-9
+    relative.
 
-    redacted: ln E exp(order (order - 1) (2X / sigma)^2 / 2) / (order - 1), exactly. removed: a sum on
-    an even grid, which for such integrands converges geometrically, or the redacted form at shift
-    sqrt(2) X, which bounds it by convexity, where the grid would grow too long.
+    redacted: ln E exp(order (order - 1) (2X / sigma)^2 / 2) / (order - 1), exactly. removed: a sum
+    on an even grid, which for such integrands converges geometrically, or the redacted form at
+    shift sqrt(2) X, which bounds it by convexity, where the grid would grow too long.
     """
     logs = group.log_weights()
     means = np.asarray(group.shift / sigma * np.arange(group.records + 1), dtype=np.float64)
@@ -330,7 +350,9 @@ def divergence(group: GroupSampling, sigma: float, rounds: int, order: float) ->
 
 
 def _mixture_divergence(logs: Floats, means: Floats, order: float) -> float:
-    """D_order of sum_k w_k N(mean_k, 1) against N(0, 1), infinite where the grid would be too long."""
+    """Return D_order of sum_k w_k N(mean_k, 1) against N(0, 1), infinite where the grid would be
+    too long.
+    """
     reach = 12.0
     top = order * float(means[-1]) + reach
     step = min(0.1, 0.2 / max(float(means[1]), 1e-3))

@@ -1,9 +1,9 @@
 """The (epsilon, delta) of a single job, from its events.
 
-The parameters of one job are fixed before it starts, so ordinary composition theorems apply and the tightest
-accountant is used: exact profiles if the event has one (a privacy loss distribution on a grid approaches the
-same figure from above, at ten times the work), and Rényi divergence otherwise. Across jobs only the filters
-of `filters.py` decide.
+The parameters of one job are fixed before it starts, so ordinary composition theorems apply and the
+tightest accountant is used: exact profiles if the event has one (a privacy loss distribution on a
+grid approaches the same figure from above, at ten times the work), and Rényi divergence otherwise.
+Across jobs only the filters of `filters.py` decide.
 """
 
 import math
@@ -52,7 +52,8 @@ _MOST_INTEGRATED = 512.0
 
 
 def conversion(order: float | Fraction, delta: float) -> float:
-    """The epsilon to add to rho to convert (order, rho)-RDP to epsilon at `delta`, rounded up.
+    """Return the epsilon to add to rho to convert (order, rho)-RDP to epsilon at `delta`, rounded
+    up.
 
     Canonne, Kamath and Steinke 2020, Proposition 12. `order` > 1, 0 < `delta` < 1.
     """
@@ -66,10 +67,11 @@ _EPSILON = sys.float_info.epsilon
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The delta of mu-GDP at `epsilon` >= 0: Balle and Wang 2018, Theorem 8; Dong et al. 2022, Corollary 1.
+    """Return the delta of mu-GDP at `epsilon` >= 0: Balle and Wang 2018, Theorem 8; Dong et al.
+    2022, Corollary 1.
 
-    Phi(-a) - e^epsilon Phi(-b) with a = epsilon/mu - mu/2 and b = a + mu is phi(a) (R(a) - R(b)), R the
-    Mills ratio: neither a power of e nor a small difference of logarithms is left in it.
+    Phi(-a) - e^epsilon Phi(-b) with a = epsilon/mu - mu/2 and b = a + mu is phi(a) (R(a) - R(b)), R
+    the Mills ratio: neither a power of e nor a small difference of logarithms is left in it.
     """
     if mu == 0:
         return 0.0
@@ -92,7 +94,9 @@ def _mills(at: float) -> float:
 
 
 def gaussian_delta_up(mu: float, epsilon: float) -> float:
-    """A delta that is certainly not below that of mu-GDP at `epsilon`: tests compare it with 60 digits."""
+    """Return a delta that is certainly not below that of mu-GDP at `epsilon`: tests compare it with
+    60 digits.
+    """
     if mu == 0:
         return 0.0
     near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -102,7 +106,7 @@ def gaussian_delta_up(mu: float, epsilon: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu that is (`epsilon`, `delta`)-DP, rounded down."""
+    """Return the largest mu that is (`epsilon`, `delta`)-DP, rounded down."""
     high = 1.0
     while gaussian_delta_up(high, epsilon) < delta:
         high *= 2
@@ -113,7 +117,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 at which mu-GDP has `delta`, rounded up."""
+    """Return the smallest epsilon >= 0 at which mu-GDP has `delta`, rounded up."""
     if gaussian_delta_up(mu, 0.0) <= delta:
         return 0.0
     high = 1.0
@@ -125,8 +129,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return _root(lambda epsilon: gaussian_delta_up(mu, epsilon), delta, low, high, 1)
 
 
-def _root(of: Callable[[float], float], delta: float, low: float, high: float, outward: int) -> float:
-    """The place between `low` and `high` where a function is `delta`; `outward` of it, so that it is less."""
+def _root(
+    of: Callable[[float], float], delta: float, low: float, high: float, outward: int
+) -> float:
+    """Return the place between `low` and `high` where a function is `delta`; `outward` of it, so
+    that it is less.
+    """
 
     def excess(at: float) -> float:
         return math.log(max(of(at), sys.float_info.min) / delta)
@@ -140,7 +148,9 @@ def _root(of: Callable[[float], float], delta: float, low: float, high: float, o
 
 
 def renyi_epsilon(event: Event, delta: float) -> float | None:
-    """The epsilon at `delta` from the Rényi divergence at the best real order; None if it has no bound."""
+    """Return the epsilon at `delta` from the Rényi divergence at the best real order; None if it
+    has no bound.
+    """
     if divergences.renyi(event, Fraction(2)) is None:
         return None
 
@@ -153,12 +163,15 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
     # A grid finds the valley, a bounded search its floor: any order gives a valid epsilon.
     grid = [_LOG_ORDER_RANGE[0] + 0.5 * step for step in range(85)]
     best = min(grid, key=at)
-    found = minimize_scalar(at, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-10})
+    found = minimize_scalar(
+        at, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-10}
+    )
     return float(max(0.0, min(found.fun, at(best))))
 
 
 def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
-    """The tightest epsilon of a single job at `delta`, and the name of the accountant that gives it.
+    """Return the tightest epsilon of a single job at `delta`, and the name of the accountant that
+    gives it.
 
     Raises InvalidRequest for a `delta` outside (0, 1), or if no accountant can price the event.
     """
@@ -194,7 +207,9 @@ def check_delta(delta: float) -> None:
 
 
 def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
-    """The exact epsilon, by integration, of Gaussians alone or with one sampled event or Laplace release."""
+    """Return the exact epsilon, by integration, of Gaussians alone or with one sampled event or
+    Laplace release.
+    """
     others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
     mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
     assert mu_squared is not None  # only Gaussians are left
@@ -217,7 +232,9 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
 
 
 def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tuple[float, ...]]]:
-    """The privacy profiles of a sampled event, one per direction, with the places of their kinks."""
+    """Return the privacy profiles of a sampled event, one per direction, with the places of their
+    kinks.
+    """
     q = event.probability
     mu = sqrt_up(divergences.whole_mu_squared(event))
     if isinstance(event, PoissonSwapped):
@@ -234,10 +251,15 @@ def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tup
 def _with_gaussian(
     profile: privacy_profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float
 ) -> float:
-    """The smallest epsilon >= 0 of the profile composed with a `mu`-GDP release; infinite beyond 512."""
+    """Return the smallest epsilon >= 0 of the profile composed with a `mu`-GDP release; infinite
+    beyond 512.
+    """
 
     def excess(epsilon: float) -> float:
-        return math.log(privacy_profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300) - target
+        return (
+            math.log(privacy_profiles.delta_with_gaussian(profile, kinks, mu, epsilon) or 1e-300)
+            - target
+        )
 
     target = math.log(delta)
     if excess(0.0) <= 0:
@@ -252,12 +274,15 @@ def _with_gaussian(
 
 
 def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
-    """Coins and Gaussians together by their dominating pairs, pure releases by their sum at delta 0.
+    """Return coins and Gaussians together by their dominating pairs, pure releases by their sum at
+    delta 0.
 
     None where there is no coin, or something else, or where the pairs take too much work.
     """
     coins = [leaf for leaf in counts if isinstance(leaf, Allocation)]
-    gaussians: Counter[Event] = Counter({e: n for e, n in counts.items() if isinstance(e, Gaussian)})
+    gaussians: Counter[Event] = Counter(
+        {e: n for e, n in counts.items() if isinstance(e, Gaussian)}
+    )
     others: Counter[Event] = Counter(
         {e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocation)}
     )
@@ -291,7 +316,9 @@ def _coin_ratio(coin: Allocation) -> loss_distributions.Ratio | None:
 
 
 def pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
-    """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a split."""
+    """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a
+    split.
+    """
     pure, others = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
         cost = divergences.pure_epsilon(leaf)

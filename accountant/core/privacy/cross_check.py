@@ -1,11 +1,13 @@
-"""A job's price once more, by dp-accounting: the second calculation (docs/accounting.md, section 14).
+"""A job's price once more, by dp-accounting: the second calculation (docs/accounting.md, section
+14).
 
-What is found here is never more than a sound price: the divergence, mu^2 or epsilon of neighbours that the
-event allows, by dp-accounting's accountants, walked by code of its own. So a price below it is wrong,
-whatever its proof says. The other way round nothing follows: where the library has no event of the same
-meaning, a weaker case stands in (`SECOND`).
+What is found here is never more than a sound price: the divergence, mu^2 or epsilon of neighbours
+that the event allows, by dp-accounting's accountants, walked by code of its own. So a price below
+it is wrong, whatever its proof says. The other way round nothing follows: where the library has no
+event of the same meaning, a weaker case stands in (`SECOND`).
 
-dp-accounting is imported when the first figure is asked for: it is a dependency of the server alone.
+dp-accounting is imported when the first figure is asked for: it is a dependency of the server
+alone.
 """
 
 import math
@@ -47,12 +49,14 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
 Array = NDArray[np.floating[Any]]
 
-#: Relative error of both calculations together. Both are exact but for the last digits of logarithms.
+#: Relative error of both calculations together. Both are exact but for the last digits of
+#: logarithms.
 TOLERANCE = 1e-6
 #: Absolute error of one divergence of dp-accounting: logarithms of sums that are near 1.
 _ROUNDING = 1e-14
-#: Whole orders only: at others dp-accounting's series for a sample adds terms whose signs alternate, and its
-#: divergence is up to 30 times too large. The largest bounds its loop over an order's terms.
+#: Whole orders only: at others dp-accounting's series for a sample adds terms whose signs
+#: alternate, and its divergence is up to 30 times too large. The largest bounds its loop over an
+#: order's terms.
 _MOST_ORDER = 256
 #: For mu^2, where every order gives a bound.
 _ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256)
@@ -62,8 +66,9 @@ _ORDERS_OF_COINS = (2, 4, 8, 16, 32, 64)
 _PURE_ORDER = 10.0**9
 #: Numbers of outcomes of randomised response: with k, a 1/k of the outcomes gets likelier.
 _OUTCOMES = (2, 3, 4, 6, 10, 30, 100, 10**4, 10**7)
-#: Kinds of releases that are compared: those beyond are taken to tell nothing. A check of so many takes a
-#: second; one of up to `_FEW_KINDS`, each released up to `_FEW_COPIES` times, as in most jobs, a twentieth.
+#: Kinds of releases that are compared: those beyond are taken to tell nothing. A check of so many
+#: takes a second; one of up to `_FEW_KINDS`, each released up to `_FEW_COPIES` times, as in most
+#: jobs, a twentieth.
 _MOST_KINDS, _FEW_KINDS, _FEW_COPIES = 32, 6, 10_000
 #: Nobody draws a token whose scores move further: beyond this, exponentials would overflow.
 _MOST_SHIFT = 200.0
@@ -71,7 +76,9 @@ _MOST_SHIFT = 200.0
 
 @dataclass(frozen=True)
 class Charge:
-    """What is about to be charged for a job: its cost on each filter, and its epsilon alone at `delta`."""
+    """What is about to be charged for a job: its cost on each filter, and its epsilon alone at
+    `delta`.
+    """
 
     event: Event
     costs: tuple[tuple[Filter, Amount | None], ...]
@@ -92,21 +99,23 @@ class Finding:
 
 
 def is_long(claimed: Charge) -> bool:
-    """True if the check takes more than a moment."""
+    """Return True if the check takes more than a moment."""
     copies = pld_bounds.counts(claimed.event).values()
     return len(_kinds(claimed.event)) > _FEW_KINDS or max(copies, default=0) > _FEW_COPIES
 
 
-def charge(event: Event, filters: Sequence[Filter], costs: Costs, epsilon: float, delta: float) -> Charge:
-    """The charge of a job with these costs on `filters`."""
+def charge(
+    event: Event, filters: Sequence[Filter], costs: Costs, epsilon: float, delta: float
+) -> Charge:
+    """Return the charge of a job with these costs on `filters`."""
     return Charge(event, tuple((each, costs[each.kind]) for each in filters), epsilon, delta)
 
 
 def findings(claimed: Charge) -> tuple[Finding, ...]:
-    """The figures that are below the second calculation; none where the price holds.
+    """Return the figures that are below the second calculation; none where the price holds.
 
-    Raises what dp-accounting raises, and ArithmeticError where a figure of either is no number: whether the
-    price holds can't be told then.
+    Raises what dp-accounting raises, and ArithmeticError where a figure of either is no number:
+    whether the price holds can't be told then.
     """
     if not releases(claimed.event):
         return ()
@@ -124,7 +133,9 @@ def _number(value: float, measure: str) -> float:
 
 
 def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
-    """Each measure with our figure and theirs. A filter that can't price the job charges nothing there."""
+    """Yield each measure with our figure and theirs. A filter that can't price the job charges
+    nothing there.
+    """
     event = _shortened(claimed.event)
     stated = {"the quote": (claimed.epsilon, claimed.delta)}
     for each, cost in claimed.costs:
@@ -148,7 +159,9 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
 
 
 def _at_whole_orders(event: Event, by: Filter) -> Iterator[tuple[str, float, float]]:
-    """Our divergence at the whole orders around one that isn't: there dp-accounting is exact for samples."""
+    """Yield our divergence at the whole orders around one that isn't: there dp-accounting is exact
+    for samples.
+    """
     assert by.order is not None
     low = math.floor(by.order)
     for whole in (low, low + 1) if by.order > low else ():
@@ -158,7 +171,8 @@ def _at_whole_orders(event: Event, by: Filter) -> Iterator[tuple[str, float, flo
             yield f"order {whole}", float(first), renyi(event, whole)
 
 
-# --- what dp-accounting says of one release ---------------------------------------------------------
+# --- what dp-accounting says of one release
+# ---------------------------------------------------------
 
 
 class Neighbour(NamedTuple):
@@ -175,24 +189,30 @@ def _library() -> Any:
 
 
 def _gaussian(multiplier: float) -> Any:
-    """A multiplier beyond 1e150 would overflow when squared; its divergence is below `_ROUNDING` anyway."""
+    """Return a multiplier beyond 1e150 would overflow when squared; its divergence is below
+    `_ROUNDING` anyway.
+    """
     return _library().GaussianDpEvent(min(multiplier, 1e150))
 
 
 def _randomised(epsilon: float) -> Neighbour:
-    """Two outcomes, likelier and less likely by e^epsilon: the worst release of pure epsilon."""
+    """Return two outcomes, likelier and less likely by e^epsilon: the worst release of pure
+    epsilon.
+    """
     noise = 2 / (1 + math.exp(min(epsilon, 2 * _MOST_SHIFT)))
     return Neighbour(_library().RandomizedResponseDpEvent(noise, 2), "REPLACE_ONE")
 
 
 def _tokens(shift: float) -> list[Neighbour]:
-    """Draws of two outcomes whose ratios lie `2 * shift` apart, of several asymmetries."""
+    """Return draws of two outcomes whose ratios lie `2 * shift` apart, of several asymmetries."""
     spread = math.expm1(2 * min(shift, _MOST_SHIFT))
     return [Neighbour(_library().RandomizedResponseDpEvent(k / (k + spread), k)) for k in _OUTCOMES]
 
 
 def _on_a_sample(event: Sampled) -> list[Neighbour]:
-    """The unit in the sample or out of it. The other of two units may be one that adds nothing to a sum."""
+    """Return the unit in the sample or out of it. The other of two units may be one that adds
+    nothing to a sum.
+    """
     multiplier = max(math.fsum(_inverse_squares(event.event)), 1e-300) ** -0.5
     inner = _gaussian(2 * multiplier if isinstance(event, PoissonSwapped) else multiplier)
     return [Neighbour(_library().PoissonSampledDpEvent(event.probability, inner))]
@@ -211,8 +231,9 @@ def _inverse_squares(event: Event) -> Iterator[float]:
             raise ArithmeticError("only Gaussians are drawn on a sample")
 
 
-#: From the type of a release to the events of dp-accounting that it may be. Each is the release itself, or
-#: one case of it, so that no sound price is lower: equal for the first four, a weaker case for the others.
+#: From the type of a release to the events of dp-accounting that it may be. Each is the release
+#: itself, or one case of it, so that no sound price is lower: equal for the first four, a weaker
+#: case for the others.
 SECOND: dict[type, Callable[[Any], list[Neighbour]]] = {
     Gaussian: lambda event: [Neighbour(_gaussian(event.noise_multiplier))],
     Laplace: lambda event: [Neighbour(_library().LaplaceDpEvent(event.noise_multiplier))],
@@ -229,11 +250,12 @@ SECOND: dict[type, Callable[[Any], list[Neighbour]]] = {
 WALKED: tuple[type, ...] = (SelfComposed, Composed, WorstOf, Allocated, AllocatedReplaced)
 
 
-# --- the walk ---------------------------------------------------------------------------------------
+# --- the walk
+# ---------------------------------------------------------------------------------------
 
 
 def _kinds(event: Event) -> dict[Event, None]:
-    """The kinds of releases, as a set in the order in which they occur."""
+    """Return the kinds of releases, as a set in the order in which they occur."""
     match event:
         case SelfComposed(inner, _):
             return _kinds(inner)
@@ -244,7 +266,9 @@ def _kinds(event: Event) -> dict[Event, None]:
 
 
 def _shortened(event: Event) -> Event:
-    """The event without the kinds of releases beyond `_MOST_KINDS`: no sound price is below its figures."""
+    """Return the event without the kinds of releases beyond `_MOST_KINDS`: no sound price is below
+    its figures.
+    """
     kinds = list(_kinds(event))
     if len(kinds) <= _MOST_KINDS:
         return event
@@ -265,7 +289,9 @@ def _shortened(event: Event) -> Event:
 
 
 def _walk(event: Event, release: Callable[[Event], float]) -> float:
-    """The sum over compositions of what each release costs, and the largest over alternatives."""
+    """Return the sum over compositions of what each release costs, and the largest over
+    alternatives.
+    """
     match event:
         case SelfComposed(inner, count):
             return count * _walk(inner, release)
@@ -278,15 +304,15 @@ def _walk(event: Event, release: Callable[[Event], float]) -> float:
 
 
 def renyi(event: Event, order: float) -> float:
-    """A bound from below on the Rényi divergence of any `order` > 1."""
+    """Return a bound from below on the Rényi divergence of any `order` > 1."""
     return _walk(event, lambda release: _renyi_of_one(release, order))
 
 
 def _renyi_of_one(release: Event, order: float) -> float:
     if not isinstance(release, Sampled | Allocation):
         return float(_divergences(release, (order,))[0])
-    # (order - 1) D is convex and 0 at order 1, and D rises: so between whole orders it lies above the line
-    # through the two below, and above that through the two above.
+    # (order - 1) D is convex and 0 at order 1, and D rises: so between whole orders it lies above
+    # the line through the two below, and above that through the two above.
     if order >= _MOST_ORDER:
         return float(_divergences(release, (_MOST_ORDER,))[0])
     low = math.floor(order)
@@ -302,9 +328,10 @@ def _renyi_of_one(release: Event, order: float) -> float:
 
 
 def mu_squared(event: Event) -> float:
-    """A bound from below on the sum of the mu^2 for which the releases are mu-GDP.
+    """Return a bound from below on the sum of the mu^2 for which the releases are mu-GDP.
 
-    mu-GDP has D_a <= a mu^2 / 2 at every order, and a total variation distance of 2 Phi(mu/2) - 1 at most.
+    mu-GDP has D_a <= a mu^2 / 2 at every order, and a total variation distance of 2 Phi(mu/2) - 1
+    at most.
     """
 
     def of_one(release: Event) -> float:
@@ -317,28 +344,36 @@ def mu_squared(event: Event) -> float:
 
 
 def pure_epsilon(event: Event) -> float:
-    """A bound from below on the sum of the releases' pure epsilons; infinite where one has none."""
+    """Return a bound from below on the sum of the releases' pure epsilons; infinite where one has
+    none.
+    """
 
     def of_one(release: Event) -> float:
         match release:
             case Laplace() | Exponential() | EpsilonDelta(delta=0):
                 return float(_divergences(release, (_PURE_ORDER,))[0])
-            case Allocated(batches, run, tokens, draw) | AllocatedReplaced(batches, run, tokens, draw):
+            case Allocated(batches, run, tokens, draw) | AllocatedReplaced(
+                batches, run, tokens, draw
+            ):
                 # All batches may draw what is likelier with the unit; those that aren't run don't.
                 idle = math.log1p(-run / batches) if run < batches else -math.inf
-                return float(np.logaddexp(idle, math.log(run / batches) + tokens * pure_epsilon(draw)))
+                return float(
+                    np.logaddexp(idle, math.log(run / batches) + tokens * pure_epsilon(draw))
+                )
             case _:
                 return math.inf
 
     return _walk(event, of_one)
 
 
-# --- one release ------------------------------------------------------------------------------------
+# --- one release
+# ------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=64)
 def _divergences(release: Event, orders: tuple[float, ...]) -> Array:
-    """Bounds from below on the Rényi divergences of one release; 0 where dp-accounting has none.
+    """Return bounds from below on the Rényi divergences of one release; 0 where dp-accounting has
+    none.
 
     Orders of what is sampled or allocated are whole, from 2 to `_MOST_ORDER`.
     """
@@ -359,10 +394,11 @@ def _divergences(release: Event, orders: tuple[float, ...]) -> Array:
 
 
 def _of_a_coin(event: Allocation, orders: tuple[float, ...]) -> Array:
-    """A secret coin puts the unit into one of k batches.
+    """Return a secret coin puts the unit into one of k batches.
 
-    With A = E_Q (1 - q + q L)^a of one batch, Poisson-sampled at q = 1/k, the g batches that are run give
-    E_Q m^a >= 1 + g (A - 1): docs/accounting.md, 14.2. A replaced unit may be one that is nowhere.
+    With A = E_Q (1 - q + q L)^a of one batch, Poisson-sampled at q = 1/k, the g batches that are
+    run give E_Q m^a >= 1 + g (A - 1): docs/accounting.md, 14.2. A replaced unit may be one that is
+    nowhere.
     """
     j = np.arange(2, int(max(orders)) + 1)
     log_moments = (j - 1) * event.tokens * _divergences(event.draw, tuple(j.tolist()))

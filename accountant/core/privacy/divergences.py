@@ -1,12 +1,12 @@
 """The cost of one event in each measure: Rényi divergence, mu^2, pure epsilon.
 
-Every function returns an exact rational that is not below the true value, or None if the event has no such
-price. Sums over compositions are exact; only logarithms and quantiles are floats, moved outward by
-units.FLOAT_SLACK.
+Every function returns an exact rational that is not below the true value, or None if the event has
+no such price. Sums over compositions are exact; only logarithms and quantiles are floats, moved
+outward by units.FLOAT_SLACK.
 
-An event's price in a ledger never changes, so a better bound is a new edition of prices (decision 0023): the
-second knows a token's exact Rényi divergence and the mu of a Laplace release. Quotes and secret accounts use
-the first.
+An event's price in a ledger never changes, so a better bound is a new edition of prices (decision
+0023): the second knows a token's exact Rényi divergence and the mu of a Laplace release. Quotes and
+secret accounts use the first.
 """
 
 import math
@@ -40,7 +40,9 @@ Cost = Fraction | None
 
 
 def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
-    """The sum of `leaf` over compositions, exactly, and its largest value over alternatives."""
+    """Return the sum of `leaf` over compositions, exactly, and its largest value over
+    alternatives.
+    """
     match event:
         case SelfComposed(inner, count):
             cost = _walk(inner, leaf)
@@ -56,7 +58,9 @@ def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
 
 
 def renyi(event: Event, order: Fraction, edition: int = 1) -> Cost:
-    """The Rényi divergence of `order` > 1 between neighbours, in nats; None if it has no bound."""
+    """Return the Rényi divergence of `order` > 1 between neighbours, in nats; None if it has no
+    bound.
+    """
     return _walk(event, partial(_renyi_leaf, order, edition))
 
 
@@ -83,7 +87,9 @@ def _renyi_leaf(order: Fraction, edition: int, event: Event) -> Cost:
 
 
 def _renyi_token(order: Fraction, shift: float) -> Fraction:
-    """The largest divergence of a draw whose ratios span 2 * `shift` (docs/accounting.md, section 11.3)."""
+    """Return the largest divergence of a draw whose ratios span 2 * `shift` (docs/accounting.md,
+    section 11.3).
+    """
     above_one = float(order - 1)
     # Rounding of the logarithm of a mean near 1 is at most some 1e-15, and divided by order - 1.
     found = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one
@@ -91,7 +97,9 @@ def _renyi_token(order: Fraction, shift: float) -> Fraction:
 
 
 def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
-    """The smaller of the amplified and the plain divergence: for fixed coins the event is plain Gaussians."""
+    """Return the smaller of the amplified and the plain divergence: for fixed coins the event is
+    plain Gaussians.
+    """
     mu_squared = whole_mu_squared(event)
     plain = order * mu_squared / 2
     mu = math.sqrt(float_up(mu_squared))
@@ -106,14 +114,16 @@ def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
     amplified = by(float(order), event.probability, mu)
     if math.isinf(amplified):
         return plain
-    return min(plain, measured_up(amplified * (1 + 1e-10)))  # the quadrature's error, tested below 1e-11
+    # the quadrature's error, tested below 1e-11
+    return min(plain, measured_up(amplified * (1 + 1e-10)))
 
 
 def _renyi_allocated(order: Fraction, edition: int, event: Allocation) -> Fraction:
-    """The smaller of the allocated and the plain divergence: of knowing the coin only makes it larger.
+    """Return the smaller of the allocated and the plain divergence: of knowing the coin only makes
+    it larger.
 
-    The floats move outward by 1e-9 of the price, and up to a multiple of 2^-20 of it, so that a verifier
-    whose logarithms differ in the last digits gets the same figure.
+    The floats move outward by 1e-9 of the price, and up to a multiple of 2^-20 of it, so that a
+    verifier whose logarithms differ in the last digits gets the same figure.
     """
     plain = renyi(event.plain, order, edition)
     assert plain is not None  # tokens and Gaussians have a divergence
@@ -128,9 +138,15 @@ def _renyi_allocated(order: Fraction, edition: int, event: Allocation) -> Fracti
 
 
 def batch_of(event: Allocation) -> allocation.Batch | None:
-    """What one batch draws, as floats; None where it tells so much that no coin is of use."""
+    """Return what one batch draws, as floats; None where it tells so much that no coin is of
+    use.
+    """
     if isinstance(event.draw, Exponential):
-        return allocation.Batch(event.tokens, shift=event.draw.shift) if event.draw.shift < 100 else None
+        return (
+            allocation.Batch(event.tokens, shift=event.draw.shift)
+            if event.draw.shift < 100
+            else None
+        )
     assert isinstance(event.draw, Gaussian)
     if event.draw.noise_multiplier < 0.01:
         return None
@@ -145,17 +161,20 @@ def whole_mu_squared(event: Sampled) -> Fraction:
 
 
 def _renyi_laplace(order: float, multiplier: float) -> float:
-    """Mironov 2017, Proposition 6, for scale / sensitivity = `multiplier`."""
+    """Return Mironov 2017, Proposition 6, for scale / sensitivity = `multiplier`."""
     epsilon = 1 / multiplier
     first = math.log(order / (2 * order - 1)) + (order - 1) * epsilon
     second = math.log((order - 1) / (2 * order - 1)) - order * epsilon
-    # The two terms nearly cancel for small epsilon; order * epsilon^2 bounds what cancellation hides.
+    # The two terms nearly cancel for small epsilon; order * epsilon^2 bounds what cancellation
+    # hides.
     value = _log_add(first, second) / (order - 1)
     return min(max(value, 0.0) + 1e-15 * order / (order - 1), epsilon)
 
 
 def _renyi_pure(order: float, epsilon: float) -> float:
-    """The largest divergence under pure epsilon, attained by randomised response (Balle et al. 2020)."""
+    """Return the largest divergence under pure epsilon, attained by randomised response (Balle et
+    al. 2020).
+    """
     log_p = -math.log1p(math.exp(-epsilon))
     log_q = -epsilon + log_p
     first = order * log_p + (1 - order) * log_q
@@ -170,7 +189,9 @@ def _log_add(a: float, b: float) -> float:
 
 
 def gaussian_mu_squared(event: Event, edition: int = 1) -> Cost:
-    """The mu^2 for which the event is mu-GDP; None if there is no such mu (DESIGN section 2)."""
+    """Return the mu^2 for which the event is mu-GDP; None if there is no such mu (DESIGN section
+    2).
+    """
     return _walk(event, partial(_mu_squared_leaf, edition))
 
 
@@ -204,7 +225,7 @@ def _squared_up(mu: float) -> Fraction:
 
 
 def pure_epsilon(event: Event) -> Cost:
-    """The sum of the releases' pure-DP epsilons; None if some release is not pure."""
+    """Return the sum of the releases' pure-DP epsilons; None if some release is not pure."""
     return _walk(event, _pure_leaf)
 
 

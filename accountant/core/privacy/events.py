@@ -1,4 +1,5 @@
-"""Privacy events: a mechanism's releases, in the one form in which they are stored, priced and verified.
+"""Privacy events: a mechanism's releases, in the one form in which they are stored, priced and
+verified.
 
 Normal form: parameters are relative to the sensitivity *under the dataset's neighbouring relation*,
 so an event never needs to know the relation and is always composed as dp-accounting's
@@ -19,8 +20,8 @@ from accountant.core.errors import invalid
 MAX_DEPTH = 8
 MAX_PARTS = 64
 MAX_COUNT = 10**12
-#: Losses such as a shift or rho, and noise multipliers: any count times the square of a loss, or of one over
-#: a multiplier, stays within the range of floats, and nothing is a subnormal number.
+#: Losses such as a shift or rho, and noise multipliers: any count times the square of a loss, or of
+#: one over a multiplier, stays within the range of floats, and nothing is a subnormal number.
 LOSSES, MULTIPLIERS = (1e-300, 1e50), (1e-50, 1e300)
 #: Beyond this a float no longer holds every whole number.
 MOST_WHOLE = 2**53
@@ -60,7 +61,9 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Laplace:
-    """One Laplace release; `noise_multiplier` = scale / L1 sensitivity. Pure, epsilon 1/multiplier."""
+    """One Laplace release; `noise_multiplier` = scale / L1 sensitivity. Pure, epsilon
+    1/multiplier.
+    """
 
     noise_multiplier: float
 
@@ -133,8 +136,8 @@ class Composed:
 class WorstOf:
     """Exactly one of `events` happens between any two neighbours; which one is unknown.
 
-    A replaced record either stays in its batch (one batch moves twice as far) or changes it (two batches
-    move). Each filter charges its own worst case.
+    A replaced record either stays in its batch (one batch moves twice as far) or changes it (two
+    batches move). Each filter charges its own worst case.
     """
 
     events: tuple["Event", ...]
@@ -147,10 +150,10 @@ class WorstOf:
 class PoissonSampled:
     """`event` on a Poisson sample: every unit takes part independently with `probability`.
 
-    One draw serves the whole of `event`, which must consist of Gaussians: sampling a composition is not
-    composing samples (DESIGN, trap 5). Neighbours differ by one unit, present in one and absent from
-    the other: the loss is that of (1 - q) N(0) + q N(1/sigma) against N(0), in both directions. A
-    replaced unit is `PoissonReplaced`.
+    One draw serves the whole of `event`, which must consist of Gaussians: sampling a composition is
+    not composing samples (DESIGN, trap 5). Neighbours differ by one unit, present in one and absent
+    from the other: the loss is that of (1 - q) N(0) + q N(1/sigma) against N(0), in both
+    directions. A replaced unit is `PoissonReplaced`.
     """
 
     probability: float
@@ -165,9 +168,10 @@ class PoissonSampled:
 class PoissonReplaced:
     """Poisson sampling in which one unit is replaced by another, which is sampled independently.
 
-    The multipliers in `event` are relative to the distance between the results with the one and with
-    the other unit; each lies no further than that from the result without either. The loss is
-    at most that of (1 - q) M0 + q M1 against (1 - q) M0 + q M1' with any two of the three that far apart.
+    The multipliers in `event` are relative to the distance between the results with the one and
+    with the other unit; each lies no further than that from the result without either. The loss is
+    at most that of (1 - q) M0 + q M1 against (1 - q) M0 + q M1' with any two of the three that far
+    apart.
     """
 
     probability: float
@@ -180,11 +184,12 @@ class PoissonReplaced:
 
 @dataclass(frozen=True)
 class PoissonSwapped:
-    """As `PoissonReplaced`, where the result with neither unit lies half as far from each as both apart.
+    """As `PoissonReplaced`, where the result with neither unit lies half as far from each as both
+    apart.
 
-    That is so where a unit adds a vector of bounded norm to a sum: the multipliers in `event` are relative to
-    twice that norm, the distance between the one and the other, and nothing is added without either. It
-    costs far less for small probabilities (docs/accounting.md, section 12).
+    That is so where a unit adds a vector of bounded norm to a sum: the multipliers in `event` are
+    relative to twice that norm, the distance between the one and the other, and nothing is added
+    without either. It costs far less for small probabilities (docs/accounting.md, section 12).
     """
 
     probability: float
@@ -224,12 +229,14 @@ class SampledWithoutReplacement:
 
 @dataclass(frozen=True)
 class Allocated:
-    """`tokens` adaptive draws in each of `run` batches, of `batches` in which a secret coin puts each unit.
+    """`tokens` adaptive draws in each of `run` batches, of `batches` in which a secret coin puts
+    each unit.
 
-    Every unit lies in one batch, uniform and independent of all else, and nobody sees which. A unit's
-    presence moves the draws of its own batch only, each of them by at most `draw`: an `Exponential`, or a
-    `Gaussian`. The `run` batches are chosen publicly. Neighbours differ by one unit, present in one and
-    absent from the other; both directions are priced (docs/accounting.md, "A coin nobody sees").
+    Every unit lies in one batch, uniform and independent of all else, and nobody sees which. A
+    unit's presence moves the draws of its own batch only, each of them by at most `draw`: an
+    `Exponential`, or a `Gaussian`. The `run` batches are chosen publicly. Neighbours differ by one
+    unit, present in one and absent from the other; both directions are priced (docs/accounting.md,
+    "A coin nobody sees").
 
     One coin, one release: it is charged whole as soon as one token is drawn. Coins drawn anew are
     `SelfComposed(Allocated(...), rounds)`. A replaced unit is `AllocatedReplaced`.
@@ -251,7 +258,8 @@ class Allocated:
 
 @dataclass(frozen=True)
 class AllocatedReplaced:
-    """As `Allocated`, in which one unit is replaced by another, each in its own batch by its own coin.
+    """As `Allocated`, in which one unit is replaced by another, each in its own batch by its own
+    coin.
 
     `draw` says how far a batch with the one unit, and with the other, lies from the same batch with
     neither. Both may share a coin, as records of one name do.
@@ -274,7 +282,9 @@ class AllocatedReplaced:
         else:
             assert isinstance(one, Gaussian)
             twice = Gaussian(one.noise_multiplier / 2)
-        return WorstOf((SelfComposed(twice, self.tokens), SelfComposed(SelfComposed(one, 2), self.tokens)))
+        return WorstOf(
+            (SelfComposed(twice, self.tokens), SelfComposed(SelfComposed(one, 2), self.tokens))
+        )
 
 
 def _check_allocation(event: "Allocation") -> None:
@@ -283,7 +293,9 @@ def _check_allocation(event: "Allocation") -> None:
     if event.run > event.batches:
         raise invalid("run", f"{event.run} of {event.batches} batches", f"1 to {event.batches}")
     if not isinstance(event.draw, Exponential | Gaussian):
-        raise invalid("draw", "only tokens and Gaussians are priced in batches", "exponential, gaussian")
+        raise invalid(
+            "draw", "only tokens and Gaussians are priced in batches", "exponential, gaussian"
+        )
     _ = event.plain  # twice a shift must be a number too
 
 
@@ -304,7 +316,9 @@ def _check_sampled(event: object) -> None:
             for part in events:
                 _check_sampled(part)
         case _:
-            raise invalid("event", "only Gaussians are priced on a sample", "a composition of Gaussians")
+            raise invalid(
+                "event", "only Gaussians are priced on a sample", "a composition of Gaussians"
+            )
 
 
 Sampled = PoissonSampled | PoissonReplaced | PoissonSwapped | SampledWithoutReplacement
@@ -322,7 +336,7 @@ FREE = Composed(())
 
 
 def releases(event: Event) -> Counter[Event]:
-    """The number of times each basic release occurs.
+    """Return the number of times each basic release occurs.
 
     Compositions are opened; a WorstOf, a sampled and an allocated event count as one release.
     """
@@ -338,7 +352,7 @@ def releases(event: Event) -> Counter[Event]:
 
 
 def spends(event: Event) -> bool:
-    """True if anything is released: `bool(releases(event))` without counting."""
+    """Return True if anything is released: `bool(releases(event))` without counting."""
     if isinstance(event, SelfComposed):
         return spends(event.event)
     if isinstance(event, Composed):
@@ -347,7 +361,9 @@ def spends(event: Event) -> bool:
 
 
 def from_releases(counts: Counter[Event]) -> Event:
-    """The event composed of these releases, in the order in which they were first counted."""
+    """Return the event composed of these releases, in the order in which they were first
+    counted.
+    """
     parts = [SelfComposed(leaf, n) if n > 1 else leaf for leaf, n in counts.items() if n]
     return parts[0] if len(parts) == 1 else Composed(tuple(parts))
 
@@ -356,7 +372,7 @@ def from_releases(counts: Counter[Event]) -> Event:
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """A JSON object that `from_json` reads back as an equal event."""
+    """Return a JSON object that `from_json` reads back as an equal event."""
     match event:
         case Gaussian(multiplier):
             return {"type": "gaussian", "noise_multiplier": float(multiplier)}
@@ -398,7 +414,10 @@ _FIELDS: dict[str, tuple[Callable[..., Event], tuple[str, ...]]] = {
     "poisson_sampled": (PoissonSampled, ("probability", "event")),
     "poisson_replaced": (PoissonReplaced, ("probability", "event")),
     "poisson_swapped": (PoissonSwapped, ("probability", "event")),
-    "sampled_without_replacement": (SampledWithoutReplacement, ("sample_size", "population", "event")),
+    "sampled_without_replacement": (
+        SampledWithoutReplacement,
+        ("sample_size", "population", "event"),
+    ),
     "allocated": (Allocated, ("batches", "run", "tokens", "draw")),
     "allocated_replaced": (AllocatedReplaced, ("batches", "run", "tokens", "draw")),
 }

@@ -1,6 +1,7 @@
 """The growth of a job's ex-post cost, per token and per batch (paper 001, Figures 3 to 6).
 
-Every figure here depends on the data: stewards and auditors may see it, and an analyst may see none of it.
+Every figure here depends on the data: stewards and auditors may see it, and an analyst may see none
+of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,12 @@ POINTS = 100
 
 @dataclass(frozen=True)
 class CostCurve:
-    """Sums of ex-post ε over the first tokens of each batch; every batch writes the same public number.
+    """Sums of ex-post ε over the first tokens of each batch; every batch writes the same public
+    number.
 
-    `tokens`: the public token counts at which sums are taken. `sums`: the total over all batches there.
-    `most`: the largest batch's sum there. `batches`: each batch's total, in no meaningful order.
+    `tokens`: the public token counts at which sums are taken. `sums`: the total over all batches
+    there. `most`: the largest batch's sum there. `batches`: each batch's total, in no meaningful
+    order.
     """
 
     tokens: tuple[int, ...]
@@ -27,7 +30,9 @@ class CostCurve:
 
     @classmethod
     def of(cls, costs: Sequence[Sequence[float]]) -> "CostCurve | None":
-        """The curve from the cost of every token of every batch; None if there are no tokens."""
+        """Return the curve from the cost of every token of every batch; None if there are no
+        tokens.
+        """
         length = min(map(len, costs), default=0)
         if not length:
             return None
@@ -44,7 +49,9 @@ class CostCurve:
         return cls(tokens, tuple(sums), tuple(most), tuple(sorted(batches)))
 
     def joined(self, other: "CostCurve") -> "CostCurve":
-        """The curve of this part's batches together with those of another part of the same job."""
+        """Return the curve of this part's batches together with those of another part of the same
+        job.
+        """
         sums = (one + two for one, two in zip(self.sums, other.sums, strict=True))
         most = map(max, self.most, other.most)
         return CostCurve(
@@ -59,13 +66,15 @@ class CostCurve:
         return cls(*(tuple(value[name]) for name in ("tokens", "sums", "most", "batches")))
 
     def plots(self) -> list[dict[str, Any]]:
-        """The plots that a page draws, each as {name, series: {name: {x, y}}}."""
+        """Return the plots that a page draws, each as {name, series: {name: {x, y}}}."""
         count = len(self.batches)
         mean = [each / count for each in self.sums]
         before = zip((0, *self.tokens), (0.0, *mean), strict=False)
         each = [
             (cost - cost_before) / (token - token_before)
-            for token, cost, (token_before, cost_before) in zip(self.tokens, mean, before, strict=False)
+            for token, cost, (token_before, cost_before) in zip(
+                self.tokens, mean, before, strict=False
+            )
         ]
         share = [(place + 1) / count for place in range(count)]
         return [

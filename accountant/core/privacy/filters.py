@@ -1,9 +1,9 @@
 """The portfolio of privacy filters that a dataset's `dp` account holds (DESIGN section 2).
 
-An analyst chooses each job after seeing the last result, so the parameters are adaptive. Each filter
-bounds the loss of such a sequence while its own sum fits its limit, except with probability its share
-of delta; outcomes are partitioned by which filter is the first to hold, so the shares add up to delta.
-A job is admitted while at least one filter fits everything so far and the job.
+An analyst chooses each job after seeing the last result, so the parameters are adaptive. Each
+filter bounds the loss of such a sequence while its own sum fits its limit, except with probability
+its share of delta; outcomes are partitioned by which filter is the first to hold, so the shares add
+up to delta. A job is admitted while at least one filter fits everything so far and the job.
 """
 
 import math
@@ -47,14 +47,16 @@ DEFAULT_SHARES: dict[Kind, Fraction] = {
 
 #: Editions of prices: that of earlier accounts, and that of new ones.
 EDITIONS = (1, 2)
-#: By the first edition the basic filter charges a job that is not pure this part of the filter's share of
-#: delta, fixed when the account is created: at most so many such jobs fit whatever their epsilon.
+#: By the first edition the basic filter charges a job that is not pure this part of the filter's
+#: share of delta, fixed when the account is created: at most so many such jobs fit whatever their
+#: epsilon.
 BASIC_STEP = Fraction(1, 100)
 
 MOST_ORDER = 10**12
 
-#: Order of the third filter less 1, as a part of the first's. The divergence of a sample or of a secret coin
-#: jumps from some order on, often below the first's; much lower orders would have no limit left.
+#: Order of the third filter less 1, as a part of the first's. The divergence of a sample or of a
+#: secret coin jumps from some order on, often below the first's; much lower orders would have no
+#: limit left.
 LOW = Fraction(3, 5)
 
 SOURCES: dict[Kind, str] = {
@@ -83,7 +85,7 @@ class Amount:
         return Amount(self.main - other.main, self.delta - other.delta)
 
     def fits(self, limit: "Amount") -> bool:
-        """True if both parts are within `limit`."""
+        """Return True if both parts are within `limit`."""
         return self.main <= limit.main and self.delta <= limit.delta
 
 
@@ -97,10 +99,11 @@ Costs = dict[Kind, Amount | None]
 class Filter:
     """One filter of one dataset: its kind, its share of delta and, if it has one, its Rényi order.
 
-    Fixed when the first allowance is given; a raised allowance keeps them. `edition` is that of its prices
-    (decision 0023). `step_delta` (basic filter only) is the delta that a job which is not pure pays, in
-    10^-21; if 0, such a job closes the filter. From edition 2 on it is the most that a job may pay, and
-    `whole_epsilon`, in 10^-9, is the epsilon against which a job's delta is chosen.
+    Fixed when the first allowance is given; a raised allowance keeps them. `edition` is that of its
+    prices (decision 0023). `step_delta` (basic filter only) is the delta that a job which is not
+    pure pays, in 10^-21; if 0, such a job closes the filter. From edition 2 on it is the most that
+    a job may pay, and `whole_epsilon`, in 10^-9, is the epsilon against which a job's delta is
+    chosen.
     """
 
     kind: Kind
@@ -111,11 +114,12 @@ class Filter:
     whole_epsilon: int = 0
 
     def __hash__(self) -> int:
-        # Without the fractions: hashing them costs more than all else of a look into a cache of prices.
+        # Without the fractions: hashing them costs more than all else of a look into a cache of
+        # prices.
         return hash((self.kind, self.step_delta, self.edition, self.whole_epsilon))
 
     def limit(self, epsilon: int, delta: int) -> Amount:
-        """The filter's total limit under (`epsilon`, `delta`), in units."""
+        """Return the filter's total limit under (`epsilon`, `delta`), in units."""
         eps, own_delta = epsilon / EPSILON_UNITS, float(self.share * delta / DELTA_UNITS)
         if self.kind is Kind.BASIC:
             return Amount(epsilon, math.floor(self.share * delta))
@@ -129,7 +133,9 @@ class Filter:
         return Amount(math.floor(allowed * EPSILON_UNITS))
 
     def cost(self, event: Event) -> Amount | None:
-        """The cost of `event` here, rounded up; None if this filter can't price it, which closes it."""
+        """Return the cost of `event` here, rounded up; None if this filter can't price it, which
+        closes it.
+        """
         match self.kind:
             case Kind.RENYI | Kind.RENYI_LOW:
                 assert self.order is not None
@@ -144,7 +150,9 @@ class Filter:
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
 
     def least_share(self, event: Event) -> Fraction | None:
-        """What tells the smaller of two jobs where a job's delta is chosen for it; None where it isn't."""
+        """Return what tells the smaller of two jobs where a job's delta is chosen for it; None
+        where it isn't.
+        """
         if self.kind is not Kind.BASIC or self.edition == 1:
             return None
         return whole_jobs.least_share(event, self.step_delta, self.whole_epsilon)
@@ -152,24 +160,27 @@ class Filter:
 
 # --- the basic filter ---------------------------------------------------------------------------
 
-#: Orders over which a job's epsilon is minimised for the basic filter: fixed, so that a verifier gets
-#: the same figure from the same event on any machine.
-_BASIC_ORDERS = tuple(1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-8, 22))
+#: Orders over which a job's epsilon is minimised for the basic filter: fixed, so that a verifier
+#: gets the same figure from the same event on any machine.
+_BASIC_ORDERS = tuple(
+    1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-8, 22)
+)
 #: Covers root-finding and logarithms in those figures.
 _BASIC_SLACK = Fraction(1, 10**8)
 
 
 def basic_cost(event: Event, step_delta: int) -> Amount | None:
-    """The (epsilon, delta) of a whole job, in units.
+    """Return the (epsilon, delta) of a whole job, in units.
 
-    For a pure job without a secret coin: the sum of its epsilons, delta 0. Otherwise releases stated as
-    (epsilon, delta) are added up, and the others are priced together: as pure if they are, or else at
-    `step_delta`. An (epsilon, delta) price covers the whole job and none of its prefixes, so an early stop
-    returns nothing of it (reservations.settled).
+    For a pure job without a secret coin: the sum of its epsilons, delta 0. Otherwise releases
+    stated as (epsilon, delta) are added up, and the others are priced together: as pure if they
+    are, or else at `step_delta`. An (epsilon, delta) price covers the whole job and none of its
+    prefixes, so an early stop returns nothing of it (reservations.settled).
     """
     counts = releases(event)
-    # By a coin a job's epsilon is far less at a delta than at none. Which of the two it pays follows from the
-    # reservation alone: every smaller number of rounds has some delta too, so it stays charged whole.
+    # By a coin a job's epsilon is far less at a delta than at none. Which of the two it pays
+    # follows from the reservation alone: every smaller number of rounds has some delta too, so it
+    # stays charged whole.
     coins = step_delta > 0 and any(isinstance(leaf, Allocation) for leaf in counts)
     pure = None if coins else divergences.pure_epsilon(event)
     if pure is not None:
@@ -195,7 +206,9 @@ def basic_cost(event: Event, step_delta: int) -> Amount | None:
 
 
 def _epsilon_at(event: Event, delta: float) -> Fraction | None:
-    """The epsilon at `delta`, from mu or Rényi divergence, whichever is less; None if neither applies."""
+    """Return the epsilon at `delta`, from mu or Rényi divergence, whichever is less; None if
+    neither applies.
+    """
     found = []
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
@@ -217,11 +230,11 @@ def portfolio(
     order: Fraction | None = None,
     edition: int = EDITIONS[-1],
 ) -> tuple[Filter, ...]:
-    """The filters of a new account with (`epsilon`, `delta`) in units.
+    """Return the filters of a new account with (`epsilon`, `delta`) in units.
 
     `shares` and `order` (of the first filter; the third follows) are the steward's, by default the
-    standard ones. Raises InvalidRequest if a share is missing or negative, the shares together exceed 1, or
-    the order is not above 1.
+    standard ones. Raises InvalidRequest if a share is missing or negative, the shares together
+    exceed 1, or the order is not above 1.
     """
     shares = DEFAULT_SHARES if shares is None else shares
     if set(shares) != set(Kind):
@@ -230,11 +243,15 @@ def portfolio(
         if not 0 <= share <= 1:
             raise invalid(f"shares.{kind}", f"{share} is out of range", "0 to 1")
     if sum(shares.values()) > 1:
-        raise invalid("shares", f"they add up to {float(sum(shares.values()))}", "at most 1 together")
+        raise invalid(
+            "shares", f"they add up to {float(sum(shares.values()))}", "at most 1 together"
+        )
     if order is None:
         order = best_order(epsilon, delta, shares[Kind.RENYI])
     if not 1 < order <= MOST_ORDER:
-        raise invalid("order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}")
+        raise invalid(
+            "order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}"
+        )
     orders = {Kind.RENYI: order, Kind.RENYI_LOW: 1 + LOW * (order - 1)}
     step = math.floor((BASIC_STEP if edition == 1 else 1) * shares[Kind.BASIC] * delta)
     made = [Filter(kind, shares[kind], orders.get(kind), edition=edition) for kind in Kind]
@@ -259,13 +276,14 @@ def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:
 
 
 def price_on(filters: tuple[Filter, ...], event: Event) -> Costs:
-    """The cost of `event` on each filter."""
+    """Return the cost of `event` on each filter."""
     return dict(_prices(filters, event))
 
 
 @lru_cache(maxsize=4096)
 def _prices(filters: tuple[Filter, ...], event: Event) -> tuple[tuple[Kind, Amount | None], ...]:
-    # A decision, its entry and whoever replays it ask for the same figures, and jobs are often alike.
+    # A decision, its entry and whoever replays it ask for the same figures, and jobs are often
+    # alike.
     return tuple((each.kind, each.cost(event)) for each in filters)
 
 

@@ -1,8 +1,10 @@
-"""The epsilon of independent pairs together, each given by its likelihood ratio: sums of losses on a grid.
+"""The epsilon of independent pairs together, each given by its likelihood ratio: sums of losses on
+a grid.
 
-A ratio is kept as atoms. An atom is split between two points of a grid with its mean kept, which makes every
-hockey-stick divergence larger, in both directions; so the figure is an upper bound whatever the spacing. What
-leaves the window is bounded by Chernoff's inequality and counted as delta.
+A ratio is kept as atoms. An atom is split between two points of a grid with its mean kept, which
+makes every hockey-stick divergence larger, in both directions; so the figure is an upper bound
+whatever the spacing. What leaves the window is bounded by Chernoff's inequality and counted as
+delta.
 """
 
 import math
@@ -17,7 +19,8 @@ from scipy.optimize import brentq
 Array = NDArray[np.floating[Any]]
 
 _MOST_POINTS = 2**20
-#: Squared spacing of the grid as a part of the mean variance of one loss. Splitting adds a sixth of it.
+#: Squared spacing of the grid as a part of the mean variance of one loss. Splitting adds a sixth of
+#: it.
 _FINE = 0.02
 #: Logarithms of ratios beyond this count as infinite.
 _FAR = 60.0
@@ -26,14 +29,16 @@ _TILTS = 2.0 ** np.arange(-7.0, 9.0)
 
 @dataclass(frozen=True)
 class Ratio:
-    """A likelihood ratio dP/dQ: `values` >= 0 with masses `under_q`, and P's mass where Q has none."""
+    """A likelihood ratio dP/dQ: `values` >= 0 with masses `under_q`, and P's mass where Q has
+    none.
+    """
 
     values: Array
     under_q: Array
     infinite: float
 
     def delta(self, epsilon: float) -> float:
-        """The larger of both directions' hockey-stick divergences at `epsilon`."""
+        """Return the larger of both directions' hockey-stick divergences at `epsilon`."""
         t = math.exp(epsilon)
         there = float(self.under_q @ np.maximum(self.values - t, 0.0)) + self.infinite
         back = float(self.under_q @ np.maximum(1 - t * self.values, 0.0))
@@ -46,7 +51,8 @@ class Ratio:
 
 
 def epsilon(parts: Sequence[tuple[Ratio, int]], delta: float) -> float:
-    """The least epsilon >= 0 at `delta` of all parts together, each so many times; infinite if there is none.
+    """Return the least epsilon >= 0 at `delta` of all parts together, each so many times; infinite
+    if there is none.
 
     Infinite also where `delta` is too small for the rounding of Fourier transforms.
     """
@@ -59,7 +65,8 @@ def epsilon(parts: Sequence[tuple[Ratio, int]], delta: float) -> float:
 
     def delta_at(at: float) -> float:
         found = [
-            law.lost + float(law.masses @ np.maximum(-np.expm1(at - losses), 0.0)) for law, losses in sums
+            law.lost + float(law.masses @ np.maximum(-np.expm1(at - losses), 0.0))
+            for law, losses in sums
         ]
         return max(found) + rounding
 
@@ -69,10 +76,12 @@ def epsilon(parts: Sequence[tuple[Ratio, int]], delta: float) -> float:
 def replaced_epsilon(
     coins: Sequence[tuple[Ratio, int]], others: Sequence[tuple[Ratio, int]], delta: float
 ) -> float:
-    """The least epsilon at `delta` between two worlds that each lie `coins` away from a third; or infinite.
+    """Return the least epsilon at `delta` between two worlds that each lie `coins` away from a
+    third; or infinite.
 
-    `others` are pairs of the two worlds themselves. A = e^a N + d and N = e^b B + c give A <= e^(a+b) B + d +
-    e^a c for every event, so all that is sought is the best split (docs/accounting.md, section 10.6).
+    `others` are pairs of the two worlds themselves. A = e^a N + d and N = e^b B + c give A <=
+    e^(a+b) B + d + e^a c for every event, so all that is sought is the best split
+    (docs/accounting.md, section 10.6).
     """
     rounding = _rounding([*coins, *others])
     if delta < 1000 * rounding:
@@ -96,7 +105,9 @@ def replaced_epsilon(
 
 
 def _least_at(profile: Callable[[Array], Array], deltas: Array) -> Array:
-    """For each delta the least epsilon >= 0 of a profile, by bisection from above; infinite where none is."""
+    """For each delta the least epsilon >= 0 of a profile, by bisection from above; infinite where
+    none is.
+    """
     low, high = np.zeros(len(deltas)), np.full(len(deltas), 512.0)
     held = (deltas > 0) & (profile(high) <= deltas)
     free = held & (profile(low) <= deltas)
@@ -130,14 +141,19 @@ def _rounding(parts: Sequence[tuple[Ratio, int]]) -> float:
 
 
 def _both_directions(parts: Sequence[tuple[Ratio, int]], tail: float) -> list[tuple["_Law", Array]]:
-    """The losses ln dP/dQ under P, and ln dQ/dP under Q, of all parts together; each end loses `tail`."""
+    """Return the losses ln dP/dQ under P, and ln dQ/dP under Q, of all parts together; each end
+    loses `tail`.
+    """
     if len(parts) == 1 and parts[0][1] == 1:
         return [_exactly(parts[0][0], back) for back in (False, True)]
     count = sum(times for _, times in parts)
     variance = sum(ratio.variance * times for ratio, times in parts) / count
     spacing = math.sqrt(_FINE * max(variance, 1e-12))
     while True:
-        sides = [[(_law(ratio, spacing, back), times) for ratio, times in parts] for back in (False, True)]
+        sides = [
+            [(_law(ratio, spacing, back), times) for ratio, times in parts]
+            for back in (False, True)
+        ]
         windows = [_window(laws, spacing, tail) for laws in sides]
         if all(points <= _MOST_POINTS for _, points in windows):
             break
@@ -149,7 +165,7 @@ def _both_directions(parts: Sequence[tuple[Ratio, int]], tail: float) -> list[tu
 
 
 def _exactly(ratio: Ratio, back: bool) -> tuple["_Law", Array]:
-    """The losses of one ratio, on no grid."""
+    """Return the losses of one ratio, on no grid."""
     held = (ratio.values > 0) & (ratio.under_q > 0)
     values, masses = ratio.values[held], ratio.under_q[held]
     places = np.zeros(0, dtype=np.int64)
@@ -180,7 +196,7 @@ class _Law:
 
 
 def _law(ratio: Ratio, spacing: float, back: bool) -> _Law:
-    """The loss ln dP/dQ under P or, going back, ln dQ/dP under Q."""
+    """Return the loss ln dP/dQ under P or, going back, ln dQ/dP under Q."""
     held = (ratio.values > 0) & (ratio.under_q > 0)
     values, masses = ratio.values[held], ratio.under_q[held]
     y = np.log(values)
@@ -203,7 +219,8 @@ def _law(ratio: Ratio, spacing: float, back: bool) -> _Law:
 
 
 def _window(laws: Sequence[tuple[_Law, int]], spacing: float, tail: float) -> tuple[int, int]:
-    """First place and number of points, a power of two, of all but `tail` at either end of the sum.
+    """Return first place and number of points, a power of two, of all but `tail` at either end of
+    the sum.
 
     By Chernoff's inequality.
     """
@@ -223,10 +240,11 @@ def _window(laws: Sequence[tuple[_Law, int]], spacing: float, tail: float) -> tu
 
 
 def _summed(laws: Sequence[tuple[_Law, int]], first: int, points: int, tail: float) -> _Law:
-    """The law of the sum of independent losses, each so many times, on `points` places from `first` on.
+    """Return the law of the sum of independent losses, each so many times, on `points` places from
+    `first` on.
 
-    What lies beyond the window comes back into it by the period of the Fourier transform, and is counted as
-    lost besides.
+    What lies beyond the window comes back into it by the period of the Fourier transform, and is
+    counted as lost besides.
     """
     product = np.ones(points // 2 + 1, dtype=complex)
     kept = 0.0

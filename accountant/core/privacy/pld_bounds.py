@@ -1,8 +1,9 @@
-"""Deltas by dp-accounting's loss distributions: from below to check a price, from above to quote one.
+"""Deltas by dp-accounting's loss distributions: from below to check a price, from above to quote
+one.
 
-From below, each release is a pair of neighbours that its event allows, its losses are rounded down, and what
-would be too much work is left out, which only lowers a figure. From above, only events that dp-accounting has
-with the same meaning are priced. Losses are natural logarithms.
+From below, each release is a pair of neighbours that its event allows, its losses are rounded down,
+and what would be too much work is left out, which only lowers a figure. From above, only events
+that dp-accounting has with the same meaning are priced. Losses are natural logarithms.
 """
 
 import logging
@@ -57,7 +58,9 @@ _DEVIATIONS = 12.0
 
 
 def counts(event: Event, choice: int = 0) -> Counter[Event]:
-    """How often each release occurs; of alternatives the one with this number, or the last."""
+    """Return how often each release occurs; of alternatives the one with this number, or the
+    last.
+    """
     match event:
         case SelfComposed(inner, count):
             return Counter({leaf: n * count for leaf, n in counts(inner, choice).items()})
@@ -84,7 +87,8 @@ def _choices(event: Event) -> int:
             return 1
 
 
-# --- from above -------------------------------------------------------------------------------------
+# --- from above
+# -------------------------------------------------------------------------------------
 
 #: Multipliers of releases that are quoted so, as sigma or as the scale of Laplace noise.
 _QUOTED = (0.02, 1e4)
@@ -92,7 +96,8 @@ _QUOTED = (0.02, 1e4)
 
 @lru_cache(maxsize=1024)
 def quoted(event: Event, delta: float) -> tuple[float, str]:
-    """As `composition.epsilon_alone`, or a hundredth less or more by dp-accounting's loss distribution.
+    """As `composition.epsilon_alone`, or a hundredth less or more by dp-accounting's loss
+    distribution.
 
     Where the library fails or is not installed, ours stands.
     """
@@ -123,7 +128,8 @@ def _is_quoted(leaf: Event) -> bool:
 
 
 def _most_epsilon(held: Counter[Event], delta: float, interval: float) -> float:
-    """A bound from above on epsilon; infinite where there is none, or it takes too much work.
+    """Return a bound from above on epsilon; infinite where there is none, or it takes too much
+    work.
 
     Every release is the one of that meaning in dp-accounting, with its losses rounded up.
     """
@@ -147,7 +153,9 @@ def _most_epsilon(held: Counter[Event], delta: float, interval: float) -> float:
         parts.append(one.self_compose(n))
     if mu_squared:
         parts.append(
-            _library().from_gaussian_mechanism(mu_squared**-0.5, value_discretization_interval=interval)
+            _library().from_gaussian_mechanism(
+                mu_squared**-0.5, value_discretization_interval=interval
+            )
         )
     total = parts[0]
     for part in parts[1:]:
@@ -155,17 +163,20 @@ def _most_epsilon(held: Counter[Event], delta: float, interval: float) -> float:
     return float(total.get_epsilon_for_delta(delta - _ROUNDING)) * (1 + 1e-9)
 
 
-# --- from below -------------------------------------------------------------------------------------
+# --- from below
+# -------------------------------------------------------------------------------------
 
 
 def least_deltas(event: Event, epsilons: Sequence[float]) -> list[float]:
-    """Bounds from below on the delta of the whole event at each epsilon."""
+    """Return bounds from below on the delta of the whole event at each epsilon."""
     best = [0.0] * len(epsilons)
     scale = min((epsilon for epsilon in epsilons if epsilon > 0), default=math.inf)
     for choice in range(min(_choices(event), _MOST_CHOICES)):
         losses = _composed(counts(event, choice), scale)
         if losses is not None:
-            best = [max(least, _delta(losses, at)) for least, at in zip(best, epsilons, strict=True)]
+            best = [
+                max(least, _delta(losses, at)) for least, at in zip(best, epsilons, strict=True)
+            ]
     return best
 
 
@@ -177,13 +188,16 @@ def _delta(losses: Any, epsilon: float) -> float:
 
 
 def total_variation(release: Event) -> float:
-    """A bound from below on the total variation distance of one release: its delta at epsilon 0."""
+    """Return a bound from below on the total variation distance of one release: its delta at
+    epsilon 0.
+    """
     losses = _composed(Counter({release: 1}), math.inf)
     return 0.0 if losses is None else _delta(losses, 0.0)
 
 
 def _composed(held: Counter[Event], scale: float) -> Any:
-    """The losses of these releases together, rounded down; None where all of them are left out.
+    """Return the losses of these releases together, rounded down; None where all of them are left
+    out.
 
     `scale`: an epsilon that the roundings together should be small against.
     """
@@ -197,7 +211,9 @@ def _composed(held: Counter[Event], scale: float) -> Any:
     rounded = sum(n for leaf, n in copies.items() if not isinstance(leaf, Exponential)) + 1
     whole = sum(_spread(leaf, n) for leaf, n in copies.items())
     interval = max(
-        min(scale / (100 * rounded), max(reaches) / 1000), max(reaches) / _FINEST, 2 * whole / _MOST_POINTS
+        min(scale / (100 * rounded), max(reaches) / 1000),
+        max(reaches) / _FINEST,
+        2 * whole / _MOST_POINTS,
     )
     interval *= 1 - 1e-12  # a loss of a whole number of steps isn't rounded
     parts = [_losses(leaf, n, interval) for leaf, n in copies.items()]
@@ -210,7 +226,9 @@ def _composed(held: Counter[Event], scale: float) -> Any:
 
 
 def _gaussians(held: Counter[Event]) -> tuple[float, Counter[Event]]:
-    """mu^2 of all Gaussians, and the others. What is only known to be rho-zCDP may be a Gaussian."""
+    """mu^2 of all Gaussians, and the others. What is only known to be rho-zCDP may be a
+    Gaussian.
+    """
     mu_squared, rest = 0.0, Counter[Event]()
     for leaf, n in held.items():
         match leaf:
@@ -227,7 +245,10 @@ def _spread(leaf: Event, count: int) -> float:
     """About the largest loss of so many releases of one kind."""
     reach = _reach(leaf)
     if isinstance(leaf, Exponential):  # the sum of so many tokens is one distribution
-        return min(count * reach, reach * (count * math.tanh(reach / 2) + 2 * _DEVIATIONS * math.sqrt(count)))
+        return min(
+            count * reach,
+            reach * (count * math.tanh(reach / 2) + 2 * _DEVIATIONS * math.sqrt(count)),
+        )
     return count * reach
 
 
@@ -236,7 +257,7 @@ def _most(leaf: Event) -> int:
 
 
 def _gaussian_reach(mu: float, probability: float = 1.0) -> float:
-    """The loss of a sampled Gaussian eight deviations out."""
+    """Return the loss of a sampled Gaussian eight deviations out."""
     whole = mu * mu / 2 + 8 * mu
     return whole if whole > 600 else math.log1p(probability * math.expm1(whole))
 
@@ -247,7 +268,9 @@ def _whole_mu(event: Event) -> float:
 
 
 def _sampled_mu(leaf: Sampled) -> float:
-    """mu of a sampled unit against one that adds nothing, from which a swapped one is half as far."""
+    """mu of a sampled unit against one that adds nothing, from which a swapped one is half as
+    far.
+    """
     return _whole_mu(leaf.event) / (2 if isinstance(leaf, PoissonSwapped) else 1)
 
 
@@ -273,7 +296,7 @@ def _reach(leaf: Event) -> float:
 
 
 def _losses(leaf: Event, count: int, interval: float) -> Any:
-    """The losses of a release, so many times, rounded down to multiples of `interval`."""
+    """Return the losses of a release, so many times, rounded down to multiples of `interval`."""
     match leaf:
         case Laplace(multiplier):
             one = _library().from_laplace_mechanism(
@@ -310,8 +333,11 @@ def _gaussian(deviation: float, interval: float, probability: float = 1.0) -> An
     )
 
 
-def _two_outcomes(epsilon: float, count: int, probability: float, delta: float, interval: float) -> Any:
-    """Randomised response at `epsilon`, `count` times; the unit takes part with `probability`.
+def _two_outcomes(
+    epsilon: float, count: int, probability: float, delta: float, interval: float
+) -> Any:
+    """Return randomised response at `epsilon`, `count` times; the unit takes part with
+    `probability`.
 
     `delta`: what is told outright. The number of likelier outcomes tells all: its losses are exact.
     """

@@ -1,4 +1,6 @@
-"""The terms of a dataset and the price of one job: what a ledger entry keeps, whatever the mechanism."""
+"""The terms of a dataset and the price of one job: what a ledger entry keeps, whatever the
+mechanism.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ from accountant.core.privacy.secrets import SecretTerms
 
 
 class Neighbours(StrEnum):
-    """The relation that makes two datasets neighbours: one privacy unit added or removed, or one replaced."""
+    """The relation that makes two datasets neighbours: one privacy unit added or removed, or one
+    replaced.
+    """
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
@@ -23,9 +27,10 @@ class Terms:
 
     `delta` is the one at which epsilon is quoted; `public_size` is the steward's declared round
     figure, never a copied count; `labels` are the declared names, empty where there is no label.
-    `label_sizes`, in the order of the labels, are exact and public: only where a replaced unit keeps its
-    label does a steward declare them, and only then may a fixed number be drawn per label. `groups` are
-    declared names too: a unit is in one of them only. `secret` is what the steward declares about secrets.
+    `label_sizes`, in the order of the labels, are exact and public: only where a replaced unit
+    keeps its label does a steward declare them, and only then may a fixed number be drawn per
+    label. `groups` are declared names too: a unit is in one of them only. `secret` is what the
+    steward declares about secrets.
     """
 
     neighbours: Neighbours = Neighbours.ADD_REMOVE
@@ -38,7 +43,7 @@ class Terms:
     secret: SecretTerms | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The form kept in a RESERVE entry, from which a verifier recomputes the price."""
+        """Return the form kept in a RESERVE entry, from which a verifier recomputes the price."""
         sizes = {"label_sizes": list(self.label_sizes)} if self.label_sizes else {}
         groups = {"groups": list(self.groups)} if self.groups else {}
         secret = {} if self.secret is None else {"secret": self.secret.to_json()}
@@ -71,9 +76,10 @@ class Terms:
 class Price:
     """The cost of one job in the three currencies, with an explanation for people.
 
-    `dp` is None if the job has no (epsilon, delta) price at all. That differs from `events.FREE`, the event
-    of a job that reads nothing private. `ex_post_draws` goes with a cap: the number of draws with an ex-post
-    cost that each disjoint part of the data makes, fixed before the job starts.
+    `dp` is None if the job has no (epsilon, delta) price at all. That differs from `events.FREE`,
+    the event of a job that reads nothing private. `ex_post_draws` goes with a cap: the number of
+    draws with an ex-post cost that each disjoint part of the data makes, fixed before the job
+    starts.
     """
 
     dp: Event | None

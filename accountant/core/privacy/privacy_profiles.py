@@ -1,15 +1,16 @@
 """Privacy profiles of sampled Gaussians: the exact hockey-stick divergences behind their prices.
 
 The profile of a pair (P, Q) at epsilon is H(P || Q) = sup over events of P - e^epsilon Q: the least
-delta at that epsilon (Balle, Barthe and Gaboardi 2018). Sampling a composition of Gaussians of total mu,
-one draw for all, has a profile in closed form, and from a profile follow exactly
+delta at that epsilon (Balle, Barthe and Gaboardi 2018). Sampling a composition of Gaussians of
+total mu, one draw for all, has a profile in closed form, and from a profile follow exactly
 
   delta of its composition with a Gaussian:  E[h(epsilon - L)], L the loss of the Gaussian
   Rényi divergence:  e^((a-1) D) - 1 <= a (a-1) integral_1^inf (t^(a-2) + t^(-a-1)) h(ln t) dt
 
-where h bounds both directions (the second is the f-divergence of t^a as an integral of hockey-sticks,
-Sason and Verdú 2016). All arguments are natural logarithms. Integrals are by Gauss-Legendre panels
-refined at every kink, good to about 1e-12 relative; tests compare them with dp-accounting.
+where h bounds both directions (the second is the f-divergence of t^a as an integral of
+hockey-sticks, Sason and Verdú 2016). All arguments are natural logarithms. Integrals are by
+Gauss-Legendre panels refined at every kink, good to about 1e-12 relative; tests compare them with
+dp-accounting.
 """
 
 import math
@@ -46,13 +47,14 @@ def log_gaussian(mu: float, epsilon: Array) -> Array:
     return np.where(near > _LEFT, exact, found)
 
 
-#: Below this mu the two terms of a Gaussian's profile are closer than their logarithms are exact, right of
-#: this argument of the first.
+#: Below this mu the two terms of a Gaussian's profile are closer than their logarithms are exact,
+#: right of this argument of the first.
 _SMALL_MU, _LEFT = 0.1, -5.0
 
 
 def mills_drop(start: Array, width: float) -> Array:
-    """R(start) - R(start + width) for the Mills ratio R(t) = (1 - Phi(t)) / phi(t), without cancellation.
+    """Return R(start) - R(start + width) for the Mills ratio R(t) = (1 - Phi(t)) / phi(t), without
+    cancellation.
 
     R' = t R - 1, integrated by one Gauss-Legendre panel: `width` is at most 1, `start` at least -5.
     """
@@ -62,12 +64,14 @@ def mills_drop(start: Array, width: float) -> Array:
 
 
 def gaussian(mu: float, epsilon: Array) -> Array:
-    """H(N(mu, 1) || N(0, 1)) at any real `epsilon`."""
+    """Return H(N(mu, 1) || N(0, 1)) at any real `epsilon`."""
     return np.asarray(np.exp(log_gaussian(mu, epsilon)))
 
 
 def _unsampled(q: float, epsilon: Array) -> Array:
-    """ln(1 + (e^epsilon - 1) / q) where defined: the epsilon at which the whole event's profile is taken."""
+    """ln(1 + (e^epsilon - 1) / q) where defined: the epsilon at which the whole event's profile is
+    taken.
+    """
     near = np.minimum(epsilon, 30.0)
     inner = np.log1p(np.maximum(np.expm1(near) / q, -1 + 1e-300))
     far = epsilon - math.log(q) + np.log1p(-(1 - q) * np.exp(-np.maximum(epsilon, 30.0)))
@@ -75,20 +79,26 @@ def _unsampled(q: float, epsilon: Array) -> Array:
 
 
 def poisson_removed(q: float, mu: float) -> Profile:
-    """The profile of (1 - q) N(0) + q N(mu) against N(0): the unit present against absent."""
+    """Return the profile of (1 - q) N(0) + q N(mu) against N(0): the unit present against
+    absent.
+    """
 
     def profile(epsilon: Array) -> Array:
         with np.errstate(divide="ignore"):
             asked = _unsampled(q, epsilon)
         certain = epsilon <= math.log1p(-q) if q < 1 else np.zeros(epsilon.shape, dtype=bool)
         asked = np.where(certain, 0.0, asked)
-        return np.asarray(np.where(certain, -np.expm1(np.minimum(epsilon, 0.0)), q * gaussian(mu, asked)))
+        return np.asarray(
+            np.where(certain, -np.expm1(np.minimum(epsilon, 0.0)), q * gaussian(mu, asked))
+        )
 
     return profile
 
 
 def poisson_added(q: float, mu: float) -> Profile:
-    """The profile of N(0) against (1 - q) N(0) + q N(mu): the unit absent against present."""
+    """Return the profile of N(0) against (1 - q) N(0) + q N(mu): the unit absent against
+    present.
+    """
 
     def profile(epsilon: Array) -> Array:
         capped = np.minimum(epsilon, 700.0)
@@ -102,10 +112,12 @@ def poisson_added(q: float, mu: float) -> Profile:
 
 
 def replaced(q: float, mu: float) -> Profile:
-    """A bound for one unit replaced on a sample, by coin or without replacement, in both directions.
+    """Return a bound for one unit replaced on a sample, by coin or without replacement, in both
+    directions.
 
-    For epsilon >= 0: q H(ln(1 + (e^epsilon - 1)/q)) (Balle, Barthe and Gaboardi 2018, Theorems 8 and 9,
-    by advanced joint convexity). The relation is symmetric, so the other half is its mirror image.
+    For epsilon >= 0: q H(ln(1 + (e^epsilon - 1)/q)) (Balle, Barthe and Gaboardi 2018, Theorems 8
+    and 9, by advanced joint convexity). The relation is symmetric, so the other half is its mirror
+    image.
     """
 
     def profile(epsilon: Array) -> Array:
@@ -117,7 +129,7 @@ def replaced(q: float, mu: float) -> Profile:
 
 
 def mu_of_pure(epsilon: float) -> float:
-    """The mu for which pure epsilon-DP is mu-GDP: -2 Phi^-1(1 / (1 + e^epsilon)).
+    """Return the mu for which pure epsilon-DP is mu-GDP: -2 Phi^-1(1 / (1 + e^epsilon)).
 
     Accurate for small and large epsilon too.
     """
@@ -129,7 +141,8 @@ def mu_of_pure(epsilon: float) -> float:
 
 
 def mu_of_laplace(epsilon: float) -> float:
-    """The mu for which Laplace noise of pure `epsilon` is mu-GDP: 2 Phi^-1(1 - e^(-epsilon/2) / 2).
+    """Return the mu for which Laplace noise of pure `epsilon` is mu-GDP: 2 Phi^-1(1 -
+    e^(-epsilon/2) / 2).
 
     Least, and attained where both errors are e^(-epsilon/2) / 2 (docs/accounting.md, section 11.4).
     """
@@ -139,7 +152,7 @@ def mu_of_laplace(epsilon: float) -> float:
 
 
 def laplace(pure: float) -> Profile:
-    """The profile of one Laplace release of pure epsilon `pure`."""
+    """Return the profile of one Laplace release of pure epsilon `pure`."""
 
     def profile(epsilon: Array) -> Array:
         inside = -np.expm1((np.minimum(epsilon, pure) - pure) / 2)
@@ -159,8 +172,11 @@ def panels(edges: Array) -> tuple[Array, Array]:
     return points.ravel(), (half[:, None] * _WEIGHTS).ravel()
 
 
-def delta_with_gaussian(profile: Profile, kinks: tuple[float, ...], mu: float, epsilon: float) -> float:
-    """The delta at `epsilon` of a `mu`-GDP release composed with one whose profile is `profile`.
+def delta_with_gaussian(
+    profile: Profile, kinks: tuple[float, ...], mu: float, epsilon: float
+) -> float:
+    """Return the delta at `epsilon` of a `mu`-GDP release composed with one whose profile is
+    `profile`.
 
     `kinks` are the points where the profile turns sharply. With mu = 0 this is the profile itself.
     """
@@ -188,7 +204,7 @@ def _log_mixture(q: float, loss: Array) -> Array:
 
 @lru_cache(maxsize=4096)
 def renyi_poisson(order: float, q: float, mu: float) -> float:
-    """D_order of (1 - q) N(0) + q N(mu) against N(0), which is the larger direction.
+    """Return D_order of (1 - q) N(0) + q N(mu) against N(0), which is the larger direction.
 
     Mironov, Talwar and Zhang 2019, Theorems 4 and 5: the integral itself, by the trapezoidal rule,
     which converges geometrically for it. Infinite where too many points would be needed.
@@ -216,7 +232,8 @@ def renyi_poisson(order: float, q: float, mu: float) -> float:
 
 @lru_cache(maxsize=4096)
 def renyi_replaced(order: float, q: float, mu: float) -> float:
-    """A bound on the Rényi divergence from the profile `replaced` (head of this file); tight for q = 1.
+    """Return a bound on the Rényi divergence from the profile `replaced` (head of this file); tight
+    for q = 1.
 
     With t = 1 + q (e^u - 1) the integral is that of (t^(a-2) + t^(-a-1)) H(u) q^2 e^u over u > 0.
     Infinite where too many points would be needed.
@@ -231,6 +248,8 @@ def renyi_replaced(order: float, q: float, mu: float) -> float:
     u, weights = panels(np.unique(np.concatenate((width * np.arange(count + 1), graded))))
     log_t = _log_mixture(q, u)
     log_h = log_gaussian(mu, u) + u + np.log(weights)
-    terms: Any = logsumexp(np.concatenate((log_h + (order - 2) * log_t, log_h - (order + 1) * log_t)))
+    terms: Any = logsumexp(
+        np.concatenate((log_h + (order - 2) * log_t, log_h - (order + 1) * log_t))
+    )
     total = float(terms) + math.log(order * (order - 1)) + 2 * math.log(q)
     return float(np.logaddexp(0.0, total) / (order - 1)) + 1e-16

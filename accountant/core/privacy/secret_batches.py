@@ -8,12 +8,12 @@ from accountant.core.privacy.events import Allocation, Event, from_releases, rel
 
 @lru_cache(maxsize=4096)
 def has_secret_batches(event: Event) -> bool:
-    """True if the price of the event counts on nobody knowing in which batch a unit lies."""
+    """Return True if the price of the event counts on nobody knowing in which batch a unit lies."""
     return any(isinstance(each, Allocation) for each in releases(event))
 
 
 def with_known_batches(event: Event) -> Event:
-    """The event for whoever holds the key of the coins: every batch is known."""
+    """Return the event for whoever holds the key of the coins: every batch is known."""
     known: Counter[Event] = Counter()
     for leaf, count in releases(event).items():
         plain = leaf.plain if isinstance(leaf, Allocation) else leaf

@@ -1,8 +1,8 @@
 """The cost of jobs on a dataset with secrets (DESIGN section 2, paper 003).
 
-A secret is a piece of text that up to M records carry. Its statement: an attacker who guesses it with
-probability at most p beforehand is right with probability at most r afterwards. The account is of one
-of two kinds, fixed at creation:
+A secret is a piece of text that up to M records carry. Its statement: an attacker who guesses it
+with probability at most p beforehand is right with probability at most r afterwards. The account is
+of one of two kinds, fixed at creation:
 
     one     one job, by its blow-up function B(p) <= r;
     many    jobs add D_alpha(with || without) at one order, and (p e^D)^((alpha - 1) / alpha) <= r.
@@ -78,10 +78,18 @@ class SecretTerms:
         _probability(self.bound, "bound", LEAST_PRIOR, 0.999)
         _probability(self.rate, "sampling_rate", 1e-6, 1.0)
         if self.prior >= self.bound:
-            raise invalid("prior", f"{self.prior!r} is not below the bound {self.bound!r}", "prior < bound")
+            raise invalid(
+                "prior", f"{self.prior!r} is not below the bound {self.bound!r}", "prior < bound"
+            )
         records = self.records
-        if isinstance(records, bool) or not isinstance(records, int) or not 1 <= records <= MOST_RECORDS:
-            raise invalid("records_per_secret", f"{records!r} is out of range", f"1 to {MOST_RECORDS}")
+        if (
+            isinstance(records, bool)
+            or not isinstance(records, int)
+            or not 1 <= records <= MOST_RECORDS
+        ):
+            raise invalid(
+                "records_per_secret", f"{records!r} is out of range", f"1 to {MOST_RECORDS}"
+            )
 
     @property
     def group(self) -> GroupSampling:
@@ -112,10 +120,11 @@ class SecretTerms:
 
 @dataclass(frozen=True)
 class SecretRelease:
-    """The release of a `secret` job: `rounds` fresh rounds of counts and centres with noise `sigma`.
+    """The release of a `secret` job: `rounds` fresh rounds of counts and centres with noise
+    `sigma`.
 
-    `sigma` is relative to one record's move of one count, and of one centre by 2R / n_k. Its meaning
-    never changes; a new meaning is a new type.
+    `sigma` is relative to one record's move of one count, and of one centre by 2R / n_k. Its
+    meaning never changes; a new meaning is a new type.
     """
 
     records: int
@@ -162,7 +171,8 @@ class SecretRelease:
         if value["neighbour"] not in tuple(Without):
             raise invalid("neighbour", f"{value['neighbour']!r} is unknown", ", ".join(Without))
         rate, sigma = (
-            float(value[n]) if isinstance(value[n], int) else value[n] for n in ("sampling_rate", "sigma")
+            float(value[n]) if isinstance(value[n], int) else value[n]
+            for n in ("sampling_rate", "sigma")
         )
         without = Without(value["neighbour"])
         return cls(value["records_per_secret"], rate, without, sigma, value["rounds"])
@@ -172,7 +182,8 @@ class SecretRelease:
 
 
 def best_order(prior: Fraction, bound: Fraction) -> Fraction:
-    """The order that maximises (alpha/(alpha-1) ln r - ln p)/alpha: 1/(1 - sqrt(ln r / ln p)).
+    """Return the order that maximises (alpha/(alpha-1) ln r - ln p)/alpha: 1/(1 - sqrt(ln r / ln
+    p)).
 
     To six decimals; any order is sound. That quotient is how many steps fit whose divergence is
     proportional to the order. A job of one large step (half a PIN) may need a larger order.
@@ -182,13 +193,17 @@ def best_order(prior: Fraction, bound: Fraction) -> Fraction:
 
 
 def divergence_limit(prior: Fraction, bound: Fraction, order: Fraction) -> float:
-    """The largest D with (p e^D)^((alpha-1)/alpha) <= r: alpha/(alpha-1) ln r - ln p, at least 0."""
+    """Return the largest D with (p e^D)^((alpha-1)/alpha) <= r: alpha/(alpha-1) ln r - ln p, at
+    least 0.
+    """
     alpha = float(order)
     return max(0.0, alpha / (alpha - 1) * math.log(float(bound)) - math.log(float(prior)))
 
 
 def bound_after(prior: Fraction, order: Fraction, spent: float) -> float:
-    """The bound r that still holds after `spent` nats at `order`: (p e^D)^((alpha-1)/alpha), at most 1."""
+    """Return the bound r that still holds after `spent` nats at `order`: (p e^D)^((alpha-1)/alpha),
+    at most 1.
+    """
     alpha = float(order)
     return math.exp(min(0.0, (math.log(float(prior)) + spent) * (alpha - 1) / alpha))
 
@@ -197,7 +212,7 @@ def bound_after(prior: Fraction, order: Fraction, spent: float) -> float:
 
 
 def group_size(neighbours: str, terms: SecretTerms) -> int:
-    """The number of neighbouring steps from a dataset with a secret to the one without it.
+    """Return the number of neighbouring steps from a dataset with a secret to the one without it.
 
     Raises InvalidRequest for removal under replace-one, which no number of replacements reaches.
     """
@@ -209,13 +224,15 @@ def group_size(neighbours: str, terms: SecretTerms) -> int:
 
 
 def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | None:
-    """D_order of `event` between datasets `size` neighbouring steps apart; None if unbounded.
+    """Return D_order of `event` between datasets `size` neighbouring steps apart; None if
+    unbounded.
 
-    Computed release by release, so that an early stop returns exactly what was not used. Each release takes
-    the least of: mu-GDP, (size mu)-GDP for the group (Dong et al. 2022, Theorem 2.14); rho-zCDP, size^2 rho
-    (Bun and Steinke 2016, Proposition 27); pure epsilon, size * epsilon; Laplace noise `size` times finer.
-    Sampling is ignored: the same coins are tossed for both datasets, and divergence is quasi-convex, so the
-    worst case is that the whole group takes part.
+    Computed release by release, so that an early stop returns exactly what was not used. Each
+    release takes the least of: mu-GDP, (size mu)-GDP for the group (Dong et al. 2022, Theorem
+    2.14); rho-zCDP, size^2 rho (Bun and Steinke 2016, Proposition 27); pure epsilon, size *
+    epsilon; Laplace noise `size` times finer. Sampling is ignored: the same coins are tossed for
+    both datasets, and divergence is quasi-convex, so the worst case is that the whole group takes
+    part.
     """
     match event:
         case SelfComposed(inner, count):
@@ -242,7 +259,11 @@ def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
         found.append(order * size**2 * rho)
     pure = divergences.pure_epsilon(event)
     if pure is not None:
-        joint = divergences.renyi(EpsilonDelta(float(pure * size), 0.0), order) if pure < 10**6 else None
+        joint = (
+            divergences.renyi(EpsilonDelta(float(pure * size), 0.0), order)
+            if pure < 10**6
+            else None
+        )
         found.append(pure * size if joint is None else joint)
     if isinstance(event, Laplace):
         finer = divergences.renyi(Laplace(event.noise_multiplier / size), order)
@@ -252,7 +273,9 @@ def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
 
 
 def _zcdp(event: Event) -> Fraction | None:
-    """The rho for which the release is rho-zCDP (of alternatives: the largest); None if there is none."""
+    """Return the rho for which the release is rho-zCDP (of alternatives: the largest); None if
+    there is none.
+    """
     match event:
         case ZCDp(rho):
             return Fraction(rho)
@@ -278,11 +301,13 @@ _ORDERS = tuple(1 + Fraction(2) ** step for step in range(-3, 11))
 
 
 def group_blow_up(event: Event, prior: float, size: int) -> float:
-    """B(`prior`) of a whole `dp` job for a group of `size`: the least of the applicable bounds.
+    """Return B(`prior`) of a whole `dp` job for a group of `size`: the least of the applicable
+    bounds.
 
-    Gaussian: Phi(Phi^-1(p) + size mu). Pure: the least of e^E p and 1 - e^-E (1 - p), E the group's.
-    Rényi: (p e^D)^((alpha - 1) / alpha) over a fixed set of orders. Stated (epsilon, delta): e^E p and
-    delta (e^E - 1) / (e^epsilon - 1), the group's delta (Vadhan 2017, Lemma 2.2). At most 1.
+    Gaussian: Phi(Phi^-1(p) + size mu). Pure: the least of e^E p and 1 - e^-E (1 - p), E the
+    group's. Rényi: (p e^D)^((alpha - 1) / alpha) over a fixed set of orders. Stated (epsilon,
+    delta): e^E p and delta (e^E - 1) / (e^epsilon - 1), the group's delta (Vadhan 2017, Lemma 2.2).
+    At most 1.
     """
     found = [1.0]
     stated = basic_cost(event, 0)

@@ -21,28 +21,34 @@ FLOAT_SLACK = Fraction(1, 10**12)
 Number = int | float | str | Decimal | Fraction
 
 
-#: A number as people type it, in ASCII digits: Python reads "1_0" as 10, "\u0663" as 3 and "inf" as well.
+#: A number as people type it, in ASCII digits: Python reads "1_0" as 10, "\u0663" as 3 and "inf" as
+#: well.
 _PLAIN = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,4})?")
 #: Powers of ten that a typed amount has at most; balances have 38 digits.
 _LARGEST_POWER = 28
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is a number in plain digits, with a point and an exponent at most."""
+    """Return whether a text is a number in plain digits, with a point and an exponent at most."""
     return len(text) <= 100 and _PLAIN.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def exact(value: Number, field: str = "amount") -> Fraction:
-    """The exact rational that `value` denotes. A float is read as its shortest decimal.
+    """Return the exact rational that `value` denotes. A float is read as its shortest decimal.
 
-    Raises InvalidRequest for NaN, infinities, negatives and anything that is not a number in plain digits.
+    Raises InvalidRequest for NaN, infinities, negatives and anything that is not a number in plain
+    digits.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise invalid(field, f"{value!r} is not a number", "a number of at least 0")
-    if (isinstance(value, str) and len(value) > 100) or (isinstance(value, int) and value >= 10**100):
+    if (isinstance(value, str) and len(value) > 100) or (
+        isinstance(value, int) and value >= 10**100
+    ):
         raise invalid(field, "too many digits", "at most 100 characters")
     if isinstance(value, str) and not is_plain(value):
-        raise invalid(field, f"{value!r} is not a number in plain digits", "a number such as 2.5 or 1e-6")
+        raise invalid(
+            field, f"{value!r} is not a number in plain digits", "a number such as 2.5 or 1e-6"
+        )
     try:
         # repr of a float is the decimal that a person wrote; "0.3" must mean 3/10 in an allowance.
         decimal = Decimal(0) if isinstance(value, Fraction) else Decimal(str(value))
@@ -62,7 +68,9 @@ _FRACTION = re.compile(r"-?[0-9]{1,40}(/([0-9]{1,40})|\.[0-9]{1,40})?")
 
 
 def read_fraction(value: object, field: str) -> Fraction:
-    """A stored share or order, such as "3/10". Raises InvalidRequest for "1/0", "1e400" and the like."""
+    """Return a stored share or order, such as "3/10". Raises InvalidRequest for "1/0", "1e400" and
+    the like.
+    """
     written = _FRACTION.fullmatch(value) if isinstance(value, str) else None
     if written is None or (written[2] and not int(written[2])):
         raise invalid(field, f"{value!r:.60} is no fraction", "two whole numbers such as 3/10")
@@ -73,21 +81,25 @@ _AMOUNT = re.compile(r"0|[1-9][0-9]{0,37}")
 
 
 def read_amount(value: object, field: str = "amount") -> int:
-    """A stored amount in units: plain digits as text. Raises InvalidRequest for "-1", "007", "1e3" or 3."""
+    """Return a stored amount in units: plain digits as text. Raises InvalidRequest for "-1", "007",
+    "1e3" or 3.
+    """
     if not isinstance(value, str) or _AMOUNT.fullmatch(value) is None:
         raise invalid(field, f"{value!r:.60} is no amount", "whole digits, as text")
     return int(value)
 
 
 def round_price(value: Fraction, units: int) -> int:
-    """The units charged for `value`, rounded up, so that a positive price is never 0."""
+    """Return the units charged for `value`, rounded up, so that a positive price is never 0."""
     if value < 0:
         raise ValueError("a price can't be negative")
     return math.ceil(value * units)
 
 
 def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
-    """The units granted for `value`, rounded down. A positive amount that would become 0 is an error."""
+    """Return the units granted for `value`, rounded down. A positive amount that would become 0 is
+    an error.
+    """
     number = exact(value, field)
     granted = math.floor(number * units)
     if number > 0 and granted == 0:
@@ -96,26 +108,30 @@ def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
 
 
 def sqrt_up(value: Fraction) -> float:
-    """A float that is not below the square root of `value`."""
+    """Return a float that is not below the square root of `value`."""
     return math.nextafter(math.sqrt(float_up(value)), math.inf) if value else 0.0
 
 
 def measured_up(value: float) -> Fraction:
-    """A float from inexact arithmetic as a rational that is certainly not below the true value."""
+    """Return a float from inexact arithmetic as a rational that is certainly not below the true
+    value.
+    """
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"a measured cost must be finite and not negative, not {value!r}")
     return Fraction(value) * (1 + FLOAT_SLACK)
 
 
 def measured_down(value: float) -> Fraction:
-    """As `measured_up` for a limit: a rational certainly not above the true value, and not below 0."""
+    """As `measured_up` for a limit: a rational certainly not above the true value, and not below
+    0.
+    """
     if not math.isfinite(value):
         raise ValueError(f"a limit must be finite, not {value!r}")
     return max(Fraction(value) * (1 - FLOAT_SLACK), Fraction(0))
 
 
 def coarse_up(value: float) -> Fraction:
-    """A positive float rounded up to 20 binary digits, which costs at most 2e-6 of it.
+    """Return a positive float rounded up to 20 binary digits, which costs at most 2e-6 of it.
 
     So that a verifier whose logarithms differ in the last digits gets the same figure.
     """
@@ -124,13 +140,17 @@ def coarse_up(value: float) -> Fraction:
 
 
 def float_up(value: Fraction) -> float:
-    """The smallest float that is not below `value`; event parameters are stored as floats."""
+    """Return the smallest float that is not below `value`; event parameters are stored as
+    floats.
+    """
     nearest = value.numerator / value.denominator
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def to_decimal(amount: int, units: int) -> str:
-    """Units as an exact decimal text without trailing zeros, such as '2.5' or '0.0000029053'."""
+    """Return units as an exact decimal text without trailing zeros, such as '2.5' or
+    '0.0000029053'.
+    """
     digits = len(str(units)) - 1
     whole, part = divmod(abs(amount), units)
     text = f"{whole}.{part:0{digits}d}".rstrip("0").rstrip(".")
@@ -167,7 +187,9 @@ def _at(number: Decimal, digits: int, rounding: str) -> Decimal:
 
 
 def percent_up(share: float) -> str:
-    """A used share as a percentage with one decimal, rounded up: any use shows as at least "0.1%"."""
+    """Return a used share as a percentage with one decimal, rounded up: any use shows as at least
+    "0.1%".
+    """
     value = 100 * Decimal(str(share))
     value = _at(value, 12, ROUND_HALF_EVEN) if value else value
     return f"{value.quantize(Decimal('0.1'), rounding=ROUND_CEILING):,}%"

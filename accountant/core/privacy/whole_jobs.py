@@ -1,13 +1,13 @@
 """The (epsilon, delta) of a whole job on the basic filter, with a delta chosen for the job.
 
-A job's parameters are fixed before it starts, so it is one release with an exact privacy profile, and the
-basic filter adds up (epsilon_i, delta_i) of whole jobs whatever each was chosen to be (docs/accounting.md,
-section 11). delta_i is one of a fixed list of parts of the filter's share: the one at which the larger of the
-job's two shares, of epsilon and of delta, is least. It follows from the event and from what was fixed with
-the account, so a verifier finds the same figure.
+A job's parameters are fixed before it starts, so it is one release with an exact privacy profile,
+and the basic filter adds up (epsilon_i, delta_i) of whole jobs whatever each was chosen to be
+(docs/accounting.md, section 11). delta_i is one of a fixed list of parts of the filter's share: the
+one at which the larger of the job's two shares, of epsilon and of delta, is least. It follows from
+the event and from what was fixed with the account, so a verifier finds the same figure.
 
-Figures are roots and minima of closed forms, moved outward and rounded up to 20 binary digits. Nothing here
-uses Fourier transforms, whose last digits differ between platforms.
+Figures are roots and minima of closed forms, moved outward and rounded up to 20 binary digits.
+Nothing here uses Fourier transforms, whose last digits differ between platforms.
 """
 
 import math
@@ -15,13 +15,28 @@ from fractions import Fraction
 from functools import lru_cache
 
 from accountant.core.privacy import composition, divergences
-from accountant.core.privacy.events import Allocation, EpsilonDelta, Event, Sampled, from_releases, releases
-from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, coarse_up, round_price, sqrt_up
+from accountant.core.privacy.events import (
+    Allocation,
+    EpsilonDelta,
+    Event,
+    Sampled,
+    from_releases,
+    releases,
+)
+from accountant.core.privacy.units import (
+    DELTA_UNITS,
+    EPSILON_UNITS,
+    coarse_up,
+    round_price,
+    sqrt_up,
+)
 
 #: The parts of the filter's delta that a job may pay, from all of it down to a millionth.
 PARTS = tuple(Fraction(4 - step % 2, 4) / 2 ** (step // 2) for step in range(41))
 #: Rényi orders; where a divergence has a closed form, also those between them that matter.
-_ORDERS = tuple(1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-12, 30))
+_ORDERS = tuple(
+    1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-12, 30)
+)
 _BETWEEN = tuple(2 ** (step / 16) for step in range(-9, 10) if step)
 #: A sum of pure epsilons whose share is so many times another price's is too dear.
 _DEAR = Fraction(5, 4)
@@ -35,9 +50,9 @@ Cost = tuple[int, int]
 def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> Cost | None:
     """(epsilon, delta) of the job in units; None if nothing prices it.
 
-    `most_delta` and `whole_epsilon` are the filter's limits when the account was made. A pure job pays its
-    sum of epsilons, of which a part that isn't used returns, unless that is beyond the limit or much dearer.
-    Releases stated as (epsilon, delta) pay that besides.
+    `most_delta` and `whole_epsilon` are the filter's limits when the account was made. A pure job
+    pays its sum of epsilons, of which a part that isn't used returns, unless that is beyond the
+    limit or much dearer. Releases stated as (epsilon, delta) pay that besides.
     """
     summed, best = _choices(event, most_delta, whole_epsilon)
     if summed is None or best is None:
@@ -47,9 +62,11 @@ def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> Cost | None
 
 
 def least_share(event: Event, most_delta: int, whole_epsilon: int) -> Fraction | None:
-    """The smaller of the job's two shares, by its sum and by its best delta; None if nothing prices it.
+    """Return the smaller of the job's two shares, by its sum and by its best delta; None if nothing
+    prices it.
 
-    Of two jobs the one that releases less never has the larger one, though it may pay more epsilon or delta.
+    Of two jobs the one that releases less never has the larger one, though it may pay more epsilon
+    or delta.
     """
     choices = _choices(event, most_delta, whole_epsilon)
     return min((_share(each, most_delta, whole_epsilon) for each in choices if each), default=None)
@@ -60,7 +77,9 @@ def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:
 
 
 def _choices(event: Event, most_delta: int, whole_epsilon: int) -> tuple[Cost | None, Cost | None]:
-    """(the cost by the sum of pure epsilons, that at the best delta), None for what there is not."""
+    """(the cost by the sum of pure epsilons, that at the best delta), None for what there is
+    not.
+    """
     counts = releases(event)
     stated_epsilon, stated_delta = Fraction(0), Fraction(0)
     for leaf in list(counts):
@@ -76,14 +95,16 @@ def _choices(event: Event, most_delta: int, whole_epsilon: int) -> tuple[Cost | 
 
     offers = []
     if counts and most_delta:
-        offers = [amount(epsilon, part) for epsilon, part in _balanced(rest, most_delta, whole_epsilon)]
+        offers = [
+            amount(epsilon, part) for epsilon, part in _balanced(rest, most_delta, whole_epsilon)
+        ]
     pure = divergences.pure_epsilon(rest)
     best = min(offers, key=lambda cost: _share(cost, most_delta, whole_epsilon), default=None)
     return None if pure is None else amount(pure, 0), best
 
 
 def _balanced(event: Event, most_delta: int, whole_epsilon: int) -> list[tuple[Fraction, int]]:
-    """The parts of delta around which the job's share of epsilon passes its share of delta.
+    """Return the parts of delta around which the job's share of epsilon passes its share of delta.
 
     epsilon falls as delta grows, so they are found by bisection.
     """
@@ -108,10 +129,11 @@ def _balanced(event: Event, most_delta: int, whole_epsilon: int) -> list[tuple[F
 
 @lru_cache(maxsize=1024)
 def epsilon_at(event: Event, delta: float) -> Fraction | None:
-    """A bound on the least epsilon at `delta` of a job whose parameters are fixed; None if there is none.
+    """Return a bound on the least epsilon at `delta` of a job whose parameters are fixed; None if
+    there is none.
 
-    The exact profile where the event has one, or the least of Rényi divergence, mu-GDP, and the exact figure
-    of what is not pure beside the sum of what is.
+    The exact profile where the event has one, or the least of Rényi divergence, mu-GDP, and the
+    exact figure of what is not pure beside the sum of what is.
     """
     exact = composition.exact_epsilon(releases(event), delta)
     if exact is not None:
@@ -156,5 +178,5 @@ def _curve(event: Event) -> tuple[tuple[float, float], ...] | None:
 
 
 def _closed_form(event: Event) -> bool:
-    """True if a divergence takes microseconds: no sample and no secret coin."""
+    """Return True if a divergence takes microseconds: no sample and no secret coin."""
     return not any(isinstance(leaf, Sampled | Allocation) for leaf in releases(event))

@@ -1,1 +1,3 @@
-"""A transparency log of ledger entries: a Merkle tree in tiles, signed checkpoints, and their witnesses."""
+"""A transparency log of ledger entries: a Merkle tree in tiles, signed checkpoints, and their
+witnesses.
+"""

@@ -3,8 +3,8 @@
     inclusion     a leaf stands at a place of the tree with a root
     consistency   the tree of a size is the beginning of the tree of a larger size
 
-Proofs are lists of 32-byte hashes. They are made from the hashes of subtrees, wherever those are kept, and
-checked without them (RFC 9162, sections 2.1.3.2 and 2.1.4.2).
+Proofs are lists of 32-byte hashes. They are made from the hashes of subtrees, wherever those are
+kept, and checked without them (RFC 9162, sections 2.1.3.2 and 2.1.4.2).
 """
 
 import hashlib
@@ -20,17 +20,17 @@ EMPTY = hashlib.sha256(b"").digest()
 
 
 def leaf_hash(leaf: bytes) -> bytes:
-    """The hash of a leaf: it can't be taken for that of a node."""
+    """Return the hash of a leaf: it can't be taken for that of a node."""
     return hashlib.sha256(b"\0" + leaf).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """The hash of an inner node."""
+    """Return the hash of an inner node."""
     return hashlib.sha256(b"\1" + left + right).digest()
 
 
 def root_of(hashes: Sequence[bytes]) -> bytes:
-    """The root of leaves with these hashes; of a full subtree's nodes, the subtree's."""
+    """Return the root of leaves with these hashes; of a full subtree's nodes, the subtree's."""
     if not hashes:
         return EMPTY
     level = list(hashes)
@@ -41,7 +41,9 @@ def root_of(hashes: Sequence[bytes]) -> bytes:
 
 
 def split(size: int) -> int:
-    """The largest power of two below `size` (2 or more): how many leaves stand under the root's left."""
+    """Return the largest power of two below `size` (2 or more): how many leaves stand under the
+    root's left.
+    """
     return 1 << (size - 1).bit_length() - 1
 
 
@@ -49,7 +51,7 @@ def split(size: int) -> int:
 
 
 def inclusion_proof(subtree: Subtree, index: int, size: int) -> list[bytes]:
-    """The proof that leaf `index` stands in the tree of the first `size` leaves."""
+    """Return the proof that leaf `index` stands in the tree of the first `size` leaves."""
     if not 0 <= index < size:
         raise ValueError(f"no leaf {index} in a tree of {size}")
     proof: list[bytes] = []
@@ -66,7 +68,7 @@ def inclusion_proof(subtree: Subtree, index: int, size: int) -> list[bytes]:
 
 
 def consistency_proof(subtree: Subtree, first: int, second: int) -> list[bytes]:
-    """The proof that the tree of `first` leaves is the beginning of that of `second`."""
+    """Return the proof that the tree of `first` leaves is the beginning of that of `second`."""
     if not 0 <= first <= second:
         raise ValueError(f"a tree of {second} does not continue one of {first}")
     if first in (0, second):
@@ -89,8 +91,12 @@ def consistency_proof(subtree: Subtree, first: int, second: int) -> list[bytes]:
 # --- checks -------------------------------------------------------------------------------------
 
 
-def check_inclusion(leaf: bytes, index: int, size: int, root: bytes, proof: Sequence[bytes]) -> None:
-    """Raise VerificationFailed unless the leaf of this hash stands at `index` of the tree of this root."""
+def check_inclusion(
+    leaf: bytes, index: int, size: int, root: bytes, proof: Sequence[bytes]
+) -> None:
+    """Raise VerificationFailed unless the leaf of this hash stands at `index` of the tree of this
+    root.
+    """
     if not 0 <= index < size:
         raise VerificationFailed(f"no leaf {index} in a tree of {size}")
     at, last, found = index, size - 1, leaf
@@ -111,7 +117,9 @@ def check_inclusion(leaf: bytes, index: int, size: int, root: bytes, proof: Sequ
 def check_consistency(
     first: int, second: int, first_root: bytes, second_root: bytes, proof: Sequence[bytes]
 ) -> None:
-    """Raise VerificationFailed unless the first tree is proved to be the beginning of the second."""
+    """Raise VerificationFailed unless the first tree is proved to be the beginning of the
+    second.
+    """
     problem = f"the tree of {second} is not proved to continue that of {first}"
     if not 0 <= first <= second:
         raise VerificationFailed(problem)

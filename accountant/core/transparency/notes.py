@@ -1,4 +1,5 @@
-"""Signed notes (C2SP signed-note), a log's checkpoints (tlog-checkpoint) and cosignatures (tlog-cosignature).
+"""Signed notes (C2SP signed-note), a log's checkpoints (tlog-checkpoint) and cosignatures
+(tlog-cosignature).
 
     origin
     size
@@ -6,8 +7,9 @@
 
     — name base64(key id, signature)
 
-The text ends before the last empty line, each signature is a line. A cosignature is that of a witness: it
-signs the text with a time, and says that it saw no other tree of this log (witnesses.py).
+The text ends before the last empty line, each signature is a line. A cosignature is that of a
+witness: it signs the text with a time, and says that it saw no other tree of this log
+(witnesses.py).
 """
 
 import base64
@@ -48,12 +50,12 @@ class Key:
         return hashlib.sha256(named).digest()[:4]
 
     def __str__(self) -> str:
-        """The key as people hand it out: name, id and key (a C2SP verifier key)."""
+        """Return the key as people hand it out: name, id and key (a C2SP verifier key)."""
         return f"{self.name}+{self.id.hex()}+{_base64(bytes([self.kind]) + self.public)}"
 
 
 def read_key(text: str) -> Key:
-    """The inverse of `str(key)`. Raises ValueError."""
+    """Return the inverse of `str(key)`. Raises ValueError."""
     parts = text.strip().split("+", 2)
     try:
         material = _bytes(parts[2])
@@ -66,8 +68,10 @@ def read_key(text: str) -> Key:
 
 
 def key_of(name: str, seed: bytes, kind: int = PLAIN) -> Key:
-    """The public key of a secret one (32 bytes)."""
-    return Key(name, kind, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw())
+    """Return the public key of a secret one (32 bytes)."""
+    return Key(
+        name, kind, Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    )
 
 
 # --- checkpoints --------------------------------------------------------------------------------
@@ -82,12 +86,14 @@ class Head:
     root: bytes
 
     def __str__(self) -> str:
-        """The text that is signed."""
+        """Return the text that is signed."""
         return f"{self.origin}\n{self.size}\n{_base64(self.root)}\n"
 
 
 def read_head(text: str) -> Head:
-    """The head in a checkpoint's text; lines after the third are let stand. Raises VerificationFailed."""
+    """Return the head in a checkpoint's text; lines after the third are let stand. Raises
+    VerificationFailed.
+    """
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] or not lines[0] or _SIZE.fullmatch(lines[1]) is None:
         raise VerificationFailed("this is no checkpoint of a log: origin, size and root in lines")
@@ -104,23 +110,25 @@ def read_head(text: str) -> Head:
 
 
 def sign(text: str, name: str, seed: bytes) -> str:
-    """A signature line of a note with this text."""
+    """Return a signature line of a note with this text."""
     return _line(key_of(name, seed), Ed25519PrivateKey.from_private_bytes(seed).sign(text.encode()))
 
 
 def cosign(text: str, name: str, seed: bytes, time: int) -> str:
-    """The line of a witness that saw this checkpoint at `time` (seconds since 1970)."""
+    """Return the line of a witness that saw this checkpoint at `time` (seconds since 1970)."""
     signature = Ed25519PrivateKey.from_private_bytes(seed).sign(_witnessed(text, time))
     return _line(key_of(name, seed, COSIGNATURE), time.to_bytes(8, "big") + signature)
 
 
 def note(text: str, lines: Iterable[str]) -> str:
-    """A signed note of a text (which ends a line) and signature lines."""
+    """Return a signed note of a text (which ends a line) and signature lines."""
     return f"{text}\n{''.join(lines)}"
 
 
 def parse(given: str) -> tuple[str, list[str]]:
-    """The text and the signature lines of a note, not verified. Raises VerificationFailed."""
+    """Return the text and the signature lines of a note, not verified. Raises
+    VerificationFailed.
+    """
     text, empty, signed = given.rpartition("\n\n")
     lines = signed.splitlines(keepends=True)
     if not empty or not lines or _CONTROL.search(given) or len(lines) > _MOST_SIGNATURES:
@@ -131,10 +139,10 @@ def parse(given: str) -> tuple[str, list[str]]:
 
 
 def verified(given: str, keys: Iterable[Key]) -> tuple[str, dict[Key, int | None]]:
-    """The text of a note, and which of `keys` signed it; with the time, where a witness did.
+    """Return the text of a note, and which of `keys` signed it; with the time, where a witness did.
 
-    Signatures by other keys are passed over. Raises VerificationFailed if one of these does not hold, or if
-    there is none.
+    Signatures by other keys are passed over. Raises VerificationFailed if one of these does not
+    hold, or if there is none.
     """
     text, lines = parse(given)
     wanted = {(key.name, key.id): key for key in keys}
@@ -170,7 +178,7 @@ def _line(key: Key, signature: bytes) -> str:
 
 
 def _signature(line: str) -> tuple[str, bytes]:
-    """The name, and the key's id with the signature, in a line of a note."""
+    """Return the name, and the key's id with the signature, in a line of a note."""
     parts = line.split(" ")
     try:
         if len(parts) == 3 and parts[0] == "—" and parts[1] and line.endswith("\n"):
@@ -187,7 +195,7 @@ def _base64(data: bytes) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """The bytes in base64, in its one standard form. Raises ValueError."""
+    """Return the bytes in base64, in its one standard form. Raises ValueError."""
     try:
         found = base64.b64decode(text, validate=True)
     except binascii.Error:

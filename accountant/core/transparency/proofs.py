@@ -1,8 +1,8 @@
 """What the log says of a dataset's ledger: leaves, and proofs that travel with an export.
 
-A leaf is the canonical text of {dataset, hash, seq} of an entry. An export carries the proof of its last
-entry, whose hash stands for every entry before it. That no other history of the dataset is in the same log,
-only the log's leaves show: `check_only_history` goes through all of them.
+A leaf is the canonical text of {dataset, hash, seq} of an entry. An export carries the proof of its
+last entry, whose hash stands for every entry before it. That no other history of the dataset is in
+the same log, only the log's leaves show: `check_only_history` goes through all of them.
 """
 
 import json
@@ -15,7 +15,14 @@ from pathlib import Path
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.canonical_json import canonical
 from accountant.core.transparency.merkle import check_consistency, check_inclusion, leaf_hash
-from accountant.core.transparency.notes import Head, Key, from_base64, read_head, to_base64, verified
+from accountant.core.transparency.notes import (
+    Head,
+    Key,
+    from_base64,
+    read_head,
+    to_base64,
+    verified,
+)
 from accountant.core.transparency.tiles import Tiles
 
 _HEADER = "c2sp.org/tlog-proof@v1"
@@ -25,7 +32,7 @@ _CLOCK_SECONDS = 300
 
 
 def leaf(dataset: str, seq: int, entry_hash: str) -> bytes:
-    """The leaf of a ledger entry."""
+    """Return the leaf of a ledger entry."""
     return canonical({"dataset": dataset, "seq": seq, "hash": entry_hash})
 
 
@@ -33,14 +40,18 @@ def leaf(dataset: str, seq: int, entry_hash: str) -> bytes:
 
 
 def proof_text(tiles: Tiles, index: int, checkpoint: str) -> str:
-    """The proof that leaf `index` stands in the log of this checkpoint, whose size the tiles have."""
+    """Return the proof that leaf `index` stands in the log of this checkpoint, whose size the tiles
+    have.
+    """
     hashes = "".join(f"{to_base64(each)}\n" for each in tiles.inclusion(index))
     return f"{_HEADER}\nindex {index}\n{hashes}\n{checkpoint}"
 
 
 @dataclass(frozen=True)
 class Logged:
-    """A leaf that a checkpoint proves: its place, the head, and who signed that, with witnesses' times."""
+    """A leaf that a checkpoint proves: its place, the head, and who signed that, with witnesses'
+    times.
+    """
 
     index: int
     head: Head
@@ -66,7 +77,9 @@ def read_proof(text: str) -> tuple[int, list[bytes], str]:
 def check_head(
     checkpoint: str, log: Key, witnesses: Sequence[Key] = ()
 ) -> tuple[Head, dict[Key, int | None]]:
-    """The head in a checkpoint that the log signed, and each of `witnesses`. Raises VerificationFailed."""
+    """Return the head in a checkpoint that the log signed, and each of `witnesses`. Raises
+    VerificationFailed.
+    """
     text, signed = verified(checkpoint, [log, *witnesses])
     for each in (log, *witnesses):
         if each not in signed:
@@ -78,7 +91,9 @@ def check_head(
 
 
 def check_logged(proof: str, entry: bytes, log: Key, witnesses: Sequence[Key] = ()) -> Logged:
-    """The place of a leaf, proved under a checkpoint that all these keys signed; else VerificationFailed."""
+    """Return the place of a leaf, proved under a checkpoint that all these keys signed; else
+    VerificationFailed.
+    """
     index, hashes, checkpoint = read_proof(proof)
     head, signed = check_head(checkpoint, log, witnesses)
     check_inclusion(leaf_hash(entry), index, head.size, head.root, hashes)
@@ -88,11 +103,14 @@ def check_logged(proof: str, entry: bytes, log: Key, witnesses: Sequence[Key] = 
 # --- the whole log ------------------------------------------------------------------------------
 
 
-def check_only_history(tiles: Tiles, head: Head, dataset: str, hashes: Sequence[str] | None = None) -> int:
-    """The number of entries of a dataset in a log, whose tiles are those of the head, each the next one.
+def check_only_history(
+    tiles: Tiles, head: Head, dataset: str, hashes: Sequence[str] | None = None
+) -> int:
+    """Return the number of entries of a dataset in a log, whose tiles are those of the head, each
+    the next one.
 
-    `hashes`: of the dataset's entries in order, as an export has them; the log may have more after them.
-    Raises VerificationFailed.
+    `hashes`: of the dataset's entries in order, as an export has them; the log may have more after
+    them. Raises VerificationFailed.
     """
     if (tiles.size, tiles.root()) != (head.size, head.root):
         raise VerificationFailed("the tiles of the log are not those of its checkpoint")
@@ -104,13 +122,16 @@ def check_only_history(tiles: Tiles, head: Head, dataset: str, hashes: Sequence[
         found += 1
         if seq != found:
             raise VerificationFailed(
-                f"leaf {number} of the log is entry {seq} of {dataset!r}, and entry {found} is next: "
+                f"leaf {number} of the log is entry {seq} of {dataset!r}, and entry {found} is "
+                "next: "
                 "the log has two histories of it, or a gap"
             )
         if hashes is not None and found <= len(hashes) and entry_hash != hashes[found - 1]:
             raise VerificationFailed(f"the log has another entry {found} of {dataset!r}")
     if hashes is not None and found < len(hashes):
-        raise VerificationFailed(f"the log has {found} entries of {dataset!r}, the ledger {len(hashes)}")
+        raise VerificationFailed(
+            f"the log has {found} entries of {dataset!r}, the ledger {len(hashes)}"
+        )
     return found
 
 
@@ -133,9 +154,11 @@ def read_leaves(leaves: Iterable[bytes]) -> Iterable[tuple[str, int, str]]:
 
 @dataclass(frozen=True)
 class Demands:
-    """What an auditor asks of a log: its key, witnesses who must have signed, a head known from elsewhere.
+    """What an auditor asks of a log: its key, witnesses who must have signed, a head known from
+    elsewhere.
 
-    `folder`: the log's files, to prove that both heads are of one log, which has one history of the dataset.
+    `folder`: the log's files, to prove that both heads are of one log, which has one history of the
+    dataset.
     """
 
     log: Key
@@ -145,12 +168,16 @@ class Demands:
 
 
 def check_export(
-    dataset: str, hashes: bytes | bytearray, stated: object, asked: Demands, at: datetime | None = None
+    dataset: str,
+    hashes: bytes | bytearray,
+    stated: object,
+    asked: Demands,
+    at: datetime | None = None,
 ) -> tuple[int, Logged]:
     """(number, place) of the newest entry of a verified export that the log is proved to hold.
 
-    `hashes`: 32 bytes for each entry; `stated`: the export's {"seq", "proof"}, of an entry written at `at`.
-    Raises VerificationFailed.
+    `hashes`: 32 bytes for each entry; `stated`: the export's {"seq", "proof"}, of an entry written
+    at `at`. Raises VerificationFailed.
     """
     if not isinstance(stated, dict) or type(stated.get("seq")) is not int:
         raise VerificationFailed("the export has no proof of a log")
@@ -161,7 +188,9 @@ def check_export(
     logged = check_logged(proof, leaf(dataset, seq, in_order[-1]), asked.log, asked.witnesses)
     for key, time in logged.signed.items():
         if at is not None and time is not None and time + _CLOCK_SECONDS < at.timestamp():
-            raise VerificationFailed(f"{key.name} signed the log's head before entry {seq} was written")
+            raise VerificationFailed(
+                f"{key.name} signed the log's head before entry {seq} was written"
+            )
     newest = logged.head
     if asked.checkpoint is not None:
         known, _ = check_head(asked.checkpoint, asked.log, asked.witnesses)

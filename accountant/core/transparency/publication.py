@@ -1,8 +1,9 @@
-"""A published log on a folder: extended from ledger entries, signed, cosigned, and asked for proofs.
+"""A published log on a folder: extended from ledger entries, signed, cosigned, and asked for
+proofs.
 
-    checkpoint       the newest head, with all signatures (notes.py)
-    tile/…           the tree and its leaves (tiles.py)
-    places/HASH      where the entries of a dataset stand: 8 bytes for each, in order; HASH is of its name
+    checkpoint the newest head, with all signatures (notes.py) tile/… the tree and its leaves
+    (tiles.py) places/HASH where the entries of a dataset stand: 8 bytes for each, in order; HASH is
+    of its name
 
 The folder can be served as it is. `places` only says where to look: a proof is made from the tiles.
 """
@@ -27,15 +28,19 @@ Asked = tuple[Key, Ask]
 _PLACE = 8
 
 
-def publish(folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequence[Asked] = ()) -> Head:
-    """Extend the log by the entries that it lacks, and replace its checkpoint once every witness signed.
+def publish(
+    folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequence[Asked] = ()
+) -> Head:
+    """Extend the log by the entries that it lacks, and replace its checkpoint once every witness
+    signed.
 
-    Raises VerificationFailed, with the checkpoint as it was, if the entries do not continue what was signed,
-    or a witness saw another tree.
+    Raises VerificationFailed, with the checkpoint as it was, if the entries do not continue what
+    was signed, or a witness saw another tree.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        size = 0  # a lost folder is made anew from the ledgers, and an older copy goes on from where it ends
+        # a lost folder is made anew from the ledgers, and an older copy goes on from where it ends
+        size = 0
         if (folder / "checkpoint").exists():
             published, tiles = checkpoint(folder)
             signer.take_up(published, tiles)
@@ -61,7 +66,9 @@ def publish(folder: Path, entries: Entries, signer: LogSigner, witnesses: Sequen
 
 
 def checkpoint(folder: Path) -> tuple[str, Tiles]:
-    """The newest checkpoint of a log, as a note, and the tiles of that size. Raises VerificationFailed."""
+    """Return the newest checkpoint of a log, as a note, and the tiles of that size. Raises
+    VerificationFailed.
+    """
     try:
         given = (folder / "checkpoint").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -70,7 +77,9 @@ def checkpoint(folder: Path) -> tuple[str, Tiles]:
 
 
 def proof_of(folder: Path, dataset: str, at_most: int) -> tuple[int, str] | None:
-    """(number, proof) of a dataset's newest entry in the log, up to number `at_most`; None: it has none."""
+    """(number, proof) of a dataset's newest entry in the log, up to number `at_most`; None: it has
+    none.
+    """
     given, tiles = checkpoint(folder)
     places = _places(folder, dataset)
     data = places.read_bytes() if places.exists() else b""
@@ -79,13 +88,15 @@ def proof_of(folder: Path, dataset: str, at_most: int) -> tuple[int, str] | None
         if place < tiles.size:  # later ones are not signed yet
             ((named, number, _),) = read_leaves([next(tiles.leaves(place))])
             if (named, number) != (dataset, seq):
-                raise VerificationFailed(f"leaf {place} of the log is not entry {seq} of {dataset!r}")
+                raise VerificationFailed(
+                    f"leaf {place} of the log is not entry {seq} of {dataset!r}"
+                )
             return seq, proof_text(tiles, place, given)
     return None
 
 
 def _placed(folder: Path, size: int, entries: Iterator[tuple[str, int, str]]) -> Iterator[bytes]:
-    """The leaves of entries, whose places are noted as they are taken."""
+    """Yield the leaves of entries, whose places are noted as they are taken."""
     for place, (dataset, seq, entry_hash) in enumerate(entries, size):
         places = _places(folder, dataset)
         places.parent.mkdir(exist_ok=True)

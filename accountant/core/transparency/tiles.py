@@ -4,8 +4,8 @@
     tile/entries/N     256 entries, each after its length in two bytes
     …/N.p/W            the same of the W (under 256) that there are yet
 
-N is written in groups of three digits, all but the last after an "x". Files never change: a wider one is a
-new file, and a full one replaces those that were part of it.
+N is written in groups of three digits, all but the last after an "x". Files never change: a wider
+one is a new file, and a full one replaces those that were part of it.
 """
 
 import os
@@ -32,7 +32,9 @@ _LONGEST = 0xFFFF
 
 
 def tile_path(level: int | str, number: int, width: int = WIDTH) -> str:
-    """The path of a tile (level) or a bundle ("entries") in the log; of a partial one with its width."""
+    """Return the path of a tile (level) or a bundle ("entries") in the log; of a partial one with
+    its width.
+    """
     digits = f"{number % 1000:03}"
     while number := number // 1000:
         digits = f"x{number % 1000:03}/{digits}"
@@ -48,11 +50,13 @@ class Tiles:
         self.hashes = lru_cache(maxsize=64)(self._read_tile)
 
     def root(self) -> bytes:
-        """The root of the tree."""
+        """Return the root of the tree."""
         return self.subtree(0, self.size) if self.size else EMPTY
 
     def subtree(self, start: int, end: int) -> bytes:
-        """The root of the leaves from `start` up to `end`, where that is a node of the tree."""
+        """Return the root of the leaves from `start` up to `end`, where that is a node of the
+        tree.
+        """
         size = end - start
         if size & (size - 1):
             middle = start + split(size)
@@ -61,18 +65,20 @@ class Tiles:
         first = start >> (_HEIGHT * level)
         at = first % WIDTH
         hashes = self.hashes(level, first // WIDTH)
-        return root_of([hashes[HASH * each : HASH * each + HASH] for each in range(at, at + (1 << height))])
+        return root_of(
+            [hashes[HASH * each : HASH * each + HASH] for each in range(at, at + (1 << height))]
+        )
 
     def inclusion(self, index: int) -> list[bytes]:
-        """The proof that leaf `index` stands in this tree."""
+        """Return the proof that leaf `index` stands in this tree."""
         return inclusion_proof(self.subtree, index, self.size)
 
     def consistency(self, first: int) -> list[bytes]:
-        """The proof that this tree continues that of its `first` leaves."""
+        """Return the proof that this tree continues that of its `first` leaves."""
         return consistency_proof(self.subtree, first, self.size)
 
     def leaves(self, start: int = 0) -> Iterator[bytes]:
-        """The entries from number `start` on, each checked against its hash in the tree."""
+        """Yield the entries from number `start` on, each checked against its hash in the tree."""
         for number in range(start // WIDTH, (self.size + WIDTH - 1) // WIDTH):
             width = min(WIDTH, self.size - number * WIDTH)
             hashes = self.hashes(0, number)
@@ -86,7 +92,9 @@ class Tiles:
                     yield entry
 
     def check(self) -> None:
-        """Raise VerificationFailed unless the entries are those of the tiles, and the root is theirs."""
+        """Raise VerificationFailed unless the entries are those of the tiles, and the root is
+        theirs.
+        """
         grown = Frontier()
         for entry in self.leaves():
             grown.add(leaf_hash(entry))
@@ -102,7 +110,9 @@ class Tiles:
         return hashes
 
     def _read(self, path: str) -> bytes:
-        """The bytes of a file; of a partial one also from the full one that took its place."""
+        """Return the bytes of a file; of a partial one also from the full one that took its
+        place.
+        """
         for name in (path, path.partition(".p/")[0]):
             try:
                 found = (self.folder / name).read_bytes()
@@ -134,7 +144,7 @@ class Frontier:
 
 
 def bundled(entries: Iterable[bytes]) -> bytes:
-    """Entries as a bundle holds them."""
+    """Return entries as a bundle holds them."""
     made = bytearray()
     for each in entries:
         if len(each) > _LONGEST:
@@ -144,7 +154,7 @@ def bundled(entries: Iterable[bytes]) -> bytes:
 
 
 def unbundled(data: bytes, width: int) -> Iterator[bytes]:
-    """The first `width` entries of a bundle. Raises VerificationFailed."""
+    """Yield the first `width` entries of a bundle. Raises VerificationFailed."""
     at = 0
     for _ in range(width):
         size = int.from_bytes(data[at : at + 2], "big")
@@ -188,7 +198,9 @@ def extend(folder: Path, size: int, leaves: Iterable[bytes]) -> int:
 
 
 def _push(folder: Path, rows: list[bytearray], level: int, size: int, found: bytes) -> None:
-    """Add a hash to the last tile of a level; a tile that is full goes on as one hash of the level above."""
+    """Add a hash to the last tile of a level; a tile that is full goes on as one hash of the level
+    above.
+    """
     if level == len(rows):
         rows.append(bytearray())
     row = rows[level]

@@ -1,10 +1,12 @@
-"""Who signs heads of a log, and never two that contradict each other: the log itself, and its witnesses.
+"""Who signs heads of a log, and never two that contradict each other: the log itself, and its
+witnesses.
 
-    request of tlog-witness ── Witness.add_checkpoint ──▶ its cosignature, or the size that it saw last
+    request of tlog-witness ── Witness.add_checkpoint ──▶ its cosignature, or the size that it saw
+    last
 
-Both keep the newest head that they signed in a file, replaced and synced before the signature is given: a
-crash loses a signature, never the knowledge of one. A lock makes reading, checking and replacing it one
-step. The next head must be proved to continue the kept one.
+Both keep the newest head that they signed in a file, replaced and synced before the signature is
+given: a crash loses a signature, never the knowledge of one. A lock makes reading, checking and
+replacing it one step. The next head must be proved to continue the kept one.
 """
 
 import fcntl
@@ -42,7 +44,9 @@ class WitnessAhead(VerificationFailed):
 
     def __init__(self, size: int, logged: int) -> None:
         self.size = size
-        super().__init__(f"a witness saw {size:,} entries, and the log has {logged:,}: some are missing")
+        super().__init__(
+            f"a witness saw {size:,} entries, and the log has {logged:,}: some are missing"
+        )
 
 
 class KeptHeads:
@@ -55,7 +59,9 @@ class KeptHeads:
         return self.folder / f"{sha256(origin.encode()).hexdigest()}.json"
 
     def newest(self, origin: str) -> Head:
-        """The newest head signed of a log; of one that was never signed, that of no leaves."""
+        """Return the newest head signed of a log; of one that was never signed, that of no
+        leaves.
+        """
         try:
             kept = json.loads(self._file(origin).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -63,24 +69,28 @@ class KeptHeads:
         return Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"]))
 
     def all(self) -> Iterator[tuple[Head, str | None]]:
-        """Yield the newest head of each log, and the digest of its last leaf where that was kept."""
+        """Yield the newest head of each log, and the digest of its last leaf where that was
+        kept.
+        """
         for path in sorted(self.folder.glob("*.json")):
             kept = json.loads(path.read_text(encoding="utf-8"))
             yield Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"])), kept.get("leaf")
 
     @contextmanager
     def locked(self, origin: str) -> Iterator[Head]:
-        """The newest head, which nobody else moves on meanwhile."""
+        """Return the newest head, which nobody else moves on meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with self._file(origin).with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self.newest(origin)
 
-    def advance(self, kept: Head, head: Head, proof: Sequence[bytes], leaf: str | None = None) -> None:
+    def advance(
+        self, kept: Head, head: Head, proof: Sequence[bytes], leaf: str | None = None
+    ) -> None:
         """Keep a head that continues the one that is kept; call it under the lock.
 
-        `leaf`: the digest of its last leaf, by which others find out whether they hold what was signed.
-        Raises VerificationFailed, and keeps what is kept, if that is not proved.
+        `leaf`: the digest of its last leaf, by which others find out whether they hold what was
+        signed. Raises VerificationFailed, and keeps what is kept, if that is not proved.
         """
         if kept.origin != head.origin:
             raise VerificationFailed(f"the log is {head.origin!r:.60}, not {kept.origin!r:.60}")
@@ -92,12 +102,14 @@ class KeptHeads:
 
 
 def leaf_digest(leaf: bytes) -> str:
-    """SHA-256, in hex, of a leaf."""
+    """Return SHA-256, in hex, of a leaf."""
     return sha256(leaf).hexdigest()
 
 
 class LogSigner:
-    """Signs the heads of one log. `folder` holds what it signed, and belongs to no backup of the database."""
+    """Signs the heads of one log. `folder` holds what it signed, and belongs to no backup of the
+    database.
+    """
 
     def __init__(self, folder: Path, origin: str, seed: bytes) -> None:
         self._kept, self._origin, self._seed = KeptHeads(folder), origin, seed
@@ -108,7 +120,8 @@ class LogSigner:
         return self._kept.newest(self._origin)
 
     def take_up(self, published: str, tiles: Tiles) -> None:
-        """Keep the head of a published checkpoint where it is newer: an older copy of what is kept came back.
+        """Keep the head of a published checkpoint where it is newer: an older copy of what is kept
+        came back.
 
         Raises VerificationFailed if this key did not sign it, or it does not continue what is kept.
         """
@@ -130,11 +143,14 @@ class LogSigner:
         return head
 
     def sign(self, tiles: Tiles) -> str:
-        """The checkpoint of these tiles, as a note; VerificationFailed if they do not continue the last."""
+        """Return the checkpoint of these tiles, as a note; VerificationFailed if they do not
+        continue the last.
+        """
         with self._kept.locked(self._origin) as kept:
             if tiles.size < kept.size:
                 raise VerificationFailed(
-                    f"the log has {tiles.size:,} entries, and {kept.size:,} were signed: some are missing"
+                    f"the log has {tiles.size:,} entries, and {kept.size:,} were signed: some are "
+                    "missing"
                 )
             head = self._keep(kept, tiles)
         return note(str(head), [sign(str(head), self._origin, self._seed)])
@@ -144,7 +160,9 @@ class LogSigner:
 
 
 class Witness:
-    """A witness of logs, by their origin and key: it cosigns heads that continue the last it saw."""
+    """A witness of logs, by their origin and key: it cosigns heads that continue the last it
+    saw.
+    """
 
     def __init__(
         self,
@@ -187,7 +205,7 @@ class Witness:
 
 
 def request_text(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
-    """The request to cosign a checkpoint that continues the tree of `old` leaves."""
+    """Return the request to cosign a checkpoint that continues the tree of `old` leaves."""
     lines = "".join(f"{to_base64(each)}\n" for each in proof)
     return f"old {old}\n{lines}\n{checkpoint}"
 
@@ -197,7 +215,12 @@ def read_request(text: str) -> tuple[int, list[bytes], str]:
     stated, empty, checkpoint = text.partition("\n\n")
     first, *hashes = stated.split("\n")
     old = first.removeprefix("old ")
-    if not empty or first == old or not (old.isascii() and old.isdigit()) or str(int(old[:20])) != old:
+    if (
+        not empty
+        or first == old
+        or not (old.isascii() and old.isdigit())
+        or str(int(old[:20])) != old
+    ):
         raise VerificationFailed("the request states no old size")
     if len(hashes) > _MOST_HASHES:
         raise VerificationFailed(f"a proof of more than {_MOST_HASHES} hashes")
@@ -209,7 +232,8 @@ def read_request(text: str) -> tuple[int, list[bytes], str]:
 
 
 def cosigned(checkpoint: str, tiles: Tiles, witness: Key, ask: Ask, last: int = 0) -> str:
-    """The checkpoint with the line of a witness added. `ask` posts a request; `last`: what it may have seen.
+    """Return the checkpoint with the line of a witness added. `ask` posts a request; `last`: what
+    it may have seen.
 
     Raises VerificationFailed if the witness refuses: it saw a tree that this one does not continue.
     """

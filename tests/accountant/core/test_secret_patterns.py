@@ -1,4 +1,6 @@
-"""Patterns of secrets: bounded and of linear time, or refused by name; what is found and redacted."""
+"""Patterns of secrets: bounded and of linear time, or refused by name; what is found and
+redacted.
+"""
 
 import re
 import time
@@ -106,8 +108,16 @@ def test_secrets_are_found_as_whole_words_and_redacted():
     assert secrets.redacted(text) == (
         "[secret] and annlee wrote [secret]: [secret], 12345, [secret]; [secret], Joanna."
     )
-    assert secrets.redacted(text, own="Joanna") == secrets.redacted(text).replace("Joanna", "[secret]")
-    assert [text[a:b] for a, b in secrets.spans(text)] == ["ANN LEE", "C++", "1234", "key-ab", "Zoë"]
+    assert secrets.redacted(text, own="Joanna") == secrets.redacted(text).replace(
+        "Joanna", "[secret]"
+    )
+    assert [text[a:b] for a, b in secrets.spans(text)] == [
+        "ANN LEE",
+        "C++",
+        "1234",
+        "key-ab",
+        "Zoë",
+    ]
     assert Secrets(("abc", "bcd"), ()).spans("xabcdx") == [(1, 5)]
     assert Secrets().redacted(text) == text
     assert Secrets(("é{2}",), ()).spans("aéé") == [(1, 3)]  # characters, not bytes

@@ -19,7 +19,8 @@ WRITTEN = {
     "full width": "Ｊｏｓé　Ｇａｒｃíａ",
     **{
         f"U+{ord(blank):04X}": f"José{blank}García"
-        for blank in "\t\n\v\f\r\x1c\x85\xa0\u1680\u2002\u2009\u200a\u2028\u2029\u202f\u205f\u3000\u2800"
+        for blank in "\t\n\v\f\r\x1c\x85\xa0\u1680\u2002\u2009\u200a"
+        "\u2028\u2029\u202f\u205f\u3000\u2800"
     },
     "carriage return": "José\r\n  García",
     "blank and zero-width blank": "José \u200b García",
@@ -156,8 +157,12 @@ SIGNS = (
     "aAoOeEiIİıßﬁsSzZ éÉüñ0٣3'’‘ʼ´-‑—\xad\u200b\u200d\ufeff\ufe0f\u0301\u0308\u0307\xa0\u2028\n\r\t"
     "\u3000कषि्กำ田한ㅏ\u1161ｶﾞ[]secrt."
 )
-TEXTS = st.text(st.one_of(st.sampled_from(SIGNS), st.characters(exclude_categories=["Cs"])), max_size=40)
-TERMS = st.text(st.sampled_from(SIGNS), min_size=1, max_size=6).filter(lambda term: fold(term).text.strip())
+TEXTS = st.text(
+    st.one_of(st.sampled_from(SIGNS), st.characters(exclude_categories=["Cs"])), max_size=40
+)
+TERMS = st.text(st.sampled_from(SIGNS), min_size=1, max_size=6).filter(
+    lambda term: fold(term).text.strip()
+)
 
 
 @given(TEXTS)

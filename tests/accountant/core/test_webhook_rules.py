@@ -62,7 +62,12 @@ def test_networks_that_are_allowed_are_reached_and_metadata_never():
     own = networks("10.0.0.0/8|169.254.0.0/16|0.0.0.0/0|::/0")
     assert may_reach(ip_address("10.1.2.3"), own)
     assert may_reach(ip_address("::ffff:10.1.2.3"), own)
-    for address in ("169.254.169.254", "fd00:ec2::254", "::ffff:169.254.169.254", "100.100.100.200"):
+    for address in (
+        "169.254.169.254",
+        "fd00:ec2::254",
+        "::ffff:169.254.169.254",
+        "100.100.100.200",
+    ):
         assert not may_reach(ip_address(address), own)
 
 
@@ -108,7 +113,9 @@ def test_what_may_not_be_registered(url):
 
 
 def test_http_leads_to_this_machine_alone_and_only_where_it_is_allowed():
-    assert read_url("http://127.0.0.1:8080/x?y=1", LOOPBACK) == Target("http", "127.0.0.1", 8080, "/x?y=1")
+    assert read_url("http://127.0.0.1:8080/x?y=1", LOOPBACK) == Target(
+        "http", "127.0.0.1", 8080, "/x?y=1"
+    )
     assert read_url("http://localhost/", LOOPBACK).port == 80
     for url in ("http://10.0.0.1/", "http://example.org/"):
         with pytest.raises(InvalidRequest):
@@ -118,11 +125,16 @@ def test_http_leads_to_this_machine_alone_and_only_where_it_is_allowed():
 def test_the_host_header_names_the_host_as_it_was_given():
     assert read_url("https://example.org/x").host_header == "example.org"
     assert read_url("https://example.org:8443").host_header == "example.org:8443"
-    assert read_url("https://[2606:2800:220:1:248:1893:25c8:1946]:1/").host_header.startswith("[2606:")
+    assert read_url("https://[2606:2800:220:1:248:1893:25c8:1946]:1/").host_header.startswith(
+        "[2606:"
+    )
 
 
 def test_events_are_read_once_each_and_unknown_ones_are_named():
-    assert read_events(["job.failed", "job.succeeded", "job.failed"]) == ["job.succeeded", "job.failed"]
+    assert read_events(["job.failed", "job.succeeded", "job.failed"]) == [
+        "job.succeeded",
+        "job.failed",
+    ]
     for wrong in ([], ["job.succeeded", "job.exploded"]):
         with pytest.raises(InvalidRequest):
             read_events(wrong)

@@ -52,7 +52,11 @@ def test_each_log_is_kept_for_as_long_as_its_setting_says(engine, owner, owner_u
     retention.prune(relay, Settings(session_log_days=0, sign_in_log_days=0, activity_log_days=0))
     assert left(engine) == dict.fromkeys(("sessions", "sign_ins", "activity"), NAMES)
     assert retention.prune(relay, Settings()) == {"sessions": 2, "sign_ins": 1}
-    assert left(engine) == {"sessions": {"young"}, "sign_ins": {"middle", "young"}, "activity": NAMES}
+    assert left(engine) == {
+        "sessions": {"young"},
+        "sign_ins": {"middle", "young"},
+        "activity": NAMES,
+    }
     # less than the least is the least, so that nothing is asked for that the trigger refuses
     retention.prune(relay, Settings(sign_in_log_days=1, activity_log_days=1))
     assert left(engine) == {"sessions": {"young"}, "sign_ins": {"young"}, "activity": {"young"}}

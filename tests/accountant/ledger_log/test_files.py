@@ -20,7 +20,9 @@ from accountant.ledger_log.lines import Head, Logged
 
 
 def chain(count: int, after: Head | None = None, mark: str = "", of: str = "a") -> list[Logged]:
-    """Entries that follow one another; they are documents of no ledger, which the files don't mind."""
+    """Entries that follow one another; they are documents of no ledger, which the files don't
+    mind.
+    """
     head, made = Head() if after is None else after, []
     for seq in range(head.seq + 1, head.seq + 1 + count):
         body = {"text": f"größer \n {mark}", "seq": seq}
@@ -169,7 +171,9 @@ def small_disk(tmp_path):
     """A disk of 8 MB; where this process may mount none, there is no such test."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(folder)], check=False
+    ).returncode:
         pytest.skip("no disk can be mounted here")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
@@ -262,7 +266,8 @@ def test_every_change_of_a_byte_is_noticed_by_the_whole_look(log):
             list(files.entries(log))
         lost.write_bytes(data)
     lines = paths[-1].read_bytes().splitlines(keepends=True)
-    for others in (lines[:1] + lines[2:], [*lines[:-2], lines[-1], lines[-2]]):  # one left out, two exchanged
+    # one left out, two exchanged
+    for others in (lines[:1] + lines[2:], [*lines[:-2], lines[-1], lines[-2]]):
         if others != lines and len(lines) > 2:
             paths[-1].write_bytes(b"".join(others))
             with pytest.raises(LogUnusable):
@@ -285,11 +290,17 @@ def test_a_line_with_private_values_is_another_or_unusable_whichever_byte_change
         entry = Logged(1, GENESIS, digest(document), canonical(document).decode())
         line = lines.append(lines.Position(0, GENESIS, {}), "a", entry)
         assert lines.follow(lines.Position(0, GENESIS, {}), line, thorough=True) == ("a", entry)
-        strange = [line[:-1] + more + b"}" for more in (b',"x":' + b"[" * 9999 + b"]" * 9999, b',"n":1e999')]
-        strange += [
-            line.replace(b'"dataset":"a"', b'"dataset":' + other, 1) for other in (b"[]", b"null", b"1e999")
+        strange = [
+            line[:-1] + more + b"}"
+            for more in (b',"x":' + b"[" * 9999 + b"]" * 9999, b',"n":1e999')
         ]
-        strange.append(line.replace(b'"cap":', b'"cap":{},"cop":') if kind == "RESERVE" else line[:-9])
+        strange += [
+            line.replace(b'"dataset":"a"', b'"dataset":' + other, 1)
+            for other in (b"[]", b"null", b"1e999")
+        ]
+        strange.append(
+            line.replace(b'"cap":', b'"cap":{},"cop":') if kind == "RESERVE" else line[:-9]
+        )
         changes = [(place, bit) for place in range(len(line)) for bit in (1, 2, 32, 128)]
         for changed in strange + [
             line[:place] + bytes([line[place] ^ bit]) + line[place + 1 :] for place, bit in changes

@@ -96,7 +96,9 @@ def test_a_service_publishes_and_its_exports_prove_their_place(servers, tmp_path
         bench = site.bench
 
         def exported() -> list[str]:
-            pieces = entry_queries.export(site.engine, bench.dataset, bench.steward, "jsonl", log=folder)
+            pieces = entry_queries.export(
+                site.engine, bench.dataset, bench.steward, "jsonl", log=folder
+            )
             return "".join(map(str, pieces)).splitlines(keepends=True)
 
         assert verify_lines(exported()).log_proof is None  # nothing is published yet
@@ -123,7 +125,9 @@ def test_a_witness_that_is_away_or_another_one_stops_the_checkpoint_alone(log, t
     publish_log(log, folder, signer, {})
     kept = (folder / "checkpoint").read_bytes()
     write(log, "a", chain(2, log.head("a")))
-    with pytest.raises(VerificationFailed, match=r"the witness at http://127\.0\.0\.1:9 gives no answer"):
+    with pytest.raises(
+        VerificationFailed, match=r"the witness at http://127\.0\.0\.1:9 gives no answer"
+    ):
         publish_log(log, folder, signer, {"http://127.0.0.1:9": str(WITNESS)})
     other = key_of("witness.example/two", b"x" * 32, COSIGNATURE)
     with pytest.raises(VerificationFailed, match="signed by none of the keys"):

@@ -36,7 +36,9 @@ PROMPT = "A note by Dr Lovelace, like this one: {record}"
 
 @pytest.fixture
 def audited(engine) -> Bench:
-    """A ledger with every kind of entry; one job really cost ex-post 0.123456789 of its cap of 1."""
+    """A ledger with every kind of entry; one job really cost ex-post 0.123456789 of its cap of
+    1.
+    """
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     allowance = Allowance("10", "0.000001", REASON, ex_post="5", ex_post_settlement="realized")
     allowances.allow(engine, bench.dataset, allowance, bench.steward)
@@ -60,7 +62,9 @@ def finish(bench: Bench, job_id: uuid.UUID, ex_post: int | None) -> None:
 
 
 def exported(bench: Bench, form: str, public: bool = False, seed: bytes | None = SEED) -> bytes:
-    pieces = entries.export(bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed)
+    pieces = entries.export(
+        bench.engine, bench.dataset, bench.auditor, form, public=public, seed=seed
+    )
     return b"".join(each.encode() if isinstance(each, str) else each for each in pieces)
 
 
@@ -115,7 +119,8 @@ def test_a_slow_download_holds_no_snapshot_and_ends_at_the_moment_it_began(audit
     pieces = entries.export(audited.engine, audited.dataset, audited.auditor, "jsonl", seed=SEED)
     read = [next(pieces) for _ in range(3)]  # the header and two of the entries
     held = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < now()"
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND xact_start < "
+        "now()"
     )
     with audited.engine.connect() as connection:
         assert connection.execute(held).scalar_one() == 0
@@ -139,7 +144,9 @@ def test_a_public_export_shows_no_name_no_reason_no_prompt_and_no_figure(audited
     if form == "parquet":  # compressed: search what it says, not how
         path = tmp_path / "public.parquet"
         path.write_bytes(content)
-        content = json.dumps([pq.read_table(path).to_pylist(), str(pq.read_metadata(path).metadata)]).encode()
+        content = json.dumps(
+            [pq.read_table(path).to_pylist(), str(pq.read_metadata(path).metadata)]
+        ).encode()
     assert str(job_id).encode() in content
     told = content.decode()
     for secret in (
@@ -170,7 +177,9 @@ def test_a_small_figure_can_not_be_searched(audited):
     """Without its salt no candidate gives the commitment; with it exactly one does."""
     lines = [json.loads(line) for line in exported(audited, "jsonl").splitlines()[1:]]
     public = [json.loads(line) for line in exported(audited, "jsonl", True).splitlines()[1:]]
-    place = next(i for i, each in enumerate(lines) if "ex_post" in each["body"] and each["kind"] == "COMMIT")
+    place = next(
+        i for i, each in enumerate(lines) if "ex_post" in each["body"] and each["kind"] == "COMMIT"
+    )
     opening, shown = lines[place]["body"]["ex_post"]["cap"], public[place]["body"]["ex_post"]["cap"]
     assert set(shown) == {"sha256"}
     assert opening["value"] == "123456789"
@@ -205,7 +214,8 @@ def overwrite(owner, bench: Bench, documents: list[dict]) -> None:
             connection.execute(change, {**own, **row, "hash": head})
         connection.execute(text("ALTER TABLE entries ENABLE TRIGGER USER"))
         connection.execute(
-            text("UPDATE accounts SET chain_head = :head WHERE dataset_id = :id"), {**own, "head": head}
+            text("UPDATE accounts SET chain_head = :head WHERE dataset_id = :id"),
+            {**own, "head": head},
         )
 
 
@@ -223,14 +233,18 @@ def test_no_price_depends_on_a_hidden_text():
             continue
         plain = parameters.model_dump(mode="json")
         shown = {name: value for name, value in plain.items() if name not in TEXTS}
-        changed = parameters.model_copy(update={name: "something else" for name in TEXTS if name in plain})
+        changed = parameters.model_copy(
+            update={name: "something else" for name in TEXTS if name in plain}
+        )
         price = mechanism.price(parameters, terms)
         assert mechanism.price(mechanism.parse(shown, terms), terms) == price
         assert mechanism.price(changed, terms) == price
 
 
 def test_a_correction_is_published_without_its_people_and_figures(audited):
-    """A REVERSAL quotes whole entries: their private values are hidden too, and the chain still holds."""
+    """A REVERSAL quotes whole entries: their private values are hidden too, and the chain still
+    holds.
+    """
     second = person(audited.engine, "steward", f"confirmer-{uuid.uuid4().hex[:6]}")
     raised = to_json(SelfComposed(Exponential(1.0), 60))
     for job in jobs.jobs(
@@ -305,7 +319,9 @@ def test_damaged_files(audited):
 
 
 def test_a_checkpoint_is_not_older_than_its_entries_where_a_clock_was_set_back(bench, monkeypatch):
-    """Entries never go back in time, so the next ones may be ahead of the clock: what covers them is too."""
+    """Entries never go back in time, so the next ones may be ahead of the clock: what covers them
+    is too.
+    """
     made = LockedAccount.__init__
 
     def hours_later(self: LockedAccount, *given: object) -> None:
@@ -380,12 +396,16 @@ def test_rotated_keys(audited):
         exported(audited, "jsonl", seed=SEED)
     content = exported(audited, "jsonl", seed=other)
     found = check(content, [kept], public_key(SEED))
-    assert [each.key for each in found.checkpoints] == [key_id(public_key(SEED)), key_id(public_key(other))]
+    assert [each.key for each in found.checkpoints] == [
+        key_id(public_key(SEED)),
+        key_id(public_key(other)),
+    ]
     published = read_keys(signing.keys(audited.engine, other))
     assert [each.id for each in published] == [each.key for each in found.checkpoints]
     assert published[0].until == published[1].since
     check(content, pinned=public_key(other))
-    # The new key does not vouch for the old one, and nobody can introduce a key without the old secret.
+    # The new key does not vouch for the old one, and nobody can introduce a key without the old
+    # secret.
     first = entries.checkpoints(audited.engine, audited.dataset, audited.auditor)[-1]
     with pytest.raises(VerificationFailed, match="does not follow"):
         read_checkpoint(first, public_key(other))

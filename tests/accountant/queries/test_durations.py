@@ -1,4 +1,6 @@
-"""How long a quote says that such jobs took: the median of those that read no private record, or nothing."""
+"""How long a quote says that such jobs took: the median of those that read no private record, or
+nothing.
+"""
 
 import pytest
 from sqlalchemy import text
@@ -10,12 +12,16 @@ from accountant.transactions import job_requests, leases, settlement, submission
 from tests.support import Bench, public_things
 
 RAW = {"tokens_per_batch": 10}
-ENDED = text("UPDATE jobs SET started_at = finished_at - make_interval(secs => :seconds) WHERE id = :id")
+ENDED = text(
+    "UPDATE jobs SET started_at = finished_at - make_interval(secs => :seconds) WHERE id = :id"
+)
 
 
 def ran(bench, owner, seconds: float, mechanism="rehearsal:private-prediction", model=None, **raw):
     """A job of the mechanism that took so long."""
-    request = job_requests.JobRequest(bench.dataset, mechanism, model or bench.model, RAW | raw, "a test")
+    request = job_requests.JobRequest(
+        bench.dataset, mechanism, model or bench.model, RAW | raw, "a test"
+    )
     job_id = submission.submit(bench.engine, request, bench.analyst)
     bench.probe(job_id)
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
@@ -64,7 +70,13 @@ def test_no_job_that_reads_records_is_counted(bench, owner):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.2, "1 second"), (8, "8 seconds"), (240, "4 minutes"), (9_000, "2.5 hours"), (4e5, "4.6 days")],
+    [
+        (0.2, "1 second"),
+        (8, "8 seconds"),
+        (240, "4 minutes"),
+        (9_000, "2.5 hours"),
+        (4e5, "4.6 days"),
+    ],
 )
 def test_a_duration_in_words(seconds, words):
     assert in_words(seconds) == words

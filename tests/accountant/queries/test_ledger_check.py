@@ -1,4 +1,6 @@
-"""`exchequer ledger check` finds what the database's owner changed: any column that an entry states."""
+"""`exchequer ledger check` finds what the database's owner changed: any column that an entry
+states.
+"""
 
 import json
 import uuid
@@ -28,7 +30,8 @@ from tests.support import Bench, person, yes
 
 #: Columns that no entry states. `id`s are kept by foreign keys.
 UNSTATED = {
-    "entries": {"dataset_id", "job_id"},  # another dataset's or job's entry breaks the chain, as below
+    # another dataset's or job's entry breaks the chain, as below
+    "entries": {"dataset_id", "job_id"},
     "jobs": {
         *("id", "purpose", "idempotency_key", "request_sha256", "breakdown", "approval_expires"),
         *("started_at", "decided_at", "cancel_requested", "refusal", "to_reserve"),
@@ -89,7 +92,9 @@ SPECIAL = {
 
 @pytest.fixture(scope="module")
 def book(engine) -> Bench:
-    """A ledger with a row in each table: jobs of every end, an artifact, a correction, a checkpoint."""
+    """A ledger with a row in each table: jobs of every end, an artifact, a correction, a
+    checkpoint.
+    """
     Bench(engine)  # another dataset, with people and a model of its own
     policy = {"auto_approve_epsilon": "1", "two_people": True}
     bench = Bench(engine, policy=policy, secret_terms=["pin"], secret_patterns=["[0-9]{4}"])
@@ -97,15 +102,29 @@ def book(engine) -> Bench:
     proposed = allowances.allow(
         engine,
         bench.dataset,
-        Allowance("10", "1e-6", "the plan", ex_post="100", ex_post_settlement=str(Settlement.REALIZED)),
+        Allowance(
+            "10", "1e-6", "the plan", ex_post="100", ex_post_settlement=str(Settlement.REALIZED)
+        ),
         bench.steward,
     )
     assert proposed is not None
     yes(engine, proposed, bench.second, "seen")
     bench.counted = count(bench, "count")
-    ask(bench, "private-prediction", bench.model, aggregation="median", ex_post_cap=2, tokens_per_batch=8)
+    ask(
+        bench,
+        "private-prediction",
+        bench.model,
+        aggregation="median",
+        ex_post_cap=2,
+        tokens_per_batch=8,
+    )
     bench.median = ask(
-        bench, "private-prediction", bench.model, aggregation="median", ex_post_cap=2, tokens_per_batch=8
+        bench,
+        "private-prediction",
+        bench.model,
+        aggregation="median",
+        ex_post_cap=2,
+        tokens_per_batch=8,
     )
     publish(bench, bench.median, ex_post=1_000_000_000)
     bench.void = ask(bench, "noisy-count", epsilon=0.2)
@@ -128,7 +147,9 @@ def ask(bench: Bench, mechanism: str, model: str | None = None, **parameters: An
     return job_id
 
 
-def publish(bench: Bench, job_id: uuid.UUID, artifacts: tuple[Stored, ...] = (), **others: Any) -> None:
+def publish(
+    bench: Bench, job_id: uuid.UUID, artifacts: tuple[Stored, ...] = (), **others: Any
+) -> None:
     claim = leases.claim(bench.engine, job_id, 1, "worker", 60)
     leases.begin_reading(bench.engine, claim)
     with bench.engine.connect() as connection:
@@ -181,7 +202,9 @@ def another(table: str, column: str) -> str:
 
 
 def changed(owner: Engine, table: str, statement: str, values: dict[str, Any]) -> int:
-    """Run a statement as the owner, without the triggers that forbid it; returns the rows that it changed."""
+    """Run a statement as the owner, without the triggers that forbid it; returns the rows that it
+    changed.
+    """
     with owner.begin() as connection:
         connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
         found = connection.execute(text(statement), values).rowcount
@@ -197,7 +220,9 @@ def test_a_changed_column_is_found(book, owner, table, column):
         kept = found.scalars().all()[0]
         values = {}
         if another(table, column) == ":other":
-            values["other"] = connection.execute(text(other(table, column)), {"kept": kept}).scalar_one()
+            values["other"] = connection.execute(
+                text(other(table, column)), {"kept": kept}
+            ).scalar_one()
     try:
         change = f"UPDATE {table} SET {quoted(column)} = {another(table, column)} WHERE {where}"
         assert changed(owner, table, change, values) >= 1
@@ -208,7 +233,12 @@ def test_a_changed_column_is_found(book, owner, table, column):
     finally:
         back = json.dumps(kept) if isinstance(kept, dict | list) else kept
         cast = "CAST(:kept AS jsonb)" if isinstance(kept, dict | list) else ":kept"
-        changed(owner, table, f"UPDATE {table} SET {quoted(column)} = {cast} WHERE {where}", {"kept": back})
+        changed(
+            owner,
+            table,
+            f"UPDATE {table} SET {quoted(column)} = {cast} WHERE {where}",
+            {"kept": back},
+        )
     assert found, f"{table}.{column} was changed, and nothing noticed"
     assert integrity.check(book.engine, book.dataset) == []
 
@@ -221,7 +251,10 @@ def other(table: str, column: str) -> str:
     """A query of another value that the foreign key allows."""
     (key,) = tables.metadata.tables[table].c[column].foreign_keys
     target = key.column
-    return f"SELECT {target.name} FROM {target.table.name} WHERE {target.name} IS DISTINCT FROM :kept LIMIT 1"
+    return (
+        f"SELECT {target.name} FROM {target.table.name} WHERE {target.name} IS DISTINCT FROM "
+        ":kept LIMIT 1"
+    )
 
 
 # --- rows that no entry states ------------------------------------------------------------------
@@ -231,18 +264,25 @@ def test_an_output_that_was_published_without_an_entry_is_found(book, owner):
     """A job that was never reserved, as a hand in the database would publish it."""
     where = f"id = '{book.live}'"
     with owner.begin() as connection:
-        connection.execute(text(f"UPDATE jobs SET state = 'succeeded', output_sha256 = 'x' WHERE {where}"))
+        connection.execute(
+            text(f"UPDATE jobs SET state = 'succeeded', output_sha256 = 'x' WHERE {where}")
+        )
     found = integrity.check(book.engine, book.dataset)
     with owner.begin() as connection:
-        connection.execute(text(f"UPDATE jobs SET state = 'queued', output_sha256 = NULL WHERE {where}"))
+        connection.execute(
+            text(f"UPDATE jobs SET state = 'queued', output_sha256 = NULL WHERE {where}")
+        )
     assert f"job {book.live}: it is succeeded, and no entry settles it" in found
     unasked = uuid.uuid4()
-    names = [column.name for column in tables.jobs.c if column.name not in ("id", "idempotency_key")]
+    names = [
+        column.name for column in tables.jobs.c if column.name not in ("id", "idempotency_key")
+    ]
     copied = ", ".join(quoted(name) for name in names)
     with owner.begin() as connection:
         connection.execute(
             text(
-                f"INSERT INTO jobs (id, {copied}) SELECT :id, {copied} FROM jobs WHERE id = '{book.counted}'"
+                f"INSERT INTO jobs (id, {copied}) SELECT :id, {copied} FROM jobs WHERE id = "
+                f"'{book.counted}'"
             ),
             {"id": unasked},
         )
@@ -292,5 +332,7 @@ def test_a_part_that_outlived_its_job_is_found(book, owner):
         connection.execute(text(f"UPDATE parts SET state = 'done' WHERE job_id = '{book.counted}'"))
     found = integrity.check(book.engine, book.dataset)
     with owner.begin() as connection:
-        connection.execute(text(f"UPDATE parts SET state = 'stopped' WHERE job_id = '{book.counted}'"))
+        connection.execute(
+            text(f"UPDATE parts SET state = 'stopped' WHERE job_id = '{book.counted}'")
+        )
     assert found == [f"job {book.counted}: its part 0 outlived it"]

@@ -31,7 +31,9 @@ def test_postgresql_refuses_what_a_reader_writes(engine, statement, snapshot):
 
 def test_a_query_that_tries_to_write_is_refused(open_bench, monkeypatch):
     def writes(connection, row, _):
-        connection.execute(update(tables.datasets).where(tables.datasets.c.id == row.id).values(labels=["x"]))
+        connection.execute(
+            update(tables.datasets).where(tables.datasets.c.id == row.id).values(labels=["x"])
+        )
         connection.commit()
 
     monkeypatch.setattr(datasets, "_caps", writes)
@@ -53,7 +55,10 @@ def test_queries_open_connections_for_reading_alone(file):
     """No `engine.connect()` or `engine.begin()`, and no statement that writes."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            assert node.func.attr not in ("connect", "begin", "raw_connection"), (file.name, node.lineno)
+            assert node.func.attr not in ("connect", "begin", "raw_connection"), (
+                file.name,
+                node.lineno,
+            )
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sqlalchemy"):
             names = {each.name for each in node.names}
             assert not names & {"insert", "update", "delete"}, (file.name, node.lineno)

@@ -1,4 +1,6 @@
-"""Spending of an allowance: the sums are the balances, kept or not, and analysts see what they may."""
+"""Spending of an allowance: the sums are the balances, kept or not, and analysts see what they
+may.
+"""
 
 import datetime
 import uuid
@@ -9,7 +11,14 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
 from accountant.queries import datasets, integrity, jobs, spending
-from accountant.transactions import allowances, corrections, leases, policies, spending_sums, submission
+from accountant.transactions import (
+    allowances,
+    corrections,
+    leases,
+    policies,
+    spending_sums,
+    submission,
+)
 from accountant.transactions import settlement as ledger
 from tests.support import Bench, person, yes
 
@@ -30,7 +39,9 @@ def busy(engine) -> Bench:
     asked = from_json(job(bench, bench.submit(6))["event"])
     from accountant.core.privacy.events import to_json
 
-    found = corrections.correct(engine, corrected, bench.steward, "it released more", event=to_json(asked))
+    found = corrections.correct(
+        engine, corrected, bench.steward, "it released more", event=to_json(asked)
+    )
     yes(engine, found, person(engine, "steward"), "seen")
     bench.allow("12")
     bench.other = other
@@ -58,7 +69,11 @@ def test_all_sums_together_are_the_balances(busy):
     measured = {each["name"]: each for each in found["measures"]}
     for each in filters:
         used = round((float(each["spent"]) + float(each["reserved"])) * 10**9)
-        assert summed(found, each["kind"]) == used == round(float(measured[each["kind"]]["used"]) * 10**9)
+        assert (
+            summed(found, each["kind"])
+            == used
+            == round(float(measured[each["kind"]]["used"]) * 10**9)
+        )
         assert found["burn_down"][-1][each["kind"]] == each["left"]
     assert sum(each["jobs"] for each in found["spending"]) == 5
     assert found["through"] == found["entries"]
@@ -102,7 +117,8 @@ def test_an_analyst_sees_their_own_and_the_sum_of_others(busy):
     whole = spending.figures(busy.engine, busy.dataset, busy.auditor)
     assert summed(found, "renyi") == summed(whole, "renyi")
     assert len(found["burn_down"]) < len(whole["burn_down"])
-    days = [datetime.date.fromisoformat(each["at"]) for each in found["burn_down"]]  # and no time of a day
+    # and no time of a day
+    days = [datetime.date.fromisoformat(each["at"]) for each in found["burn_down"]]
     assert days == sorted(set(days))
 
 
@@ -110,7 +126,9 @@ def test_an_analyst_sees_their_own_and_the_sum_of_others(busy):
 def test_the_last_point_of_the_burn_down_is_what_is_left(engine, limit):
     """Limits stand in entries as they were stated: those of ex-post caps in decimals."""
     bench = Bench(engine)
-    allowances.allow(engine, bench.dataset, Allowance("10", "1e-6", "a test", ex_post=limit), bench.steward)
+    allowances.allow(
+        engine, bench.dataset, Allowance("10", "1e-6", "a test", ex_post=limit), bench.steward
+    )
     found = spending.figures(engine, bench.dataset, bench.auditor)
     for each in found["measures"]:
         assert found["burn_down"][-1][each["name"]] == each["left"], each["name"]
@@ -132,7 +150,9 @@ def test_realized_ex_post_costs_are_for_overseers_for_good(engine):
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_every_point_of_the_burn_down_was_true_at_some_moment(engine, monkeypatch, steps):
-    """Of a kept day only the sum is known: a raise on it alone would show the day's spending as left."""
+    """Of a kept day only the sum is known: a raise on it alone would show the day's spending as
+    left.
+    """
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow("10")
     bench.warm()

@@ -23,22 +23,30 @@ POLICY = Policy()
 
 def account(epsilon: str = "3", delta: str = "0.000001") -> Account:
     eps, dlt = granted(epsilon, delta)
-    return Account(eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in portfolio(eps, dlt)))
+    return Account(
+        eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in portfolio(eps, dlt))
+    )
 
 
 @st.composite
 def accounts(draw: st.DrawFn) -> Accounts:
-    """Accounts of every size, with filters that are untouched, nearly full, full, passed and closed."""
+    """Accounts of every size, with filters that are untouched, nearly full, full, passed and
+    closed.
+    """
     epsilon = draw(st.sampled_from(["0.05", "0.5", "3", "10", "50"]))
     made = account(epsilon, draw(st.sampled_from(["0.000000001", "0.000001", "0.0001"])))
-    shares = st.sampled_from([Fraction(0), Fraction(3, 10), Fraction(999, 1000), Fraction(1), Fraction(3, 2)])
+    shares = st.sampled_from(
+        [Fraction(0), Fraction(3, 10), Fraction(999, 1000), Fraction(1), Fraction(3, 2)]
+    )
 
     def used(each: FilterAccount) -> FilterAccount:
         share = draw(shares)
         spent = Amount(int(each.limit.main * share), int(each.limit.delta * share))
         return replace(each, spent=spent, closed=draw(st.sampled_from([0, 0, 0, 1])))
 
-    return Accounts(replace(made, filters=tuple(map(used, made.filters))), ExPostAccount(limit=10**9))
+    return Accounts(
+        replace(made, filters=tuple(map(used, made.filters))), ExPostAccount(limit=10**9)
+    )
 
 
 def job(tokens: int = 100) -> Shape:
@@ -55,7 +63,9 @@ def job(tokens: int = 100) -> Shape:
 @settings(deadline=None, max_examples=60)
 @given(accounts(), st.integers(1, 400))
 def test_what_a_sentence_promises_is_admitted_and_no_more(standing, tokens):
-    """So many jobs fit one after the other, and then none: by reserving them, not by the same division."""
+    """So many jobs fit one after the other, and then none: by reserving them, not by the same
+    division.
+    """
     like, terms = job(tokens), Terms(public_size=10_000)
     whole = left = Standing(standing, NO_USAGE, POLICY)
     told, fitted = whole.remaining(terms, like), 0
@@ -132,13 +142,21 @@ def test_a_part_of_the_caps_is_a_part_of_what_they_leave():
 ROUNDS = {"amplification": "allocation", "batches_per_label": 40}
 #: Requests as a form states them: with the fields that stand beside the size.
 SHAPES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
-    ("private-prediction", {"tokens_per_batch": 5000, "max_text_tokens": 128}, (1, 2, 5, 20, 40, 128)),
+    (
+        "private-prediction",
+        {"tokens_per_batch": 5000, "max_text_tokens": 128},
+        (1, 2, 5, 20, 40, 128),
+    ),
     (
         "private-prediction",
         {"tokens_per_batch": 50, "amplification": "allocation", "rounds": 900},
         (1, 3, 40),
     ),
-    ("private-prediction", {"tokens_per_batch": 900, "max_text_tokens": 900, "clip": 90.0}, (1, 2, 3)),
+    (
+        "private-prediction",
+        {"tokens_per_batch": 900, "max_text_tokens": 900, "clip": 90.0},
+        (1, 2, 3),
+    ),
     ("invisible-ink", {"texts_per_batch": 50, "max_tokens": 40}, (1, 2, 10)),
     ("noisy-count", {"epsilon": 60.0}, (1e-6, 1e-4, 0.01, 0.1, 1.0)),
     ("epsvec", {"epsilon": 60.0, "samples_per_label": 50}, (0.001, 0.01, 0.1, 1.0)),
@@ -150,7 +168,8 @@ SHAPES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 
 @settings(deadline=None, max_examples=60)
 @given(accounts(), st.sampled_from(SHAPES), st.sampled_from(list(Neighbours)))
-@example(Accounts(account()), SHAPES[0], Neighbours.ADD_REMOVE)  # 40 tokens fit, and texts of 128 do not
+# 40 tokens fit, and texts of 128 do not
+@example(Accounts(account()), SHAPES[0], Neighbours.ADD_REMOVE)
 def test_the_largest_request_is_found_whenever_one_exists(standing, shape, neighbours):
     name, raw, sizes = shape
     mechanism = mechanisms.get(name)
@@ -186,8 +205,14 @@ def test_counts_are_those_that_the_policy_admits():
 
 def test_a_limit_of_texts_hides_no_smaller_request():
     """40 tokens fit here and 128 do not: that texts may have 128 is no reason to find none."""
-    mechanism, terms, standing = mechanisms.get("private-prediction"), Terms(public_size=10_000), account()
+    mechanism, terms, standing = (
+        mechanisms.get("private-prediction"),
+        Terms(public_size=10_000),
+        account(),
+    )
     asked = {"tokens_per_batch": 5000, "max_text_tokens": 128}
-    told = with_largest(Refused("renyi", "0", "1", "-"), mechanism, asked, terms, Accounts(standing))
+    told = with_largest(
+        Refused("renyi", "0", "1", "-"), mechanism, asked, terms, Accounts(standing)
+    )
     assert told.largest is not None
     assert 20 < told.largest < 128

@@ -25,7 +25,9 @@ def lengthened(bench: Bench, count: int) -> None:
 
 
 def standings(bench: Bench) -> list[int]:
-    query = text("SELECT seq FROM standings s JOIN datasets d ON d.id = s.dataset_id WHERE name = :name")
+    query = text(
+        "SELECT seq FROM standings s JOIN datasets d ON d.id = s.dataset_id WHERE name = :name"
+    )
     with bench.engine.connect() as connection:
         return sorted(connection.execute(query, {"name": bench.dataset}).scalars())
 
@@ -51,11 +53,16 @@ def test_a_short_replay_gives_what_a_whole_one_gives(bench, monkeypatch):
     short = [after(bench, seq) for seq in (kept, last)]
     assert [each["from"] for each in short] == [kept, kept]
     whole = []
-    monkeypatch.setattr(ledger_entry, "_start", lambda *_: ledger_entry._Start(ledger_entry.Books(), 0))
+    monkeypatch.setattr(
+        ledger_entry, "_start", lambda *_: ledger_entry._Start(ledger_entry.Books(), 0)
+    )
     for seq in (kept, last):
         whole.append({**after(bench, seq), "from": kept})
     assert short == whole
-    assert short[1]["account"] == datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
+    assert (
+        short[1]["account"]
+        == datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]
+    )
     assert short[0]["account"] != short[1]["account"]
 
 
@@ -78,12 +85,19 @@ def test_a_replay_that_is_too_long_is_not_made(bench, monkeypatch):
     ],
 )
 def test_the_application_reads_them_alone(bench, statement):
-    with bench.engine.connect() as connection, pytest.raises(ProgrammingError, match="permission denied"):
+    with (
+        bench.engine.connect() as connection,
+        pytest.raises(ProgrammingError, match="permission denied"),
+    ):
         connection.execute(text(statement))
 
 
 def test_even_their_owner_does_not_change_them_unnoticed(bench, owner):
     lengthened(bench, 300)
-    for statement in ("UPDATE standings SET seq = seq + 1", "DELETE FROM standings", "TRUNCATE standings"):
+    for statement in (
+        "UPDATE standings SET seq = seq + 1",
+        "DELETE FROM standings",
+        "TRUNCATE standings",
+    ):
         with owner.connect() as connection, pytest.raises(Exception, match="append-only"):
             connection.execute(text(statement))

@@ -1,4 +1,6 @@
-"""Requests for access: who may ask and decide, and that only the policy ever lets somebody ask for jobs."""
+"""Requests for access: who may ask and decide, and that only the policy ever lets somebody ask for
+jobs.
+"""
 
 from dataclasses import replace
 
@@ -15,7 +17,9 @@ from tests.support import Bench, no, person, yes
 def closed(engine) -> Bench:
     """A dataset on which its analyst alone may ask."""
     bench = Bench(engine)
-    policies.set_policy(engine, bench.dataset, Policy(analysts=(bench.analyst.name,)), bench.steward)
+    policies.set_policy(
+        engine, bench.dataset, Policy(analysts=(bench.analyst.name,)), bench.steward
+    )
     return bench
 
 
@@ -34,12 +38,20 @@ def test_a_request_that_is_granted_names_its_person_in_the_policy(engine, closed
     made = access.ask_for(engine, closed.dataset, asker, "  a study of waiting times ")
     assert not datasets.dataset(engine, closed.dataset, asker).may_ask
     (waits,) = waiting(closed, closed.steward)
-    assert (waits.id, waits.asked_by, waits.reason) == (str(made), asker.name, "a study of waiting times")
+    assert (waits.id, waits.asked_by, waits.reason) == (
+        str(made),
+        asker.name,
+        "a study of waiting times",
+    )
     assert waits.asks == f"let {asker.name} ask for jobs"
     assert yes(engine, made, closed.steward, "welcome") is None
     assert policy(engine, closed).analysts == (closed.analyst.name, asker.name)
     told = decisions.latest_access(engine, asker, closed.dataset)
-    assert (told.state, told.answer, told.answered_by) == ("accepted", "welcome", closed.steward.name)
+    assert (told.state, told.answer, told.answered_by) == (
+        "accepted",
+        "welcome",
+        closed.steward.name,
+    )
     with pytest.raises(Conflict, match="accepted already"):
         no(engine, made, closed.steward, "or not")
     with pytest.raises(Conflict, match="may ask for jobs on this dataset already"):
@@ -53,7 +65,9 @@ def test_a_grant_takes_two_people_where_the_policy_asks_for_two(engine, closed):
     made = access.ask_for(engine, closed.dataset, asker, "a study")
     proposal = yes(engine, made, closed.steward, "welcome")
     assert proposal is not None
-    assert policy(engine, closed).analysts == (closed.analyst.name,), "not before the second steward"
+    assert policy(engine, closed).analysts == (closed.analyst.name,), (
+        "not before the second steward"
+    )
     assert not datasets.dataset(engine, closed.dataset, asker).may_ask
     assert decisions.latest_access(engine, asker, closed.dataset).made_decision == str(proposal)
     yes(engine, proposal, second, "we talked about it")
@@ -121,11 +135,16 @@ def test_where_everybody_may_ask_by_now_a_grant_names_nobody(engine, closed):
     made = access.ask_for(engine, closed.dataset, asker, "a study")
     policies.set_policy(engine, closed.dataset, Policy(), closed.steward)
     assert yes(engine, made, closed.steward, "everybody may") is None
-    assert policy(engine, closed).analysts == (), "one name in the list would shut everybody else out"
+    assert policy(engine, closed).analysts == (), (
+        "one name in the list would shut everybody else out"
+    )
 
 
 def test_a_grant_widens_the_policy_that_stands_when_it_is_given(engine, closed):
-    asker, narrower = person(engine, "analyst"), Policy(analysts=(closed.analyst.name,), approval_days=3)
+    asker, narrower = (
+        person(engine, "analyst"),
+        Policy(analysts=(closed.analyst.name,), approval_days=3),
+    )
     made = access.ask_for(engine, closed.dataset, asker, "a study")
     policies.set_policy(engine, closed.dataset, narrower, closed.steward)
     yes(engine, made, closed.steward, "welcome")
@@ -136,7 +155,10 @@ def test_a_grant_widens_the_policy_that_stands_when_it_is_given(engine, closed):
 def test_a_grant_that_may_not_change_the_policy_leaves_the_request_open(engine, closed):
     asker, both = person(engine, "analyst"), person(engine, "steward")
     policies.set_policy(
-        engine, closed.dataset, Policy(analysts=(closed.analyst.name,), two_people=True), closed.steward
+        engine,
+        closed.dataset,
+        Policy(analysts=(closed.analyst.name,), two_people=True),
+        closed.steward,
     )
     made = access.ask_for(engine, closed.dataset, asker, "a study")
     both = replace(both, roles=frozenset({"steward", "administrator"}))

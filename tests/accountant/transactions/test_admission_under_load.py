@@ -1,4 +1,6 @@
-"""Many requests on one dataset: one transaction, the order of arrival, an answer of its own for each."""
+"""Many requests on one dataset: one transaction, the order of arrival, an answer of its own for
+each.
+"""
 
 import os
 import subprocess
@@ -71,7 +73,10 @@ def gathering(bench: Bench, engine: Engine | None = None) -> Iterator[Gathering]
 
 def rows(bench: Bench, what: str) -> list[tuple]:
     with bench.engine.connect() as connection:
-        query = f"SELECT {what} AND dataset_id = (SELECT id FROM datasets WHERE name = :name) ORDER BY 1"
+        query = (
+            f"SELECT {what} AND dataset_id = (SELECT id FROM datasets WHERE name = :name) "
+            "ORDER BY 1"
+        )
         return [tuple(row) for row in connection.execute(text(query), {"name": bench.dataset})]
 
 
@@ -95,7 +100,9 @@ def test_those_who_wait_are_admitted_together_and_in_the_order_of_their_arrival(
     listed = rows(open_bench, "created_at, id FROM jobs WHERE state = 'queued'")
     assert [job for _, job in listed] == jobs
     with open_bench.engine.connect() as connection:
-        query = text("SELECT subject FROM outbox WHERE task = 'generate' AND subject = ANY(:ids) ORDER BY id")
+        query = text(
+            "SELECT subject FROM outbox WHERE task = 'generate' AND subject = ANY(:ids) ORDER BY id"
+        )
         assert list(connection.execute(query, {"ids": jobs}).scalars()) == jobs
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
@@ -148,12 +155,15 @@ def test_later_ones_in_a_batch_are_decided_on_what_earlier_ones_left(open_bench)
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
 
 
-def test_a_batch_that_fails_in_the_middle_leaves_nothing_half_and_fails_one_request_only(open_bench):
+def test_a_batch_that_fails_in_the_middle_leaves_nothing_half_and_fails_one_request_only(
+    open_bench,
+):
     before = len(rows(open_bench, "seq FROM entries WHERE true"))
     with gathering(open_bench) as gathered:
         for tokens in range(1, 4):
             gathered.send(tokens)
-        # No text of PostgreSQL holds it. Over HTTP it is refused before; here the whole statement fails.
+        # No text of PostgreSQL holds it. Over HTTP it is refused before; here the whole statement
+        # fails.
         poisoned = gathered.send(4, purpose="\x00")
         for tokens in range(5, 8):
             gathered.send(tokens)
@@ -197,7 +207,9 @@ def test_a_request_that_breaks_the_decision_itself_disturbs_no_other(open_bench,
 # --- those who give up --------------------------------------------------------------------------
 
 
-def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(open_bench, database_url):
+def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(
+    open_bench, database_url
+):
     impatient = connect(database_url)
 
     @event.listens_for(impatient, "connect")
@@ -220,7 +232,9 @@ def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(
 
 
 @pytest.mark.parametrize("moment", ["_admit", "_settle"])
-def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(open_bench, monkeypatch, moment):
+def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(
+    open_bench, monkeypatch, moment
+):
     """Before anything is written, or after the commit and before anybody heard of it."""
     original, interrupted = getattr(submission, moment), threading.Event()
 
@@ -295,7 +309,8 @@ def test_the_search_for_the_largest_request_holds_nobody_up(open_bench, monkeypa
         assert state(open_bench, open_bench.submit(10)) == "queued"
         go_on.set()
         found = job_queries.job(open_bench.engine, refused.result(20), open_bench.analyst)
-    assert found["refusal"]["largest"] == 375  # of an account that nobody had used when it was decided
+    # of an account that nobody had used when it was decided
+    assert found["refusal"]["largest"] == 375
 
 
 def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_bench):
@@ -311,7 +326,9 @@ def test_terms_that_changed_after_the_price_was_found_are_those_of_the_job(open_
 def waiting_for_a_lock(bench: Bench) -> int:
     here = "datname = current_database() AND wait_event_type = 'Lock'"
     with bench.engine.connect() as connection:
-        return connection.execute(text(f"SELECT count(*) FROM pg_stat_activity WHERE {here}")).scalar_one()
+        return connection.execute(
+            text(f"SELECT count(*) FROM pg_stat_activity WHERE {here}")
+        ).scalar_one()
 
 
 def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench, monkeypatch):
@@ -332,7 +349,9 @@ def test_a_policy_set_before_a_request_is_the_one_that_decides_it(open_bench, mo
     gathered, policy = Gathering(open_bench, engine), Policy(analysts=(open_bench.steward.name,))
     with engine.begin() as connection:
         LockedAccount(connection, dataset)
-        setting = gathered.pool.submit(policies.set_policy, engine, dataset, policy, open_bench.steward)
+        setting = gathered.pool.submit(
+            policies.set_policy, engine, dataset, policy, open_bench.steward
+        )
         wait_until(lambda: waiting_for_a_lock(open_bench) == 1)
         early = gathered.send(10)
         wait_until(lambda: waiting_for_a_lock(open_bench) == 2)

@@ -41,7 +41,9 @@ def _tallies():
 
 
 def stored(name: str = "counts") -> Stored:
-    return Stored(name, "noisy-counts", "application/json", uuid.uuid4().hex * 2, 12, f"/nowhere/{name}.json")
+    return Stored(
+        name, "noisy-counts", "application/json", uuid.uuid4().hex * 2, 12, f"/nowhere/{name}.json"
+    )
 
 
 def ask(
@@ -91,7 +93,9 @@ def made(open_bench) -> tuple[Bench, uuid.UUID, Stored]:
 def test_the_commit_names_every_artifact_and_the_row_names_the_commit(made):
     bench, job_id, file = made
     commit = entries(bench, job_id)["COMMIT"]
-    assert commit["artifacts"] == [{"name": "counts", "kind": "noisy-counts", "sha256": file.sha256}]
+    assert commit["artifacts"] == [
+        {"name": "counts", "kind": "noisy-counts", "sha256": file.sha256}
+    ]
     (found,) = artifacts.listing(bench.engine, bench.analyst, job=job_id)
     assert found["sha256"] == file.sha256
     assert found["entry"] == job(bench, job_id)["entries"][1]["seq"]
@@ -125,7 +129,9 @@ def test_an_exhausted_dataset_admits_it(made):
 
 
 def test_what_only_rows_say_was_released_is_not_read(engine):
-    """The rows of a job are another dataset's now: no entry of this ledger says that it released anything."""
+    """The rows of a job are another dataset's now: no entry of this ledger says that it released
+    anything.
+    """
     bench = Bench(engine)
     bench.allow("1000", "0.000001")
     source = ask(bench, epsilon=1.0)
@@ -136,16 +142,21 @@ def test_what_only_rows_say_was_released_is_not_read(engine):
         connection.execute(
             text(
                 "UPDATE jobs SET dataset_id = d.id, version_id = v.id FROM datasets d "
-                "JOIN dataset_versions v ON v.dataset_id = d.id WHERE d.name = :name AND jobs.id = :job"
+                "JOIN dataset_versions v ON v.dataset_id = d.id WHERE d.name = :name AND jobs.id = "
+                ":job"
             ),
             {"name": other.dataset, "job": source},
         )
-    with pytest.raises(VerificationFailed, match="it reads artifacts that no job before it released"):
+    with pytest.raises(
+        VerificationFailed, match="it reads artifacts that no job before it released"
+    ):
         ask(other, other.steward, from_job=str(source))
     assert kinds(other) == []
 
 
-@pytest.mark.parametrize("how", ["nothing", "not an id", "unknown", "without artifacts", "still running"])
+@pytest.mark.parametrize(
+    "how", ["nothing", "not an id", "unknown", "without artifacts", "still running"]
+)
 def test_from_job_must_name_a_job_with_artifacts(made, how):
     bench, _, _ = made
     running = ask(bench, epsilon=0.1)
@@ -195,7 +206,9 @@ def test_another_model_can_not_use_them_where_that_matters(open_bench, monkeypat
     run(bench, source, stored())
     with pytest.raises(InvalidRequest, match="belong to another model"):
         ask(bench, model=second.model, from_job=str(source))
-    monkeypatch.setitem(mechanisms.MECHANISMS, "tally", replace(with_model, artifacts_need_model=False))
+    monkeypatch.setitem(
+        mechanisms.MECHANISMS, "tally", replace(with_model, artifacts_need_model=False)
+    )
     assert job(bench, ask(bench, model=second.model, from_job=str(source)))["state"] == "queued"
 
 
@@ -211,7 +224,8 @@ def test_others_see_artifacts_only_where_the_policy_shares_them(made):
         ask(bench, other, from_job=str(source))
     with pytest.raises(InvalidRequest) as absent:
         ask(bench, other, from_job="0" * len(str(source)))
-    assert str(hidden.value).replace(str(source), "0" * 36) == str(absent.value)  # the two answer alike
+    # the two answer alike
+    assert str(hidden.value).replace(str(source), "0" * 36) == str(absent.value)
     assert len(listed(bench.steward)) == len(listed(bench.auditor)) == 1
 
     shared = Policy(auto_approve_epsilon="10", share_artifacts=True, analysts=(other.name,))
@@ -266,7 +280,9 @@ def test_a_lost_attempt_publishes_no_artifact(made):
 
 def test_an_ex_post_output_leaves_no_artifact(engine):
     bench = Bench(engine)
-    allowances.allow(engine, bench.dataset, Allowance("1", "0.000001", "x", ex_post="5"), bench.steward)
+    allowances.allow(
+        engine, bench.dataset, Allowance("1", "0.000001", "x", ex_post="5"), bench.steward
+    )
     bench.probe(bench.submit(1))
     job_id = bench.submit(1, aggregation="median", ex_post_cap=1.0)
     yes(engine, job_id, bench.steward, "fine")
@@ -274,7 +290,9 @@ def test_an_ex_post_output_leaves_no_artifact(engine):
     leases.begin_reading(engine, claim)
     from accountant.core.privacy.events import FREE
 
-    with pytest.raises(VerificationFailed, match="it releases artifacts of a job that may leave none"):
+    with pytest.raises(
+        VerificationFailed, match="it releases artifacts of a job that may leave none"
+    ):
         settlement.publish(engine, claim, FREE, Output("x", "0" * 64, (stored(),)), "a worker")
     assert job(bench, job_id)["state"] == "running"
     settlement.publish(engine, claim, FREE, Output("x", "0" * 64), "a worker")

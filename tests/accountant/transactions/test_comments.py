@@ -27,8 +27,14 @@ def waiting(bench) -> tuple[Bench, uuid.UUID]:
 
 def test_a_question_waits_for_the_analyst_and_its_answer_for_a_steward(waiting):
     bench, job_id = waiting
-    engine, before = bench.engine, datasets.dataset(bench.engine, bench.dataset, bench.steward)["account"]
-    assert comments.say(engine, job_id, bench.steward, "  how many do you need?  ", asks=True) == "question"
+    engine, before = (
+        bench.engine,
+        datasets.dataset(bench.engine, bench.dataset, bench.steward)["account"],
+    )
+    assert (
+        comments.say(engine, job_id, bench.steward, "  how many do you need?  ", asks=True)
+        == "question"
+    )
     job = shown(bench, job_id)
     assert (job.state, job.asked_back) == ("awaiting_approval", True)
     assert [(each.author, each.kind, each.text) for each in job.comments] == [
@@ -64,7 +70,9 @@ def test_each_question_and_answer_gives_the_days_anew_and_a_comment_does_not(eng
 
     def soon() -> None:
         with engine.begin() as connection:
-            query = text("UPDATE jobs SET approval_expires = now() + interval '1 hour' WHERE id = :id")
+            query = text(
+                "UPDATE jobs SET approval_expires = now() + interval '1 hour' WHERE id = :id"
+            )
             connection.execute(query, {"id": job_id})
 
     def left() -> timedelta:
@@ -127,5 +135,8 @@ def test_words_are_in_no_log_and_never_changed(waiting, caplog):
     assert [each["action"] for each in logged] == ["job asked back"]
     assert "private word" not in str(logged) + caplog.text
     for statement in ("UPDATE comments SET text = 'other'", "DELETE FROM comments"):
-        with pytest.raises(ProgrammingError, match="permission denied"), bench.engine.begin() as connection:
+        with (
+            pytest.raises(ProgrammingError, match="permission denied"),
+            bench.engine.begin() as connection,
+        ):
             connection.execute(text(statement))

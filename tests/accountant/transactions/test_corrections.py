@@ -8,7 +8,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, VerificationFailed
+from accountant.core.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    NotPermitted,
+    VerificationFailed,
+)
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import json_header, json_row, verify_lines
 from accountant.core.ledger.hash_chain import canonical, digest
@@ -38,7 +44,9 @@ def settled(desk: Bench, tokens: int = 10, realized: int | None = None):
     job_id = desk.submit(tokens)
     claim = leases.claim(desk.engine, job_id, 1, "worker", 60)
     leases.begin_reading(desk.engine, claim)
-    settlement.publish(desk.engine, claim, event(desk, job_id, realized), Output("x", "0" * 64), "worker")
+    settlement.publish(
+        desk.engine, claim, event(desk, job_id, realized), Output("x", "0" * 64), "worker"
+    )
     return job_id
 
 
@@ -82,7 +90,9 @@ def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
 
 
 def test_nobody_corrects_alone_not_even_under_the_solo_policy(desk):
-    policies.set_policy(desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward)
+    policies.set_policy(
+        desk.engine, desk.dataset, Policy(solo=True, auto_approve_epsilon="10"), desk.steward
+    )
     found = corrections.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
     with pytest.raises(NotPermitted, match="for themselves: it takes two people"):
         yes(desk.engine, found, desk.steward, "me again")
@@ -123,7 +133,8 @@ def test_a_raise_beyond_the_allowance_is_recorded_and_nothing_costly_is_admitted
     refused = jobs.job(desk.engine, desk.submit(1), desk.analyst)["refusal"]
     assert refused["cap"] == "overdrawn"
     sound(desk)
-    claim = leases.claim(desk.engine, waiting, 1, "worker", 60)  # what was admitted before still settles
+    # what was admitted before still settles
+    claim = leases.claim(desk.engine, waiting, 1, "worker", 60)
     leases.begin_reading(desk.engine, claim)
     settlement.publish(desk.engine, claim, event(desk, waiting), Output("x", "0" * 64), "worker")
     with pytest.raises(Conflict):
@@ -188,7 +199,9 @@ def overdue(desk) -> uuid.UUID:
     """A proposal whose time is over."""
     found = corrections.correct(desk.engine, settled(desk, 10, realized=4), desk.steward, "why")
     with desk.engine.begin() as connection:
-        change = "UPDATE decisions SET expires_at = clock_timestamp() - interval '1 s' WHERE id = :id"
+        change = (
+            "UPDATE decisions SET expires_at = clock_timestamp() - interval '1 s' WHERE id = :id"
+        )
         connection.execute(text(change), {"id": found})
     return found
 
@@ -213,9 +226,14 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
     policies.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     allowance = Allowance("12", "0.0000029053", "more")
     found = allowances.allow(desk.engine, desk.dataset, allowance, desk.steward)
-    other = allowances.allow(desk.engine, desk.dataset, Allowance(None, None, "x", ex_post="5"), desk.steward)
+    other = allowances.allow(
+        desk.engine, desk.dataset, Allowance(None, None, "x", ex_post="5"), desk.steward
+    )
     assert dataset(desk)["account"]["epsilon"] == "10"
-    assert allowances.allow(desk.engine, desk.dataset, Allowance("9", "1e-6", "less"), desk.steward) is None
+    assert (
+        allowances.allow(desk.engine, desk.dataset, Allowance("9", "1e-6", "less"), desk.steward)
+        is None
+    )
     with pytest.raises(Conflict, match="propose it anew"):  # 12 was a raise of 10; it is 9 now
         yes(desk.engine, found, desk.second, "seen")
     again = allowances.allow(desk.engine, desk.dataset, allowance, desk.steward)
@@ -230,12 +248,16 @@ def test_a_raise_needs_two_people_where_the_policy_says_so_and_a_cut_never_does(
 @pytest.mark.parametrize(
     ("change", "why"), [("roles = ARRAY['auditor']", "no steward"), ("active = false", "is closed")]
 )
-def test_a_proposal_of_somebody_who_is_no_steward_any_more_is_not_confirmed(desk, owner, change, why):
+def test_a_proposal_of_somebody_who_is_no_steward_any_more_is_not_confirmed(
+    desk, owner, change, why
+):
     policies.set_policy(desk.engine, desk.dataset, Policy(two_people=True), desk.steward)
     raised = Allowance("12", "0.0000029053", "more")
     found = allowances.allow(desk.engine, desk.dataset, raised, desk.steward)
     with owner.begin() as connection:
-        connection.execute(text(f"UPDATE users SET {change} WHERE id = :id"), {"id": desk.steward.id})
+        connection.execute(
+            text(f"UPDATE users SET {change} WHERE id = :id"), {"id": desk.steward.id}
+        )
     with pytest.raises(Conflict, match=why):
         yes(desk.engine, found, desk.second, "seen")
     assert dataset(desk)["account"]["epsilon"] == "10"
@@ -253,7 +275,8 @@ def test_one_steward_cannot_switch_two_people_off_and_raise_alone(desk):
     assert policies.set_policy(desk.engine, desk.dataset, both, desk.steward) is None
     found = policies.set_policy(desk.engine, desk.dataset, alone, desk.steward)
     assert found is not None
-    assert found == policies.set_policy(desk.engine, desk.dataset, alone, desk.steward)  # sent twice
+    # sent twice
+    assert found == policies.set_policy(desk.engine, desk.dataset, alone, desk.steward)
     assert _policy(desk) == both
     raised = Allowance("12", "0.0000029053", "more")
     assert allowances.allow(desk.engine, desk.dataset, raised, desk.steward) is not None

@@ -1,4 +1,6 @@
-"""People who left while something of theirs waited: it is told before a decision, and not approved."""
+"""People who left while something of theirs waited: it is told before a decision, and not
+approved.
+"""
 
 import pytest
 
@@ -29,7 +31,9 @@ def administer(bench, who):
 def strike(bench, who):
     other = person(bench.engine, "analyst")
     stewards = (bench.steward.name, *bench.others)
-    policy = Policy(analysts=(other.name,), stewards=tuple(each for each in stewards if each != who.name))
+    policy = Policy(
+        analysts=(other.name,), stewards=tuple(each for each in stewards if each != who.name)
+    )
     policies.set_policy(bench.engine, bench.dataset, policy, bench.steward)
 
 
@@ -37,7 +41,12 @@ def administrator(bench):
     return person(bench.engine, "administrator")
 
 
-WAYS = {"closed": close, "no role any more": retire, "no role": administer, "no longer names": strike}
+WAYS = {
+    "closed": close,
+    "no role any more": retire,
+    "no role": administer,
+    "no longer names": strike,
+}
 
 
 @pytest.fixture
@@ -148,12 +157,15 @@ def _leave(desk, leaver, why, **policy):
 
 
 def proposals_without(desk, stewards):
-    """Name these stewards, past the rules of two people: an account that a policy names can't be closed."""
+    """Name these stewards, past the rules of two people: an account that a policy names can't be
+    closed.
+    """
     from sqlalchemy import text
 
     with desk.engine.begin() as connection:
         change = text(
-            "UPDATE datasets SET policy = jsonb_set(policy, '{stewards}', to_jsonb(CAST(:names AS text[]))) "
+            "UPDATE datasets SET policy = jsonb_set(policy, '{stewards}', to_jsonb(CAST(:names AS "
+            "text[]))) "
             "WHERE name = :name"
         )
         connection.execute(change, {"names": list(stewards), "name": desk.dataset})
@@ -161,7 +173,9 @@ def proposals_without(desk, stewards):
 
 @pytest.mark.parametrize("why", ["closed", "no role any more"])
 def test_access_is_not_granted_to_who_left(desk, why):
-    policies.set_policy(desk.engine, desk.dataset, Policy(analysts=(desk.analyst.name,)), desk.steward)
+    policies.set_policy(
+        desk.engine, desk.dataset, Policy(analysts=(desk.analyst.name,)), desk.steward
+    )
     asker = person(desk.engine, "analyst")
     wanted = access.ask_for(desk.engine, desk.dataset, asker, "a study")
     WAYS[why](desk, asker)

@@ -1,4 +1,6 @@
-"""Admission by what is known of an account: written where it is still so, else as if nothing was known."""
+"""Admission by what is known of an account: written where it is still so, else as if nothing was
+known.
+"""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +53,10 @@ def state(bench, job_id):
     return job_queries.job(bench.engine, job_id, bench.steward)["state"]
 
 
-NEWEST = "SELECT job_id, document FROM entries WHERE dataset_id = :id AND kind = 'RESERVE' ORDER BY seq DESC"
+NEWEST = (
+    "SELECT job_id, document FROM entries WHERE dataset_id = :id AND kind = 'RESERVE' ORDER "
+    "BY seq DESC"
+)
 
 
 def swap_of(bench, expected, keys=(), who=None):
@@ -85,7 +90,9 @@ def counted(engine):
         before = connection.execute(count).one()
     yield found
     with engine.connect() as connection:
-        found += [now - then for now, then in zip(connection.execute(count).one(), before, strict=True)]
+        found += [
+            now - then for now, then in zip(connection.execute(count).one(), before, strict=True)
+        ]
 
 
 def test_the_second_admission_is_one_statement(open_bench):
@@ -135,7 +142,9 @@ def test_nothing_is_written_where_dataset_model_or_version_is_another(open_bench
 def test_nothing_is_written_at_a_time_that_is_not_the_databases(open_bench, hours):
     expected = known(open_bench)
     off = replace(
-        expected, clock=Clock(expected.now + timedelta(hours=hours)), at=expected.at - timedelta(hours=2)
+        expected,
+        clock=Clock(expected.now + timedelta(hours=hours)),
+        at=expected.at - timedelta(hours=2),
     )
     assert not swapped(open_bench, ExpectedAccount(off))
 
@@ -172,7 +181,9 @@ def test_a_policy_a_model_and_a_cancelled_job_count_at_once(open_bench, owner):
     policies.set_policy(bench.engine, bench.dataset, others, bench.steward)
     with pytest.raises(NotPermitted):
         bench.submit(1)
-    policies.set_policy(bench.engine, bench.dataset, Policy(auto_approve_epsilon="10"), bench.steward)
+    policies.set_policy(
+        bench.engine, bench.dataset, Policy(auto_approve_epsilon="10"), bench.steward
+    )
     bench.submit(1)
     with owner.begin() as connection:
         withdrawn = text("UPDATE models SET state = 'invalid', facts = NULL WHERE name = :name")
@@ -182,14 +193,18 @@ def test_a_policy_a_model_and_a_cancelled_job_count_at_once(open_bench, owner):
     assert integrity.check(bench.engine, bench.dataset) == []
 
 
-def test_processes_that_know_different_things_spend_an_allowance_once(open_bench, database_url, tmp_path):
+def test_processes_that_know_different_things_spend_an_allowance_once(
+    open_bench, database_url, tmp_path
+):
     """Each engine knows what it did last; 350 of 360 tokens are left for twenty jobs of 17."""
     bench = open_bench
     bench.submit(10)
     engines = [logging_to(connect(database_url), tmp_path / "log") for _ in range(3)]
     with ThreadPoolExecutor(12) as pool:
         asked = [
-            pool.submit(submission.submit, engines[n % 3], bench.request(17), bench.analyst, f"key {n}")
+            pool.submit(
+                submission.submit, engines[n % 3], bench.request(17), bench.analyst, f"key {n}"
+            )
             for n in range(48)
         ]
         jobs = [each.result() for each in asked]

@@ -71,7 +71,9 @@ def test_its_messages_are_of_a_task_of_their_own_also_when_it_runs_again(made):
     for job_id in (free, paid):
         claimed(bench, job_id)
     with bench.engine.begin() as connection:
-        connection.execute(text("UPDATE parts SET lease_expires = clock_timestamp() WHERE state = 'running'"))
+        connection.execute(
+            text("UPDATE parts SET lease_expires = clock_timestamp() WHERE state = 'running'")
+        )
     leases.expire(bench.engine, 3)
     query = text("SELECT task, attempt FROM outbox WHERE subject = :job ORDER BY id")
     with bench.engine.connect() as connection:

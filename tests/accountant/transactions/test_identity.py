@@ -1,4 +1,6 @@
-"""Dataset identity on a real PostgreSQL: a unit has one account, however and by whom it is registered."""
+"""Dataset identity on a real PostgreSQL: a unit has one account, however and by whom it is
+registered.
+"""
 
 import json
 import threading
@@ -76,11 +78,15 @@ def test_data_that_shares_one_unit_is_refused_and_names_both_ways_out(registrar,
     assert "correct the data" in version["error"]
 
 
-@pytest.mark.parametrize(("shared", "words"), [(200, "all of it"), (86, "about 40 %"), (6, "about 3 %")])
+@pytest.mark.parametrize(
+    ("shared", "words"), [(200, "all of it"), (86, "about 40 %"), (6, "about 3 %")]
+)
 def test_the_share_is_told_roughly(registrar, tag, shared, words):
     whole = [f"{tag}{n}" for n in range(200)]
     registrar.checked(units(*whole))
-    name = registrar.checked(units(*whole[:shared], *[f"new {tag}{n}" for n in range(200 - shared)]))
+    name = registrar.checked(
+        units(*whole[:shared], *[f"new {tag}{n}" for n in range(200 - shared)])
+    )
     assert words in registrar.facts(name)["versions"][0]["error"]
 
 
@@ -95,7 +101,9 @@ def test_texts_are_evidence_by_their_sum(registrar, tag):
     first = registrar.checked(texts(4, *whole) + texts(0, f"{tag} great"))
     assert registrar.facts(first)["state"] == "ready"
     assert (
-        registrar.facts(registrar.checked(texts(4, *new, whole[0]) + texts(0, f"{tag} great")))["state"]
+        registrar.facts(registrar.checked(texts(4, *new, whole[0]) + texts(0, f"{tag} great")))[
+            "state"
+        ]
         == "ready"
     )
     refused = registrar.facts(
@@ -128,14 +136,17 @@ def test_records_of_missing_units_are_units(registrar, tag):
     texts_of_one = texts(12, f"{tag} a", f"{tag} b")
     registrar.checked(units(f"{tag} ann") + texts_of_one, **both, missing_units="separate")
     assert (
-        registrar.facts(registrar.checked(units(f"{tag} bob") + texts_of_one, **both))["state"] == "invalid"
+        registrar.facts(registrar.checked(units(f"{tag} bob") + texts_of_one, **both))["state"]
+        == "invalid"
     )
 
 
 def test_one_long_text_is_enough_in_a_corpus(registrar, tag):
     private = registrar.checked(texts(12, *[f"{tag} {n}" for n in range(2000)]))
     public = [f"{tag} public {n}" for n in range(2000)]
-    assert compared(registrar, tag, texts(12, *public) + texts(3, f"{tag} 5"))[1]["state"] == "ready"
+    assert (
+        compared(registrar, tag, texts(12, *public) + texts(3, f"{tag} 5"))[1]["state"] == "ready"
+    )
     assert private in compared(registrar, tag, texts(12, *public[:1000], f"{tag} 7"))[1]["error"]
     name, _ = compared(registrar, tag, texts(12, *[f"{tag} {n} later" for n in range(2000)]))
     registrar.checked(texts(12, f"{tag} 9 later", *[f"{tag} yet {n}" for n in range(2000)]))
@@ -148,22 +159,29 @@ def test_a_refused_version_claims_nothing(registrar, tag):
     refused = registrar.checked(units(f"{tag}b", f"{tag}c"))
     assert registrar.facts(refused)["state"] == "invalid"
     assert registrar.facts(registrar.checked(units(f"{tag}c")))["state"] == "ready"
-    datasets.correct_dataset(registrar.engine, refused, {"uri": "/data/y.csv"}, registrar.bench.steward)
+    datasets.correct_dataset(
+        registrar.engine, refused, {"uri": "/data/y.csv"}, registrar.bench.steward
+    )
     assert registrar.facts(refused)["state"] == "checking"
 
 
 def test_the_same_file_by_record_and_by_unit_column_meets(registrar, tag):
-    """Records of units by column are compared with units that are records, and not with one another."""
+    """Records of units by column are compared with units that are records, and not with one
+    another.
+    """
     records = [f"{tag} text {n}" for n in range(3)]
     by_column = registrar.checked(
         units(f"{tag} ann", f"{tag} bob") + units(*records, is_unit=False), unit_column="who"
     )
     assert registrar.facts(by_column)["state"] == "ready"
     assert registrar.facts(registrar.checked(units(*records[1:])))["state"] == "invalid"
-    others = units(f"{tag} cid") + units(records[0], is_unit=False)  # another person wrote the same words
+    # another person wrote the same words
+    others = units(f"{tag} cid") + units(records[0], is_unit=False)
     assert registrar.facts(registrar.checked(others, unit_column="who"))["state"] == "ready"
     by_record = registrar.checked(units(f"{tag} alone"))
-    late = registrar.checked(units(f"{tag} dan") + units(f"{tag} alone", is_unit=False), unit_column="who")
+    late = registrar.checked(
+        units(f"{tag} dan") + units(f"{tag} alone", is_unit=False), unit_column="who"
+    )
     assert registrar.facts(late)["state"] == "invalid"
     assert by_record in registrar.facts(late)["versions"][0]["error"]
 
@@ -233,17 +251,25 @@ def test_the_database_itself_gives_a_unit_one_account(registrar, tag):
     )
     from sqlalchemy.exc import IntegrityError
 
-    with pytest.raises(IntegrityError, match="uq_fingerprints_unit"), registrar.engine.begin() as connection:
+    with (
+        pytest.raises(IntegrityError, match="uq_fingerprints_unit"),
+        registrar.engine.begin() as connection,
+    ):
         connection.execute(steal, {"name": second, "unit": units(f"{tag}0")[0].value})
 
 
 @pytest.mark.parametrize("table", ["fingerprints", "fingerprint_key", "artifacts"])
 @pytest.mark.parametrize("act", ["DELETE FROM {}", "TRUNCATE {}", "UPDATE {} SET {} = DEFAULT"])
 def test_the_service_adds_to_them_and_changes_nothing(registrar, table, act):
-    column = {"fingerprints": "dataset_id", "fingerprint_key": "proof", "artifacts": "sha256"}[table]
+    column = {"fingerprints": "dataset_id", "fingerprint_key": "proof", "artifacts": "sha256"}[
+        table
+    ]
     from sqlalchemy.exc import ProgrammingError
 
-    with pytest.raises(ProgrammingError, match="permission denied"), registrar.engine.begin() as connection:
+    with (
+        pytest.raises(ProgrammingError, match="permission denied"),
+        registrar.engine.begin() as connection,
+    ):
         connection.execute(text(act.format(table, column)))
 
 
@@ -283,9 +309,12 @@ def test_no_account_is_held_while_data_is_compared(registrar, tag):
     ours = "d.name = :name"
     with ThreadPoolExecutor(1) as pool, registrar.engine.begin() as beside:
         add = f"INSERT INTO fingerprints SELECT :value, d.id, true FROM datasets d WHERE {ours}"
-        beside.execute(text(add), {"value": new[0].value, "name": name})  # the comparison waits for this
+        # the comparison waits for this
+        beside.execute(text(add), {"value": new[0].value, "name": name})
         checking = pool.submit(claimed, registrar.engine, version, PROOF, new)
-        waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO fingerprints%' "
+        waits = (
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO fingerprints%' "
+        )
         with registrar.engine.connect() as looking:
             waiting = text(waits + "AND wait_event_type = 'Lock' AND datname = current_database()")
             while not looking.execute(waiting).scalar_one():
@@ -313,7 +342,9 @@ def test_analysts_see_the_same_of_data_that_overlaps_and_of_data_that_is_broken(
             dataset_queries.dataset(registrar.engine, name, registrar.bench.analyst),
             *[each for each in catalogue if each["name"] == name],
         ]
-        request = job_requests.JobRequest(name, "private-prediction", registrar.bench.model, {}, "test")
+        request = job_requests.JobRequest(
+            name, "private-prediction", registrar.bench.model, {}, "test"
+        )
         with pytest.raises(InvalidRequest) as refused:
             submission.submit(registrar.engine, request, registrar.bench.analyst)
         seen.append(json.dumps([*documents(facts), str(refused.value)]).replace(name, "NAME"))
@@ -329,7 +360,8 @@ def test_analysts_see_the_same_of_a_dataset_whose_new_version_overlaps(registrar
     assert other not in json.dumps(before.document())
 
 
-# --- public corpora ---------------------------------------------------------------------------------
+# --- public corpora
+# ---------------------------------------------------------------------------------
 
 
 def compared(registrar, tag, texts, steward=None):
@@ -356,7 +388,9 @@ def test_a_text_of_a_corpus_that_is_a_private_record_is_found(registrar, tag):
     assert repr(by_column) in compared(registrar, tag, units(f"{tag} said"))[1]["error"]
     assert registrar.facts(registrar.checked(units(f"{tag} public")))["state"] == "ready"
     with pytest.raises(DataError, match="identity key"):
-        unit_fingerprints.compare_corpus(registrar.engine, uuid.uuid4(), b"another", units(f"{tag} x"))
+        unit_fingerprints.compare_corpus(
+            registrar.engine, uuid.uuid4(), b"another", units(f"{tag} x")
+        )
 
 
 def test_new_data_makes_the_corpora_invalid_that_hold_records_of_it(registrar, tag):
@@ -386,7 +420,11 @@ def test_which_data_it_is_is_for_its_stewards_and_auditors(registrar, tag):
     shown = dataset_queries.dataset(engine, own, curious).versions[0]
     assert shown.error == "it can't be registered here"
     wanted = audit_log.Wanted(dataset=private)
-    listed = [each for each in audit_log.listing(engine, auditor, wanted) if each.action == "overlap found"]
+    listed = [
+        each
+        for each in audit_log.listing(engine, auditor, wanted)
+        if each.action == "overlap found"
+    ]
     assert {each.actor for each in listed} == {curious.name, steward.name}
     for outsider in (curious, person(engine, "auditor")):
         assert audit_log.listing(engine, outsider, wanted) == []
@@ -419,8 +457,16 @@ def test_new_jobs_run_on_the_newest_ready_version_and_the_ledger_says_which(open
     new = bench.submit(12)
     claims = [leases.claim(bench.engine, job, 1, "w", 60) for job in (old, meanwhile, new)]
     layouts = [claim.order.register["layout"] for claim in claims]
-    assert [layout["uri"] for layout in layouts] == ["/nowhere.csv", "/nowhere.csv", "/nowhere-2.csv"]
-    assert [layout["text_template"] for layout in layouts] == ["{text}", "{text}", "{title}. {body}"]
+    assert [layout["uri"] for layout in layouts] == [
+        "/nowhere.csv",
+        "/nowhere.csv",
+        "/nowhere-2.csv",
+    ]
+    assert [layout["text_template"] for layout in layouts] == [
+        "{text}",
+        "{text}",
+        "{title}. {body}",
+    ]
     sources = []
     with bench.engine.connect() as connection:
         for job in (old, meanwhile, new):
@@ -456,7 +502,10 @@ def test_every_version_has_the_unit_that_the_statements_name(registrar, tag):
     with pytest.raises(InvalidRequest) as caught:
         datasets.add_version(registrar.engine, name, changes, registrar.bench.steward)
     (problem,) = caught.value.problems
-    assert (problem.field, problem.problem) == ("unit_column", "is the dataset's, for every version")
+    assert (problem.field, problem.problem) == (
+        "unit_column",
+        "is the dataset's, for every version",
+    )
     assert problem.allowed == "group_column, label_column, secret_column, text_template, uri"
     added = registrar.version(name, units(f"{tag} more"))
     assert (added["state"], added["unit_column"]) == ("ready", "patient")

@@ -1,4 +1,6 @@
-"""No writer writes what `verify` refuses, whatever rows say, and wherever the service judged otherwise."""
+"""No writer writes what `verify` refuses, whatever rows say, and wherever the service judged
+otherwise.
+"""
 
 import uuid
 
@@ -66,7 +68,8 @@ def sound(bench: Bench) -> None:
     verify_lines(exported(bench))
 
 
-# --- the state that judges --------------------------------------------------------------------------
+# --- the state that judges
+# --------------------------------------------------------------------------
 
 
 def replayed(connection, dataset_id) -> Verifier:
@@ -98,7 +101,13 @@ def test_rules_that_are_loaded_are_those_of_a_replay_after_every_act(engine):
         with engine.begin() as connection:
             query = "SELECT id FROM datasets WHERE name = :name"
             dataset = connection.execute(text(query), {"name": bench.dataset}).scalar_one()
-            row = {"id": uuid.uuid4(), "dataset_id": dataset, "number": 2, "uri": "/b", "state": "checking"}
+            row = {
+                "id": uuid.uuid4(),
+                "dataset_id": dataset,
+                "number": 2,
+                "uri": "/b",
+                "state": "checking",
+            }
             row |= {"text_template": "{text}", "created_by": bench.steward.id}
             connection.execute(tables.dataset_versions.insert().values(row))
         found_right(engine, row["id"])
@@ -143,13 +152,17 @@ def test_rules_of_a_transaction_that_is_undone_are_forgotten(bench):
                 locked.post(EntryKind.POLICY, bench.steward.name, None, solo)
                 locked.post(EntryKind.REGISTER, bench.steward.name, None, again)
 
-        with pytest.raises(VerificationFailed, match="its version is 1, which is no new number of one"):
+        with pytest.raises(
+            VerificationFailed, match="its version is 1, which is no new number of one"
+        ):
             two_entries()
         assert not locked.rules.policy.solo
 
 
 def test_a_writer_goes_on_from_no_rule_that_was_changed(bench, owner):
-    """Entries are read where the rules of a dataset are not in memory, and held against their hashes."""
+    """Entries are read where the rules of a dataset are not in memory, and held against their
+    hashes.
+    """
     judgement._known.clear()
     weaker = "replace(document, '\"solo\":false', '\"solo\":true')"
     change_row(owner, "entries", f"document = {weaker}", bench)
@@ -157,13 +170,23 @@ def test_a_writer_goes_on_from_no_rule_that_was_changed(bench, owner):
         bench.allow("11")
 
 
-# --- rows that say otherwise than the entries -------------------------------------------------------
+# --- rows that say otherwise than the entries
+# -------------------------------------------------------
 
-#: By rule: the table, a change of the dataset's row, and what the RESERVE of the next job is refused for.
+#: By rule: the table, a change of the dataset's row, and what the RESERVE of the next job is
+#: refused for.
 ROWS = {
-    "terms": ("datasets", "public_size = 5000", "its public_size in terms is 5000, registered is 1000"),
+    "terms": (
+        "datasets",
+        "public_size = 5000",
+        "its public_size in terms is 5000, registered is 1000",
+    ),
     "labels": ("datasets", "labels = '[\"a\"]'", r"its labels in terms is \['a'\]"),
-    "neighbours": ("datasets", "neighbours = 'replace-one'", "its neighbours in terms is 'replace-one'"),
+    "neighbours": (
+        "datasets",
+        "neighbours = 'replace-one'",
+        "its neighbours in terms is 'replace-one'",
+    ),
     "version": ("dataset_versions", "number = 7", "it reads version 7, which nobody registered"),
     "approval": (
         "datasets",
@@ -207,7 +230,9 @@ def test_an_approval_is_held_against_the_entries_not_the_row(waiting, owner):
     """Solo, and who decides: the row of the policy says more than its entry."""
     mine = submit(waiting.engine, waiting.request(), waiting.steward)
     change_row(owner, "datasets", "policy = policy || '{\"solo\":true}'", waiting)
-    with pytest.raises(VerificationFailed, match="approved a job of their own, and the policy is not solo"):
+    with pytest.raises(
+        VerificationFailed, match="approved a job of their own, and the policy is not solo"
+    ):
         yes(waiting.engine, mine, waiting.steward, "mine")
     owned = Policy(stewards=(waiting.steward.name,))
     other = person(waiting.engine, "steward")
@@ -237,7 +262,9 @@ def test_data_in_use_is_not_registered_under_other_terms(engine, owner):
     bench = Bench(engine, unit_column="patient", max_records_per_unit=2)
     change_row(owner, "datasets", "max_records_per_unit = 3", bench)
     change_row(owner, "dataset_versions", "state = 'invalid'", bench)
-    with pytest.raises(VerificationFailed, match="it registers other terms after data was found right"):
+    with pytest.raises(
+        VerificationFailed, match="it registers other terms after data was found right"
+    ):
         datasets.correct_dataset(bench.engine, bench.dataset, {"uri": "/else.csv"}, bench.steward)
 
 
@@ -247,12 +274,15 @@ def test_a_charge_says_what_its_reservation_read(waiting, owner):
     claim = leases.claim(waiting.engine, waiting.job, 1, "worker", 60)
     change_row(owner, "jobs", "reads_records = false", waiting)
     event = from_json(jobs.job(waiting.engine, waiting.job, waiting.steward)["event"])
-    with pytest.raises(VerificationFailed, match="its job reads records, and it says that nothing was read"):
+    with pytest.raises(
+        VerificationFailed, match="its job reads records, and it says that nothing was read"
+    ):
         settlement.publish(waiting.engine, claim, event, Output("x", "0" * 64), "worker")
     assert kinds(waiting) == ["RESERVE", "ALLOW"]
 
 
-# --- what the service judged otherwise --------------------------------------------------------------
+# --- what the service judged otherwise
+# --------------------------------------------------------------
 
 
 def test_a_policy_approves_by_the_epsilon_that_every_verifier_computes(bench, monkeypatch):
@@ -289,11 +319,15 @@ def test_a_job_that_is_read_is_named_in_one_spelling(bench):
     tallies.register()
     try:
         source = submit(
-            bench.engine, JobRequest(bench.dataset, "tally", None, {"epsilon": 1.0}, ""), bench.analyst
+            bench.engine,
+            JobRequest(bench.dataset, "tally", None, {"epsilon": 1.0}, ""),
+            bench.analyst,
         )
         claim = leases.claim(bench.engine, source, 1, "worker", 60)
         leases.begin_reading(bench.engine, claim)
-        released = Stored("counts", "noisy-counts", "application/json", "a" * 64, 12, "/nowhere.json")
+        released = Stored(
+            "counts", "noisy-counts", "application/json", "a" * 64, 12, "/nowhere.json"
+        )
         event = from_json(jobs.job(bench.engine, source, bench.steward)["event"])
         settlement.publish(bench.engine, claim, event, Output("x", "0" * 64, (released,)), "worker")
         for named in (str(source).upper(), source.hex):
@@ -308,7 +342,9 @@ def test_a_job_that_is_read_is_named_in_one_spelling(bench):
 
 
 def test_a_stolen_process_writes_them_all_the_same_and_verify_tells(waiting, owner):
-    """The rules are judged in the process that writes; against a stolen one stand guards and `verify`."""
+    """The rules are judged in the process that writes; against a stolen one stand guards and
+    `verify`.
+    """
     change_row(owner, "datasets", 'policy = policy || \'{"auto_approve_epsilon":"10"}\'', waiting)
     with unjudged():
         waiting.submit()

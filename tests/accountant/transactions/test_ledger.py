@@ -66,7 +66,9 @@ def test_a_job_is_priced_approved_reserved_charged_and_verified(bench):
     claim = claimed(bench, job_id)
     leases.begin_reading(bench.engine, claim)
     reserved = renyi(bench)["reserved"]
-    settlement.publish(bench.engine, claim, event_of(bench, job_id), Output("x", "0" * 64), "worker")
+    settlement.publish(
+        bench.engine, claim, event_of(bench, job_id), Output("x", "0" * 64), "worker"
+    )
     assert state(bench, job_id) == "succeeded"
     assert renyi(bench)["reserved"] == "0"
     assert renyi(bench)["spent"] == reserved
@@ -105,7 +107,8 @@ def test_a_refusal_names_the_cap_and_the_largest_that_fits_and_consumes_nothing(
     job = job_queries.job(open_bench.engine, job_id, open_bench.analyst)
     assert job["state"] == "refused"
     assert job["refusal"]["cap"] == "renyi"
-    # Paper 001: 373 alone. The filter keeps 360 for adaptive use; a first job alone may have all of delta.
+    # Paper 001: 373 alone. The filter keeps 360 for adaptive use; a first job alone may have all of
+    # delta.
     assert job["refusal"]["largest"] == 375
     assert account(open_bench) == before
 
@@ -115,12 +118,17 @@ def test_admission_agrees_with_the_fit_on_the_dataset_to_the_token(open_bench, t
     if tokens_first:
         open_bench.submit(tokens_first)
     quote = quotes.quote_on(
-        open_bench.engine, open_bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch"
+        open_bench.engine,
+        open_bench.dataset,
+        "private-prediction",
+        {},
+        fit_field="tokens_per_batch",
     )
     fitted = quote["parameters"]["tokens_per_batch"]
     assert fitted == (360 - tokens_first if tokens_first else 375)
     assert state(open_bench, open_bench.submit(fitted + 1)) == "refused"
-    # A quote is by zCDP: 375 tokens are quoted at more than the 10 that the policy approves by itself.
+    # A quote is by zCDP: 375 tokens are quoted at more than the 10 that the policy approves by
+    # itself.
     expected = "queued" if tokens_first else "awaiting_approval"
     assert state(open_bench, open_bench.submit(fitted)) == expected
 
@@ -196,7 +204,11 @@ def test_a_late_worker_publishes_nothing(open_bench):
     fresh = claimed(open_bench, job_id, attempt=2)
     with pytest.raises(LeaseLost):
         settlement.publish(
-            open_bench.engine, late, event_of(open_bench, job_id), Output("late", "0" * 64), "worker"
+            open_bench.engine,
+            late,
+            event_of(open_bench, job_id),
+            Output("late", "0" * 64),
+            "worker",
         )
     with pytest.raises(LeaseLost):
         leases.begin_reading(open_bench.engine, late)
@@ -229,7 +241,8 @@ def test_an_expired_lease_refunds_nothing_and_the_last_attempt_is_charged(open_b
         with open_bench.engine.begin() as connection:
             connection.execute(
                 text(
-                    "UPDATE parts SET lease_expires = clock_timestamp() - interval '1 s' WHERE job_id = :id"
+                    "UPDATE parts SET lease_expires = clock_timestamp() - interval '1 s' WHERE "
+                    "job_id = :id"
                 ),
                 {"id": job_id},
             )
@@ -417,7 +430,9 @@ def exported(open_bench) -> list[str]:
         job_id = open_bench.submit(tokens)
         claim = claimed(open_bench, job_id)
         leases.begin_reading(open_bench.engine, claim)
-        settlement.publish(open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "w")
+        settlement.publish(
+            open_bench.engine, claim, event_of(open_bench, job_id), Output("x", "0" * 64), "w"
+        )
     open_bench.submit(5)
     settlement.cancel(open_bench.engine, open_bench.submit(6), open_bench.analyst)
     return list(entries.export(open_bench.engine, open_bench.dataset, open_bench.auditor, "jsonl"))

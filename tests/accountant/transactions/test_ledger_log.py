@@ -64,7 +64,9 @@ def run(site, job_id, folder=None):
 
 
 def entries(site) -> list[tuple[int, str]]:
-    query = text("SELECT seq, hash FROM entries WHERE dataset_id = (SELECT id FROM datasets WHERE name = :n)")
+    query = text(
+        "SELECT seq, hash FROM entries WHERE dataset_id = (SELECT id FROM datasets WHERE name = :n)"
+    )
     with site.engine.connect() as connection:
         rows = connection.execute(query, {"n": site.bench.dataset}).all()
     return sorted((row.seq, row.hash) for row in rows)
@@ -72,7 +74,9 @@ def entries(site) -> list[tuple[int, str]]:
 
 def logged(site) -> list[tuple[int, str]]:
     log = files.LedgerLog(site.folder)
-    return [(each.seq, each.hash) for _, name, each in files.entries(log) if name == site.bench.dataset]
+    return [
+        (each.seq, each.hash) for _, name, each in files.entries(log) if name == site.bench.dataset
+    ]
 
 
 def dataset_id(site):
@@ -172,7 +176,9 @@ def test_a_log_that_can_not_be_written_answers_nobody_and_charges_once(site):
     site.bench.submit(10, key="k")
     assert logged(site) == entries(site)
     with site.engine.connect() as connection:
-        reserved = "SELECT count(*) FROM entries JOIN jobs ON jobs.id = job_id WHERE analyst_id = :id"
+        reserved = (
+            "SELECT count(*) FROM entries JOIN jobs ON jobs.id = job_id WHERE analyst_id = :id"
+        )
         reserved += " AND idempotency_key = 'k'"
         assert connection.execute(text(reserved), {"id": site.bench.analyst.id}).scalar_one() == 1
 
@@ -266,7 +272,9 @@ def test_a_database_that_went_on_without_the_service_is_refused(alone):
 
 @pytest.mark.parametrize("others", [1, 2])
 def test_two_databases_never_share_a_place_in_one_log(alone, others):
-    """A copy of the database beside it, on the same log: whoever is second learns it before any answer."""
+    """A copy of the database beside it, on the same log: whoever is second learns it before any
+    answer.
+    """
     copy = alone.backup()
     for _ in range(others):
         alone.bench.submit(10)
@@ -380,7 +388,9 @@ def test_outputs_and_exports_wait_for_the_log(site):
 
 
 def test_what_is_committed_while_an_export_begins_stands_in_the_log_before_it_leaves(site):
-    """A writer commits and dies just before the account's row is read: that entry is in the export."""
+    """A writer commits and dies just before the account's row is read: that entry is in the
+    export.
+    """
     own, seed, real = dataset_id(site), b"s" * 32, exports.account_row
 
     def row_of(connection, dataset):

@@ -1,4 +1,6 @@
-"""A job that reads a published output: free, and only of an output that a job before it published."""
+"""A job that reads a published output: free, and only of an output that a job before it
+published.
+"""
 
 import pytest
 
@@ -37,4 +39,6 @@ def test_what_was_published_may_be_read_for_nothing():
 )
 def test_anything_else_can_not_stand(source, event, problem):
     with pytest.raises(VerificationFailed, match=problem):
-        published().add(entry(EntryKind.RESERVE, "reader", {"event": to_json(event), "source": source}))
+        published().add(
+            entry(EntryKind.RESERVE, "reader", {"event": to_json(event), "source": source})
+        )

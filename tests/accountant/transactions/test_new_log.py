@@ -1,4 +1,6 @@
-"""A new log after a lost disk: whole, in the published order, and refused where anything remembers more."""
+"""A new log after a lost disk: whole, in the published order, and refused where anything remembers
+more.
+"""
 
 import json
 import shutil
@@ -77,7 +79,9 @@ def test_all_entries_stand_in_the_new_log_and_the_service_goes_on(alone):
     assert log_comparison.whole(alone.engine) == {}
     alone.bench.submit(10)
     assert logged(alone) == entries(alone)
-    query = text("SELECT actor_name, object_id, detail FROM activity WHERE action = 'ledger log begun anew'")
+    query = text(
+        "SELECT actor_name, object_id, detail FROM activity WHERE action = 'ledger log begun anew'"
+    )
     with alone.engine.connect() as connection:
         (told,) = connection.execute(query).all()
     assert (told.actor_name, told.object_id) == ("operator", log_of(alone.engine).identity)
@@ -92,7 +96,10 @@ def test_all_entries_stand_in_the_new_log_and_the_service_goes_on(alone):
 
 def test_the_public_log_goes_on(alone, tmp_path):
     """Its leaves are in the order of the lost log, which was not that of datasets."""
-    public, signer = tmp_path / "public", LogSigner(tmp_path / "memory", "exchequer.example/log", SEED)
+    public, signer = (
+        tmp_path / "public",
+        LogSigner(tmp_path / "memory", "exchequer.example/log", SEED),
+    )
     another = Bench(alone.engine, policy={"auto_approve_epsilon": "10"})
     another.allow()
     for bench in (alone.bench, another, alone.bench, another):
@@ -107,7 +114,9 @@ def test_the_public_log_goes_on(alone, tmp_path):
 
 
 def test_what_is_known_of_data_is_kept_beside_the_new_log(alone):
-    """A backup from before the data, restored after the log was lost and begun anew, is recovered whole."""
+    """A backup from before the data, restored after the log was lost and begun anew, is recovered
+    whole.
+    """
     copy = alone.backup()
     found_right(alone, added(alone, "later"), "somebody")
     lose(alone)
@@ -116,14 +125,16 @@ def test_what_is_known_of_data_is_kept_beside_the_new_log(alone):
     with alone.engine.connect() as connection:
         mark = connection.execute(text("SELECT log FROM ledger_log_marks WHERE n = 0")).scalar_one()
     alone.restore(copy)
-    alone.execute("UPDATE ledger_log_marks SET log = :log", log=mark)  # the backup knows the lost log alone
+    # the backup knows the lost log alone
+    alone.execute("UPDATE ledger_log_marks SET log = :log", log=mark)
     alone.execute("DELETE FROM ledger_log_marks WHERE n > 0")
     alone.restart()
     for each in recovery.plan(alone.engine):
         recovery.recover(alone.engine, each, lambda *_: None, IDENTITY)
     with alone.engine.connect() as connection:
         query = text(
-            "SELECT count(*) FROM fingerprints f JOIN datasets d ON d.id = f.dataset_id WHERE name = 'later'"
+            "SELECT count(*) FROM fingerprints f JOIN datasets d ON d.id = f.dataset_id WHERE name "
+            "= 'later'"
         )
         assert connection.execute(query).scalar_one() == 1
 
@@ -135,7 +146,10 @@ def test_nothing_is_begun_beside_another_log(alone):
 
 
 def test_a_database_that_is_behind_what_others_remember_is_refused(alone, tmp_path):
-    public, signer = tmp_path / "public", LogSigner(tmp_path / "memory", "exchequer.example/log", SEED)
+    public, signer = (
+        tmp_path / "public",
+        LogSigner(tmp_path / "memory", "exchequer.example/log", SEED),
+    )
     copy = alone.backup()
     alone.bench.submit(10)
     publish_log(log_of(alone.engine), public, signer, {})
@@ -146,7 +160,8 @@ def test_a_database_that_is_behind_what_others_remember_is_refused(alone, tmp_pa
     (public / "checkpoint").write_text("nothing")
     (problem,) = problems(alone, public)
     assert "can't be compared" in problem
-    assert problems(alone) == []  # nobody else remembers: the warning of the command is all there is
+    # nobody else remembers: the warning of the command is all there is
+    assert problems(alone) == []
 
 
 def test_services_that_were_not_stopped_are_seen(alone):
@@ -170,10 +185,14 @@ def test_marks_and_signed_checkpoints_are_compared(alone):
     assert planned.moved
     assert "the lost log held 1,000,000 entries" in planned.problems[0]
     alone.execute("UPDATE ledger_log_marks SET n = 0")
-    query = 'UPDATE checkpoints SET document = replace(document::text, \'"head": "\', \'"head": "00\')'
+    query = (
+        'UPDATE checkpoints SET document = replace(document::text, \'"head": "\', \'"head": "00\')'
+    )
     alone.execute("ALTER TABLE checkpoints DISABLE TRIGGER USER")
     with alone.engine.connect() as connection:
-        kept = connection.execute(text("SELECT pg_typeof(document)::text FROM checkpoints")).scalar_one()
+        kept = connection.execute(
+            text("SELECT pg_typeof(document)::text FROM checkpoints")
+        ).scalar_one()
     alone.execute(query if kept == "text" else f"{query}::{kept}")
     (problem,) = problems(alone)
     assert "is not the one that a checkpoint was signed for" in problem
@@ -204,7 +223,9 @@ def test_a_writer_meanwhile_or_another_key_or_role_stops_it(alone):
             new_log.begin(engine, stale, None, IDENTITY, PROOF)
     assert not alone.folder.exists()
     with pytest.raises(ProgrammingError):  # marks go with the rights of their owner alone
-        new_log.begin(alone.engine, new_log.plan(alone.engine, SignedPlaces()), None, IDENTITY, PROOF)
+        new_log.begin(
+            alone.engine, new_log.plan(alone.engine, SignedPlaces()), None, IDENTITY, PROOF
+        )
     with pytest.raises(LogUnusable, match="this database's log is"):
         alone.bench.submit(10)
 

@@ -55,7 +55,9 @@ def test_a_model_is_named_where_one_runs_and_nowhere_else(bench, mechanism):
 
 
 def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_bench):
-    """A price with a δ covers the whole job: where it ended early the basic filter returns nothing of it."""
+    """A price with a δ covers the whole job: where it ended early the basic filter returns nothing
+    of it.
+    """
     bench = open_bench
     job_id = ask(bench, bench.model, "summary-token", epsilon=0.5)
     if jobs.job(bench.engine, job_id, bench.analyst)["state"] == "submitted":
@@ -64,7 +66,9 @@ def test_a_job_shows_what_stays_charged_and_not_what_its_commit_states(open_benc
     claim = leases.claim(bench.engine, job_id, 1, "a worker", 60)
     leases.begin_reading(bench.engine, claim)
     settlement.publish(bench.engine, claim, whole.event, Output("/nowhere", "0" * 64), "a worker")
-    reserved, charged = (each["costs"] for each in jobs.job(bench.engine, job_id, bench.analyst)["entries"])
+    reserved, charged = (
+        each["costs"] for each in jobs.job(bench.engine, job_id, bench.analyst)["entries"]
+    )
     assert 0 < int(charged["renyi"]["main"]) < int(reserved["renyi"]["main"])
     assert charged["basic"] == reserved["basic"]
     filters = datasets.dataset(bench.engine, bench.dataset, bench.auditor)["account"]["filters"]

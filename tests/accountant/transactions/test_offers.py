@@ -1,4 +1,6 @@
-"""Offers: nothing is charged before consent, the old request is never admitted, one of two racers wins."""
+"""Offers: nothing is charged before consent, the old request is never admitted, one of two racers
+wins.
+"""
 
 import threading
 import uuid
@@ -39,7 +41,9 @@ def entries(bench: Bench) -> int:
 
 def offered(bench: Bench, tokens: int = 10, **changes: object) -> tuple[uuid.UUID, uuid.UUID]:
     asked = bench.submit(tokens)
-    return asked, offers.offer(bench.engine, asked, changes or SMALLER, bench.steward, "that is enough")
+    return asked, offers.offer(
+        bench.engine, asked, changes or SMALLER, bench.steward, "that is enough"
+    )
 
 
 def test_consent_admits_the_offer_and_never_what_was_asked(desk):
@@ -84,7 +88,9 @@ def test_an_offer_is_smaller_everywhere_and_fits(desk):
         offers.offer(desk.engine, asked, SMALLER, desk.steward, " ")
     with pytest.raises(NotPermitted):
         offers.offer(desk.engine, asked, SMALLER, desk.analyst, "why")
-    allowances.allow(desk.engine, desk.dataset, Allowance("0.05", "0.0000029053", "less"), desk.steward)
+    allowances.allow(
+        desk.engine, desk.dataset, Allowance("0.05", "0.0000029053", "less"), desk.steward
+    )
     with pytest.raises(InvalidRequest) as caught:
         offers.offer(desk.engine, asked, {"tokens_per_batch": 9}, desk.steward, "why")
     assert "would be refused now" in caught.value.problems[0].problem
@@ -109,7 +115,8 @@ def test_only_whom_it_is_offered_to_answers(desk):
     assert decision_queries.listing(desk.engine, other, wanted) == []
     changes = decision_queries.show(desk.engine, found, desk.analyst)["offer"]["changes"]
     assert {"field": "tokens_per_batch", "asked": 10, "offered": 4} in changes
-    assert {each["field"] for each in changes} == {"max_text_tokens", "tokens_per_batch"}  # it fell with it
+    # it fell with it
+    assert {each["field"] for each in changes} == {"max_text_tokens", "tokens_per_batch"}
     no(desk.engine, found, desk.analyst)
     for act in (yes, no):
         with pytest.raises(Conflict, match="refused already"):
@@ -169,7 +176,9 @@ def test_a_price_above_the_offered_one_is_not_what_was_approved(desk, owner):
         connection.execute(cheaper, {"id": found})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            offers, "_as_job", lambda mechanism, row, real=offers._as_job: _cheap(real(mechanism, row))
+            offers,
+            "_as_job",
+            lambda mechanism, row, real=offers._as_job: _cheap(real(mechanism, row)),
         )
         with pytest.raises(Conflict, match="costs more now than was offered"):
             yes(desk.engine, found, desk.analyst)
@@ -184,7 +193,9 @@ def test_an_offer_expires(desk):
     _, found = offered(desk)
     with desk.engine.begin() as connection:
         connection.execute(
-            text("UPDATE decisions SET expires_at = now() - interval '1 second' WHERE kind = 'offer'")
+            text(
+                "UPDATE decisions SET expires_at = now() - interval '1 second' WHERE kind = 'offer'"
+            )
         )
     with pytest.raises(Conflict, match="expired"):
         yes(desk.engine, found, desk.analyst)
@@ -223,7 +234,9 @@ def test_of_two_who_decide_at_once_one_is_told(desk, turn):
     answers = race(offering(desk.steward), others[turn % 3])
     assert Counter(answers)["done"] == 1, answers
     assert "Conflict" in answers or turn % 3 == 2
-    open_offers = decision_queries.listing(engine, desk.analyst, decision_queries.Wanted(kind="offer"))
+    open_offers = decision_queries.listing(
+        engine, desk.analyst, decision_queries.Wanted(kind="offer")
+    )
     state = job(desk, asked)["state"]
     assert (state == "refused") == (len(open_offers) == 1)
     assert state in ("refused", "queued", "cancelled")
@@ -240,7 +253,9 @@ def test_consent_races_with_another_answer(desk, turn):
 
         def other() -> None:
             with engine.begin() as connection:
-                late = text("UPDATE decisions SET expires_at = now() - interval '1 hour' WHERE id = :id")
+                late = text(
+                    "UPDATE decisions SET expires_at = now() - interval '1 hour' WHERE id = :id"
+                )
                 connection.execute(late, {"id": found})
             if not asking.sweep(engine):
                 raise Conflict("somebody was faster")
@@ -258,4 +273,7 @@ def test_sixteen_clicks_are_one_job(desk):
     answers = race(*[lambda: made.append(yes(desk.engine, found, desk.analyst))] * 16)
     assert answers == ["done"] * 16
     assert len(set(made)) == 1
-    assert len([each for each in jobs.jobs(desk.engine, desk.analyst) if each["state"] == "queued"]) == 1
+    assert (
+        len([each for each in jobs.jobs(desk.engine, desk.analyst) if each["state"] == "queued"])
+        == 1
+    )

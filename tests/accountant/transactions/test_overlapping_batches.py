@@ -27,7 +27,9 @@ def wait_until(true: Callable[[], bool], seconds: float = 20) -> None:
 
 
 class Writer:
-    """The first batch stands still when it is about to be written, until `go`; then `outcome` happens."""
+    """The first batch stands still when it is about to be written, until `go`; then `outcome`
+    happens.
+    """
 
     def __init__(self, monkeypatch, outcome=None) -> None:
         self.held, self.go = threading.Event(), threading.Event()
@@ -41,7 +43,9 @@ class Writer:
                 return swap(account, *arguments)
             self.held.set()
             assert self.go.wait(20)
-            return swap(account, *arguments) if outcome is None else outcome(swap, account, *arguments)
+            return (
+                swap(account, *arguments) if outcome is None else outcome(swap, account, *arguments)
+            )
 
         def counted(*arguments):
             self.decided.append(arguments[1])
@@ -198,7 +202,9 @@ def test_a_leader_that_nobody_followed_leads_again():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_everybody_is_answered_whatever_leaders_do(seed):
-    """Leaders hand over early, late or never, put back, fail, and take twice: each asker has one answer."""
+    """Leaders hand over early, late or never, put back, fail, and take twice: each asker has one
+    answer.
+    """
     chance, served, answered = random.Random(seed), Counter(), Counter()
     lock = threading.Lock()
 

@@ -49,7 +49,9 @@ def staged(number: int) -> Output:
 
 
 def finish(bench: Bench, claim: Claim, count: int = 10):
-    return leases.finish(bench.engine, claim, tokens(bench, claim.job_id, count), staged(claim.part), None)
+    return leases.finish(
+        bench.engine, claim, tokens(bench, claim.job_id, count), staged(claim.part), None
+    )
 
 
 def settle(bench: Bench, claim: Claim, count: int = 10) -> None:
@@ -92,7 +94,10 @@ def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent
     assert job(shared, job_id)["state"] == "settling"
     settle(shared, claims[1], 5)
     ended = job(shared, job_id)
-    assert (ended["state"], ended["progress"]) == ("succeeded", {"done": 150, "total": 150, "unit": "tokens"})
+    assert (ended["state"], ended["progress"]) == (
+        "succeeded",
+        {"done": 150, "total": 150, "unit": "tokens"},
+    )
     assert [each["kind"] for each in ended["entries"]] == ["RESERVE", "COMMIT"]
     entry = entries.entries(shared.engine, shared.dataset, shared.steward, limit=1)[0]["body"]
     assert from_json(entry["event"]) == tokens(shared, job_id, 7)
@@ -197,7 +202,8 @@ def test_no_part_reaches_a_report(shared):
     claim = held(shared, job_id, 0)
     finish(shared, claim, 3)
     changed = {name for name, value in job(shared, job_id).items() if value != before[name]}
-    assert changed == {"state"}  # when it started depends on the data, and is for stewards and auditors
+    # when it started depends on the data, and is for stewards and auditors
+    assert changed == {"state"}
 
 
 def test_attempts_of_one_part_are_capped_and_then_the_job_fails(shared):
@@ -274,7 +280,11 @@ def test_two_relays_at_once_end_a_lease_once_and_send_each_message_once_more(sha
     claim = held(shared, job_id, 0)
     sent = []
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: messages.deliver(shared.engine, lambda *each: sent.append(each)), range(8)))
+        list(
+            pool.map(
+                lambda _: messages.deliver(shared.engine, lambda *each: sent.append(each)), range(8)
+            )
+        )
     assert sorted(each for each in sent if each[1] == job_id) == [
         ("generate", job_id, 1, part) for part in range(PARTS)
     ]
@@ -284,13 +294,19 @@ def test_two_relays_at_once_end_a_lease_once_and_send_each_message_once_more(sha
         connection.execute(update(tables.parts).where(found).values(lease_expires=past))
     with ThreadPoolExecutor(8) as pool:
         ended = [
-            each for many in pool.map(lambda _: leases.expire(shared.engine, 3), range(8)) for each in many
+            each
+            for many in pool.map(lambda _: leases.expire(shared.engine, 3), range(8))
+            for each in many
         ]
         assert ended == [(job_id, claim.token)]
         assert sum(pool.map(lambda _: messages.resend(shared.engine, 60.0), range(8))) == 0
         sent.clear()
         list(pool.map(lambda _: messages.resend(shared.engine, 0.0), range(8)))
-        list(pool.map(lambda _: messages.deliver(shared.engine, lambda *each: sent.append(each)), range(8)))
+        list(
+            pool.map(
+                lambda _: messages.deliver(shared.engine, lambda *each: sent.append(each)), range(8)
+            )
+        )
     expected = [("generate", job_id, 2, 0), ("generate", job_id, 1, 1), ("generate", job_id, 1, 2)]
     assert sorted(each for each in sent if each[1] == job_id) == sorted(expected)
 
@@ -302,7 +318,9 @@ def test_waiting_is_measured_from_when_the_message_was_sent(shared):
     with shared.engine.begin() as connection:
         past = func.clock_timestamp() - timedelta(seconds=500)
         connection.execute(
-            update(tables.outbox).where(tables.outbox.c.subject == job_id).values(first_sent_at=past)
+            update(tables.outbox)
+            .where(tables.outbox.c.subject == job_id)
+            .values(first_sent_at=past)
         )
     assert messages.longest_wait(shared.engine, {"generate"}) >= 500
     assert messages.longest_wait(shared.engine, {"probe"}) == 0
@@ -344,7 +362,9 @@ def test_what_waits_is_sent_again_ever_more_rarely_in_one_row_which_ends(shared)
     assert rows() == 0
 
 
-def test_a_lost_part_that_can_not_be_ended_keeps_no_other_and_waits_its_turn(shared, monkeypatch, caplog):
+def test_a_lost_part_that_can_not_be_ended_keeps_no_other_and_waits_its_turn(
+    shared, monkeypatch, caplog
+):
     bad, good = shared.submit(10), shared.submit(10)
     past = func.clock_timestamp() - timedelta(seconds=1)
     for claim in (held(shared, bad, 0), held(shared, good, 0)):

@@ -102,7 +102,9 @@ def test_a_cap_counts_live_and_charged_jobs_by_their_stand_alone_epsilon(open_be
     assert used(bench).analyst == together
     claim = leases.claim(bench.engine, first, 1, "worker", 60)
     leases.begin_reading(bench.engine, claim)
-    settlement.publish(bench.engine, claim, from_json(whole[0]["event"]), Output("x", "0" * 64), "worker")
+    settlement.publish(
+        bench.engine, claim, from_json(whole[0]["event"]), Output("x", "0" * 64), "worker"
+    )
     assert used(bench).analyst == together
     settlement.cancel(bench.engine, second, bench.analyst)
     assert used(bench).analyst == counted(whole[0]["epsilon_alone"])
@@ -131,7 +133,9 @@ def test_a_project_is_shared_by_its_people_and_must_be_named_where_it_is_capped(
     with pytest.raises(InvalidRequest, match="project"):
         bench.submit(10)
     with pytest.raises(InvalidRequest, match="project"):
-        submission.submit(bench.engine, replace(bench.request(10), project="No Name"), bench.analyst)
+        submission.submit(
+            bench.engine, replace(bench.request(10), project="No Name"), bench.analyst
+        )
     request = replace(bench.request(40), project="atlas")
     assert state(bench, submission.submit(bench.engine, request, bench.analyst)) == "queued"
     other = person(bench.engine, "analyst")
@@ -144,7 +148,11 @@ def test_a_project_is_shared_by_its_people_and_must_be_named_where_it_is_capped(
 
 def test_a_project_is_part_of_a_request_and_requests_without_one_keep_their_identity(bench):
     plain = bench.request(10)
-    assert replace(plain, project="a").sha256() != replace(plain, project="b").sha256() != plain.sha256()
+    assert (
+        replace(plain, project="a").sha256()
+        != replace(plain, project="b").sha256()
+        != plain.sha256()
+    )
     assert "project" not in repr(replace(plain, project=None).sha256())
 
 
@@ -200,10 +208,19 @@ def test_caps_that_are_no_amounts_are_errors_that_name_the_field(bench, field, v
 def test_what_is_fitted_on_a_dataset_is_the_most_that_is_then_admitted(open_bench):
     bench = open_bench
     policy(bench, auto_approve_epsilon="10", analyst_epsilon="2")
-    raw = {name: value for name, value in bench.request(10).parameters.items() if name != "tokens_per_batch"}
+    raw = {
+        name: value
+        for name, value in bench.request(10).parameters.items()
+        if name != "tokens_per_batch"
+    }
     raw.pop("max_text_tokens", None)
     quoted = quotes.quote_on(
-        bench.engine, bench.dataset, "private-prediction", raw, "tokens_per_batch", viewer=bench.analyst
+        bench.engine,
+        bench.dataset,
+        "private-prediction",
+        raw,
+        "tokens_per_batch",
+        viewer=bench.analyst,
     )
     assert quoted["dataset"]["decision"] == "Admitted"
     assert quoted["dataset"]["jobs_of_this_shape"] == 1

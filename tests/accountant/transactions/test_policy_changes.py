@@ -17,7 +17,14 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import from_json
 from accountant.queries import entries, integrity, jobs
-from accountant.transactions import allowances, job_requests, policies, registrations, settlement, submission
+from accountant.transactions import (
+    allowances,
+    job_requests,
+    policies,
+    registrations,
+    settlement,
+    submission,
+)
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, awaiting, found_right, kinds, somebody, yes
@@ -165,7 +172,9 @@ def _until_somebody_waits(bench: Bench) -> None:
     raise AssertionError("nobody waits for the row")
 
 
-def test_policies_versions_and_requests_at_once_wait_for_each_other_and_never_in_a_circle(open_bench):
+def test_policies_versions_and_requests_at_once_wait_for_each_other_and_never_in_a_circle(
+    open_bench,
+):
     """All take the account's row before the dataset's, or only one of them."""
     engine, dataset, steward = open_bench.engine, open_bench.dataset, open_bench.steward
 
@@ -176,9 +185,13 @@ def test_policies_versions_and_requests_at_once_wait_for_each_other_and_never_in
         policy(open_bench, auto_approve_epsilon=str(10 + number))
 
     def add_version(number: int) -> None:
-        found_right(engine, datasets.add_version(engine, dataset, {"uri": f"/{number}.csv"}, steward))
+        found_right(
+            engine, datasets.add_version(engine, dataset, {"uri": f"/{number}.csv"}, steward)
+        )
 
     with ThreadPoolExecutor(12) as pool:
-        sent = [pool.submit(act, n) for n in range(15) for act in (ask, set_policy, ask, add_version)]
+        sent = [
+            pool.submit(act, n) for n in range(15) for act in (ask, set_policy, ask, add_version)
+        ]
     assert [future.exception() for future in sent] == [None] * 60
     assert integrity.check(engine, dataset) == []

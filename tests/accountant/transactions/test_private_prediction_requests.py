@@ -1,4 +1,6 @@
-"""Requests for private prediction that can't run are refused before anything is reserved or read."""
+"""Requests for private prediction that can't run are refused before anything is reserved or
+read.
+"""
 
 import pytest
 
@@ -29,7 +31,12 @@ def bench(engine) -> Bench:
         (CLUSTERS, ("public_corpus",), "embedding", "not given"),
         (PUBLIC, (), "public_corpus", "not given"),
         ({**PUBLIC, "context_partner": "shot"}, (), "shots", "not given"),
-        ({**CLUSTERS, "public_centres": 101}, ("public_corpus", "embedding"), "public_centres", "100 texts"),
+        (
+            {**CLUSTERS, "public_centres": 101},
+            ("public_corpus", "embedding"),
+            "public_centres",
+            "100 texts",
+        ),
         (PUBLIC, ("public_corpus",), "public_corpus", "no text of the dataset's label 'bad'"),
         (MEDIAN, ("public_corpus",), "public_corpus", "no text of the dataset's label 'bad'"),
         (CLUSTERS | {"public_corpus": "elsewhere"}, ("embedding",), "public_corpus", "no corpus"),

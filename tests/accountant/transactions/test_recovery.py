@@ -1,4 +1,6 @@
-"""Recovery from the log: spent budget is spent, what was published is published once, and the chain holds."""
+"""Recovery from the log: spent budget is spent, what was published is published once, and the chain
+holds.
+"""
 
 import hashlib
 import uuid
@@ -125,7 +127,9 @@ def test_a_job_without_an_end_is_charged_in_full_and_runs_no_more(site):
     assert logged(site) == entries(site)
 
 
-def test_a_job_that_began_to_read_since_the_newest_entry_is_charged_where_the_operator_says_so(alone):
+def test_a_job_that_began_to_read_since_the_newest_entry_is_charged_where_the_operator_says_so(
+    alone,
+):
     """The log has nothing of it: no entry says that reading began."""
     begun = alone.bench.submit(11)
     copy = alone.backup()
@@ -151,7 +155,10 @@ def test_jobs_of_other_datasets_may_have_read_too(alone):
     alone.bench.submit(10)
     alone.restore(copy)
     other.engine = alone.engine
-    assert {each.dataset for each in recovery.plan(alone.engine)} == {alone.bench.dataset, other.dataset}
+    assert {each.dataset for each in recovery.plan(alone.engine)} == {
+        alone.bench.dataset,
+        other.dataset,
+    }
     assert {each.dataset for each in recovery.plan(alone.engine, alone.bench.dataset)} == {
         alone.bench.dataset
     }
@@ -163,7 +170,9 @@ def test_jobs_of_other_datasets_may_have_read_too(alone):
 
 
 def test_everything_that_an_entry_states_is_there_again(site):
-    """Jobs that were published, cancelled and void, artifacts, an allowance, and people who came after."""
+    """Jobs that were published, cancelled and void, artifacts, an allowance, and people who came
+    after.
+    """
     bench = site.bench
     waiting = bench.submit(10)
     copy = site.backup()
@@ -235,7 +244,9 @@ def test_a_dataset_that_the_backup_does_not_know_is_made_again_with_whoever_is_i
     policy = Policy(auto_approve_epsilon="10", analysts=(bench.analyst.name, somebody.name))
     policies.set_policy(alone.engine, later, policy, bench.steward)
     allowances.allow(alone.engine, later, Allowance("10", "0.000001", "a pilot"), bench.steward)
-    job_id = submission.submit(alone.engine, replace(bench.request(), dataset=later), bench.analyst, None)
+    job_id = submission.submit(
+        alone.engine, replace(bench.request(), dataset=later), bench.analyst, None
+    )
     bench.probe(job_id)
     run(alone, job_id)
     before, books = shown(alone, later), accounts(alone.engine, later)
@@ -265,10 +276,14 @@ def test_a_dataset_that_the_backup_does_not_know_is_made_again_with_whoever_is_i
 
 def test_a_version_that_the_backup_does_not_know_is_there_again(alone):
     bench, tag = alone.bench, uuid.uuid4().hex
-    waiting = datasets.add_version(alone.engine, bench.dataset, {"uri": "/data/may.csv"}, bench.steward)
+    waiting = datasets.add_version(
+        alone.engine, bench.dataset, {"uri": "/data/may.csv"}, bench.steward
+    )
     copy = alone.backup()
     found_right(alone, waiting, f"{tag}1")
-    newer = datasets.add_version(alone.engine, bench.dataset, {"uri": "/data/june.csv"}, bench.steward)
+    newer = datasets.add_version(
+        alone.engine, bench.dataset, {"uri": "/data/june.csv"}, bench.steward
+    )
     found_right(alone, newer, f"{tag}2")
     run(alone, bench.submit(10))
     alone.restore(copy)
@@ -297,7 +312,9 @@ def test_a_dataset_without_data_is_made_again_and_its_data_is_declared_anew(alon
         recovery.recover(alone.engine, plan, lost, IDENTITY)
     assert shown(alone, later)["versions"][0]["state"] == "invalid"
     changes = {"uri": "/data/again.csv"}
-    found_right(alone, datasets.correct_dataset(alone.engine, later, changes, alone.bench.steward), later)
+    found_right(
+        alone, datasets.correct_dataset(alone.engine, later, changes, alone.bench.steward), later
+    )
     assert shown(alone, later)["state"] == "ready"
     assert integrity.check(alone.engine, later) == []
 
@@ -357,7 +374,8 @@ def test_the_command_recovers_and_finds_outputs_by_their_hash(alone, tmp_path, m
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(bootstrap, "load", settings.Settings)  # not those that the process remembers
+    # not those that the process remembers
+    monkeypatch.setattr(bootstrap, "load", settings.Settings)
     before = CliRunner().invoke(app, ["ledger", "check", "--all", "--database"])
     assert before.exit_code == 1
     assert "exchequer ledger recover" in before.stdout.replace("\n", " ")

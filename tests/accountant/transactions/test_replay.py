@@ -1,4 +1,6 @@
-"""Replay of requests, settlements, voids and corrections in any order: entries give the cached balances."""
+"""Replay of requests, settlements, voids and corrections in any order: entries give the cached
+balances.
+"""
 
 from dataclasses import astuple, dataclass
 
@@ -44,8 +46,12 @@ class Charge:
     basic: Amount = ZERO
 
     def with_larger(self, other: "Charge") -> "Charge":
-        one = None if self.tokens is None or other.tokens is None else max(self.tokens, other.tokens)
-        main, delta = (max(pair) for pair in zip(astuple(self.basic), astuple(other.basic), strict=True))
+        one = (
+            None if self.tokens is None or other.tokens is None else max(self.tokens, other.tokens)
+        )
+        main, delta = (
+            max(pair) for pair in zip(astuple(self.basic), astuple(other.basic), strict=True)
+        )
         return Charge(one, Amount(main, delta))
 
 
@@ -58,8 +64,20 @@ STOPS = [
     ("correct", 0, 30),
 ]
 #: A first job that takes the account: it is read, or cancelled and then corrected.
-TAKES_ALL = [("allow", 0, 2), ("submit", 0, 20), ("publish", 0, 5), ("submit", 0, 3), ("correct", 0, 10)]
-TAKES_AND_LEAVES = [("allow", 0, 2), ("submit", 0, 20), ("cancel", 0, 1), ("submit", 0, 8), ("correct", 0, 4)]
+TAKES_ALL = [
+    ("allow", 0, 2),
+    ("submit", 0, 20),
+    ("publish", 0, 5),
+    ("submit", 0, 3),
+    ("correct", 0, 10),
+]
+TAKES_AND_LEAVES = [
+    ("allow", 0, 2),
+    ("submit", 0, 20),
+    ("cancel", 0, 1),
+    ("submit", 0, 8),
+    ("correct", 0, 4),
+]
 
 
 class Oracle:
@@ -128,7 +146,9 @@ class Oracle:
         held, part = self.live.pop(job_id), self.price(token, spent)
         claim = leases.claim(self.engine, job_id, 1, "worker", 60)
         leases.begin_reading(self.engine, claim)
-        settlement.publish(self.engine, claim, SelfComposed(token, spent), Output("x", "0" * 64), "worker")
+        settlement.publish(
+            self.engine, claim, SelfComposed(token, spent), Output("x", "0" * 64), "worker"
+        )
         tokens = None if held.tokens is None else spent
         whole = held.basic.delta or part.basic.delta  # of a price with a delta nothing returns
         self.charged[job_id] = Charge(tokens, held.basic if whole else part.basic)
@@ -151,7 +171,9 @@ class Oracle:
 
     def check(self) -> None:
         assert integrity.check(self.engine, self.bench.dataset) == []
-        found = verify_lines(entries.export(self.engine, self.bench.dataset, self.bench.auditor, "jsonl"))
+        found = verify_lines(
+            entries.export(self.engine, self.bench.dataset, self.bench.auditor, "jsonl")
+        )
         *additive, basic = found.books.account.filters
         one = found.books.account.costs(self._token())
         for charges, part in ((self.charged, "spent"), (self.live, "reserved")):

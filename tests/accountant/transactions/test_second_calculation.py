@@ -1,4 +1,6 @@
-"""No entry reserves a price that a second calculation does not confirm, on any path that writes one."""
+"""No entry reserves a price that a second calculation does not confirm, on any path that writes
+one.
+"""
 
 import logging
 import sys
@@ -17,7 +19,14 @@ import accountant
 from accountant.core.errors import Conflict
 from accountant.core.ledger import books
 from accountant.core.ledger.accounts import NOTHING, ExPostAccount, Settlement
-from accountant.core.privacy import composition, cross_check, divergences, filters, pld_bounds, whole_jobs
+from accountant.core.privacy import (
+    composition,
+    cross_check,
+    divergences,
+    filters,
+    pld_bounds,
+    whole_jobs,
+)
 from accountant.core.privacy.events import (
     Composed,
     Exponential,
@@ -145,7 +154,9 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("dataset", "path"), PATHS)
-def test_a_price_that_is_too_low_is_refused_before_any_entry(dataset, path, undercharged, request, caplog):
+def test_a_price_that_is_too_low_is_refused_before_any_entry(
+    dataset, path, undercharged, request, caplog
+):
     bench = request.getfixturevalue(dataset)
     before = entries(bench)
     with caplog.at_level(logging.ERROR):
@@ -155,7 +166,9 @@ def test_a_price_that_is_too_low_is_refused_before_any_entry(dataset, path, unde
     assert "nothing was charged" in refused["refusal"]["why"]
     assert "at least" in refused["refusal"]["why"]
     assert entries(bench) == before
-    told = [record.getMessage() for record in caplog.records if "not confirmed" in record.getMessage()]
+    told = [
+        record.getMessage() for record in caplog.records if "not confirmed" in record.getMessage()
+    ]
     assert len(told) == 1
     assert '"shift"' in told[0]
     assert second_calculation.refused_now() == {"wrong": 1, "not calculated": 0}
@@ -219,8 +232,12 @@ def test_a_calculation_that_never_ends_refuses_and_so_does_the_next(open_desk, m
 
 
 def test_a_job_of_few_kinds_waits_for_none_of_many(monkeypatch):
-    monkeypatch.setattr(cross_check, "findings", lambda asked: time.sleep(0.3 * cross_check.is_long(asked)))
-    monkeypatch.setattr(second_calculation, "_outcome", lambda asked: (cross_check.findings(asked), False))
+    monkeypatch.setattr(
+        cross_check, "findings", lambda asked: time.sleep(0.3 * cross_check.is_long(asked))
+    )
+    monkeypatch.setattr(
+        second_calculation, "_outcome", lambda asked: (cross_check.findings(asked), False)
+    )
 
     def charge(kinds: int, first: float) -> cross_check.Charge:
         event = Composed(tuple(Gaussian(first + number) for number in range(kinds)))
@@ -299,7 +316,8 @@ def test_a_job_that_does_not_fit_is_not_calculated(open_desk, monkeypatch):
 def test_what_ex_post_jobs_really_cost_does_not_tell_whether_it_is_calculated(open_desk):
     """How long an answer takes would tell an analyst the realized figure, request by request.
 
-    A median in private clusters has both costs: ex-post tokens, and an event for the clusters' counts.
+    A median in private clusters has both costs: ex-post tokens, and an event for the clusters'
+    counts.
     """
     accounts, found = _accounts(open_desk), []
     with open_desk.engine.connect() as connection:

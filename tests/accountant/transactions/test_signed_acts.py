@@ -1,4 +1,6 @@
-"""Where a policy asks for signatures, the service posts no act without one, and a worker runs none."""
+"""Where a policy asks for signatures, the service posts no act without one, and a worker runs
+none.
+"""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -41,7 +43,9 @@ DELTA = "0.0000029053"
 
 @pytest.fixture
 def desk(bench: Bench) -> Any:
-    """A dataset of two stewards with passkeys, who sign everything; its allowance, ε 10, is from before."""
+    """A dataset of two stewards with passkeys, who sign everything; its allowance, ε 10, is from
+    before.
+    """
     bench.warm()
     made: Any = bench
     made.second = person(bench.engine, "steward")
@@ -71,7 +75,9 @@ def signed(desk: Any, act: Callable[..., Any]) -> Any:
 
 def allow(desk: Any, epsilon: str, by: Any = None) -> Callable[..., Any]:
     who, given = by or desk.steward, Allowance(epsilon, DELTA, "as planned")
-    return lambda signature: allowances.allow(desk.engine, desk.dataset, given, who, signature=signature)
+    return lambda signature: allowances.allow(
+        desk.engine, desk.dataset, given, who, signature=signature
+    )
 
 
 def confirm(desk: Any, proposal: Any, by: Any = None) -> Callable[..., Any]:
@@ -81,7 +87,9 @@ def confirm(desk: Any, proposal: Any, by: Any = None) -> Callable[..., Any]:
 
 def set_policy(desk: Any, policy: Policy, by: Any = None) -> Callable[..., Any]:
     who = by or desk.steward
-    return lambda signature: policies.set_policy(desk.engine, desk.dataset, policy, who, signature=signature)
+    return lambda signature: policies.set_policy(
+        desk.engine, desk.dataset, policy, who, signature=signature
+    )
 
 
 def approve(desk: Any, job: Any, reason: str = "fine") -> Callable[..., Any]:
@@ -91,7 +99,9 @@ def approve(desk: Any, job: Any, reason: str = "fine") -> Callable[..., Any]:
 def newest(desk: Any) -> int:
     with desk.engine.connect() as connection:
         query = select(func.max(tables.entries.c.seq)).join(tables.datasets)
-        return int(connection.execute(query.where(tables.datasets.c.name == desk.dataset)).scalar_one())
+        return int(
+            connection.execute(query.where(tables.datasets.c.name == desk.dataset)).scalar_one()
+        )
 
 
 def exported(desk: Any) -> list[str]:
@@ -167,8 +177,12 @@ def test_nothing_is_offered_where_approvals_are_signed(desk):
 
 
 @pytest.mark.parametrize("forged", ["approval", "policy", "allowance", "without"])
-def test_a_worker_runs_nothing_that_a_stolen_web_process_did_in_somebodys_name(desk, monkeypatch, forged):
-    """It posts what it likes, with hashes and balances that are right; but nobody's passkey signs for it."""
+def test_a_worker_runs_nothing_that_a_stolen_web_process_did_in_somebodys_name(
+    desk, monkeypatch, forged
+):
+    """It posts what it likes, with hashes and balances that are right; but nobody's passkey signs
+    for it.
+    """
     job = desk.submit(10)
     with monkeypatch.context() as stolen, unjudged():
         stolen.setattr(signed_acts, "by_one", lambda *_: None)
@@ -178,7 +192,8 @@ def test_a_worker_runs_nothing_that_a_stolen_web_process_did_in_somebodys_name(d
             confirm(desk, proposal)(None)
         elif forged == "allowance":
             confirm(desk, allow(desk, "900")(None))(None)
-        elif forged == "without":  # the row's policy is the web's to write, and asks for no approval
+        # the row's policy is the web's to write, and asks for no approval
+        elif forged == "without":
             forget = 'UPDATE datasets SET policy = policy || \'{"auto_approve_epsilon": "9"}\''
             with desk.engine.begin() as connection:
                 connection.execute(text(forget + " WHERE name = :name"), {"name": desk.dataset})
@@ -186,7 +201,8 @@ def test_a_worker_runs_nothing_that_a_stolen_web_process_did_in_somebodys_name(d
         if forged in ("approval", "policy"):
             approve(desk, job)(None)
     if forged == "allowance":
-        with pytest.raises(VerificationFailed, match="is not signed"):  # no honest writer goes on from it
+        # no honest writer goes on from it
+        with pytest.raises(VerificationFailed, match="is not signed"):
             signed(desk, approve(desk, job))
         with unjudged():
             signed(desk, approve(desk, job))
@@ -207,7 +223,8 @@ def test_a_policy_names_passkeys_that_stewards_registered(desk):
         assert told.value.problems[0].field == "signers"
 
 
-# --- passkeys and challenges ------------------------------------------------------------------------
+# --- passkeys and challenges
+# ------------------------------------------------------------------------
 
 
 def test_a_challenge_is_taken_once_by_whom_it_was_made_for_and_in_time(desk, owner):
@@ -221,7 +238,9 @@ def test_a_challenge_is_taken_once_by_whom_it_was_made_for_and_in_time(desk, own
         passkeys.take(engine, made, me, "act")
     late = passkeys.ask(engine, me, "act", b"bytes")
     with owner.begin() as connection:
-        connection.execute(text("UPDATE passkey_challenges SET expires_at = now() - interval '1 second'"))
+        connection.execute(
+            text("UPDATE passkey_challenges SET expires_at = now() - interval '1 second'")
+        )
     with pytest.raises(NotPermitted):
         passkeys.take(engine, late, me, "act")
     for _ in range(60):
@@ -257,7 +276,9 @@ def test_passkeys_go_with_a_reset_and_are_removed_by_their_owner_alone(desk):
     credentials.set_password(desk.engine, desk.second.id, "hash")
     register(desk, desk.second, key := Passkey(desk.second.name))
     credentials.set_password(desk.engine, desk.second.id, "another", actor=desk.second)
-    assert [each["signer"] for each in passkeys.of(desk.engine, desk.second.id)] == [str(key.signer)]
+    assert [each["signer"] for each in passkeys.of(desk.engine, desk.second.id)] == [
+        str(key.signer)
+    ]
     people.deactivate(desk.engine, root, desk.second.name)
     assert passkeys.find(desk.engine, key.signer.key.encode()) is None
     facts = SimpleNamespace(action="passkey removed", object=desk.steward.name)

@@ -1,6 +1,8 @@
-"""Copies of last night are put back, of the database, its log and the signer's volume, alone and together.
+"""Copies of last night are put back, of the database, its log and the signer's volume, alone and
+together.
 
-What was published is the third place: every process compares it with the log before it does anything.
+What was published is the third place: every process compares it with the log before it does
+anything.
 """
 
 import pytest
@@ -34,7 +36,9 @@ class LastNight:
         site.bench.submit(10)
         site.publish()
         self.database = site.backup()
-        self.folders = {each: site.copy_folder(each) for each in (site.folder, site.memory, site.public)}
+        self.folders = {
+            each: site.copy_folder(each) for each in (site.folder, site.memory, site.public)
+        }
         run(site, site.bench.submit(200))
         site.publish()
 
@@ -106,7 +110,10 @@ def test_a_publication_is_compared_by_processes_that_run_already(alone):
 def test_a_log_that_went_on_by_itself_is_another_one_than_was_signed(alone, place):
     night = LastNight(alone)
     night.restore("database", "log")
-    places, nowhere = {"public": alone.public, "memory": alone.memory}, alone.folder.with_name("nowhere")
+    places, nowhere = (
+        {"public": alone.public, "memory": alone.memory},
+        alone.folder.with_name("nowhere"),
+    )
     alone.public = alone.memory = nowhere  # a service that was told of neither
     alone.restart()
     for _ in range(5):
@@ -171,7 +178,8 @@ def command(alone, tmp_path, monkeypatch):
         }
         for name, value in variables.items():
             monkeypatch.setenv(name, str(value))
-        monkeypatch.setattr(bootstrap, "load", settings.Settings)  # not those that the process remembers
+        # not those that the process remembers
+        monkeypatch.setattr(bootstrap, "load", settings.Settings)
         engine_for.cache_clear()
         done = CliRunner().invoke(app, ["ledger", *words])
         return done.exit_code, " ".join((done.output + str(done.exception or "")).split())
@@ -200,7 +208,10 @@ def test_the_command_says_what_comes_next_and_that_mends_it(alone, command, what
         assert (code, "recovered: 1, left: 0" in told) == (0, True)
     else:
         assert code != 0
-        assert "Move what is in the log's folder to another place, then `exchequer ledger new-log`" in told
+        assert (
+            "Move what is in the log's folder to another place, then `exchequer ledger new-log`"
+            in told
+        )
         alone.folder.rename(alone.folder.with_name("older"))
         assert command("new-log", "--yes")[0] == 0
     assert command("check", "--all", "--database")[0] == 0

@@ -1,4 +1,6 @@
-"""What a request reads beside its records: public jobs of any dataset, of its model, that fit it."""
+"""What a request reads beside its records: public jobs of any dataset, of its model, that fit
+it.
+"""
 
 import json
 import uuid
@@ -20,20 +22,26 @@ from accountant.transactions.settlement import Output
 from tests import matches, tallies
 from tests.support import Bench
 
-ADAPTER = Stored("adapter", "soft-prompt-adapter", "application/x-safetensors", "ab" * 32, 12, "/nowhere/a")
+ADAPTER = Stored(
+    "adapter", "soft-prompt-adapter", "application/x-safetensors", "ab" * 32, 12, "/nowhere/a"
+)
 
 
 def corpus(bench: Bench) -> str:
     name = f"corpus-{uuid.uuid4().hex[:8]}"
     made = corpora.add(
-        bench.engine, corpora.CorpusSpec(name=name, uri="/nowhere.csv", statement="made up"), bench.steward
+        bench.engine,
+        corpora.CorpusSpec(name=name, uri="/nowhere.csv", statement="made up"),
+        bench.steward,
     )
     facts = {"sha256": uuid.uuid4().hex * 2, "texts": 100, "labels": []}
     registration.checked(bench.engine, "corpus", made, facts, None)
     return name
 
 
-def asked(bench: Bench, mechanism: str, model: str | None = None, **parameters: object) -> uuid.UUID:
+def asked(
+    bench: Bench, mechanism: str, model: str | None = None, **parameters: object
+) -> uuid.UUID:
     """A job that is queued: its model was looked at."""
     request = JobRequest(bench.dataset, mechanism, model or bench.model, parameters, "test")
     job_id = submission.submit(bench.engine, request, bench.analyst)
@@ -81,7 +89,10 @@ def test_an_adapter_is_read_beside_the_records(trained):
     job_id = oneshot(bench, adapter, name)
     stated = body(bench, job_id)["source"]
     assert stated["version"] == 1
-    assert stated["sources"]["adapter"] == {"job": str(adapter), "artifacts": {"adapter": ADAPTER.sha256}}
+    assert stated["sources"]["adapter"] == {
+        "job": str(adapter),
+        "artifacts": {"adapter": ADAPTER.sha256},
+    }
 
 
 def test_another_dataset_reads_a_public_job_and_says_where_it_ran(trained, engine):
@@ -102,7 +113,11 @@ def test_another_dataset_reads_a_public_job_and_says_where_it_ran(trained, engin
 
 def test_no_ledger_may_name_another_dataset_s_private_job():
     source = {"job": "j", "dataset": "other", "artifacts": {"means": "00"}}
-    for mechanism, allowed in (("summary-adapter", True), ("summary-oneshot", False), ("nothing", False)):
+    for mechanism, allowed in (
+        ("summary-adapter", True),
+        ("summary-oneshot", False),
+        ("nothing", False),
+    ):
         reserve = {
             "mechanism": "summary-oneshot",
             "event": {"type": "gaussian", "noise_multiplier": 1.0},
@@ -125,7 +140,12 @@ def test_an_adapter_of_another_model_is_refused(trained):
     bench, adapter, name = trained
     model = f"model-{uuid.uuid4().hex[:8]}"
     made = models.add_model(bench.engine, model, "/nowhere", "public text", bench.steward)
-    facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": [2], "layers": 12}
+    facts = {
+        "sha256": uuid.uuid4().hex * 2,
+        "context_tokens": 100_000,
+        "end_tokens": [2],
+        "layers": 12,
+    }
     registration.checked(bench.engine, "model", made, facts, None)
     with pytest.raises(InvalidRequest, match="another model") as refused:
         oneshot(bench, adapter, name, model=model)
@@ -145,7 +165,9 @@ def test_an_adapter_of_other_states_is_refused_by_field(trained):
 
 
 def test_counts_of_another_dataset_are_read_nowhere_else(trained, engine):
-    """A term list, which is public, serves every dataset; noisy counts, of the right kind too, their own."""
+    """A term list, which is public, serves every dataset; noisy counts, of the right kind too,
+    their own.
+    """
     bench, _, name = trained
     for module in (None, matches):
         tallies.register(module)
@@ -159,7 +181,11 @@ def test_counts_of_another_dataset_are_read_nowhere_else(trained, engine):
             return submission.submit(engine, request, of.analyst)
 
         terms = ask(bench, "vocabulary", corpus=name)
-        ran(bench, terms, Stored("terms", "term-list", "application/json", "ef" * 32, 12, "/nowhere/t"))
+        ran(
+            bench,
+            terms,
+            Stored("terms", "term-list", "application/json", "ef" * 32, 12, "/nowhere/t"),
+        )
         tally = ask(bench, "tally", epsilon=1.0)
         claim = leases.claim(engine, tally, 1, "a worker", 60)
         leases.begin_reading(engine, claim)

@@ -1,8 +1,9 @@
 """The real ledger on PostgreSQL against an oracle in memory: any order of acts, the same outcome.
 
-The oracle knows four sums and four limits. It computes costs and limits by the published formulas, in
-floating point and without the service's code (tests/faults/checker.py), counts, and says beforehand what
-each act must answer. Requests are drawn so that no sum lies within rounding of a limit but exactly on one.
+The oracle knows four sums and four limits. It computes costs and limits by the published formulas,
+in floating point and without the service's code (tests/faults/checker.py), counts, and says
+beforehand what each act must answer. Requests are drawn so that no sum lies within rounding of a
+limit but exactly on one.
 """
 
 import uuid
@@ -96,11 +97,15 @@ class Ledger(RuleBasedStateMachine):
         return [job_id for job_id, job in self.known.items() if job.state in states]
 
     def _body(self, request: str) -> dict:
-        """The event, with the delta that the service chooses for the job; what that costs is the oracle's."""
+        """The event, with the delta that the service chooses for the job; what that costs is the
+        oracle's.
+        """
         noise, multiplier, _ = REQUESTS[request]
         event = {"type": noise, "noise_multiplier": multiplier}
         basic = self.filters[-1]
-        _, delta = whole_cost(from_json(event), int(basic["step_delta"]), int(basic["whole_epsilon"]))
+        _, delta = whole_cost(
+            from_json(event), int(basic["step_delta"]), int(basic["whole_epsilon"])
+        )
         return {"event": event, "costs": {"basic": {"delta": str(delta)}}}
 
     def _units(self, request: str) -> int:
@@ -137,7 +142,8 @@ class Ledger(RuleBasedStateMachine):
         if not self.tally.filters:
             query = text(
                 "SELECT document::json -> 'body' -> 'filters' FROM entries e JOIN datasets d "
-                "ON d.id = e.dataset_id WHERE d.name = :name AND e.kind = 'ALLOW' ORDER BY seq LIMIT 1"
+                "ON d.id = e.dataset_id WHERE d.name = :name AND e.kind = 'ALLOW' ORDER BY seq "
+                "LIMIT 1"
             )
             with self.bench.engine.connect() as connection:
                 self.filters = connection.execute(query, {"name": self.bench.dataset}).scalar_one()
@@ -166,7 +172,11 @@ class Ledger(RuleBasedStateMachine):
         actor = self.second if second else self.bench.analyst
         noise, multiplier, automatic = REQUESTS[request]
         asked = JobRequest(
-            self.bench.dataset, "noisy-count", None, {"noise": noise, "noise_multiplier": multiplier}, "test"
+            self.bench.dataset,
+            "noisy-count",
+            None,
+            {"noise": noise, "noise_multiplier": multiplier},
+            "test",
         )
         earlier = self.keys.get((actor.name, key)) if key else None
         if earlier is not None and earlier[0] != request:
@@ -177,7 +187,9 @@ class Ledger(RuleBasedStateMachine):
         if earlier is not None:
             assert job_id == earlier[1]
             return
-        job = self.known[job_id] = Known(request, "awaiting_approval" if self._fits(request) else "refused")
+        job = self.known[job_id] = Known(
+            request, "awaiting_approval" if self._fits(request) else "refused"
+        )
         if job.state == "awaiting_approval" and automatic:
             job.state = self._reserve(job)
         if key:
@@ -240,7 +252,9 @@ class Ledger(RuleBasedStateMachine):
 
     def _publish(self, job_id: uuid.UUID, claim: Claim) -> None:
         event = from_json(self._body(self.known[job_id].request)["event"])
-        settlement.publish(self.bench.engine, claim, event, Output(f"/{claim.token}", "0" * 64), "w")
+        settlement.publish(
+            self.bench.engine, claim, event, Output(f"/{claim.token}", "0" * 64), "w"
+        )
 
     @in_state("running")
     def publish(self, data: st.DataObject, job_id: uuid.UUID) -> None:
@@ -264,7 +278,8 @@ class Ledger(RuleBasedStateMachine):
         job = self.known[job_id]
         with self.bench.engine.begin() as connection:
             query = text(
-                "UPDATE parts SET lease_expires = clock_timestamp() - interval '1 s' WHERE job_id = :id"
+                "UPDATE parts SET lease_expires = clock_timestamp() - interval '1 s' WHERE job_id "
+                "= :id"
             )
             connection.execute(query, {"id": job_id})
         leases.expire(self.bench.engine, MOST_ATTEMPTS)
@@ -307,11 +322,14 @@ class Ledger(RuleBasedStateMachine):
 
     @invariant()
     def balances_and_states_are_the_oracles(self) -> None:
-        query = text("SELECT a.* FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE d.name = :name")
+        query = text(
+            "SELECT a.* FROM accounts a JOIN datasets d ON d.id = a.dataset_id WHERE d.name = :name"
+        )
         with self.bench.engine.connect() as connection:
             row = connection.execute(query, {"name": self.bench.dataset}).one()._mapping
             stored = connection.execute(
-                text("SELECT id, state, attempt FROM jobs WHERE dataset_id = :id"), {"id": row["dataset_id"]}
+                text("SELECT id, state, attempt FROM jobs WHERE dataset_id = :id"),
+                {"id": row["dataset_id"]},
             ).all()
         assert {(r.id, r.state, r.attempt) for r in stored} == {
             (job_id, job.state, job.attempt) for job_id, job in self.known.items()
@@ -320,14 +338,17 @@ class Ledger(RuleBasedStateMachine):
             total = int(row[f"{kind}_reserved"] + row[f"{kind}_spent"]) / 1e9
             if kind != "basic":  # rounded up entry by entry there, summed in floating point here
                 assert total == pytest.approx(self.tally.total[kind], rel=1e-6, abs=1e-6)
-            else:  # the service charges what is not pure by a bound, the oracle by the exact profile
+            # the service charges what is not pure by a bound, the oracle by the exact profile
+            else:
                 assert total >= self.tally.total[kind] - 1e-6
         if not self.tally.total["delta"]:
             assert (row["basic_reserved"], row["basic_spent"]) == (self.reserved, self.spent)
 
     def teardown(self) -> None:
         assert integrity.check(self.bench.engine, self.bench.dataset) == []
-        verify_lines(entries.export(self.bench.engine, self.bench.dataset, self.bench.steward, "jsonl"))
+        verify_lines(
+            entries.export(self.bench.engine, self.bench.dataset, self.bench.steward, "jsonl")
+        )
 
 
 @pytest.mark.slow

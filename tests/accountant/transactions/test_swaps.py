@@ -1,4 +1,6 @@
-"""Swaps of several accounts in one statement: all of them, or each by itself, and never half of one."""
+"""Swaps of several accounts in one statement: all of them, or each by itself, and never half of
+one.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -72,7 +74,9 @@ def test_a_swap_that_comes_too_late_stops_no_other(engine, benches, stale):
 def test_what_waits_is_counted_over_all_of_a_statement(engine, benches):
     """Each of one person's three jobs is within their limit, and all three are not."""
     person = benches[0].analyst
-    asked = [replace(each, most=waiting(engine, person) + 2) for each in prepared(benches, who=person)]
+    asked = [
+        replace(each, most=waiting(engine, person) + 2) for each in prepared(benches, who=person)
+    ]
     with counted(engine) as written:
         tickets, sizes = together(engine, asked)
     assert sizes == [3, 1, 1, 1]
@@ -82,7 +86,9 @@ def test_what_waits_is_counted_over_all_of_a_statement(engine, benches):
 
 def waiting(engine, person):
     with engine.connect() as connection:
-        query = "SELECT count(*) FROM jobs WHERE analyst_id = %s AND reads_records AND state = 'queued'"
+        query = (
+            "SELECT count(*) FROM jobs WHERE analyst_id = %s AND reads_records AND state = 'queued'"
+        )
         return connection.exec_driver_sql(query, (person.id,)).scalar_one()
 
 
@@ -90,7 +96,9 @@ def waiting(engine, person):
 def holding_all(owner):
     """The database's function compares nothing any more."""
     with owner.begin() as connection:
-        before = connection.exec_driver_sql("SELECT pg_get_functiondef('hold_account'::regproc)").scalar_one()
+        before = connection.exec_driver_sql(
+            "SELECT pg_get_functiondef('hold_account'::regproc)"
+        ).scalar_one()
         begin, end = before.index("$function$"), before.rindex("$function$")
         blind = "BEGIN RETURN clock_timestamp(); END "
         connection.exec_driver_sql(f"{before[:begin]}$function${blind}{before[end:]}")
@@ -104,14 +112,20 @@ def test_a_statement_has_no_more_entries_than_are_written_in_tens_of_millisecond
         return Ticket(swaps.Swap({}, account, [("entries", [{}] * entries)], {}, 1))
 
     waiting = [ticket(60), ticket(30), ticket(5, other=1), ticket(30), ticket(300), ticket(1)]
-    sizes = [[each.question.entries for each in together] for together in swaps._statements(waiting)]
+    sizes = [
+        [each.question.entries for each in together] for together in swaps._statements(waiting)
+    ]
     assert sizes == [[60, 30], [5], [30], [300], [1]]
 
 
 def test_a_statement_that_would_move_one_account_of_two_writes_nothing(engine, benches, owner):
     asked = prepared(benches[:2])
     benches[0].submit(2)
-    with holding_all(owner), counted(engine) as written, pytest.raises(psycopg.errors.DivisionByZero):
+    with (
+        holding_all(owner),
+        counted(engine) as written,
+        pytest.raises(psycopg.errors.DivisionByZero),
+    ):
         swaps._write(engine, asked)
     assert written == [0, 0]
     assert swaps.write(engine, asked[0]) is None
@@ -121,7 +135,9 @@ def test_a_statement_that_would_move_one_account_of_two_writes_nothing(engine, b
 def test_an_error_is_everybodys(engine, benches):
     """It may have been written before a connection broke: nobody tries again by themselves."""
     asked = prepared(benches[:2])
-    asked = [replace(each, groups=[("jobs", [{**each.groups[0][1][0], "state": "?"}])]) for each in asked]
+    asked = [
+        replace(each, groups=[("jobs", [{**each.groups[0][1][0], "state": "?"}])]) for each in asked
+    ]
     with counted(engine) as written:
         tickets, sizes = together(engine, asked)
     assert sizes == [2]
@@ -132,8 +148,15 @@ def test_an_error_is_everybodys(engine, benches):
 
 
 def test_requests_on_many_datasets_share_statements(engine):
-    """Twenty on ten datasets: each is decided as if it were alone, one of each pair of 200 tokens fits."""
-    benches, barrier, sizes, write = [opened_bench(engine) for _ in range(10)], Barrier(20), [], swaps._write
+    """Twenty on ten datasets: each is decided as if it were alone, one of each pair of 200 tokens
+    fits.
+    """
+    benches, barrier, sizes, write = (
+        [opened_bench(engine) for _ in range(10)],
+        Barrier(20),
+        [],
+        swaps._write,
+    )
     for bench in benches:
         bench.submit(10)
 

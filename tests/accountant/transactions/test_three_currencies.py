@@ -32,7 +32,9 @@ PIN = SecretTerms(1e-4, 0.02, 1, 1.0, Without.REMOVED)
 
 @pytest.fixture
 def all_run(monkeypatch):
-    """As if every mechanism had a runner: the ledger must be ready for them. `secpe` needs no corpus here."""
+    """As if every mechanism had a runner: the ledger must be ready for them. `secpe` needs no
+    corpus here.
+    """
     for name, each in mechanisms.MECHANISMS.items():
         missing = (lambda _: None) if name == "secpe" else each.missing
         changed = replace(each, runner=each.runner or "none", missing=missing)
@@ -110,14 +112,18 @@ def sound(bench: Bench) -> None:
 def test_an_account_rebuilt_from_its_row_is_the_one_its_entries_made(engine):
     declared = SecretDeclaration(PIN, SecretKind.MANY)
     bench = ready(
-        engine, Allowance("10", DELTA, "test", ex_post="2.5", ex_post_settlement="realized", secret=declared)
+        engine,
+        Allowance(
+            "10", DELTA, "test", ex_post="2.5", ex_post_settlement="realized", secret=declared
+        ),
     )
     run(bench, bench.submit(10))
     bench.submit(20)
     verifier = Verifier(bench.dataset)
     with engine.begin() as connection:
         query = text(
-            "SELECT e.dataset_id, document, hash FROM entries e JOIN datasets d ON d.id = dataset_id "
+            "SELECT e.dataset_id, document, hash FROM entries e JOIN datasets d ON d.id = "
+            "dataset_id "
             "WHERE d.name = :name ORDER BY seq"
         )
         rows = connection.execute(query, {"name": bench.dataset}).all()
@@ -162,7 +168,11 @@ def test_planned_caps_add_up_and_are_charged_whole(engine):
     assert job(bench, first)["epsilon_alone"] is None
     assert facts(bench)["ex_post"]["reserved"] == "1"
     refusal = job(bench, median(bench, 1.6))["refusal"]
-    assert (refusal["cap"], refusal["size_field"], refusal["largest"]) == ("ex-post", "ex_post_cap", 1.5)
+    assert (refusal["cap"], refusal["size_field"], refusal["largest"]) == (
+        "ex-post",
+        "ex_post_cap",
+        1.5,
+    )
     run(bench, first, ex_post=123_456_789)
     account = facts(bench, bench.analyst)["ex_post"]
     assert (account["spent"], account["reserved"], account["left"]) == ("1", "0", "1.5")
@@ -186,7 +196,9 @@ def test_a_median_over_clusters_pays_in_two_currencies(engine):
 
 
 def test_realized_settlement_returns_and_is_hidden_from_analysts(engine):
-    bench = ready(engine, Allowance("10", DELTA, "test", ex_post="2", ex_post_settlement="realized"))
+    bench = ready(
+        engine, Allowance("10", DELTA, "test", ex_post="2", ex_post_settlement="realized")
+    )
     run(bench, median(bench, 1.0), ex_post=250_000_000)
     assert facts(bench)["ex_post"]["spent"] == "0.25"
     assert facts(bench, bench.analyst)["ex_post"]["spent"] is None
@@ -222,7 +234,9 @@ def test_a_cancelled_ex_post_job_returns_its_cap(engine):
 def test_a_dp_job_pays_on_the_secret_account_and_half_a_pin_passes_once(engine):
     bench = with_pin(engine)
     limit = float(facts(bench)["secret"]["limit"])
-    quote = quotes.quote_on(engine, bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch")
+    quote = quotes.quote_on(
+        engine, bench.dataset, "private-prediction", {}, fit_field="tokens_per_batch"
+    )
     most = quote["parameters"]["tokens_per_batch"]
     assert most < 360  # less than the filters alone would give
     assert job(bench, bench.submit(most + 1))["refusal"]["cap"] == "secret"
@@ -248,7 +262,9 @@ def test_no_removal_of_records_is_stated_where_the_unit_is_a_column(engine):
     bench = Bench(engine, unit_column="patient_id", max_records_per_unit=1)
     for declare in (allowances.allow, allowance_queries.preview):
         with pytest.raises(InvalidRequest, match="patient_id"):
-            declare(engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward)
+            declare(
+                engine, bench.dataset, Allowance("10", DELTA, "test", secret=removed), bench.steward
+            )
     allow(bench, Allowance("10", DELTA, "test", secret=redacted))
     account = facts(bench)["secret"]
     assert (account["neighbour"], account["records_per_secret"]) == ("redacted", PIN.records)
@@ -263,7 +279,9 @@ def test_nor_does_a_correction_make_the_unit_a_column_after_that(engine):
     bench.dataset = raw["name"]
     allow(bench, Allowance("10", DELTA, "test", secret=SecretDeclaration(PIN, SecretKind.MANY, 16)))
     with pytest.raises(InvalidRequest, match="patient_id"):
-        datasets.correct_dataset(engine, bench.dataset, {"unit_column": "patient_id"}, bench.steward)
+        datasets.correct_dataset(
+            engine, bench.dataset, {"unit_column": "patient_id"}, bench.steward
+        )
     assert datasets.correct_dataset(engine, bench.dataset, {"uri": "/elsewhere.csv"}, bench.steward)
 
 
@@ -351,7 +369,10 @@ def test_shares_and_order_are_chosen_at_creation(engine):
     [
         ("shares", {"shares": {"renyi": "1"}}),
         ("shares", {"shares": {"other": "1"}}),
-        ("shares.basic", {"shares": {"renyi": 0, "gaussian": 0, "renyi2": 0, "basic": float("nan")}}),
+        (
+            "shares.basic",
+            {"shares": {"renyi": 0, "gaussian": 0, "renyi2": 0, "basic": float("nan")}},
+        ),
         ("order", {"order": "1"}),
         ("order", {"order": "x"}),
         ("ex_post", {"ex_post": "-1"}),
@@ -373,7 +394,13 @@ def test_a_wrong_allowance_names_its_field(engine, field, wrong):
 def test_a_declaration_as_it_arrives_is_checked():
     raw = {**PIN.to_json(), "kind": "many", "order": 16}
     assert SecretDeclaration.from_json(raw) == SecretDeclaration(PIN, SecretKind.MANY, 16)
-    for wrong in ([], {**raw, "kind": "two"}, {**raw, "prior": 0.5}, {**raw, "other": 1}, {"prior": 0.1}):
+    for wrong in (
+        [],
+        {**raw, "kind": "two"},
+        {**raw, "prior": 0.5},
+        {**raw, "other": 1},
+        {"prior": 0.1},
+    ):
         with pytest.raises(InvalidRequest):
             SecretDeclaration.from_json(wrong)
 
@@ -382,7 +409,9 @@ def test_a_closed_filter_names_the_job_that_closed_it(engine, monkeypatch):
     from accountant.core.privacy.events import ZCDp
 
     own = mechanisms.MECHANISMS["private-prediction"]
-    zcdp = replace(own, price=lambda parameters, _: Price(ZCDp(parameters.tokens_per_batch / 10_000)))
+    zcdp = replace(
+        own, price=lambda parameters, _: Price(ZCDp(parameters.tokens_per_batch / 10_000))
+    )
     monkeypatch.setitem(mechanisms.MECHANISMS, "private-prediction", zcdp)
     bench = ready(engine)
     first, second = bench.submit(10), bench.submit(11)
@@ -408,7 +437,10 @@ def test_what_has_a_price_and_no_runner_is_refused_at_submission(engine, monkeyp
     with pytest.raises(InvalidRequest) as caught:
         ask(bench, "aug-pe", epsilon=1.0)
     (problem,) = caught.value.problems
-    assert (problem.field, problem.allowed) == ("mechanism", ", ".join(sorted(mechanisms.runnable())))
+    assert (problem.field, problem.allowed) == (
+        "mechanism",
+        ", ".join(sorted(mechanisms.runnable())),
+    )
     assert "no runner" in problem.problem
 
 
@@ -422,7 +454,9 @@ def test_a_quote_on_a_dataset_decides_in_every_currency(engine):
     assert (answer["decision"], answer["refusal"]["cap"]) == ("Refused", "secret")
     answer = quotes.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": 340})
     largest = answer["dataset"]["refusal"]["largest"]
-    fits = quotes.quote_on(engine, bench.dataset, "private-prediction", {"tokens_per_batch": largest})
+    fits = quotes.quote_on(
+        engine, bench.dataset, "private-prediction", {"tokens_per_batch": largest}
+    )
     assert fits["dataset"]["decision"] == "Admitted"
     answer = quotes.quote_on(engine, bench.dataset, "secpe", {"bound": 0.01})
     assert answer["dataset"]["refusal"]["cap"] == "policy"
@@ -449,7 +483,8 @@ def test_the_database_refuses_balances_beyond_an_account(engine, check, change):
     declared = SecretDeclaration(PIN, SecretKind.MANY)
     allow(bench, Allowance("10", DELTA, "test", ex_post="1", secret=declared))
     statement = (
-        f"UPDATE accounts SET {change} WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
+        f"UPDATE accounts SET {change} WHERE dataset_id = (SELECT id FROM datasets WHERE "
+        "name = :name)"
     )
     with pytest.raises(DBAPIError, match=f"ck_accounts_{check}"), engine.begin() as connection:
         connection.execute(text(statement), {"name": bench.dataset})
@@ -470,11 +505,15 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine, owner):
                 text(f"SELECT * FROM accounts {where}"), {"name": bench.dataset}
             ).one()
             column = change.split(" ")[0]
-            connection.execute(text(f"UPDATE accounts SET {change} {where}"), {"name": bench.dataset})
+            connection.execute(
+                text(f"UPDATE accounts SET {change} {where}"), {"name": bench.dataset}
+            )
             connection.commit()
             assert integrity.check(engine, bench.dataset), change
             undo = f"UPDATE accounts SET {column} = :value {where}"
-            connection.execute(text(undo), {"name": bench.dataset, "value": getattr(before, column)})
+            connection.execute(
+                text(undo), {"name": bench.dataset, "value": getattr(before, column)}
+            )
             connection.commit()
     sound(bench)
 
@@ -485,7 +524,9 @@ def test_balances_that_are_not_those_of_the_entries_are_found(engine, owner):
 def correct(bench: Bench, job_id, event) -> None:
     """Two stewards correct the charge of a settled job."""
     asked = event if event is None or isinstance(event, str) else to_json(event)
-    found = corrections.correct(bench.engine, job_id, bench.steward, "it was mispriced", event=asked)
+    found = corrections.correct(
+        bench.engine, job_id, bench.steward, "it was mispriced", event=asked
+    )
     yes(bench.engine, found, person(bench.engine, "steward"), "seen")
 
 

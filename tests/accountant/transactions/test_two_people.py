@@ -1,4 +1,6 @@
-"""Nobody is two people: who manages accounts or has a new account is neither of the two that an act takes."""
+"""Nobody is two people: who manages accounts or has a new account is neither of the two that an act
+takes.
+"""
 
 import pytest
 
@@ -35,10 +37,12 @@ def aged(owner, *actors: Actor) -> None:
         for actor in actors:
             past = {"id": actor.id, "name": actor.name}
             connection.execute(
-                text("UPDATE users SET created_at = created_at - interval '2 days' WHERE id = :id"), past
+                text("UPDATE users SET created_at = created_at - interval '2 days' WHERE id = :id"),
+                past,
             )
             connection.execute(
-                text("UPDATE activity SET at = at - interval '2 days' WHERE object_id = :name"), past
+                text("UPDATE activity SET at = at - interval '2 days' WHERE object_id = :name"),
+                past,
             )
         connection.execute(text("ALTER TABLE activity ENABLE TRIGGER USER"))
 
@@ -51,7 +55,9 @@ def again(bench: Bench, actor: Actor) -> Actor:
 
 
 def raised(bench: Bench, by: Actor, epsilon: str = "500"):
-    made = allowances.allow(bench.engine, bench.dataset, Allowance(epsilon, "0.0000029053", "more"), by)
+    made = allowances.allow(
+        bench.engine, bench.dataset, Allowance(epsilon, "0.0000029053", "more"), by
+    )
     assert made is not None, "the raise stood at once"
     return made
 
@@ -64,15 +70,20 @@ def both(bench: Bench) -> Actor:
     return again(bench, made)
 
 
-def test_the_first_account_confirms_no_raise_as_a_second_person_that_it_made(two, owner, served_wait):
-    """The attack: steward and administrator raise ε 10 to 500 with an account that they made for it."""
+def test_the_first_account_confirms_no_raise_as_a_second_person_that_it_made(
+    two, owner, served_wait
+):
+    """The attack: steward and administrator raise ε 10 to 500 with an account that they made for
+    it.
+    """
     first = both(two)
     aged(owner, first, two.steward)
     with pytest.raises(NotPermitted, match="steward and administrator"):
         raised(two, first)
     with pytest.raises(NotPermitted, match="steward and administrator"):
         yes(two.engine, raised(two, two.steward), first, "fine")
-    # It hands over the role of administrator, and proposes: whom it made confirms nothing for a day.
+    # It hands over the role of administrator, and proposes: whom it made confirms nothing for a
+    # day.
     credentials.add_user(two.engine, f"second-{two.dataset}", None, ["steward"], actor=first)
     second = credentials.find_user(two.engine, name=f"second-{two.dataset}")
     proposal = raised(two, two.steward, "400")
@@ -83,7 +94,9 @@ def test_the_first_account_confirms_no_raise_as_a_second_person_that_it_made(two
 
 
 @pytest.mark.parametrize("how", ["reset", "role", "opened"])
-def test_an_account_that_was_put_into_other_hands_confirms_nothing_for_a_day(two, owner, served_wait, how):
+def test_an_account_that_was_put_into_other_hands_confirms_nothing_for_a_day(
+    two, owner, served_wait, how
+):
     root, second = person(two.engine, "administrator"), person(two.engine, "steward")
     proposal = raised(two, two.steward)
     aged(owner, second)
@@ -113,7 +126,9 @@ def test_own_passwords_and_other_roles_put_an_account_into_nobodys_hands(two, ow
     assert yes(two.engine, proposal, again(two, second), "fine")
 
 
-def test_no_new_account_and_no_administrator_approves_a_job_where_two_are_asked_for(two, owner, served_wait):
+def test_no_new_account_and_no_administrator_approves_a_job_where_two_are_asked_for(
+    two, owner, served_wait
+):
     job_id = two.submit(5)
     two.probe(job_id)
     first = both(two)
@@ -149,7 +164,9 @@ def test_the_first_account_stops_being_both_once_there_are_two(engine, given):
 @pytest.mark.parametrize("field", ["analysts", "stewards", "auditors"])
 def test_a_name_that_nobody_has_is_in_no_policy(bench, field):
     with pytest.raises(InvalidRequest, match="nobody has the name 'nobody-yet'"):
-        policies.set_policy(bench.engine, bench.dataset, Policy(**{field: ("nobody-yet",)}), bench.steward)
+        policies.set_policy(
+            bench.engine, bench.dataset, Policy(**{field: ("nobody-yet",)}), bench.steward
+        )
     with pytest.raises(InvalidRequest, match=r"policy\.analysts: nobody"):
         Bench(bench.engine, policy={"analysts": ["nobody-yet"]})
 
@@ -157,7 +174,9 @@ def test_a_name_that_nobody_has_is_in_no_policy(bench, field):
 def test_owners_have_the_role_that_they_own_with(bench):
     for field, wrong in (("stewards", bench.auditor), ("auditors", bench.analyst)):
         with pytest.raises(InvalidRequest, match="with an open account"):
-            policies.set_policy(bench.engine, bench.dataset, Policy(**{field: (wrong.name,)}), bench.steward)
+            policies.set_policy(
+                bench.engine, bench.dataset, Policy(**{field: (wrong.name,)}), bench.steward
+            )
 
 
 def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
@@ -168,9 +187,13 @@ def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
         policies.set_policy(bench.engine, bench.dataset, Policy(analysts=(name,)), bench.steward)
     with pytest.raises(Conflict, match="would inherit it"):
         credentials.add_user(bench.engine, name, None, ["analyst"])
-    found = people.add_external(bench.engine, "https://idp", f"of {name}", [name, "other-name"], ["analyst"])
+    found = people.add_external(
+        bench.engine, "https://idp", f"of {name}", [name, "other-name"], ["analyst"]
+    )
     assert found.name == "other-name"
-    policies.set_policy(bench.engine, bench.dataset, Policy(analysts=("other-name",)), bench.steward)
+    policies.set_policy(
+        bench.engine, bench.dataset, Policy(analysts=("other-name",)), bench.steward
+    )
     assert somebody(bench.engine, name) == name
     assert integrity.check(bench.engine, bench.dataset) == []
 
@@ -180,7 +203,9 @@ def test_a_name_that_a_policy_holds_is_given_to_nobody(bench, monkeypatch):
 
 def alike(name: str) -> str:
     """Another name that people take for this one."""
-    changed = name.translate(str.maketrans({"o": "0", "l": "1", "0": "o", "1": "l"})).replace("rn", "m")
+    changed = name.translate(str.maketrans({"o": "0", "l": "1", "0": "o", "1": "l"})).replace(
+        "rn", "m"
+    )
     assert changed != name
     return changed
 
@@ -191,7 +216,9 @@ def test_a_name_that_looks_like_an_accounts_is_given_to_nobody(bench):
     for other in (alike(name), name.replace("l", "1", 1), name.replace("o", "0", 1)):
         with pytest.raises(Conflict, match=f"looks like '{name}'"):
             credentials.add_user(bench.engine, other, None, ["steward"])
-        found = people.add_external(bench.engine, "https://idp", f"of {other}", [other], ["steward"])
+        found = people.add_external(
+            bench.engine, "https://idp", f"of {other}", [other], ["steward"]
+        )
         assert found is None
     with pytest.raises(Conflict, match="there is a user"):
         credentials.add_user(bench.engine, name, None, ["analyst"])

@@ -1,4 +1,6 @@
-"""How units are told apart and which files the data is stand in the ledger, where a verifier sees them."""
+"""How units are told apart and which files the data is stand in the ledger, where a verifier sees
+them.
+"""
 
 import json
 import uuid
@@ -12,7 +14,12 @@ from accountant.queries import datasets as dataset_queries
 from accountant.queries import entries, integrity
 from tests.support import NO_FILES, Bench, found_right
 
-DATA = {"files": 1, "bytes": 48121, "sha256": "ab" * 32, "list": [["letters.csv", 48121, "ab" * 32]]}
+DATA = {
+    "files": 1,
+    "bytes": 48121,
+    "sha256": "ab" * 32,
+    "list": [["letters.csv", 48121, "ab" * 32]],
+}
 
 
 @pytest.fixture
@@ -34,7 +41,9 @@ def test_the_ledger_states_the_choice_and_the_files_and_verifies(stated):
     assert [body.get("data") for body in bodies] == [DATA, NO_FILES, None]
     assert not integrity.check(stated.engine, stated.dataset)
     for public in (False, True):
-        pieces = entries.export(stated.engine, stated.dataset, stated.auditor, "jsonl", public=public)
+        pieces = entries.export(
+            stated.engine, stated.dataset, stated.auditor, "jsonl", public=public
+        )
         text = "".join(each if isinstance(each, str) else each.decode() for each in pieces)
         found = verify_lines(text.splitlines())
         assert found.terms["unit_spelling"] == "keep"
@@ -67,7 +76,11 @@ def test_a_ledger_that_states_another_choice_than_the_row_is_noticed(stated):
     ],
 )
 def test_a_declaration_that_decides_nothing_is_refused_by_its_field(fields, problem):
-    raw = {"name": f"data-{uuid.uuid4().hex[:6]}", "uri": "/x.csv", **json.loads(json.dumps(fields))}
+    raw = {
+        "name": f"data-{uuid.uuid4().hex[:6]}",
+        "uri": "/x.csv",
+        **json.loads(json.dumps(fields)),
+    }
     with pytest.raises(InvalidRequest) as caught:
         datasets.read_dataset(raw)
     assert [each.field for each in caught.value.problems] == [problem]

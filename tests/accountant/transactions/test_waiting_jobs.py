@@ -40,7 +40,8 @@ def test_one_more_job_than_may_wait_for_a_worker_is_refused_and_leaves_nothing(l
         refused(bench, "a worker", "WAITING_JOBS")
         assert connection.execute(text("SELECT count(*) FROM entries")).scalar_one() == before
     submission.submit(bench.engine, bench.request(20), bench.steward)  # others are not held up
-    assert leases.claim(bench.engine, jobs[0], 1, "worker", 600) is not None  # what runs waits no longer
+    # what runs waits no longer
+    assert leases.claim(bench.engine, jobs[0], 1, "worker", 600) is not None
     jobs.append(bench.submit(20))
     refused(bench, "a worker", "WAITING_JOBS")
     settlement.cancel(bench.engine, jobs[1], bench.analyst)
@@ -65,7 +66,8 @@ def ask(engine: Engine, template: uuid.UUID, analyst: uuid.UUID, count: int) -> 
         f"WITH made AS (INSERT INTO jobs (id, dataset_id, analyst_id, state, {same}) "
         f"SELECT gen_random_uuid(), dataset_id, :analyst, 'queued', {same} "
         "FROM jobs, generate_series(1, :count) WHERE id = :template RETURNING id), "
-        "parts AS (INSERT INTO parts (job_id, number, state, attempt) SELECT id, 0, 'queued', 1 FROM made) "
+        "parts AS (INSERT INTO parts (job_id, number, state, attempt) SELECT id, 0, 'queued', 1 "
+        "FROM made) "
         "INSERT INTO outbox (task, subject, attempt) SELECT 'generate', id, 1 FROM made"
     )
     with engine.begin() as connection:
@@ -100,7 +102,9 @@ def crowd(engine):
 )
 @settings(max_examples=6, deadline=None)
 def test_nobody_waits_behind_more_than_a_few_jobs_of_each_other_person(crowd, asked):
-    """Between two starts of whoever waits, any other person has at most 2 * AHEAD; and all jobs are taken."""
+    """Between two starts of whoever waits, any other person has at most 2 * AHEAD; and all jobs are
+    taken.
+    """
     engine, template, people = crowd
     queue: deque = deque()
     waits, since = dict.fromkeys(people, 0), {each: dict.fromkeys(people, 0) for each in people}

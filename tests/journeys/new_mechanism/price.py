@@ -18,7 +18,9 @@ class LengthHistogram(Parameters):
     """Parameters of `length-histogram`."""
 
     epsilon: float = Field(0.1, ge=1e-6, le=1_000, description="pure ε of all counts together")
-    bins: int = Field(10, ge=1, le=1_000, description="number of bins; the last holds all longer records")
+    bins: int = Field(
+        10, ge=1, le=1_000, description="number of bins; the last holds all longer records"
+    )
     width: int = Field(20, ge=1, le=10_000, description="words from one bin to the next")
 
 
@@ -36,7 +38,9 @@ def price(parameters: LengthHistogram, terms: Terms) -> Price:
     """Price one Laplace release of all counts."""
     scale = event(parameters).noise_multiplier * sensitivity(terms)
     spent = cost(event(parameters), terms)
-    return Price(event(parameters), (f"{parameters.bins:,} counts: Laplace, scale {scale:.6g}, {spent}",))
+    return Price(
+        event(parameters), (f"{parameters.bins:,} counts: Laplace, scale {scale:.6g}, {spent}",)
+    )
 
 
 MECHANISM = Mechanism(

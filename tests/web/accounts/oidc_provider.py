@@ -1,8 +1,9 @@
-"""An OpenID Connect provider, from Authlib's provider classes, as a process: `python oidc_provider.py`.
+"""An OpenID Connect provider, from Authlib's provider classes, as a process: `python
+oidc_provider.py`.
 
-Authorization code with PKCE, which it insists on, and signed id tokens. Prints its port, then serves. Whom it
-knows is set through /people; /faults makes it lie in one way at a time, as an attacker's provider would.
-/sign signs any claims, as logout tokens.
+Authorization code with PKCE, which it insists on, and signed id tokens. Prints its port, then
+serves. Whom it knows is set through /people; /faults makes it lie in one way at a time, as an
+attacker's provider would. /sign signs any claims, as logout tokens.
 """
 
 import base64

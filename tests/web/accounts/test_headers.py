@@ -16,7 +16,8 @@ from web.proxies import Proxies
 pytestmark = pytest.mark.slow
 
 CSP = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
@@ -27,7 +28,9 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-INLINE = re.compile(r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son[a-z]+=|javascript:", re.IGNORECASE)
+INLINE = re.compile(
+    r"<script(?![^>]*\ssrc=)|\sstyle=|<style|\son[a-z]+=|javascript:", re.IGNORECASE
+)
 
 
 def address(rule, names: dict[str, str]) -> str:
@@ -74,7 +77,9 @@ def test_every_answer_of_every_route_has_the_headers(site, names, everybody):
                     assert answer.headers.get(header) == value, (rule.rule, method, header)
                 assert "camera=()" in answer.headers["Permissions-Policy"]
                 if not rule.rule.startswith("/static"):
-                    assert answer.headers["Cache-Control"].startswith(("private", "no-", "public")), rule.rule
+                    assert answer.headers["Cache-Control"].startswith(
+                        ("private", "no-", "public")
+                    ), rule.rule
                 if answer.mimetype == "text/html":
                     assert not INLINE.search(answer.text), rule.rule
     assert {200, 303, 400, 401, 404} <= statuses
@@ -90,7 +95,9 @@ def test_errors_have_the_headers_too(site):
 
 
 def test_every_page_that_takes_a_post_asks_for_its_csrf_token(site, names, everybody):
-    posts = [rule for rule in pages(site.app, "POST") if rule.endpoint != "sign_in.provider_back_channel"]
+    posts = [
+        rule for rule in pages(site.app, "POST") if rule.endpoint != "sign_in.provider_back_channel"
+    ]
     assert len(posts) > 20
     for rule in posts:
         for data in ({}, {"csrf_token": "made up"}):
@@ -117,7 +124,11 @@ def test_cookies_and_transport(site, secure):
     client = site.app.test_client()
     page = client.get("/sign-in", base_url=base)
     token = re.search(r'name="csrf_token" value="([^"]+)"', page.text)[1]
-    form = {"csrf_token": token, "name": site.actor("analyst").name, "password": "correct horse battery"}
+    form = {
+        "csrf_token": token,
+        "name": site.actor("analyst").name,
+        "password": "correct horse battery",
+    }
     origin = {"Referer": f"{base}/sign-in"}
     answer = client.post("/sign-in", base_url=base, data=form, headers=origin)
     assert answer.status_code == 303
@@ -188,7 +199,8 @@ def test_forwarded_headers_are_believed_from_named_proxies_alone(hops, peer, cha
         assert not [name for name in seen if name.startswith("HTTP_X_FORWARDED")]
 
 
-HOSTS = (  # Host and X-Forwarded-Host as the proxy sent them, the public address, the host that links have
+# Host and X-Forwarded-Host as the proxy sent them, the public address, the host that links have
+HOSTS = (
     ("budget.example.org", "evil.example", None, "budget.example.org"),
     ("web:8750", "budget.example.org", None, "budget.example.org"),
     ("127.0.0.1", "evil.example", None, "127.0.0.1"),
@@ -205,9 +217,13 @@ HOSTS = (  # Host and X-Forwarded-Host as the proxy sent them, the public addres
 
 @pytest.mark.parametrize(("host", "forwarded", "public", "shown"), HOSTS)
 def test_the_host_is_the_public_one_or_the_proxys(site, tmp_path, host, forwarded, public, shown):
-    """A client's X-Forwarded-Host goes through a proxy that does not set it: it must not change links."""
+    """A client's X-Forwarded-Host goes through a proxy that does not set it: it must not change
+    links.
+    """
     url = site.engine.url.render_as_string(hide_password=False)
-    app = create_app(Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=1, public_url=public))
+    app = create_app(
+        Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=1, public_url=public)
+    )
     environ = {"HTTP_HOST": host, "SERVER_PORT": "8750", "HTTP_X_FORWARDED_HOST": forwarded}
     page = app.test_client().get("/api/docs", environ_overrides=environ)
     assert f"URL=http://{shown}\n" in page.text
@@ -218,7 +234,9 @@ def test_the_host_is_the_public_one_or_the_proxys(site, tmp_path, host, forwarde
 def test_what_names_no_proxy_is_an_error_at_start(site, tmp_path, wrong):
     url = site.engine.url.render_as_string(hide_password=False)
     with pytest.raises(RuntimeError, match="EXCHEQUER_PROXY_ADDRESSES"):
-        create_app(Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=1, proxy_addresses=wrong))
+        create_app(
+            Settings(home=tmp_path, DATABASE_URL=url, trusted_proxies=1, proxy_addresses=wrong)
+        )
 
 
 @pytest.mark.slow
@@ -234,12 +252,19 @@ def test_what_names_no_proxy_is_an_error_at_start(site, tmp_path, wrong):
     ],
 )
 def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, hops, named):
-    """A server below the application may take these headers away, or believe them, before it sees them."""
+    """A server below the application may take these headers away, or believe them, before it sees
+    them.
+    """
     url = site.engine.url.render_as_string(hide_password=False)
     claimed = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "203.0.113.9"}
-    form = {"name": f"nobody-{gunicorn}-{hops}-{named}".lower(), "password": "certainly not the password"}
+    form = {
+        "name": f"nobody-{gunicorn}-{hops}-{named}".lower(),
+        "password": "certainly not the password",
+    }
     proxies = "127.0.0.1" if named else "10.0.0.1"
-    with serving(url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops, proxy_addresses=proxies) as server:
+    with serving(
+        url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops, proxy_addresses=proxies
+    ) as server:
         answer = httpx.get(f"{server.url}/sign-in", headers=claimed)
         believed = bool(hops) and named
         assert ("secure" in answer.headers["Set-Cookie"].lower()) == believed

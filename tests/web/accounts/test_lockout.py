@@ -33,7 +33,10 @@ def pass_time(site, minutes):
     with site.engine.begin() as connection:
         by = f"interval '{minutes} minutes'"
         connection.execute(
-            text(f"UPDATE sign_in_limits SET last_at = last_at - {by}, locked_until = locked_until - {by}")
+            text(
+                f"UPDATE sign_in_limits SET last_at = last_at - {by}, locked_until = locked_until "
+                f"- {by}"
+            )
         )
 
 
@@ -139,7 +142,9 @@ def test_of_any_number_at_once_no_more_than_allowed_are_looked_at(site, database
 
 def test_one_address_tries_fifty_names_and_then_one_a_minute(site):
     came = Origin("api", "198.51.100.9", "a test")
-    admitted = [sign_ins.admit(site.engine, f"name-{i}", came) for i in range(sign_ins.ADDRESS_FAILURES + 5)]
+    admitted = [
+        sign_ins.admit(site.engine, f"name-{i}", came) for i in range(sign_ins.ADDRESS_FAILURES + 5)
+    ]
     assert admitted.count(None) == sign_ins.ADDRESS_FAILURES
     assert all(0 < wait.total_seconds() <= 60 for wait in admitted[-5:])
     assert sign_ins.admit(site.engine, "name-0", Origin("api", "198.51.100.10", "")) is None
@@ -150,7 +155,9 @@ def test_one_address_tries_fifty_names_and_then_one_a_minute(site):
 
 def test_an_ipv6_customer_is_one_address(site):
     addresses = [f"2001:db8:1:2::{i:x}" for i in range(1, sign_ins.ADDRESS_FAILURES + 2)]
-    found = [sign_ins.admit(site.engine, f"n-{i}", Origin("api", a, "")) for i, a in enumerate(addresses)]
+    found = [
+        sign_ins.admit(site.engine, f"n-{i}", Origin("api", a, "")) for i, a in enumerate(addresses)
+    ]
     assert found[-2] is None
     assert found[-1] is not None
     assert sign_ins.admit(site.engine, "n", Origin("api", "2001:db8:1:3::1", "")) is None
@@ -188,7 +195,9 @@ def test_answers_do_not_tell_a_name(site, monkeypatch):
         seen, hashed = [], []
         note = lambda *args: seen.append(args[2].split()[0])  # noqa: E731
         verify = web.auth.verify_password
-        monkeypatch.setattr("web.auth.verify_password", lambda s, p: hashed.append(s) or verify(s, p))
+        monkeypatch.setattr(
+            "web.auth.verify_password", lambda s, p: hashed.append(s) or verify(s, p)
+        )
         event.listen(served, "before_cursor_execute", note)
         answers = [by_api(site, name) for _ in range(7)]
         event.remove(served, "before_cursor_execute", note)
@@ -199,7 +208,9 @@ def test_answers_do_not_tell_a_name(site, monkeypatch):
     served = site.app.extensions["exchequer"]["engine"]
     closed = site.actor("analyst-closed")
     with site.engine.begin() as connection:
-        connection.execute(text("UPDATE users SET active = false WHERE id = :id"), {"id": closed.id})
+        connection.execute(
+            text("UPDATE users SET active = false WHERE id = :id"), {"id": closed.id}
+        )
     known, unknown = trial(site.actor("analyst").name), trial("there-is-nobody-like-this")
     assert known == unknown
     assert trial(closed.name) == unknown
@@ -237,7 +248,10 @@ def test_the_log_is_for_auditors_and_administrators_in_pages_by_key(site):
     own = site.api("steward").get("/sign-ins").json["sign_ins"]
     assert {each["name"] for each in own} <= {site.actor("steward").name}
     assert name in site.pages("auditor").get("/sign-ins").text
-    assert name in site.pages("administrator").get(f"/sign-ins?name={name}&outcome=wrong password").text
+    assert (
+        name
+        in site.pages("administrator").get(f"/sign-ins?name={name}&outcome=wrong password").text
+    )
     for role in ("steward", "analyst"):
         assert site.pages(role).get("/sign-ins").status_code == 403
 
@@ -261,7 +275,11 @@ def test_nor_can_its_owner_by_accident(site, owner):
     from sqlalchemy.exc import DBAPIError
 
     by_api(site, site.actor("analyst").name)
-    for statement in ("UPDATE sign_ins SET name = 'x'", "DELETE FROM sign_ins", "TRUNCATE sign_ins"):
+    for statement in (
+        "UPDATE sign_ins SET name = 'x'",
+        "DELETE FROM sign_ins",
+        "TRUNCATE sign_ins",
+    ):
         with (
             owner.connect() as connection,
             pytest.raises(DBAPIError, match=r"append-only|keeps rows for 90 days"),
@@ -283,7 +301,8 @@ def test_an_address_counts_as_the_proxy_says_only_where_one_is_trusted(site, tmp
         assert newest["address"] == expected
 
 
-# --- nobody is locked out from elsewhere -----------------------------------------------------------
+# --- nobody is locked out from elsewhere
+# -----------------------------------------------------------
 
 
 def from_address(site, name, address, password=WRONG):
@@ -293,7 +312,9 @@ def from_address(site, name, address, password=WRONG):
 
 
 def test_a_stranger_locks_nobody_out_from_elsewhere(site):
-    """The attack: wrong passwords under a steward's name, from one address, as many as are let through."""
+    """The attack: wrong passwords under a steward's name, from one address, as many as are let
+    through.
+    """
     name = site.actor("steward").name
     for _ in range(30):
         from_address(site, name, "203.0.113.9")
@@ -336,5 +357,8 @@ def test_many_addresses_together_close_a_name_to_unknown_ones_alone(site):
             assert from_address(site, name, f"203.0.113.{each}").status_code == 401
     assert from_address(site, name, "192.0.2.1", PASSWORD).status_code == 429
     assert from_address(site, name, home, PASSWORD).status_code == 201
-    assert site.pages("administrator").post(f"/people/{name}/unlock", f"/people/{name}").status_code == 303
+    assert (
+        site.pages("administrator").post(f"/people/{name}/unlock", f"/people/{name}").status_code
+        == 303
+    )
     assert from_address(site, name, "192.0.2.1", PASSWORD).status_code == 201

@@ -17,7 +17,9 @@ HOST = "ledger.example"
 
 @pytest.fixture
 def here(app, monkeypatch) -> Any:
-    """A service at a host name; `here(minutes)` sets after how many minutes it asks who is there."""
+    """A service at a host name; `here(minutes)` sets after how many minutes it asks who is
+    there.
+    """
     held = app.extensions["exchequer"]
     plain = held["settings"].model_copy(update={"public_url": f"https://{HOST}"})
 
@@ -51,7 +53,9 @@ def answer(key: Passkey, challenge: bytes, **how: Any) -> str:
         "authenticatorData": made["authenticator_data"],
         "signature": made["signature"],
     }
-    return json.dumps({"id": identity, "rawId": identity, "type": "public-key", "response": response})
+    return json.dumps(
+        {"id": identity, "rawId": identity, "type": "public-key", "response": response}
+    )
 
 
 WRONG = {
@@ -82,13 +86,16 @@ def test_a_passkey_signs_in_once_for_each_time_it_was_asked(site, here):
     assert browser.get("/account").status_code == 200
     assert Pages(site.app).post("/sign-in/passkey", "/sign-in", **right).status_code == 401  # taken
     logged = [
-        each["outcome"] for each in sign_ins.listing(site.engine, site.actor("auditor"), method="passkey")
+        each["outcome"]
+        for each in sign_ins.listing(site.engine, site.actor("auditor"), method="passkey")
     ]
     assert logged.count("signed in") == 1
     assert "wrong passkey" in logged
 
 
-def test_where_it_is_a_second_factor_a_password_opens_nothing_without_it(app, site, here, monkeypatch):
+def test_where_it_is_a_second_factor_a_password_opens_nothing_without_it(
+    app, site, here, monkeypatch
+):
     held = app.extensions["exchequer"]
     asking = held["settings"].model_copy(update={"second_factor": True})
     monkeypatch.setitem(held, "settings", asking)
@@ -100,7 +107,10 @@ def test_where_it_is_a_second_factor_a_password_opens_nothing_without_it(app, si
     assert browser.get("/account").status_code == 303
     credentials_ = {"name": name, "password": PASSWORD}
     refused = app.test_client().post("/api/v1/session", json=credentials_)
-    assert (refused.status_code, "make a token on the page" in refused.json["detail"]) == (403, True)
+    assert (refused.status_code, "make a token on the page" in refused.json["detail"]) == (
+        403,
+        True,
+    )
     tries = sign_ins.listing(site.engine, site.actor("auditor"), name=name, limit=2)
     assert [each["outcome"] for each in tries] == ["password confirmed", "password confirmed"]
     kept, challenge = asked(page)
@@ -123,12 +133,16 @@ def test_a_sensitive_act_long_after_the_sign_in_asks_who_is_there(site, here):
     refused = send()
     assert refused.status_code == 403
     assert "Is it still you?" in refused.text
-    assert 'name="policy.auto_approve_epsilon" value="2"' in refused.text  # it is sent again by itself
+    # it is sent again by itself
+    assert 'name="policy.auto_approve_epsilon" value="2"' in refused.text
     assert "not your password" in send(confirm_password="wrong").text
     allowance = {"epsilon": "11", "delta": "1e-6", "reason": "more"}
     assert browser.post(f"{site.dataset}/allowance", page, **allowance).status_code == 403
     junk = {"passkey": "{}", "passkey_id": "x"}
-    assert browser.post("/account/passkeys", "/account", passkey_name="mine", **junk).status_code == 403
+    assert (
+        browser.post("/account/passkeys", "/account", passkey_name="mine", **junk).status_code
+        == 403
+    )
     assert site.api("steward").get(f"{site.dataset}/policy").json["auto_approve_epsilon"] == "0"
 
     key, other = added(site, "steward"), added(site, "steward-other")
@@ -174,7 +188,9 @@ def test_who_finds_an_administrators_session_open_makes_nobody_and_changes_no_ro
 
 
 def test_a_session_alone_takes_no_passkey_away(site, here):
-    """However fresh it is; the password counts only for somebody who may have lost their only passkey."""
+    """However fresh it is; the password counts only for somebody who may have lost their only
+    passkey.
+    """
     key, actor = added(site, "steward"), site.actor("steward")
     other = Passkey(actor.name, HOST)
     passkeys.add(

@@ -77,7 +77,9 @@ def test_only_the_whole_password_is_compared():
     assert not easily_guessed("exchequer pays the piper", ["ada"])
 
 
-@pytest.mark.parametrize(("length", "fits"), [(MIN_PASSWORD - 1, False), (MIN_PASSWORD, True), (64, True)])
+@pytest.mark.parametrize(
+    ("length", "fits"), [(MIN_PASSWORD - 1, False), (MIN_PASSWORD, True), (64, True)]
+)
 def test_length_is_counted_in_characters(length, fits):
     password = ("ñandú llueve " * 9)[: length - 1] + "k"
     if fits:
@@ -105,7 +107,8 @@ def test_two_keyboards_type_one_password():
 
 
 def test_a_hash_from_before_normalization_goes_on_to_work_and_is_replaced(site, served_hashes):
-    typed = unicodedata.normalize("NFD", "Crème brûlée")  # 12 characters and not normal: allowed once
+    # 12 characters and not normal: allowed once
+    typed = unicodedata.normalize("NFD", "Crème brûlée")
     who = site.actor("analyst")
     old = PasswordHasher().hash(typed)
     credentials.set_password(site.engine, who.id, old)
@@ -129,6 +132,8 @@ def test_the_check_ends_for_any_text(password, context):
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.sampled_from(["password", "exchequer", "ada", "qwerty", "2026", "aaaa"]), st.integers(1, 4))
+@given(
+    st.sampled_from(["password", "exchequer", "ada", "qwerty", "2026", "aaaa"]), st.integers(1, 4)
+)
 def test_up_to_four_known_pieces_are_guessed(word, times):
     assert easily_guessed("-".join([word] * times), ["ada"])

@@ -1,4 +1,6 @@
-"""Administrators manage accounts; the last of them stays; everything is in a log that auditors read."""
+"""Administrators manage accounts; the last of them stays; everything is in a log that auditors
+read.
+"""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +19,9 @@ from tests.web.browsers import Pages
 def alone(site):
     """The only open administrator here."""
     with site.engine.begin() as connection:
-        connection.execute(text("UPDATE users SET active = false WHERE 'administrator' = ANY(roles)"))
+        connection.execute(
+            text("UPDATE users SET active = false WHERE 'administrator' = ANY(roles)")
+        )
     site.people.pop("administrator", None)
     return site
 
@@ -63,9 +67,10 @@ def test_only_administrators(site, role):
     assert browser.get("/people").status_code == 403
     assert browser.get(f"/people/{name}").status_code == 403
     for act in ACTS:
-        assert browser.post(f"/people/{name}/{act}", "/account", roles="administrator").status_code == 403, (
-            act
-        )
+        assert (
+            browser.post(f"/people/{name}/{act}", "/account", roles="administrator").status_code
+            == 403
+        ), act
     assert browser.post("/people", "/account", name="x", roles="analyst").status_code == 403
     assert api.get("/users").status_code == 403
     assert api.get(f"/users/{name}").status_code == 403
@@ -95,7 +100,9 @@ def test_the_last_administrator_stays(alone):
     api = alone.api("administrator")
     assert api.post(f"/users/{name}/deactivate").status_code == 409
     assert api.put(f"/users/{name}/roles", {"roles": ["steward"]}).status_code == 409
-    assert api.put(f"/users/{name}/roles", {"roles": ["steward", "administrator"]}).status_code == 200
+    assert (
+        api.put(f"/users/{name}/roles", {"roles": ["steward", "administrator"]}).status_code == 200
+    )
     second = person(alone.engine, "administrator")
     assert api.post(f"/users/{second.name}/deactivate").status_code == 200
 
@@ -105,7 +112,9 @@ def test_two_administrators_who_close_each_other_leave_one(alone, database_url):
     engine = connect(database_url)
     for round_ in range(8):
         with engine.begin() as connection:
-            connection.execute(text("UPDATE users SET active = false WHERE 'administrator' = ANY(roles)"))
+            connection.execute(
+                text("UPDATE users SET active = false WHERE 'administrator' = ANY(roles)")
+            )
         two = [person(engine, "administrator") for _ in range(2)]
         meet = threading.Barrier(2)
 
@@ -187,7 +196,9 @@ def test_who_did_what_is_in_a_log_for_auditors(site):
     assert "from analyst to analyst, auditor" in page
     for role in ("steward", "analyst"):
         with pytest.raises(NotPermitted):
-            activity_log.listing(site.engine, site.bench.steward if role == "steward" else site.bench.analyst)
+            activity_log.listing(
+                site.engine, site.bench.steward if role == "steward" else site.bench.analyst
+            )
 
 
 def test_registrations_and_policies_are_in_the_log_without_addresses(site):

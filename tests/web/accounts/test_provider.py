@@ -26,7 +26,9 @@ ROLES = {"privacy-team": "steward", "data-people": "analyst", "ops": "administra
 @pytest.fixture(scope="module")
 def provider():
     script = Path(__file__).with_name("oidc_provider.py")
-    running = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    running = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
     port = int(running.stdout.readline())
     with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield client
@@ -121,7 +123,11 @@ def test_roles_are_mapped_anew_at_each_sign_in(app, provider, engine):
 
 def test_a_name_or_an_address_never_links_to_an_account_that_is_there(app, provider, engine):
     local = credentials.add_user(engine, "margaret", None, ["steward"])
-    claims = {"preferred_username": "margaret", "email": "margaret@example.org", "email_verified": False}
+    claims = {
+        "preferred_username": "margaret",
+        "email": "margaret@example.org",
+        "email_verified": False,
+    }
     knows(provider, "mallory", ["data-people"], **claims)
     browser, answer = sign_in(app, provider, "mallory")
     assert answer.status_code == 303
@@ -164,7 +170,9 @@ def test_groups_that_a_provider_left_out_are_no_missing_role(claim, claims, left
     assert oidc.leaves_groups_out(claims, claim) is left_out
 
 
-def test_more_groups_than_a_token_holds_take_no_role_away_and_are_told(app, provider, engine, caplog):
+def test_more_groups_than_a_token_holds_take_no_role_away_and_are_told(
+    app, provider, engine, caplog
+):
     knows(provider, "hedy", ["privacy-team"])
     sign_in(app, provider, "hedy")
     issuer = str(provider.base_url).rstrip("/")
@@ -173,7 +181,11 @@ def test_more_groups_than_a_token_holds_take_no_role_away_and_are_told(app, prov
     for name in ("hedy", "new"):
         provider.put(
             f"/people/{name}",
-            json={"sub": f"id-{name}", "_claim_names": {"groups": "src1"}, "_claim_sources": SOURCES},
+            json={
+                "sub": f"id-{name}",
+                "_claim_names": {"groups": "src1"},
+                "_claim_sources": SOURCES,
+            },
         )
         browser, answer = sign_in(app, provider, name)
         assert answer.status_code == 403
@@ -194,7 +206,9 @@ def test_a_closed_account_stays_closed(app, provider, engine):
     knows(provider, "edsger", ["data-people"], preferred_username="edsger")
     sign_in(app, provider, "edsger")
     admin = credentials.add_user(engine, "closer", None, ["administrator"])
-    people.deactivate(engine, credentials.actor_of(credentials.find_user(engine, user_id=admin)), "edsger")
+    people.deactivate(
+        engine, credentials.actor_of(credentials.find_user(engine, user_id=admin)), "edsger"
+    )
     browser, answer = sign_in(app, provider, "edsger")
     assert answer.status_code == 403
     assert "closed" in answer.text
@@ -226,10 +240,12 @@ def test_an_id_token_that_does_not_hold_opens_nothing(app, provider, engine, fau
     assert people.find_external(engine, str(provider.base_url).rstrip("/"), f"id-{who}") is None
 
 
-# --- whose answer it is (RFC 9207), and what the clocks say ----------------------------------------
+# --- whose answer it is (RFC 9207), and what the clocks say
+# ----------------------------------------
 
 PROMISED = {"metadata": {"authorization_response_iss_parameter_supported": True}}
-SENDERS = (  # what comes back as iss, whether the provider promises one, whether the sign-in goes on
+# what comes back as iss, whether the provider promises one, whether the sign-in goes on
+SENDERS = (
     (["ITSELF"], True, True),
     (["ITSELF"], False, True),
     ([], False, True),
@@ -246,7 +262,9 @@ SENDERS = (  # what comes back as iss, whether the provider promises one, whethe
 
 
 @pytest.mark.parametrize(("senders", "promised", "good"), SENDERS)
-def test_an_answer_of_another_issuer_is_refused(provider, database_url, tmp_path, senders, promised, good):
+def test_an_answer_of_another_issuer_is_refused(
+    provider, database_url, tmp_path, senders, promised, good
+):
     app = create_app(configured(provider, database_url, tmp_path))
     knows(provider, "ada", ["privacy-team"])
     provider.put("/faults", json={"senders": senders} | (PROMISED if promised else {}))
@@ -280,9 +298,11 @@ def test_two_minutes_between_the_clocks_are_allowed_for(app, provider, moved, go
     assert answer.status_code == (303 if good else 403)
 
 
-# --- userinfo ---------------------------------------------------------------------------------------
+# --- userinfo
+# ---------------------------------------------------------------------------------------
 
-USERINFO = (  # what hides from the id token, what userinfo says, the roles that follow; None: refused
+# what hides from the id token, what userinfo says, the roles that follow; None: refused
+USERINFO = (
     (["groups"], {}, ["steward"]),
     (["groups"], {"groups": ["data-people"]}, ["analyst"]),
     (["groups"], {"groups": "ops"}, ["administrator"]),
@@ -308,19 +328,23 @@ def test_groups_that_stand_at_userinfo_only_count(app, provider, engine, hidden,
     assert (None if found is None else found.roles) == roles
 
 
-# --- standing: who is removed at the provider -------------------------------------------------------
+# --- standing: who is removed at the provider
+# -------------------------------------------------------
 
 
 def pass_minutes(engine, minutes):
     with engine.begin() as connection:
         past = text(
-            "UPDATE external_accounts SET confirmed_at = confirmed_at - make_interval(mins => :minutes)"
+            "UPDATE external_accounts SET confirmed_at = confirmed_at - make_interval(mins => "
+            ":minutes)"
         )
         connection.execute(past, {"minutes": minutes})
 
 
 def stander(app, provider, engine, refresh=True, groups=("data-people",)):
-    """Somebody who has just signed in: their name at the provider, browser and API client with a token."""
+    """Somebody who has just signed in: their name at the provider, browser and API client with a
+    token.
+    """
     who = f"s{uuid4().hex[:8]}"
     provider.put("/faults", json={"refresh": refresh})
     knows(provider, who, list(groups))
@@ -376,7 +400,9 @@ SILENT = (
 
 
 @pytest.mark.parametrize("fault", SILENT)
-def test_a_provider_that_does_not_say_leaves_an_hour(provider, database_url, tmp_path, engine, fault):
+def test_a_provider_that_does_not_say_leaves_an_hour(
+    provider, database_url, tmp_path, engine, fault
+):
     app = create_app(configured(provider, database_url, tmp_path))
     _, browser, api = stander(app, provider, engine)
     provider.put("/faults", json=fault)
@@ -398,8 +424,12 @@ def test_a_refusal_ends_it_at_once(app, provider, engine, error):
     assert standing(browser, api) == (False, False)  # the refresh token is forgotten
 
 
-def test_another_provider_confirms_nobody_of_the_first(app, provider, database_url, tmp_path, engine):
-    """A service whose provider was changed, or taken away, has no way to ask: tokens end within the hour."""
+def test_another_provider_confirms_nobody_of_the_first(
+    app, provider, database_url, tmp_path, engine
+):
+    """A service whose provider was changed, or taken away, has no way to ask: tokens end within the
+    hour.
+    """
     _, _, api = stander(app, provider, engine)
     token = api.headers
     for more in ({"oidc_issuer": "http://127.0.0.1:9"}, {"oidc_issuer": None}):
@@ -412,13 +442,16 @@ def test_another_provider_confirms_nobody_of_the_first(app, provider, database_u
 def test_refresh_tokens_are_sealed(app, provider, engine):
     stander(app, provider, engine)
     with engine.connect() as connection:
-        query = text("SELECT refresh_token, id_token FROM external_accounts JOIN sessions USING (user_id)")
+        query = text(
+            "SELECT refresh_token, id_token FROM external_accounts JOIN sessions USING (user_id)"
+        )
         rows = [row for row in connection.execute(query) if row.refresh_token]
     assert rows
     assert all(b"eyJ" not in bytes(each) for row in rows for each in row if each)
 
 
-# --- signing out --------------------------------------------------------------------------------------
+# --- signing out
+# --------------------------------------------------------------------------------------
 
 
 def out(browser):
@@ -427,7 +460,9 @@ def out(browser):
 
 def test_signing_out_ends_the_session_at_the_provider(provider, database_url, tmp_path, engine):
     app = create_app(configured(provider, database_url, tmp_path))
-    provider.put("/faults", json={"metadata": {"end_session_endpoint": "https://login.example.org/out?x=1"}})
+    provider.put(
+        "/faults", json={"metadata": {"end_session_endpoint": "https://login.example.org/out?x=1"}}
+    )
     knows(provider, "ada", ["privacy-team"])
     browser, _ = sign_in(app, provider, "ada")
     page = out(browser)
@@ -445,13 +480,16 @@ def test_signing_out_ends_the_session_at_the_provider(provider, database_url, tm
     forged = browser.get("/sign-in/provider/left?state=x")
     assert forged.headers["Location"] == "/sign-in"
     assert (
-        browser.get(f"/sign-in/provider/left?state={query['state'][0]}").headers["Location"] == "/sign-in"
+        browser.get(f"/sign-in/provider/left?state={query['state'][0]}").headers["Location"]
+        == "/sign-in"
     )  # used
 
 
 def test_the_way_back_is_known_by_its_state(provider, database_url, tmp_path):
     app = create_app(configured(provider, database_url, tmp_path))
-    provider.put("/faults", json={"metadata": {"end_session_endpoint": "https://login.example.org/out"}})
+    provider.put(
+        "/faults", json={"metadata": {"end_session_endpoint": "https://login.example.org/out"}}
+    )
     knows(provider, "ada", ["privacy-team"])
     browser, _ = sign_in(app, provider, "ada")
     state = parse_qs(urlsplit(out(browser).headers["Refresh"]).query)["state"][0]
@@ -469,7 +507,9 @@ EVENTS = {"http://schemas.openid.net/event/backchannel-logout": {}}
 
 
 def logout(app, provider, wanted=None, header=None, key=None, **claims):
-    """Send a logout token; `claims` with None are left out, numbers of times are seconds from now."""
+    """Send a logout token; `claims` with None are left out, numbers of times are seconds from
+    now.
+    """
     now, issuer = int(time.time()), str(provider.base_url).rstrip("/")
     stated = {
         "iss": issuer,
@@ -587,7 +627,9 @@ def again(browser, provider, name):
     away = browser.get("/sign-in/provider/again")
     query = parse_qs(urlsplit(away.headers["Location"]).query)
     assert (query["prompt"], query["max_age"]) == (["login"], ["0"])
-    back = urlsplit(provider.post(away.headers["Location"], data={"user": name}).headers["Location"])
+    back = urlsplit(
+        provider.post(away.headers["Location"], data={"user": name}).headers["Location"]
+    )
     return query, browser.get(f"{back.path}?{back.query}")
 
 
@@ -738,7 +780,8 @@ def test_nobody_fills_the_log_by_coming_back_from_nowhere(app, engine):
     with engine.begin() as connection:
         after = connection.execute(text("SELECT count(*) FROM sign_ins")).scalar_one()
         connection.execute(text("DELETE FROM sign_in_limits"))
-    assert after - before == sign_ins.ADDRESS_FAILURES + 1  # each, and once that there were too many
+    # each, and once that there were too many
+    assert after - before == sign_ins.ADDRESS_FAILURES + 1
 
 
 def test_an_address_writes_no_line_of_its_own_into_the_log(app, caplog):
@@ -758,7 +801,9 @@ def test_a_provider_that_is_away_leaves_local_accounts(provider, database_url, t
     assert 'name="password"' in answer.text
 
 
-def test_a_secret_may_lie_in_a_file_and_the_address_may_be_the_proxys(provider, database_url, tmp_path):
+def test_a_secret_may_lie_in_a_file_and_the_address_may_be_the_proxys(
+    provider, database_url, tmp_path
+):
     kept = tmp_path / "secret"
     kept.write_text(f"{CLIENT_SECRET}\n")
     more = {"oidc_client_secret": None, "oidc_client_secret_file": kept}

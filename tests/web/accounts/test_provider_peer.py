@@ -51,8 +51,16 @@ def port():
 @contextmanager
 def running(port, **options):
     modules = peers.npm("oidc-provider@9.13.3")
-    command = [shutil.which("node"), SCRIPT, modules, f"http://127.0.0.1:{port}", json.dumps(options)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    command = [
+        shutil.which("node"),
+        SCRIPT,
+        modules,
+        f"http://127.0.0.1:{port}",
+        json.dumps(options),
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     try:
         lines = iter(process.stdout.readline, "")
         stated = next((line.strip() for line in lines if line.strip().isdigit()), None)
@@ -110,7 +118,9 @@ def token_of(engine, provider, name):
 
 
 def asked(service, token):
-    return httpx.get(f"{service}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    return httpx.get(
+        f"{service}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=30
+    )
 
 
 def is_in(browser, service):
@@ -120,7 +130,8 @@ def is_in(browser, service):
 def pass_minutes(engine, minutes):
     with engine.begin() as connection:
         past = text(
-            "UPDATE external_accounts SET confirmed_at = confirmed_at - make_interval(mins => :minutes)"
+            "UPDATE external_accounts SET confirmed_at = confirmed_at - make_interval(mins => "
+            ":minutes)"
         )
         connection.execute(past, {"minutes": minutes})
 
@@ -180,7 +191,9 @@ def test_who_is_removed_at_the_provider_loses_sessions_and_tokens(service, provi
     assert asked(service, token).status_code == 200
 
 
-def test_a_role_that_is_taken_away_at_the_provider_is_gone_within_the_hour(service, provider, engine):
+def test_a_role_that_is_taken_away_at_the_provider_is_gone_within_the_hour(
+    service, provider, engine
+):
     provider.know("lise", "privacy-team", "data-people")
     browser, _ = sign_in(service, "lise")
     token = token_of(engine, provider, "lise")
@@ -210,12 +223,16 @@ def test_signing_out_here_signs_out_there(service, provider, engine):
     provider.know("mary", "data-people")
     browser, page = sign_in(service, "mary")
     csrf = re.search(r'name="csrf_token" value="([^"]+)"', page.text)[1]
-    page = browser.post(f"{service}/sign-out", data={"csrf_token": csrf}, headers={"Referer": f"{service}/"})
+    page = browser.post(
+        f"{service}/sign-out", data={"csrf_token": csrf}, headers={"Referer": f"{service}/"}
+    )
     assert "You are signed out" in page.text
     assert not is_in(browser, service)
     there = page.headers["Refresh"].removeprefix("0; url=")
     assert there.startswith(f"{provider.url}/session/end?")
-    assert {"id_token_hint", "post_logout_redirect_uri", "state", "client_id"} <= set(httpx.URL(there).params)
+    assert {"id_token_hint", "post_logout_redirect_uri", "state", "client_id"} <= set(
+        httpx.URL(there).params
+    )
     address, fields = forms(browser.get(there))  # it asks whether one wants to
     back = browser.post(address, data=fields | {"logout": "yes"})
     assert back.url.path == "/sign-in/provider/left"
@@ -228,7 +245,9 @@ def test_signing_out_there_signs_out_here(service, provider, engine):
     """Back-channel logout ends the session that was named, and no other of the person's."""
     provider.know("joan", "data-people")
     provider.know("edsger", "data-people")
-    (one, _), (other, _), (else_, _) = (sign_in(service, name) for name in ("joan", "joan", "edsger"))
+    (one, _), (other, _), (else_, _) = (
+        sign_in(service, name) for name in ("joan", "joan", "edsger")
+    )
     token = token_of(engine, provider, "joan")
     address, fields = forms(one.get(f"{provider.url}/session/end"))
     one.post(address, data=fields | {"logout": "yes"})

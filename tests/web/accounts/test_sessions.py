@@ -1,4 +1,6 @@
-"""Sessions end when they should, wherever their cookie still lies; a one-time password opens one page."""
+"""Sessions end when they should, wherever their cookie still lies; a one-time password opens one
+page.
+"""
 
 import pytest
 from sqlalchemy import text
@@ -12,7 +14,9 @@ NEW = "another passphrase altogether"
 
 def age(site, who, column, minutes):
     """As if a session had begun, or was last used, so long ago."""
-    query = f"UPDATE sessions SET {column} = {column} - make_interval(mins => :m) WHERE user_id = :id"
+    query = (
+        f"UPDATE sessions SET {column} = {column} - make_interval(mins => :m) WHERE user_id = :id"
+    )
     with site.engine.begin() as connection:
         connection.execute(text(query), {"m": minutes, "id": site.actor(who).id})
 
@@ -84,7 +88,8 @@ def test_signing_in_renews_the_session_and_its_csrf_token(site):
     fresh = Pages(site.app)
     fresh.client.set_cookie(site.app.config["SESSION_COOKIE_NAME"], first)
     fresh.post("/sign-in", "/account", name=site.actor("analyst").name, password=PASSWORD)
-    assert with_cookie(site, first).get("/").status_code == 303  # signing in again ended the one before
+    # signing in again ended the one before
+    assert with_cookie(site, first).get("/").status_code == 303
 
 
 def test_sign_out_everywhere_ends_every_session_and_the_tokens_of_signing_in(site):
@@ -93,7 +98,9 @@ def test_sign_out_everywhere_ends_every_session_and_the_tokens_of_signing_in(sit
     body = {"name": name, "password": PASSWORD}
     signed_in = site.app.test_client().post("/api/v1/session", json=body).json["token"]
     made = (
-        site.api("analyst").post("/me/tokens", {"name": "kept", "scopes": ["read"], "days": 1}).json["token"]
+        site.api("analyst")
+        .post("/me/tokens", {"name": "kept", "scopes": ["read"], "days": 1})
+        .json["token"]
     )
     assert one.post("/account/sign-out-everywhere", "/account").status_code == 303
     assert one.get("/").status_code == 303
@@ -110,7 +117,9 @@ def _me(site, token):
 def test_another_password_ends_all_sessions_but_the_one_that_set_it(site):
     one, two = site.pages("analyst"), site.pages("analyst")
     before = cookie(one)
-    answer = one.post("/account/password", "/account/password", current=PASSWORD, new=NEW, again=NEW)
+    answer = one.post(
+        "/account/password", "/account/password", current=PASSWORD, new=NEW, again=NEW
+    )
     assert answer.status_code == 303, answer.text
     assert one.get("/account").status_code == 200
     assert two.get("/").status_code == 303
@@ -140,15 +149,22 @@ def test_a_password_form_names_its_field_and_repeats_no_password(site, typed, fi
 def test_the_password_form_can_not_be_used_to_guess(site):
     browser = site.pages("analyst")
     for _ in range(5):
-        answer = browser.post("/account/password", "/account/password", current="a guess", new=NEW, again=NEW)
+        answer = browser.post(
+            "/account/password", "/account/password", current="a guess", new=NEW, again=NEW
+        )
         assert answer.status_code == 422
-    answer = browser.post("/account/password", "/account/password", current=PASSWORD, new=NEW, again=NEW)
+    answer = browser.post(
+        "/account/password", "/account/password", current=PASSWORD, new=NEW, again=NEW
+    )
     assert answer.status_code == 429
 
 
 def test_programs_change_passwords_too(site):
     api = site.api("analyst")
-    assert api.post("/me/password", {"current": "x", "new": NEW}).json["problems"][0]["field"] == "current"
+    assert (
+        api.post("/me/password", {"current": "x", "new": NEW}).json["problems"][0]["field"]
+        == "current"
+    )
     answer = api.post("/me/password", {"current": PASSWORD, "new": "short"})
     assert answer.json["problems"][0]["field"] == "new"
     assert api.post("/me/password", {"current": PASSWORD, "new": NEW}).status_code == 200
@@ -241,7 +257,9 @@ def test_passwords_and_accounts_at_a_provider(site):
 
 @pytest.fixture
 def meanwhile(site, monkeypatch):
-    """Something that happens while a password is compared: after its hash was read, before the answer."""
+    """Something that happens while a password is compared: after its hash was read, before the
+    answer.
+    """
     from web import auth
 
     verify = auth.verify_password
@@ -259,7 +277,9 @@ def meanwhile(site, monkeypatch):
 
 @pytest.mark.parametrize("way", ["page", "api"])
 @pytest.mark.parametrize("act", ["reset", "closed"])
-def test_a_password_that_is_being_checked_opens_nothing_once_it_is_another(site, meanwhile, way, act):
+def test_a_password_that_is_being_checked_opens_nothing_once_it_is_another(
+    site, meanwhile, way, act
+):
     who = f"analyst-{act}-{way}"
     name, administrator = site.actor(who).name, site.actor("administrator")
 
@@ -275,7 +295,9 @@ def test_a_password_that_is_being_checked_opens_nothing_once_it_is_another(site,
         assert browser.sign_in(name).status_code == 401
         kept = sessions_and_tokens(site, name)
     else:
-        answer = site.app.test_client().post("/api/v1/session", json={"name": name, "password": PASSWORD})
+        answer = site.app.test_client().post(
+            "/api/v1/session", json={"name": name, "password": PASSWORD}
+        )
         assert answer.status_code == 401
         kept = sessions_and_tokens(site, name)
     assert kept == 0
@@ -310,7 +332,9 @@ def test_whoever_is_changing_a_password_does_not_undo_its_reset(site, meanwhile,
 
 
 def test_a_one_time_password_is_typed_once(site):
-    """Just after the sign-in that it was typed for nobody asks for it again; later somebody may sit there."""
+    """Just after the sign-in that it was typed for nobody asks for it again; later somebody may sit
+    there.
+    """
     name = site.actor("analyst").name
     once = site.api("administrator").post(f"/users/{name}/reset-password").json["password"]
     page, browser = "/account/password", Pages(site.app)
@@ -325,4 +349,5 @@ def test_a_one_time_password_is_typed_once(site):
     assert again.sign_in(name, once).status_code == 303
     assert again.post(page, page, new=NEW, again=NEW).status_code == 303
     assert Pages(site.app).sign_in(name, NEW).status_code == 303
-    assert again.post(page, page, new=f"{NEW} 2", again=f"{NEW} 2").status_code == 422  # its own is asked for
+    # its own is asked for
+    assert again.post(page, page, new=f"{NEW} 2", again=f"{NEW} 2").status_code == 422

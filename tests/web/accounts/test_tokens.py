@@ -26,7 +26,9 @@ def test_every_route_that_writes_says_which_scope_it_needs(app):
         and rule.endpoint != "api.sign_in"
         and not scopes.stated(rule.endpoint)
     ]
-    assert unsaid == [], "name these in web/scopes.py; until then they need a token with every scope"
+    assert unsaid == [], (
+        "name these in web/scopes.py; until then they need a token with every scope"
+    )
 
 
 def test_a_route_that_is_not_named_needs_every_scope():
@@ -61,7 +63,9 @@ def everybody(site):
     """Somebody with every role: what is refused is refused for the scope."""
     name = f"all-{site.bench.dataset}"
     user_id = credentials.add_user(site.engine, name, site.password_hash, list(credentials.ROLES))
-    site.people["everybody"] = credentials.actor_of(credentials.find_user(site.engine, user_id=user_id))
+    site.people["everybody"] = credentials.actor_of(
+        credentials.find_user(site.engine, user_id=user_id)
+    )
     return site
 
 
@@ -120,7 +124,8 @@ def test_a_token_expires_and_is_used_and_is_revoked(site):
     assert "token" not in listed()
     assert api.get("/jobs").status_code == 200
     assert listed()["last_used_at"] is not None
-    assert site.api("steward").post(f"/me/tokens/{made['id']}/revoke").status_code == 404  # not theirs
+    # not theirs
+    assert site.api("steward").post(f"/me/tokens/{made['id']}/revoke").status_code == 404
     assert site.api("analyst").post(f"/me/tokens/{made['id']}/revoke").status_code == 200
     assert api.get("/jobs").status_code == 401
     assert listed() is None

@@ -1,4 +1,6 @@
-"""Holds answers against the API's description: status, media type, headers, schema, and nothing beyond it."""
+"""Holds answers against the API's description: status, media type, headers, schema, and nothing
+beyond it.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -35,7 +37,9 @@ class Description:
         found: Mapping[str, Any] = self.document["paths"][path][method.lower()]
         return found
 
-    def problems(self, method: str, path: str, response: Any, *, strict: bool = True) -> Iterator[str]:
+    def problems(
+        self, method: str, path: str, response: Any, *, strict: bool = True
+    ) -> Iterator[str]:
         """Yield what is wrong with an answer to `method` at the described `path`.
 
         `strict`: also what it holds that its schema does not name.
@@ -54,12 +58,20 @@ class Description:
         if response.mimetype not in content:
             yield f"{response.status_code} is {response.mimetype}"
         elif response.mimetype in ("application/json", PROBLEM):
-            yield from self.misfits(content[response.mimetype]["schema"], response.get_json(), strict)
+            yield from self.misfits(
+                content[response.mimetype]["schema"], response.get_json(), strict
+            )
 
-    def misfits(self, schema: Mapping[str, Any], value: object, strict: bool = True) -> Iterator[str]:
-        """Yield places where `value` does not fit its schema, and members that the schema doesn't name."""
+    def misfits(
+        self, schema: Mapping[str, Any], value: object, strict: bool = True
+    ) -> Iterator[str]:
+        """Yield places where `value` does not fit its schema, and members that the schema doesn't
+        name.
+        """
         _, validator = self._validators.get(id(schema)) or self._add(schema)
-        errors = [f"{error.instance_path}: {error.message}" for error in validator.iter_errors(value)]
+        errors = [
+            f"{error.instance_path}: {error.message}" for error in validator.iter_errors(value)
+        ]
         yield from errors
         if strict and not errors:
             yield from (f"{path} is not described" for path in self.beyond(schema, value, ""))
@@ -77,12 +89,16 @@ class Description:
         return schema
 
     def beyond(self, schema: Mapping[str, Any], value: object, path: str) -> Iterator[str]:
-        """Members of `value` that no schema names. A schema without properties names whatever there is."""
+        """Members of `value` that no schema names. A schema without properties names whatever there
+        is.
+        """
         schema = self.resolved(schema)
         for option in ("anyOf", "oneOf"):
             if option in schema:
                 found = [
-                    list(self.beyond(each, value, path)) for each in schema[option] if self._fits(each, value)
+                    list(self.beyond(each, value, path))
+                    for each in schema[option]
+                    if self._fits(each, value)
                 ]
                 yield from min(found, key=len, default=[])
                 return
@@ -102,7 +118,9 @@ class Description:
 
 
 def watch(app: Flask) -> list[str]:
-    """Hold every answer of `app` against its description from now on; returns what will be wrong."""
+    """Hold every answer of `app` against its description from now on; returns what will be
+    wrong.
+    """
     wrong: list[str] = []
     description = Description(app)
 

@@ -1,4 +1,6 @@
-"""REST: roles by route, problem+json, idempotent submission, results, and nothing that makes a 500."""
+"""REST: roles by route, problem+json, idempotent submission, results, and nothing that makes a
+500.
+"""
 
 import json
 
@@ -13,19 +15,27 @@ PROBLEM = "application/problem+json"
 def test_health(app):
     told = app.test_client().get("/healthz").json
     assert told["status"] == "ok"
-    assert told["ledger_log"].startswith("not configured: a restored backup")  # said where there is no log
+    # said where there is no log
+    assert told["ledger_log"].startswith("not configured: a restored backup")
     assert "database_role" not in told
 
 
-def test_health_tells_of_a_role_that_can_do_more_than_this_process(owner_url, database_url, tmp_path):
-    for url, told in ((database_url, "one for all processes"), (owner_url, "the owner of the tables")):
+def test_health_tells_of_a_role_that_can_do_more_than_this_process(
+    owner_url, database_url, tmp_path
+):
+    for url, told in (
+        (database_url, "one for all processes"),
+        (owner_url, "the owner of the tables"),
+    ):
         app = create_app(Settings(home=tmp_path, DATABASE_URL=url))
         assert app.test_client().get("/healthz").json["database_role"].startswith(told)
 
 
 def test_sign_in_gives_a_token(site):
     name = site.actor("analyst").name
-    answer = site.api("analyst").post("/session", {"name": name, "password": "correct horse battery"})
+    answer = site.api("analyst").post(
+        "/session", {"name": name, "password": "correct horse battery"}
+    )
     assert answer.status_code == 201
     assert answer.json["token"].startswith("exq_")
     assert answer.json["roles"] == ["analyst"]
@@ -79,9 +89,11 @@ def test_roles_by_route(site, role):
     for method, path, allowed in ROUTES:
         address = path.format(dataset=site.dataset)
         body = {"reason": "x"} if "/jobs/" in path else {}
-        answer = {"GET": api.get, "POST": lambda a, b=body: api.post(a, b), "PUT": lambda a: api.put(a, {})}[
-            method
-        ](address)
+        answer = {
+            "GET": api.get,
+            "POST": lambda a, b=body: api.post(a, b),
+            "PUT": lambda a: api.put(a, {}),
+        }[method](address)
         assert (answer.status_code == 403) == (role not in allowed), (method, path, answer.text)
         if answer.status_code >= 400:
             assert answer.mimetype == PROBLEM
@@ -117,14 +129,19 @@ def test_from_request_to_result(site, publish):
     job_id = site.submitted()
     steward, analyst = site.api("steward"), site.api("analyst")
     assert (
-        steward.post(f"/decisions/{job_id}/answer", {"yes": True, "reason": " "}).json["problems"][0]["field"]
+        steward.post(f"/decisions/{job_id}/answer", {"yes": True, "reason": " "}).json["problems"][
+            0
+        ]["field"]
         == "reason"
     )
     assert (
         steward.post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "fine"}).json["state"]
         == "accepted"
     )
-    assert steward.post(f"/decisions/{job_id}/answer", {"yes": False, "reason": "late"}).status_code == 409
+    assert (
+        steward.post(f"/decisions/{job_id}/answer", {"yes": False, "reason": "late"}).status_code
+        == 409
+    )
     assert analyst.get(f"/jobs/{job_id}/result").status_code == 404
     content = b'{"text": "hello", "label": null, "complete": true}\n'
     publish(job_id, content)
@@ -146,7 +163,9 @@ def test_quotes(site):
     quote = api.post(f"{site.dataset}/quote", body).json
     assert quote["dataset"]["decision"] == "NeedsApproval"
     more = {"tokens_per_batch": quote["parameters"]["tokens_per_batch"] + 1}
-    over = api.post(f"{site.dataset}/quote", {"mechanism": "private-prediction", "parameters": more}).json
+    over = api.post(
+        f"{site.dataset}/quote", {"mechanism": "private-prediction", "parameters": more}
+    ).json
     assert over["dataset"]["decision"] == "Refused"
 
 
@@ -218,7 +237,8 @@ GARBAGE = [
     b'{"dataset": "a", "dataset": "b"}',
     b'{"mechanism": "private-prediction", "parameters": {"clip": NaN}}',
     b'{"mechanism": ["private-prediction"], "parameters": {"clip": {}}}',
-    b'{"mechanism": "private-prediction", "parameters": {"clip": 1e-300, "batch_size": 1}, "fit": "clip"}',
+    b'{"mechanism": "private-prediction", "parameters": {"clip": 1e-300, "batch_size": 1}, "fit": '
+    b'"clip"}',
     b'{"mechanism": "private-prediction", "parameters": {"temperature": 5e-324}}',
     b'{"mechanism": "private-prediction", "fit": "template", "epsilon": 1}',
     b'{"mechanism": "private-prediction", "fit": "tokens_per_batch", "epsilon": 1e-300}',
@@ -243,7 +263,9 @@ def everybody(app, engine, password_hash):
     bench.allow()
     everything = credentials.add_user(engine, "everybody", None, list(credentials.ROLES))
     site = Site(app, engine, bench, password_hash)
-    site.people["everybody"] = credentials.actor_of(credentials.find_user(engine, user_id=everything))
+    site.people["everybody"] = credentials.actor_of(
+        credentials.find_user(engine, user_id=everything)
+    )
     return site
 
 

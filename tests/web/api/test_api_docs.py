@@ -1,4 +1,6 @@
-"""The API's page: everything that the description says, on the server's own page, without scripts."""
+"""The API's page: everything that the description says, on the server's own page, without
+scripts.
+"""
 
 import re
 

@@ -1,4 +1,6 @@
-"""docs/api.md, command by command: curl against a real server, and what the page says is answered."""
+"""docs/api.md, command by command: curl against a real server, and what the page says is
+answered.
+"""
 
 import re
 import shutil
@@ -63,7 +65,12 @@ def test_the_guide_s_commands_answer_what_it_says(site, address, worker, tmp_pat
         + [f"{commands}\necho '=== {number}'" for number, (commands, _) in enumerate(blocks)]
     )
     ran = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr + ran.stdout
     answered = re.split(r"=== \d+\n", ran.stdout)
@@ -76,15 +83,21 @@ ENDS_THE_TOKEN = ("/session", "/me/sign-out-everywhere", "/me/password")
 
 
 @pytest.mark.slow
-def test_every_command_of_the_description_s_page_is_answered_as_described(site, address, app, tmp_path):
-    """Quoting and all: each is run as it stands, with names of things that exist in place of the braces."""
+def test_every_command_of_the_description_s_page_is_answered_as_described(
+    site, address, app, tmp_path
+):
+    """Quoting and all: each is run as it stands, with names of things that exist in place of the
+    braces.
+    """
     job = site.submitted()
     things = {"job": job, "decision": job, "sha256": "0" * 64, "name": site.bench.dataset}
     token = site.api("steward").headers["Authorization"].removeprefix("Bearer ")
     script, operations = [f"URL={address} TOKEN={token} KEY=k"], []
     everything = [each for group in operations_by_tag(app).values() for each in group]
     for operation in sorted(everything, key=lambda each: each["path"].endswith(ENDS_THE_TOKEN)):
-        command = re.sub(r"(?<=/)\{(\w+)\}", lambda found: things.get(found[1], "1"), operation["curl"])
+        command = re.sub(
+            r"(?<=/)\{(\w+)\}", lambda found: things.get(found[1], "1"), operation["curl"]
+        )
         for plain, real in (("notes", site.bench.dataset), ("tiny", site.bench.model)):
             command = command.replace(f'"{plain}"', f'"{real}"')
         script.append(f"{command} -s -o /dev/null -w '%{{http_code}}\\n'")
@@ -101,9 +114,13 @@ def test_every_command_of_the_description_s_page_is_answered_as_described(site, 
     assert len(statuses) == len(operations) == len(routes(app))
     good = 0
     for operation, status in zip(operations, statuses, strict=True):
-        assert status in {each["status"] for each in operation["answers"]}, (operation["path"], status)
+        assert status in {each["status"] for each in operation["answers"]}, (
+            operation["path"],
+            status,
+        )
         label = f"{operation['method']} {operation['path']}"
-        if operation["method"] == "GET" or "request" in examples().get(label, {}):  # what is sent was right
+        # what is sent was right
+        if operation["method"] == "GET" or "request" in examples().get(label, {}):
             assert status not in ("415", "422", "500"), (operation["path"], status)
         good += status < "300"
     assert good >= 30, statuses

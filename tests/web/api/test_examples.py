@@ -1,4 +1,6 @@
-"""The examples of the API's description: recorded from a real server, right by their schemas, still so."""
+"""The examples of the API's description: recorded from a real server, right by their schemas, still
+so.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ def shape(value):
     if isinstance(value, list):
         return [shape(each) for each in value[:1]]
     return (
-        "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
+        "number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else type(value).__name__
     )
 
 
@@ -51,7 +55,11 @@ def test_every_operation_states_its_answer_and_has_an_example(app, described):
         assert told["description"], route.label
         for status in route.answers:
             content = told["responses"][str(status)]["content"].get("application/json")
-            if content is None or len(route.operation.media_types) > 1 or route.endpoint == "api.openapi":
+            if (
+                content is None
+                or len(route.operation.media_types) > 1
+                or route.endpoint == "api.openapi"
+            ):
                 continue  # a file, and the description itself
             if content["schema"] == openapi.OBJECT or "example" not in content:
                 lacking.add(route.label)
@@ -75,7 +83,9 @@ def test_each_example_fits_its_schema(app, described):
         if "requestBody" in told:
             content = told["requestBody"]["content"].get("application/json", {})
             if "example" in content:
-                assert not list(described.misfits(content["schema"], content["example"])), route.label
+                assert not list(described.misfits(content["schema"], content["example"])), (
+                    route.label
+                )
 
 
 def test_no_example_names_a_machine_or_a_person(app):

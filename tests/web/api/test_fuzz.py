@@ -1,9 +1,10 @@
-"""Random requests to every route, right and wrong: never a 500, always an answer that the description allows.
+"""Random requests to every route, right and wrong: never a 500, always an answer that the
+description allows.
 
-Three hundred cases in all (before a release a thousand), shared out over the routes: half follow the
-description, half break it. Bodies that are no JSON, wrong types, unknown and overlong fields, SQL, invalid
-UTF-8 in addresses and other people's objects are among them. Half of them are asked by somebody who has
-every role, the others by people of one role each, and by nobody.
+Three hundred cases in all (before a release a thousand), shared out over the routes: half follow
+the description, half break it. Bodies that are no JSON, wrong types, unknown and overlong fields,
+SQL, invalid UTF-8 in addresses and other people's objects are among them. Half of them are asked by
+somebody who has every role, the others by people of one role each, and by nobody.
 """
 
 import math
@@ -33,12 +34,24 @@ CHECKS = [
     response_schema_conformance,
 ]
 #: Values that stand where a generated one would: what a route meets beside random text.
-NASTY = ["'; DROP TABLE entries; --", "a" * 5_000, "-1", "%ff%fe", "\u202e", "null", "1e999", "{}", ""]
+NASTY = [
+    "'; DROP TABLE entries; --",
+    "a" * 5_000,
+    "-1",
+    "%ff%fe",
+    "\u202e",
+    "null",
+    "1e999",
+    "{}",
+    "",
+]
 
 
 @pytest.fixture(scope="module")
 def askers(app, engine, password_hash):
-    """Headers of the requests' senders, in turn: half of all requests get past the check of roles."""
+    """Headers of the requests' senders, in turn: half of all requests get past the check of
+    roles.
+    """
 
     def of(name: str, roles: list[str]) -> dict[str, str]:
         user_id = credentials.add_user(engine, f"fuzz-{name}", password_hash, roles)
@@ -63,20 +76,26 @@ def operations(app):
 
 def modes(operation) -> list[GenerationMode]:
     """A request that can't be wrong is only made right."""
-    refusable = [each for each in operation.headers if each.name not in ("If-Match", "If-None-Match")]
+    refusable = [
+        each for each in operation.headers if each.name not in ("If-Match", "If-None-Match")
+    ]
     takes = operation.body or operation.query or operation.path_parameters or refusable
-    return [GenerationMode.POSITIVE, GenerationMode.NEGATIVE] if takes else [GenerationMode.POSITIVE]
+    return (
+        [GenerationMode.POSITIVE, GenerationMode.NEGATIVE] if takes else [GenerationMode.POSITIVE]
+    )
 
 
 @pytest.mark.parametrize("cases", [300, pytest.param(1000, marks=pytest.mark.release)])
 def test_no_request_makes_a_500_or_an_answer_beyond_the_description(app, askers, known, cases):
     app.config["PROPAGATE_EXCEPTIONS"] = False
-    every = sorted(operations(app), key=lambda each: each.label == "DELETE /api/v1/session")  # it ends theirs
+    # it ends theirs
+    every = sorted(operations(app), key=lambda each: each.label == "DELETE /api/v1/session")
     counted = {each.label: 0 for each in every}
     hashes = ("/session", "/users", "/me/password", "/reset-password")
     hashing = {each.label for each in every if each.path.endswith(hashes)}
     for operation in every:
-        # argon2 takes its time, by design; and where there are few different requests, fewer are made.
+        # argon2 takes its time, by design; and where there are few different requests, fewer are
+        # made.
         share = (
             cases // 40
             if operation.label in hashing
@@ -92,7 +111,9 @@ def _fuzz(operation, mode: GenerationMode, cases: int, askers, known, counted) -
     nasty = cycle([None] * 5 + NASTY)
     real = cycle([True, False])
 
-    @settings(max_examples=cases, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=cases, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case) -> None:
         value = next(nasty)

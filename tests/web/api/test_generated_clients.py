@@ -1,4 +1,6 @@
-"""Clients that other people's generators make from the OpenAPI document: every operation, no warning."""
+"""Clients that other people's generators make from the OpenAPI document: every operation, no
+warning.
+"""
 
 import json
 import os
@@ -17,7 +19,8 @@ def test_schemas_have_public_names(app):
     names = document(app)["components"]["schemas"]
     assert [name for name in names if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name)] == []
     assert {"NewToken", "TokenRequest"} <= set(names)
-    assert len({name.lower() for name in names}) == len(names)  # files of a generator may ignore case
+    # files of a generator may ignore case
+    assert len({name.lower() for name in names}) == len(names)
 
 
 @pytest.fixture
@@ -42,7 +45,9 @@ def test_openapi_python_client_makes_every_operation(app, described, tmp_path):
     command += ["--path", described, "--output-path", target, "--config", tmp_path / "config.json"]
     (tmp_path / "config.json").write_text('{"post_hooks": []}')  # no linters of its own
     environment = os.environ | {"PYTHONPATH": str(peers.pip("openapi-python-client==0.29.1"))}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
     told = done.stdout + done.stderr
     assert (done.returncode, "arning" in told) == (0, False), told
     made = {path.stem for path in target.glob("api/*/*.py")} - {"__init__"}

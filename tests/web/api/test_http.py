@@ -53,7 +53,9 @@ def test_each_error_is_a_problem(site, monkeypatch):
 def test_a_body_that_is_sent_as_something_else_is_415(site, kind):
     api = site.api("analyst")
     body = json.dumps(site.job()).encode()
-    answer = api.client.post("/api/v1/jobs", data=body, headers=api.headers | {"Content-Type": kind})
+    answer = api.client.post(
+        "/api/v1/jobs", data=body, headers=api.headers | {"Content-Type": kind}
+    )
     is_problem(answer, 415)
     for kind_of_json in (
         "application/json",
@@ -145,7 +147,8 @@ def test_a_policy_is_not_changed_over_somebody_s_head(site):
     assert put(now.json | {"approval_days": 5}).status_code == 200, "without If-Match: as before"
 
 
-#: What servers make of "tag": nginx and Cloudflare, Apache (two modules, two manners), Caddy, Jetty, a list.
+#: What servers make of "tag": nginx and Cloudflare, Apache (two modules, two manners), Caddy,
+#: Jetty, a list.
 MARKED = (
     '"{}"', 'W/"{}"', "{}", '"{}-gzip"', 'W/"{}-gzip"', '"{}-br"', '"{}--gzip"',
     '"{}-zstd"', '"{}-deflate"',
@@ -166,7 +169,9 @@ def test_a_tag_that_a_proxy_marked_is_the_same_tag(site, marked):
         assert done.status_code == status, done.text
 
 
-@pytest.mark.parametrize("wrong", ['"{}x"', '"x{}"', 'W/"{}-gzipped"', '"{}-gzip-gzip-x"', '"-gzip"', 'W/""'])
+@pytest.mark.parametrize(
+    "wrong", ['"{}x"', '"x{}"', 'W/"{}-gzipped"', '"{}-gzip-gzip-x"', '"-gzip"', 'W/""']
+)
 def test_another_tag_is_another_however_it_is_marked(site, wrong):
     api, path = site.api("steward"), f"/api/v1{site.dataset}/policy"
     read = api.client.get(path, headers=api.headers)
@@ -175,21 +180,26 @@ def test_another_tag_is_another_however_it_is_marked(site, wrong):
 
 
 def test_of_two_who_change_one_policy_at_once_the_second_is_told(site):
-    """The ETag is compared under the policy's lock, so the second to change it sees the first change."""
+    """The ETag is compared under the policy's lock, so the second to change it sees the first
+    change.
+    """
     api, path = site.api("steward"), f"{site.dataset}/policy"
     read = api.get(path)
     answers = []
 
     def change() -> None:
         headers = api.headers | {"If-Match": read.headers["ETag"]}
-        answers.append(api.client.put(f"/api/v1{path}", json=read.json | {"solo": True}, headers=headers))
+        answers.append(
+            api.client.put(f"/api/v1{path}", json=read.json | {"solo": True}, headers=headers)
+        )
 
     with site.engine.begin() as connection:  # another change, on its way
         lock = text("SELECT id FROM datasets WHERE name = :name FOR UPDATE")
         connection.execute(lock, {"name": site.bench.dataset})
         thread = threading.Thread(target=change)
         thread.start()
-        waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")  # of every role's sessions
+        # of every role's sessions
+        waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
         while not connection.execute(waiting).scalar_one() and thread.is_alive():
             time.sleep(0.02)
         policy = json.dumps(read.json | {"approval_days": 9})
@@ -220,7 +230,11 @@ def counts(site) -> dict[str, int]:
 def makers(site, name: str) -> list:
     return [
         ("/models", {"name": name, "path": "/m", "trained_on": "public"}, {"trained_on": "other"}),
-        ("/corpora", {"name": name, "uri": "/c.csv", "statement": "public"}, {"statement": "other"}),
+        (
+            "/corpora",
+            {"name": name, "uri": "/c.csv", "statement": "public"},
+            {"statement": "other"},
+        ),
         ("/datasets", {"name": name, "uri": "/d.csv"}, {"uri": "/e.csv"}),
         (f"{site.dataset}/versions", {"uri": f"/{name}.csv"}, {"uri": "/other.csv"}),
         (f"{site.dataset}/allowance", allowance("11"), {"epsilon": "12"}),
@@ -238,7 +252,10 @@ def test_what_is_sent_twice_with_one_key_is_made_once(site):
         first = api.post(path, body, **key)
         made = counts(site)
         again = api.post(path, body, **key)
-        assert (first.status_code, again.status_code) in ((201, 201), (200, 200)), (path, again.text)
+        assert (first.status_code, again.status_code) in ((201, 201), (200, 200)), (
+            path,
+            again.text,
+        )
         assert again.headers.get("Location") == first.headers.get("Location")
         assert counts(site) == made, path
         is_problem(api.post(path, body | change, **key), 409)
@@ -253,7 +270,9 @@ def test_keys_belong_to_the_person_and_what_was_refused_leaves_them_free(site):
     other = site.api("steward-2")
     assert other.post("/models", body | {"name": "once-c"}, Idempotency_Key="k").status_code == 201
     is_problem(api.post("/models", body, Idempotency_Key="another"), 409)
-    assert api.post("/models", body | {"name": "once-d"}, Idempotency_Key="another").status_code == 201
+    assert (
+        api.post("/models", body | {"name": "once-d"}, Idempotency_Key="another").status_code == 201
+    )
     for key in ("", "a b", "\xe9", "x" * 201):
         is_problem(api.post("/models", body, Idempotency_Key=key), 422)
 
@@ -263,7 +282,8 @@ def test_one_key_is_one_proposal(site):
     policy = api.get(f"{site.dataset}/policy").json | {"two_people": True}
     assert api.put(f"{site.dataset}/policy", policy).status_code == 200
     asked = [
-        api.post(f"{site.dataset}/allowance", allowance("20"), Idempotency_Key="raise") for _ in range(2)
+        api.post(f"{site.dataset}/allowance", allowance("20"), Idempotency_Key="raise")
+        for _ in range(2)
     ]
     assert [each.status_code for each in asked] == [202, 202]
     assert len({each.json["decision"]["id"] for each in asked}) == 1
@@ -277,7 +297,9 @@ def test_eight_at_once_with_one_key_make_one_version(site):
         api = site.api("steward")
         start.wait()
         statuses.append(
-            api.post(f"{site.dataset}/versions", {"uri": "/v.csv"}, Idempotency_Key="race").status_code
+            api.post(
+                f"{site.dataset}/versions", {"uri": "/v.csv"}, Idempotency_Key="race"
+            ).status_code
         )
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
@@ -289,8 +311,8 @@ def test_eight_at_once_with_one_key_make_one_version(site):
     assert counts(site)["versions"] == before + 1
 
 
-#: They change nothing, or act on the one thing in their address, where a second act finds it so. What some of
-#: them make (a token, an address, an upload) stands in a list, and charges nothing.
+#: They change nothing, or act on the one thing in their address, where a second act finds it so.
+#: What some of them make (a token, an address, an upload) stands in a list, and charges nothing.
 UNKEYED = {
     "POST /api/v1/datasets/{name}/allowance/preview",
     "POST /api/v1/jobs/{job}/offer",
@@ -312,10 +334,15 @@ UNKEYED = {
 
 
 def test_every_post_that_makes_something_takes_a_key_or_says_why_not(app):
-    """A route needs no key if its name decides what is made, or if asking again makes the same thing."""
-    without = {route.label for route in routes(app) if route.method == "POST" and not route.operation.keyed}
+    """A route needs no key if its name decides what is made, or if asking again makes the same
+    thing.
+    """
+    without = {
+        route.label for route in routes(app) if route.method == "POST" and not route.operation.keyed
+    }
     assert without - UNKEYED == {
-        "POST /api/v1/session",  # a second token does no harm, and the first could not be shown again
+        # a second token does no harm, and the first could not be shown again
+        "POST /api/v1/session",
         "POST /api/v1/users",  # its name is its key; a stored digest of a password would be a gift
         "POST /api/v1/datasets/{name}/checkpoints",  # at one entry a key signs once
         "POST /api/v1/datasets/{name}/quote",  # changes nothing
@@ -365,7 +392,9 @@ def test_times_are_rfc_3339_in_utc_and_amounts_are_decimals(site, publish):
         elif name.endswith(("_at", "_expires")) or name == "at":
             found += value is not None
             assert value is None or form.fullmatch(value), (name, value)
-        elif name in {"epsilon", "delta", "spent", "reserved", "left", "limit"} and isinstance(value, str):
+        elif name in {"epsilon", "delta", "spent", "reserved", "left", "limit"} and isinstance(
+            value, str
+        ):
             assert re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value), (name, value)
 
     for path in (
@@ -378,7 +407,11 @@ def test_times_are_rfc_3339_in_utc_and_amounts_are_decimals(site, publish):
         look(steward.get(path).json)
     look(site.api("administrator").get("/users").json)
     name = site.actor("analyst").name
-    signed = site.api("analyst").post("/session", {"name": name, "password": "correct horse battery"}).json
+    signed = (
+        site.api("analyst")
+        .post("/session", {"name": name, "password": "correct horse battery"})
+        .json
+    )
     look(signed)
     assert datetime.fromisoformat(signed["expires_at"]) > datetime.now(UTC)
     assert found > 10
@@ -406,7 +439,11 @@ def steady() -> None:
 
 def test_who_asks_too_often_is_told_how_long_to_wait(site, database_url, servers, tmp_path):
     steady()
-    shared = {"BROKER_URL": servers.broker_url, "requests_per_person": 5, "requests_per_address": 50}
+    shared = {
+        "BROKER_URL": servers.broker_url,
+        "requests_per_person": 5,
+        "requests_per_address": 50,
+    }
     one, two = (limited(database_url, tmp_path, **shared) for _ in range(2))
     headers = site.api("analyst").headers
     for number in range(5):  # two processes count together
@@ -421,7 +458,9 @@ def test_who_asks_too_often_is_told_how_long_to_wait(site, database_url, servers
     assert other.status_code == 200, "a person's limit is theirs alone"
 
 
-def test_wrong_tokens_and_many_people_share_the_limit_of_their_address(site, database_url, tmp_path):
+def test_wrong_tokens_and_many_people_share_the_limit_of_their_address(
+    site, database_url, tmp_path
+):
     steady()
     app = limited(database_url, tmp_path, requests_per_address=6, sign_ins_per_address=2)
     client = app.test_client()
@@ -439,15 +478,23 @@ def test_an_address_is_what_trusted_proxies_say_and_nobody_else(database_url, tm
     steady()
 
     def asked(app, address: str) -> int:
-        return app.test_client().get("/api/v1/keys", headers={"X-Forwarded-For": address}).status_code
+        return (
+            app.test_client().get("/api/v1/keys", headers={"X-Forwarded-For": address}).status_code
+        )
 
     trusting = limited(database_url, tmp_path, requests_per_address=1, trusted_proxies=1)
-    assert [asked(trusting, "192.0.2.1"), asked(trusting, "192.0.2.2"), asked(trusting, "192.0.2.1")] == [
+    assert [
+        asked(trusting, "192.0.2.1"),
+        asked(trusting, "192.0.2.2"),
+        asked(trusting, "192.0.2.1"),
+    ] == [
         200,
         200,
         429,
     ]
-    one_network = [asked(trusting, each) for each in ("2001:db8:7::1", "2001:db8:7::2", "2001:db8:7:1::1")]
+    one_network = [
+        asked(trusting, each) for each in ("2001:db8:7::1", "2001:db8:7::2", "2001:db8:7:1::1")
+    ]
     assert one_network == [200, 429, 200]  # of IPv6 one customer has a /64, addresses without end
     open_one = limited(database_url, tmp_path, requests_per_address=1)
     assert [asked(open_one, "192.0.2.3"), asked(open_one, "192.0.2.4")] == [200, 429]
@@ -459,7 +506,9 @@ def test_without_a_broker_each_process_counts_for_itself(site, database_url, tmp
     values = {"BROKER_URL": away, "requests_per_person": 2, "requests_per_address": 0}
     one, two = (limited(database_url, tmp_path, **values).test_client() for _ in range(2))
     headers = site.api("analyst").headers
-    statuses = [client.get("/api/v1/me", headers=headers).status_code for client in (one, one, one, two)]
+    statuses = [
+        client.get("/api/v1/me", headers=headers).status_code for client in (one, one, one, two)
+    ]
     assert statuses == [200, 200, 429, 200]
 
 

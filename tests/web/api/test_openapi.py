@@ -43,7 +43,9 @@ def test_it_is_served_to_everybody_and_refers_to_what_is_in_it(app):
 
 @pytest.mark.parametrize("role", ROLES)
 def test_the_roles_that_are_described_are_those_that_may(site, role):
-    """Each operation, with a body that is right, on things that exist: 403 without one of its roles."""
+    """Each operation, with a body that is right, on things that exist: 403 without one of its
+    roles.
+    """
     api, job = site.api(role), site.submitted()
     names = {"name": site.bench.dataset, "job": job, "decision": job, "seq": "2"}
     for route in routes(site.app):
@@ -64,4 +66,7 @@ def test_every_route_asks_for_a_token_unless_it_is_described_as_public(app):
     for route in routes(app):
         path = re.sub(r"\{\w+\}", "x", route.path)
         answer = app.test_client().open(path, method=route.method)
-        assert (answer.status_code == 401) != route.operation.public, (route.label, answer.status_code)
+        assert (answer.status_code == 401) != route.operation.public, (
+            route.label,
+            answer.status_code,
+        )

@@ -1,7 +1,8 @@
-"""The API keeps what it promised: everything of the frozen description stands in today's, beside additions.
+"""The API keeps what it promised: everything of the frozen description stands in today's, beside
+additions.
 
-`openapi_frozen.json.gz` is the description of version 1 without its prose and examples. It is written anew
-for a version 2 alone.
+`openapi_frozen.json.gz` is the description of version 1 without its prose and examples. It is
+written anew for a version 2 alone.
 """
 
 import gzip
@@ -17,7 +18,9 @@ PROSE = frozenset({"description", "summary", "title", "example", "examples"})
 
 
 def promised(value: Any, names: bool = False) -> Any:
-    """`value` without prose; in an object of `properties` (or other names) every member is a name."""
+    """`value` without prose; in an object of `properties` (or other names) every member is a
+    name.
+    """
     if isinstance(value, dict):
         return {
             key: promised(each, not names and key in ("properties", "schemas", "headers", "paths"))

@@ -1,4 +1,6 @@
-"""Every listing of the API that has pages, by its description: walked while rows come in, and its cursors."""
+"""Every listing of the API that has pages, by its description: walked while rows come in, and its
+cursors.
+"""
 
 import base64
 import json
@@ -29,7 +31,9 @@ from web.api.paging import Order, encoded
 
 @dataclass(frozen=True)
 class Rows:
-    """A listing's test: how it gets a row, who reads it (and who sees least), the filter for our rows."""
+    """A listing's test: how it gets a row, who reads it (and who sees least), the filter for our
+    rows.
+    """
 
     add: Callable[[World, Path], object]
     query: str = ""
@@ -76,7 +80,8 @@ ROWS = {
     "/artifacts": Rows(lambda world, folder: make_world(world.site), reader="analyst"),
     "/checkpoints": Rows(lambda world, _: signed(world), "dataset={dataset}"),
     "/corpora": Rows(
-        lambda world, _: posted(world, "corpora", uri="/c.csv", statement="public"), reader="analyst"
+        lambda world, _: posted(world, "corpora", uri="/c.csv", statement="public"),
+        reader="analyst",
     ),
     "/datasets": Rows(lambda world, _: posted(world, "datasets", uri="/d.csv"), reader="analyst"),
     "/datasets/{name}/checkpoints": Rows(lambda world, _: signed(world)),
@@ -132,7 +137,9 @@ def key_of(row: dict[str, Any], order: Order) -> tuple[Any, ...]:
 
 
 def walk(api: Api, path: str, listing: Listing, limit: int) -> Iterator[list[Any]]:
-    """The keys of each page, by `next` and by `Link` alike; a cursor is made of what its reader has seen."""
+    """The keys of each page, by `next` and by `Link` alike; a cursor is made of what its reader has
+    seen.
+    """
     order = listing.paged
     assert order is not None
     answer = api.get(f"{path}limit={limit}")
@@ -146,7 +153,9 @@ def walk(api: Api, path: str, listing: Listing, limit: int) -> Iterator[list[Any
             return
         assert len(keys) == limit
         held = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        assert held == [order.listing, *keys[-1]], "public members of the last row, and nothing else"
+        assert held == [order.listing, *keys[-1]], (
+            "public members of the last row, and nothing else"
+        )
         answer = api.get(f"{path}limit={limit}&cursor={cursor}")
         target = re.fullmatch(r'<([^>]+)>; rel="next"', link)
         assert target is not None
@@ -186,7 +195,14 @@ UUIDS = "([0-9a-f-]{36})"
     ("page", "reader", "link", "shown", "path", "member"),
     [
         ("/inbox", "steward", "Later decisions", f'id="decision-{UUIDS}"', "/decisions", "id"),
-        ("/artifacts", "analyst", "Older artifacts", 'title="([0-9a-f]{64})"', "/artifacts", "sha256"),
+        (
+            "/artifacts",
+            "analyst",
+            "Older artifacts",
+            'title="([0-9a-f]{64})"',
+            "/artifacts",
+            "sha256",
+        ),
         ("/uploads", "steward", "Older files", r"([0-9a-f]{64})\.\w+</code>", "/uploads", "sha256"),
     ],
 )
@@ -260,7 +276,9 @@ def test_a_key_of_another_kind_is_refused(world):
         api, where = reader_of(world, route), address(world, path)
         keys = [[], [*right(order), 1], right(order)[:-1]]
         for place, (_, kind) in enumerate(order.key):
-            keys += [[*right(order)[:place], wrong, *right(order)[place + 1 :]] for wrong in WRONG[kind]]
+            keys += [
+                [*right(order)[:place], wrong, *right(order)[place + 1 :]] for wrong in WRONG[kind]
+            ]
         for key in keys:
             refused_cursor(api.get(f"{where}cursor={encoded(order, key)}"))
 
@@ -290,7 +308,9 @@ def test_a_cursor_tells_nothing_of_what_its_reader_may_not_see(world, tmp_path):
         make_world(world.site)
     first = world.site.api("analyst").get("/artifacts?limit=1").json
     assert first["artifacts"][0]["created_at"] is None
-    assert not re.search(r"\d{4}-\d\d-\d\dT", base64.b64decode(first["next"] + "==", altchars=b"-_").decode())
+    assert not re.search(
+        r"\d{4}-\d\d-\d\dT", base64.b64decode(first["next"] + "==", altchars=b"-_").decode()
+    )
     order = paged(world.site.app)["/artifacts"][2]
     stranger = world.site.api("analyst-stranger")
     hidden = stranger.get(f"/artifacts?cursor={first['next']}")
@@ -301,7 +321,8 @@ def test_a_cursor_tells_nothing_of_what_its_reader_may_not_see(world, tmp_path):
 
 # --- what is not paged --------------------------------------------------------------------------
 
-#: Lists in one piece: one person's things, each of a bounded number, and what use does not lengthen.
+#: Lists in one piece: one person's things, each of a bounded number, and what use does not
+#: lengthen.
 WHOLE = {
     "GET /api/v1/keys",
     "GET /api/v1/mechanisms",
@@ -326,9 +347,18 @@ def test_the_description_tells_each_listing_alike(app):
 
     for path, (_, _, order) in paged(app).items():
         told = document(app)["paths"][f"/api/v1{path}"]["get"]
-        query = {each["name"]: each["schema"] for each in told["parameters"] if each["in"] == "query"}
-        assert query["limit"] == {"type": "integer", "minimum": 1, "maximum": 200, "default": order.rows}
+        query = {
+            each["name"]: each["schema"] for each in told["parameters"] if each["in"] == "query"
+        }
+        assert query["limit"] == {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 200,
+            "default": order.rows,
+        }
         assert "cursor" in query
         assert "after" not in query
-        assert "next" in told["responses"]["200"]["content"]["application/json"]["schema"]["required"]
+        assert (
+            "next" in told["responses"]["200"]["content"]["application/json"]["schema"]["required"]
+        )
         assert "Link" in told["responses"]["200"]["headers"]

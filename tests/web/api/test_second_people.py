@@ -47,7 +47,11 @@ def test_a_policy_without_two_people_is_proposed_and_confirmed_over_rest(site):
     answer = steward.put(f"{site.dataset}/policy", wanted)
     assert answer.status_code == 202
     found = answer.json["decision"]
-    assert (found["kind"], found["asked"]["policy"], found["asked"]["replaces"]) == ("policy", wanted, policy)
+    assert (found["kind"], found["asked"]["policy"], found["asked"]["replaces"]) == (
+        "policy",
+        wanted,
+        policy,
+    )
     assert steward.get(f"{site.dataset}/policy").json == policy
     path, confirmed = f"/decisions/{found['id']}/answer", {"yes": True, "reason": "seen"}
     assert steward.post(path, confirmed).status_code == 403
@@ -58,7 +62,10 @@ def test_a_policy_without_two_people_is_proposed_and_confirmed_over_rest(site):
 
 def test_a_policy_without_two_people_by_page(site):
     own, second = site.pages("steward"), site.pages("steward-2")
-    path, typed = f"{site.dataset}/policy", {"policy.auto_approve_epsilon": "0", "policy.approval_days": "30"}
+    path, typed = (
+        f"{site.dataset}/policy",
+        {"policy.auto_approve_epsilon": "0", "policy.approval_days": "30"},
+    )
 
     def seen() -> str:
         return own.token(path, "policy_version")
@@ -75,7 +82,11 @@ def test_a_policy_without_two_people_by_page(site):
         for each in site.api("steward").get("/decisions").json["decisions"]
         if (each["kind"], each["dataset"]) == ("policy", site.bench.dataset)
     )
-    article = second.get("/inbox").text.partition(f'id="decision-{found["id"]}')[2].partition("</article>")[0]
+    article = (
+        second.get("/inbox")
+        .text.partition(f'id="decision-{found["id"]}')[2]
+        .partition("</article>")[0]
+    )
     assert "no longer needs a second steward" in article
     assert "may approve a job of their own" in article
     page = second.post(f"/decisions/{found['id']}/confirm", "/inbox", answer="yes", reason="yes")
@@ -90,7 +101,10 @@ def test_a_correction_by_page(site, publish):
     site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "yes"})
     publish(job_id, b"{}\n")
     steward, second = site.api("steward"), site.pages("steward-2")
-    assert steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "nothing": True}).status_code == 422
+    assert (
+        steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "nothing": True}).status_code
+        == 422
+    )
     event = steward.get(f"/jobs/{job_id}").json["event"]
     twice = {**event, "count": 2 * event["count"]}
     answer = steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "event": twice})
@@ -99,7 +113,9 @@ def test_a_correction_by_page(site, publish):
     own = site.pages("steward")
     assert (
         'value="yes"'
-        not in own.get("/inbox").text.partition(f'id="decision-{found}')[2].partition("</article>")[0]
+        not in own.get("/inbox")
+        .text.partition(f'id="decision-{found}')[2]
+        .partition("</article>")[0]
     )
     refused = own.post(f"/decisions/{found}", "/inbox", answer="yes", reason="me")
     assert refused.status_code == 403
@@ -146,15 +162,21 @@ def test_the_policy_by_form(site):
         "policy.analyst_epsilon": "2.5",
     }
     typed["policy_version"] = browser.token(f"{site.dataset}/policy", "policy_version")
-    answer = browser.post(f"{site.dataset}/policy", site.dataset, **typed, **{"policy.two_people": "1"})
+    answer = browser.post(
+        f"{site.dataset}/policy", site.dataset, **typed, **{"policy.two_people": "1"}
+    )
     assert answer.status_code == 303
     found = site.api("steward").get(site.dataset).json["policy"]
     assert (found["approval_days"], found["analyst_epsilon"]) == (30, "2.5")
     assert (found["project_epsilon"], found["two_people"]) == (None, True)
-    wrong = browser.post(f"{site.dataset}/policy", site.dataset, **{**typed, "policy.analyst_epsilon": "-1"})
+    wrong = browser.post(
+        f"{site.dataset}/policy", site.dataset, **{**typed, "policy.analyst_epsilon": "-1"}
+    )
     assert wrong.status_code == 422
     assert 'id="problem-policy.analyst_epsilon"' in wrong.text
-    raised = browser.post(f"{site.dataset}/allowance", site.dataset, epsilon="12", delta="1e-6", reason="x")
+    raised = browser.post(
+        f"{site.dataset}/allowance", site.dataset, epsilon="12", delta="1e-6", reason="x"
+    )
     assert raised.status_code == 303
     assert site.api("steward").get(site.dataset).json["account"]["epsilon"] == "10"
 

@@ -1,4 +1,6 @@
-"""A command line of its own for each test: no profile, no server, and a small ledger made by the core."""
+"""A command line of its own for each test: no profile, no server, and a small ledger made by the
+core.
+"""
 
 import http.server
 import json
@@ -41,7 +43,9 @@ def exchequer() -> Run:
 
     def run(*words: object, **options: Any) -> Result:
         result = CliRunner().invoke(app, [str(word) for word in words], **options)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        assert result.exception is None or isinstance(result.exception, SystemExit), (
+            result.exception
+        )
         assert "Traceback" not in result.output
         return result
 
@@ -54,7 +58,9 @@ def ledger() -> Ledger:
     made = Ledger()
     for kind, body in rules(Terms()):
         made.append(kind, None, body)
-    made.append(EntryKind.ALLOW, None, entry_bodies.allow_body(None, "10", "0.000001", "a first allowance"))
+    made.append(
+        EntryKind.ALLOW, None, entry_bodies.allow_body(None, "10", "0.000001", "a first allowance")
+    )
     mechanism, terms = mechanisms.get("private-prediction"), Terms()
     parameters = mechanism.parse({"tokens_per_batch": 64, "batches_per_label": 1}, terms)
     event = mechanism.price(parameters, terms).dp
@@ -62,8 +68,14 @@ def ledger() -> Ledger:
     for job in ("first", "second"):
         assert made.books.account is not None
         raw = mechanism.recorded(parameters)
-        named = {"model": {"name": "small", "sha256": "c" * 64}, "approval": None, "source": of_version(1)}
-        body = entry_bodies.reserve_body(made.books.account, mechanism.id, raw, terms, event, **named)
+        named = {
+            "model": {"name": "small", "sha256": "c" * 64},
+            "approval": None,
+            "source": of_version(1),
+        }
+        body = entry_bodies.reserve_body(
+            made.books.account, mechanism.id, raw, terms, event, **named
+        )
         made.append(EntryKind.RESERVE, job, body)
     assert made.books.account is not None
     made.append(

@@ -36,7 +36,9 @@ class Ledger:
         return self.replay.books
 
     def header(self) -> dict[str, Any]:
-        return header(self.dataset, len(self.documents), self.head, self.books, self.replay.live_count)
+        return header(
+            self.dataset, len(self.documents), self.head, self.books, self.replay.live_count
+        )
 
     def append(self, kind: EntryKind, job: str | None, body: dict[str, Any]) -> None:
         self.replay.apply(kind, job, body)
@@ -57,7 +59,9 @@ class Ledger:
 
 @dataclass
 class StandIn:
-    """A real socket; each request takes the next answer: (status, document or bytes[, headers]) or "drop"."""
+    """A real socket; each request takes the next answer: (status, document or bytes[, headers]) or
+    "drop".
+    """
 
     url: str
     answers: list[Any] = field(default_factory=list)

@@ -11,7 +11,13 @@ from tests.web.cli.stand_ins import Run, StandIn
 CONTENT = b'{"up": 41}'
 SHA = hashlib.sha256(CONTENT).hexdigest()
 ROW = {"sha256": SHA, "name": "counts", "kind": "noisy-counts", "size": 10, "dataset": "reviews"}
-ROW |= {"mechanism": "tally", "model": None, "job": "7", "entry": 3, "media_type": "application/json"}
+ROW |= {
+    "mechanism": "tally",
+    "model": None,
+    "job": "7",
+    "entry": 3,
+    "media_type": "application/json",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +54,9 @@ def test_an_artifact_is_saved_when_its_bytes_are_the_ones_asked_for(
 
 
 @pytest.mark.parametrize(("state", "code"), [("ready", 0), ("invalid", 1)])
-def test_a_version_is_added_and_waited_for(exchequer: Run, server: StandIn, state: str, code: int) -> None:
+def test_a_version_is_added_and_waited_for(
+    exchequer: Run, server: StandIn, state: str, code: int
+) -> None:
     def dataset(second: str) -> dict:
         error = "units of it have an account already" if second == "invalid" else None
         versions = [{"number": 1, "state": "ready", "error": None}]

@@ -25,7 +25,12 @@ from web.client import (
     progress,
 )
 
-REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
+REQUEST = {
+    "dataset": "reviews",
+    "mechanism": "private-prediction",
+    "model": "small",
+    "parameters": {},
+}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,9 @@ def test_no_redirect_takes_the_token_elsewhere(server: StandIn) -> None:
     assert len(server.requests) == 1
 
 
-def test_no_proxy_stands_before_this_machine(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_stands_before_this_machine(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     server.answers.append((200, {"name": "ada"}))
@@ -278,10 +285,16 @@ def test_a_wait_outlives_a_server_that_restarts(
 ) -> None:
     monkeypatch.setattr("web.client.progress.time.sleep", pauses.append)
     document = {"id": "7", "state": "running", "progress": {"done": 1, "total": 2}}
-    server.answers += [(200, document), (503, {}), (503, {}), (200, document | {"state": "succeeded"})]
+    server.answers += [
+        (200, document),
+        (503, {}),
+        (503, {}),
+        (200, document | {"state": "succeeded"}),
+    ]
     with Api(server.url, attempts=1) as client:
         found = progress.watch(lambda: client.job("7"), progress.ended, progress.silent)
     assert found["state"] == "succeeded"
     server.answers += [(503, {})]
     with Api(server.url, attempts=1) as client, pytest.raises(ServiceUnavailable):
-        progress.watch(lambda: client.job("7"), progress.ended, progress.silent)  # it was never seen
+        # it was never seen
+        progress.watch(lambda: client.job("7"), progress.ended, progress.silent)

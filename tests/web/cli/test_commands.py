@@ -17,7 +17,12 @@ from tests.web.cli.stand_ins import Run, StandIn
 from web.cli.commands import app
 from web.client import profiles
 
-REQUEST = {"dataset": "reviews", "mechanism": "private-prediction", "model": "small", "parameters": {}}
+REQUEST = {
+    "dataset": "reviews",
+    "mechanism": "private-prediction",
+    "model": "small",
+    "parameters": {},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +39,13 @@ def request_file(tmp_path: Path) -> Path:
 
 def job(state: str, **more: Any) -> dict[str, Any]:
     known = {"id": "7", "state": state, "dataset": "reviews", "mechanism": "private-prediction"}
-    known |= {"model": "small", "analyst": "ada", "purpose": "", "epsilon_alone": 1.0, "delta": 1e-6}
+    known |= {
+        "model": "small",
+        "analyst": "ada",
+        "purpose": "",
+        "epsilon_alone": 1.0,
+        "delta": 1e-6,
+    }
     known |= {"refusal": None, "failure": None, "decision_reason": None}
     return known | {"progress": {"done": 0, "total": None}} | more
 
@@ -52,10 +63,17 @@ REFUSAL = {
 @pytest.mark.slow
 def test_verify_and_price_work_without_server_packages(tmp_path: Path) -> None:
     """As in an installation of the client alone: importing any of them would fail."""
-    block = "import sys\nfor name in ('torch', 'sqlalchemy', 'flask', 'pyarrow', 'celery', 'psycopg'):\n"
+    block = (
+        "import sys\nfor name in ('torch', 'sqlalchemy', 'flask', 'pyarrow', 'celery', "
+        "'psycopg'):\n"
+    )
     block += "    sys.modules[name] = None\n"
     code = block + "from web.cli import main\nmain()"
-    for words, expected in ((("price", "private-prediction"), 0), (("verify", "absent"), 2), (("up",), 1)):
+    for words, expected in (
+        (("price", "private-prediction"), 0),
+        (("verify", "absent"), 2),
+        (("up",), 1),
+    ):
         command = [sys.executable, "-c", code, *words]
         found = subprocess.run(command, capture_output=True, text=True, check=False)
         assert found.returncode == expected, found.stderr
@@ -111,10 +129,20 @@ def test_a_password_is_read_and_never_an_argument(exchequer: Run, server: StandI
 
 
 def test_no_option_takes_a_secret() -> None:
-    """Everybody on a machine sees arguments: a flag says where a secret is read, or an option is hidden."""
+    """Everybody on a machine sees arguments: a flag says where a secret is read, or an option is
+    hidden.
+    """
     # Patterns and columns of data, limits, numbers, public keys, and an idempotency key.
     known = {
-        *("secret", "secret_pattern", "secret_column", "secret_terms", "key", "public_key", "log_key"),
+        *(
+            "secret",
+            "secret_pattern",
+            "secret_column",
+            "secret_terms",
+            "key",
+            "public_key",
+            "log_key",
+        ),
         *("witness_key", "tokens"),
     }
 
@@ -130,7 +158,8 @@ def test_no_option_takes_a_secret() -> None:
         if named.search(each.name) and each.param_type_name == "option" and not each.is_flag
     ]
     assert {each.name for each in valued if not each.hidden} == known
-    assert {each.name for each in valued if each.hidden} == {"password"}  # refused, with what to use
+    # refused, with what to use
+    assert {each.name for each in valued if each.hidden} == {"password"}
 
 
 def test_a_damaged_profile_counts_as_none(exchequer: Run, server: StandIn) -> None:
@@ -150,7 +179,10 @@ BAD_FILES = [
     (json.dumps(REQUEST | {"colour": 1}), ("colour", "unknown field")),
     (json.dumps(REQUEST | {"parameters": 3}), ("parameters", "no object")),
     (json.dumps(REQUEST | {"parameters": {"clip": float("nan")}}), ("parameters.clip", "nan")),
-    ('{"dataset": "a", "mechanism": "b", "model": "c", "parameters": {"x": [1e999]}}', ("parameters.x[0]",)),
+    (
+        '{"dataset": "a", "mechanism": "b", "model": "c", "parameters": {"x": [1e999]}}',
+        ("parameters.x[0]",),
+    ),
 ]
 
 
@@ -173,7 +205,9 @@ def test_a_missing_job_file(exchequer: Run, server: StandIn, tmp_path: Path) -> 
     assert server.requests == []
 
 
-def test_a_refused_job_says_what_would_fit(exchequer: Run, server: StandIn, request_file: Path) -> None:
+def test_a_refused_job_says_what_would_fit(
+    exchequer: Run, server: StandIn, request_file: Path
+) -> None:
     server.answers += [(201, job("submitted")), (200, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file, "--key", "monday")
     assert found.exit_code == 1
@@ -182,7 +216,9 @@ def test_a_refused_job_says_what_would_fit(exchequer: Run, server: StandIn, requ
     assert server.requests[0][2]["Idempotency-Key"] == "monday"
 
 
-def test_waiting_follows_a_job_to_its_end(exchequer: Run, server: StandIn, request_file: Path) -> None:
+def test_waiting_follows_a_job_to_its_end(
+    exchequer: Run, server: StandIn, request_file: Path
+) -> None:
     progress = {"done": 64, "total": 128}
     states = [job("queued"), job("running", progress=progress), job("succeeded", progress=progress)]
     server.answers += [(201, job("submitted")), *((200, state) for state in states)]
@@ -198,9 +234,17 @@ def test_a_failed_job_is_a_failure(exchequer: Run, server: StandIn) -> None:
     assert "Traceback" not in found.output
 
 
-def test_problems_of_the_server_are_sentences(exchequer: Run, server: StandIn, request_file: Path) -> None:
-    problem = {"field": "parameters.clip", "problem": "-1: too small", "allowed": "a number above 0"}
-    server.answers.append((422, {"code": "invalid", "title": "Invalid request", "problems": [problem]}))
+def test_problems_of_the_server_are_sentences(
+    exchequer: Run, server: StandIn, request_file: Path
+) -> None:
+    problem = {
+        "field": "parameters.clip",
+        "problem": "-1: too small",
+        "allowed": "a number above 0",
+    }
+    server.answers.append(
+        (422, {"code": "invalid", "title": "Invalid request", "problems": [problem]})
+    )
     found = exchequer("submit", request_file)
     assert found.exit_code == 2
     said = "exchequer: parameters.clip: -1: too small. Allowed: a number above 0. Correct it"
@@ -236,7 +280,10 @@ def test_a_correction_sends_what_was_given_and_nothing_else(
     exchequer: Run, server: StandIn, tmp_path: Path
 ) -> None:
     (tmp_path / "names").write_text("Anna\n\nBert\n")
-    server.answers += [(202, {}), (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]})]
+    server.answers += [
+        (202, {}),
+        (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]}),
+    ]
     given = (
         "--groups",
         "north,south",
@@ -255,7 +302,10 @@ def test_a_correction_sends_what_was_given_and_nothing_else(
 
 def test_a_local_path_is_sent_in_full(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("text\nhello\n")
-    server.answers += [(201, {}), (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]})]
+    server.answers += [
+        (201, {}),
+        (200, {"name": "reviews", "state": "ready", "versions": [{"number": 1}]}),
+    ]
     here = os.getcwd()
     os.chdir(tmp_path)
     try:
@@ -281,7 +331,9 @@ def test_a_policy_keeps_what_is_not_named(exchequer: Run, server: StandIn) -> No
     assert server.requests[1][2]["If-Match"] == '"read"'
 
 
-def test_a_file_appears_only_when_it_is_whole(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
+def test_a_file_appears_only_when_it_is_whole(
+    exchequer: Run, server: StandIn, tmp_path: Path
+) -> None:
     target = tmp_path / "ledger.jsonl"
     catalogue = (200, {"datasets": [], "next": None})  # asked for names that are close
     server.answers += [(404, {"detail": "no such dataset"}), catalogue, (200, b"{}\n")]
@@ -310,7 +362,9 @@ def test_a_database_that_is_away(exchequer: Run, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:9/none")
     code = "from web.cli import main; main()"
     words = ["admin", "create-user", "ada", "--role", "analyst"]
-    found = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
     assert found.returncode == 1
     assert "Traceback" not in found.stderr
     assert "database can't be used" in found.stderr

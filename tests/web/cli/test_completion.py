@@ -21,8 +21,14 @@ def script() -> str:
     """What the command prints for bash: the same for every line, so asked once."""
     code = "import sys; sys.argv[0] = 'exchequer'; from web.cli import main; main()"
     command = [sys.executable, "-c", code, "--show-completion", "bash"]
-    environment = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    environment = {
+        **os.environ,
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.fixture
@@ -65,14 +71,21 @@ def test_names_come_from_the_server(complete, server: StandIn) -> None:
     server.answers.append((200, {"datasets": datasets, "next": None}))
     assert complete("dataset", "show", "re") == ["reviews"]
     assert server.requests[-1][2]["Authorization"] == "Bearer t0ken"
-    job = {"id": "0b5fb1a6", "state": "awaiting_approval", "mechanism": "noisy-count", "dataset": "reviews"}
+    job = {
+        "id": "0b5fb1a6",
+        "state": "awaiting_approval",
+        "mechanism": "noisy-count",
+        "dataset": "reviews",
+    }
     server.answers.append((200, {"jobs": [job], "next": None}))
     assert complete("approve", "") == ["0b5fb1a6"]
     assert "state=awaiting_approval" in server.requests[-1][1]
     assert complete("--profile", "w") == ["work"]
 
 
-def test_a_server_that_is_away_completes_nothing_and_says_nothing(complete, server: StandIn) -> None:
+def test_a_server_that_is_away_completes_nothing_and_says_nothing(
+    complete, server: StandIn
+) -> None:
     for answer in ((401, {}), (500, {}), "drop", (200, b"<html>")):
         server.answers.append(answer)
         before = len(server.requests)

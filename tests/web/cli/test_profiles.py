@@ -8,7 +8,12 @@ import pytest
 from tests.web.cli.stand_ins import Run, StandIn
 from web.client import NoSuchProfile, Profile, connect, profiles
 
-SESSION = {"token": "t0ken", "name": "ada", "roles": ["analyst"], "expires_at": "2027-01-01T00:00:00+00:00"}
+SESSION = {
+    "token": "t0ken",
+    "name": "ada",
+    "roles": ["analyst"],
+    "expires_at": "2027-01-01T00:00:00+00:00",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +63,9 @@ def test_a_kept_token_goes_to_its_own_server_only(
     assert sent(server) is None
 
 
-def test_the_python_client_is_whom_login_left(server: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_client_is_whom_login_left(
+    server: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     profiles.keep(Profile(server.url, "ada", "one"), "work")
     profiles.keep(Profile(server.url, "bob", "two"), "home")
     for name, expected in ((None, "two"), ("work", "one")):
@@ -83,7 +90,11 @@ def test_logout_ends_a_token_and_forgets_it(exchequer: Run, server: StandIn) -> 
     assert list(profiles.read().known) == ["home"]
     server.answers.append((200, {"name": "bob"}))
     found = exchequer("logout", "--everywhere", "--json")
-    assert json.loads(found.stdout) == {"profile": "home", "token_ended": True, "ended_everywhere": True}
+    assert json.loads(found.stdout) == {
+        "profile": "home",
+        "token_ended": True,
+        "ended_everywhere": True,
+    }
     assert server.requests[-1][:2] == ("POST", "/api/v1/me/sign-out-everywhere")
     assert sent(server) == "Bearer two"
     assert exchequer("logout").exit_code == 1
@@ -93,7 +104,9 @@ def test_logout_ends_a_token_and_forgets_it(exchequer: Run, server: StandIn) -> 
 def test_logout_says_whether_the_token_is_worth_nothing(
     exchequer: Run, server: StandIn, answer: int, ended: bool
 ) -> None:
-    """A server that is away keeps nobody from forgetting; what it did not end is said to live on."""
+    """A server that is away keeps nobody from forgetting; what it did not end is said to live
+    on.
+    """
     profiles.keep(Profile(server.url, "ada", "one", "2030-01-31T00:00:00+00:00"), "work")
     server.answers.append((answer, {}))
     found = exchequer("logout")
@@ -132,7 +145,8 @@ def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn
     assert sent(server) == "Bearer old"
 
 
-# --- this machine's own stack -------------------------------------------------------------------------
+# --- this machine's own stack
+# -------------------------------------------------------------------------
 
 ME = {"name": "steward", "roles": ["steward"], "scopes": []}
 
@@ -157,7 +171,8 @@ def test_a_stack_takes_over_no_profile_of_another_and_says_where_commands_go(
     assert server.requests == []
     assert profiles.chosen() == Profile(stack, "steward", "new")
     assert (
-        f"commands go to {stack} from here on; `exchequer profiles --use {first}`" in capsys.readouterr().err
+        f"commands go to {stack} from here on; `exchequer profiles --use {first}`"
+        in capsys.readouterr().err
     )
     server.answers.append((200, ME))
     sign_in_here(None, stack)
@@ -190,4 +205,6 @@ def test_a_profile_moves_with_its_stack_and_another_stack_keeps_its_own(
     profiles.keep(Profile("http://127.0.0.1:1", "steward", "ours"))
     server.answers.append((status, ME))
     _move_profiles("http://127.0.0.1:1", stack)
-    assert [each.url for each in profiles.read().known.values()] == [stack if moves else "http://127.0.0.1:1"]
+    assert [each.url for each in profiles.read().known.values()] == [
+        stack if moves else "http://127.0.0.1:1"
+    ]

@@ -1,4 +1,6 @@
-"""What a proxy before the service answers by itself is told in words, by the command line and to programs."""
+"""What a proxy before the service answers by itself is told in words, by the command line and to
+programs.
+"""
 
 import pytest
 
@@ -8,13 +10,25 @@ from web.client.errors import ApiProblem
 PAGE = b"<html><head><title>%d</title></head><body><center>nginx</center></body></html>"
 #: Status, server, more headers; what is said, and the exit code.
 ANSWERS = (
-    (413, "nginx/1.22.1", {}, ("nginx/1.22.1", "413", "body of this size", "client_max_body_size"), 1),
+    (
+        413,
+        "nginx/1.22.1",
+        {},
+        ("nginx/1.22.1", "413", "body of this size", "client_max_body_size"),
+        1,
+    ),
     (413, "", {}, ("a proxy before the service answered 413",), 1),
     (502, "nginx", {}, ("(nginx) answered 502", "no answer from the service"), 3),
     (502, "Apache/2.4.62", {}, ("(Apache/2.4.62) answered 502", "restarting"), 3),
     (503, "Varnish", {}, ("(Varnish) answered 503", "switched off or overloaded"), 3),
     (503, "awselb/2.0", {"Retry-After": "90"}, ("answered 503", "overloaded"), 3),
-    (504, "cloudflare", {}, ("(cloudflare) answered 504", "waited too long", "Look before you repeat"), 3),
+    (
+        504,
+        "cloudflare",
+        {},
+        ("(cloudflare) answered 504", "waited too long", "Look before you repeat"),
+        3,
+    ),
     (504, "Caddy", {}, ("answered 504", "proxy_read_timeout"), 3),
     (
         301,

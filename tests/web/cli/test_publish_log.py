@@ -14,7 +14,9 @@ from tests.accountant.ledger_log.test_files import chain, write
 from tests.web.cli.stand_ins import Run
 
 
-def test_the_log_is_published(exchequer: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_published(
+    exchequer: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log, public = LedgerLog(tmp_path / "log"), tmp_path / "public"
     log.begin()
     write(log, "a", chain(3))
@@ -27,7 +29,9 @@ def test_the_log_is_published(exchequer: Run, tmp_path: Path, monkeypatch: pytes
 
     assert "ledger_log: not set" in run(home=tmp_path / "home").stderr
     assert "public_log: not set" in run(ledger_log=log.folder).stderr
-    told = json.loads(run("--json", public_log=public, public_log_name="exchequer.example/log").stdout)
+    told = json.loads(
+        run("--json", public_log=public, public_log_name="exchequer.example/log").stdout
+    )
     key = read_key(told["log_key"])
     assert (told["size"], key.name) == (3, "exchequer.example/log")
     write(log, "a", chain(1, log.head("a")))

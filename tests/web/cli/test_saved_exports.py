@@ -1,4 +1,6 @@
-"""`exchequer verify` of exports that another program saved: what was added is told, any change is found."""
+"""`exchequer verify` of exports that another program saved: what was added is told, any change is
+found.
+"""
 
 import json
 from pathlib import Path
@@ -22,8 +24,14 @@ ADDED = {
     "many blank lines": (lambda data: data + b"\r\n" * 9000, ["9,000 blank lines at the end"]),
     "Windows": (lambda data: data.replace(b"\n", b"\r\n"), ["Windows line ends"]),
     "no last line end": (lambda data: data.removesuffix(b"\n"), []),
-    "Notepad": (lambda data: BOM + data.replace(b"\n", b"\r\n"), ["a byte-order mark", "Windows line ends"]),
-    "PowerShell": (lambda data: utf16(data.replace(b"\n", b"\r\n")), ["UTF-16", "Windows line ends"]),
+    "Notepad": (
+        lambda data: BOM + data.replace(b"\n", b"\r\n"),
+        ["a byte-order mark", "Windows line ends"],
+    ),
+    "PowerShell": (
+        lambda data: utf16(data.replace(b"\n", b"\r\n")),
+        ["UTF-16", "Windows line ends"],
+    ),
     "UTF-16 BE": (
         lambda data: b"\xfe\xff" + utf16(data, "utf-16-be") + b"\0\n",
         ["UTF-16", "1 blank line at the end"],

@@ -45,7 +45,9 @@ def test_standard_input(ledger: Ledger, tmp_path: Path) -> None:
     import sys
 
     command = [sys.executable, "-m", "web.cli", "verify", "-"]
-    found = subprocess.run(command, input=ledger.json_lines(), capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        command, input=ledger.json_lines(), capture_output=True, text=True, check=True
+    )
     assert found.stdout.startswith("verify: ok")
 
 
@@ -123,10 +125,14 @@ def checkpoint_of(ledger: Ledger, seed: bytes = SEED) -> dict[str, Any]:
     return sign(ledger.dataset, len(ledger.documents), ledger.head, balances, NOW, seed, keys)
 
 
-def test_a_checkpoint_and_the_key_that_one_knows(exchequer: Run, export: Path, ledger: Ledger) -> None:
+def test_a_checkpoint_and_the_key_that_one_knows(
+    exchequer: Run, export: Path, ledger: Ledger
+) -> None:
     kept = export.with_name("checkpoint.json")
     kept.write_text(json.dumps(checkpoint_of(ledger)))
-    found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(SEED).hex())
+    found = exchequer(
+        "verify", export, "--checkpoint", kept, "--public-key", public_key(SEED).hex()
+    )
     assert found.exit_code == 0
     assert "all of 7 entries" in found.stdout
     assert "--public-key" not in found.stdout
@@ -146,7 +152,9 @@ def test_a_file_of_keys(exchequer: Run, export: Path, ledger: Ledger) -> None:
 def test_the_wrong_key_fails(exchequer: Run, export: Path, ledger: Ledger) -> None:
     kept = export.with_name("checkpoint.json")
     kept.write_text(json.dumps(checkpoint_of(ledger)))
-    found = exchequer("verify", export, "--checkpoint", kept, "--public-key", public_key(OTHER).hex())
+    found = exchequer(
+        "verify", export, "--checkpoint", kept, "--public-key", public_key(OTHER).hex()
+    )
     assert found.exit_code == 1
     assert "does not follow from key" in found.stderr
 
@@ -176,7 +184,9 @@ def test_a_key_that_one_knows_asks_for_a_checkpoint(exchequer: Run, export: Path
     assert "no checkpoint signed with the key that you know" in found.stderr
 
 
-def test_no_file_that_is_read_says_a_thing_twice(exchequer: Run, export: Path, ledger: Ledger) -> None:
+def test_no_file_that_is_read_says_a_thing_twice(
+    exchequer: Run, export: Path, ledger: Ledger
+) -> None:
     """A reader who takes the first would see another than one who takes the last."""
     kept, keys = export.with_name("checkpoint.json"), export.with_name("keys.json")
     text = json.dumps(checkpoint_of(ledger))
@@ -206,7 +216,9 @@ def test_what_an_export_does_not_prove_is_named_and_fails(exchequer: Run, tmp_pa
     assert [each["ok"] for each in json.loads(several.stdout)["files"]] == [False, False]
 
 
-def test_the_ledger_of_another_dataset_proves_what_is_read_of_it(exchequer: Run, tmp_path: Path) -> None:
+def test_the_ledger_of_another_dataset_proves_what_is_read_of_it(
+    exchequer: Run, tmp_path: Path
+) -> None:
     files = {}
     for name, lines in {
         "reader": reader(dataset="novels", mechanism="vocabulary"),
@@ -218,7 +230,9 @@ def test_the_ledger_of_another_dataset_proves_what_is_read_of_it(exchequer: Run,
         files[name].write_text("".join(lines), encoding="utf-8")
     alone = exchequer("verify", files["reader"])
     assert alone.exit_code == 1
-    assert "verify an export of that dataset together with this one" in " ".join(alone.stdout.split())
+    assert "verify an export of that dataset together with this one" in " ".join(
+        alone.stdout.split()
+    )
     assert exchequer("verify", files["reader"], files["other"]).exit_code == 0
     assert exchequer("verify", files["other"], files["reader"]).exit_code == 0
     assert exchequer("verify", files["reader"], files["private"]).exit_code == 1
@@ -232,7 +246,9 @@ def test_without_a_checkpoint_it_says_so(exchequer: Run, export: Path) -> None:
     assert "no signed checkpoint" in exchequer("verify", export).stdout
 
 
-def test_the_check_of_a_live_ledger_ends_with_1(exchequer: Run, server: StandIn, monkeypatch: Any) -> None:
+def test_the_check_of_a_live_ledger_ends_with_1(
+    exchequer: Run, server: StandIn, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("EXCHEQUER_URL", server.url)
     server.answers += [(200, {"datasets": [{"name": "a"}, {"name": "b"}], "next": None})]
     server.answers += [(200, {"problems": []}), (200, {"problems": ["cached balances differ"]})]
@@ -254,9 +270,13 @@ def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Pat
     dataset = json.loads(lines[0])["dataset"]
     entries = [(dataset, seq, json.loads(line)["hash"]) for seq, line in enumerate(lines[1:], 1)]
     log, one = key_of("our.log", b"s" * 32), key_of("one", b"w" * 32, COSIGNATURE)
-    witness = Witness(tmp_path / "witness", "one", b"w" * 32, {"our.log": log}, lambda: 1_800_000_000)
+    witness = Witness(
+        tmp_path / "witness", "one", b"w" * 32, {"our.log": log}, lambda: 1_800_000_000
+    )
     signer = LogSigner(tmp_path / "signer", "our.log", b"s" * 32)
-    publish(tmp_path / "log", lambda size: iter(entries[size:]), signer, [(one, witness.add_checkpoint)])
+    publish(
+        tmp_path / "log", lambda size: iter(entries[size:]), signer, [(one, witness.add_checkpoint)]
+    )
     seq, proof = proof_of(tmp_path / "log", dataset, 7) or (0, "")
     header = json.loads(lines[0]) | {"log_proof": {"seq": seq, "proof": proof}}
     path = tmp_path / "with proof.jsonl"
@@ -268,7 +288,11 @@ def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Pat
     assert "logged by our.log as entry 7 of 7: all of 7 entries" in found.stdout
     assert "witnessed by one at 2027-01-15 08:00:00 UTC" in found.stdout
     told = json.loads(exchequer("verify", path, "--json", *asked).stdout)["log"]
-    assert (told["seq"], told["index"], told["signed"]) == (7, 6, {"our.log": None, "one": 1_800_000_000})
+    assert (told["seq"], told["index"], told["signed"]) == (
+        7,
+        6,
+        {"our.log": None, "one": 1_800_000_000},
+    )
     other = key_of("two", b"w" * 32, COSIGNATURE)
     refused = exchequer("verify", path, *asked, "--witness-key", str(other))
     assert refused.exit_code == 1
@@ -289,7 +313,9 @@ def test_several_exports_at_once(exchequer: Run, ledger: Ledger, tmp_path: Path)
 
 
 @pytest.mark.parametrize("form", ["CSV", "Parquet", "CSV in UTF-16", "CSV without a mark"])
-def test_other_formats_are_no_evidence(exchequer: Run, ledger: Ledger, tmp_path: Path, form: str) -> None:
+def test_other_formats_are_no_evidence(
+    exchequer: Run, ledger: Ledger, tmp_path: Path, form: str
+) -> None:
     encoding = {"CSV": "utf-8-sig", "CSV in UTF-16": "utf-16"}.get(form, "utf-8")
     content = ledger.csv().removeprefix("\ufeff").encode(encoding)
     path = tmp_path / "ledger"
@@ -300,7 +326,9 @@ def test_other_formats_are_no_evidence(exchequer: Run, ledger: Ledger, tmp_path:
     assert f"this is a {form.split(maxsplit=1)[0]} export, which can't be verified" in said
     assert "exchequer ledger export DATASET --format jsonl" in said
     path.with_suffix(".jsonl").write_text(ledger.json_lines())
-    several = json.loads(exchequer("verify", path, path.with_suffix(".jsonl"), "--json").stdout)["files"]
+    several = json.loads(exchequer("verify", path, path.with_suffix(".jsonl"), "--json").stdout)[
+        "files"
+    ]
     assert [each["ok"] for each in several] == [False, True]
 
 
@@ -313,11 +341,18 @@ def test_a_registry_entry_is_made_from_a_ledger_and_checked_against_it(
     server.answers += [(200, content.encode())]
     entry, export = tmp_path / "entry.json", tmp_path / "ledger.jsonl"
     export.write_text(content)
-    assert exchequer("registry", "export", "reviews", "--curator", "a hospital", "-o", entry).exit_code == 0
+    assert (
+        exchequer("registry", "export", "reviews", "--curator", "a hospital", "-o", entry).exit_code
+        == 0
+    )
     assert exchequer("verify", export, "--registry", entry).exit_code == 0
     made = json.loads(entry.read_text())
     assert made["about"] == {"curator": "a hospital"}
-    for text, told in (("[" * 900 + "]" * 900, "no JSON"), ("1e400", "no JSON"), ("9" * 20, "no JSON")):
+    for text, told in (
+        ("[" * 900 + "]" * 900, "no JSON"),
+        ("1e400", "no JSON"),
+        ("9" * 20, "no JSON"),
+    ):
         entry.write_text(text)
         refused = exchequer("verify", export, "--registry", entry)
         assert (refused.exit_code, told in refused.stderr) == (2, True), text

@@ -54,7 +54,9 @@ def as_person(engine: Engine, address: str) -> Iterator[Callable[[Actor], Client
 def ask(bench: Bench, client: Client, tokens: int = 10, **more: object) -> exchequer.Job:
     parameters = {"tokens_per_batch": tokens}
     more = {"purpose": "test"} | more
-    return client.dataset(bench.dataset).submit("private-prediction", parameters, model=bench.model, **more)
+    return client.dataset(bench.dataset).submit(
+        "private-prediction", parameters, model=bench.model, **more
+    )
 
 
 def test_the_catalogue_is_typed(open_bench: Bench, as_person: Callable[[Actor], Client]) -> None:
@@ -64,7 +66,10 @@ def test_the_catalogue_is_typed(open_bench: Bench, as_person: Callable[[Actor], 
     assert dataset.name in [each.name for each in client.datasets()]
     assert dataset.facts.neighbours == "add-remove"
     assert dataset.facts.versions is None  # addresses of data are for stewards
-    assert as_person(open_bench.steward).dataset(open_bench.dataset).facts.versions[0].uri == "/nowhere.csv"
+    assert (
+        as_person(open_bench.steward).dataset(open_bench.dataset).facts.versions[0].uri
+        == "/nowhere.csv"
+    )
     budget = dataset.budget()
     assert budget.epsilon == Decimal(10)
     assert budget.delta == Decimal("0.0000029053")
@@ -91,7 +96,8 @@ def test_a_price_says_what_admission_would_say(
     assert too_much.refusal is not None
     fitted = dataset.fit("private-prediction", "tokens_per_batch")
     assert fitted.fitted == ("tokens_per_batch", too_much.refusal.largest)
-    # The largest takes the account: its quote, by zCDP, is above the epsilon that is approved by policy.
+    # The largest takes the account: its quote, by zCDP, is above the epsilon that is approved by
+    # policy.
     assert not fitted.decision.startswith("Admitted")
     job = dataset.submit(fitted, model=open_bench.model, purpose="test")
     assert job.state == "awaiting_approval"
@@ -139,9 +145,13 @@ def test_jobs_are_read_page_after_page(
         assert list(client.jobs(dataset=open_bench.dataset, **wanted)) == []
     wanted = {"state": "queued", "since": "2020-01-01", "analyst": open_bench.analyst.name}
     assert len(list(client.jobs(dataset=open_bench.dataset, **wanted))) == len(made)
-    assert open_bench.dataset in [each.name for each in client.datasets(q=open_bench.dataset, open=True)]
+    assert open_bench.dataset in [
+        each.name for each in client.datasets(q=open_bench.dataset, open=True)
+    ]
     assert client.datasets(q="no such words") == []
-    entries = [each.seq for each in as_person(open_bench.auditor).dataset(open_bench.dataset).ledger()]
+    entries = [
+        each.seq for each in as_person(open_bench.auditor).dataset(open_bench.dataset).ledger()
+    ]
     assert entries == list(range(entries[0], 0, -1))
     assert len(entries) > 7
 
@@ -155,7 +165,12 @@ def test_a_wrong_name_suggests_those_that_are_close(
         client.dataset(slip)
     assert open_bench.dataset in caught.value.near
     assert f"Did you mean {open_bench.dataset!r}" in str(caught.value)
-    asked = {"dataset": slip, "mechanism": "private-prediction", "model": open_bench.model, "purpose": "test"}
+    asked = {
+        "dataset": slip,
+        "mechanism": "private-prediction",
+        "model": open_bench.model,
+        "purpose": "test",
+    }
     with pytest.raises(exchequer.InvalidRequest) as wrong:
         client.api.submit(asked)
     assert open_bench.dataset in wrong.value.near
@@ -238,18 +253,25 @@ def test_a_job_is_logged_to_mlflow_or_says_what_to_install(
     publish: Callable[[str, bytes], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The calls that MLflow gets; with the real one they were tried by hand (mlflow-skinny 3.17)."""
+    """The calls that MLflow gets; with the real one they were tried by hand (mlflow-skinny
+    3.17).
+    """
     client = as_person(open_bench.analyst)
     job, evaluation = ask(open_bench, client), ask(open_bench, client)
     publish(job.id, TEXTS)
-    figures = [{"name": "mauve (k=5)", "value": 0.5, "settings": {}}, {"name": "lost", "value": None}]
+    figures = [
+        {"name": "mauve (k=5)", "value": 0.5, "settings": {}},
+        {"name": "lost", "value": None},
+    ]
     publish(evaluation.id, b"".join(json.dumps(each).encode() + b"\n" for each in figures))
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(exchequer.NoMlflow, match="pip install"):
         job.wait(progress=False).to_mlflow()
     told: dict[str, list[Any]] = {}
     names = ("log_params", "set_tags", "log_metric", "log_text", "log_dict")
-    fake = SimpleNamespace(**{each: lambda *a, _n=each: told.setdefault(_n, []).append(a) for each in names})
+    fake = SimpleNamespace(
+        **{each: lambda *a, _n=each: told.setdefault(_n, []).append(a) for each in names}
+    )
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     job.to_mlflow(evaluation.wait(progress=False))
     assert dict(told["log_metric"])["mauve _k_5_"] == 0.5
@@ -271,12 +293,16 @@ def test_a_chart_says_what_is_spent_reserved_and_left(
     assert any("ε 10 at δ 2.9053e-06" in each for each in texts)
     reserved = dataset.facts.account.filters[0].reserved
     assert any(f"reserved {up(reserved, 4):.4g}" in each for each in texts)
-    widths = [int(each.get("width", 0)) for each in picture.iter("{http://www.w3.org/2000/svg}rect")]
+    widths = [
+        int(each.get("width", 0)) for each in picture.iter("{http://www.w3.org/2000/svg}rect")
+    ]
     assert round(500 * dataset.facts.account.filters[0].reserved_share) in widths
     assert chart._repr_html_() == f"<div>{chart._repr_svg_()}</div>"
 
 
-def test_what_a_notebook_shows_is_escaped(engine: Engine, as_person: Callable[[Actor], Client]) -> None:
+def test_what_a_notebook_shows_is_escaped(
+    engine: Engine, as_person: Callable[[Actor], Client]
+) -> None:
     sly = Bench(engine, description="<script>alert(1)</script>")
     assert "no allowance yet" in as_person(sly.analyst).dataset(sly.dataset).budget_chart().svg
     sly.allow()
@@ -288,14 +314,17 @@ def test_what_a_notebook_shows_is_escaped(engine: Engine, as_person: Callable[[A
     assert str(UUID(str(job_id))) in as_person(sly.analyst).job(str(job_id))._repr_html_()
 
 
-def test_a_steward_sets_allowance_and_policy(bench: Bench, as_person: Callable[[Actor], Client]) -> None:
+def test_a_steward_sets_allowance_and_policy(
+    bench: Bench, as_person: Callable[[Actor], Client]
+) -> None:
     dataset = as_person(bench.steward).dataset(bench.dataset)
     assert dataset.set_policy(auto_approve_epsilon="1")["auto_approve_epsilon"] == "1"
     assert dataset.set_policy(two_people=True)["auto_approve_epsilon"] == "1"
     policy, seen = dataset._api.tagged_policy(bench.dataset)
     assert policy["two_people"]
     as_person(bench.steward).dataset(bench.dataset).set_policy(auto_approve_epsilon="0.5")
-    with pytest.raises(exchequer.ApiProblem) as found:  # what somebody else changed is not undone unseen
+    # what somebody else changed is not undone unseen
+    with pytest.raises(exchequer.ApiProblem) as found:
         dataset._api.set_policy(bench.dataset, policy, seen=seen)
     assert (found.value.status, found.value.code) == (412, "changed")
     assert dataset.refresh().facts.policy.auto_approve_epsilon == "0.5"

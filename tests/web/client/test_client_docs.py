@@ -35,7 +35,9 @@ class Shell:
         command = folder / "bin" / "exchequer"
         command.write_text(f"#!{sys.executable}\nfrom web.cli import main\nmain()\n")
         command.chmod(0o755)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")}
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")
+        }
         for name in ("DATABASE_URL", "BROKER_URL"):
             kept.pop(name, None)
         self.environment = {
@@ -126,7 +128,9 @@ def test_the_walk_through_runs(here: Shell) -> None:
     assert "RESERVE" in names["entries"]
     assert "COMMIT" in names["entries"]
     assert names["spent"]
-    for line in re.findall(r"^\$ (.*)$", "".join(re.findall(r"```console\n(.*?)```", TEXT, re.S)), re.M):
+    for line in re.findall(
+        r"^\$ (.*)$", "".join(re.findall(r"```console\n(.*?)```", TEXT, re.S)), re.M
+    ):
         assert line.startswith(("exchequer ", "echo "))
     for block in re.findall(r"```console\n(.*?)```", TEXT, re.S):
         for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):

@@ -22,7 +22,14 @@ NOT_IN_THE_CLIENT = {("GET", "/api/v1/openapi.json")}
 FIXED: dict[str, list[dict[str, Any]]] = {
     "act_on_user": [
         {"act": act}
-        for act in ("activate", "deactivate", "reset-password", "unlock", "sign-out", "revoke-tokens")
+        for act in (
+            "activate",
+            "deactivate",
+            "reset-password",
+            "unlock",
+            "sign-out",
+            "revoke-tokens",
+        )
     ],
     "upload": [{"size": 0}],
 }
@@ -102,7 +109,8 @@ def test_every_operation_has_a_method(app: Flask, asked: tuple[str, set[tuple[st
         (verb, path)
         for verb, path in described
         if not any(
-            verb == done and re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", path), at) for done, at in seen
+            verb == done and re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", path), at)
+            for done, at in seen
         )
     }
     assert missing == set(), "give web/client/routes a method for each"

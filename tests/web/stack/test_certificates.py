@@ -22,7 +22,11 @@ PATIENT = "connect_timeout=120"  # libpq's own limit: handshakes wait for a busy
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_an_authority_leaves_no_key(tmp_path: Path) -> None:
@@ -58,7 +62,9 @@ def test_certificates_are_made_once_and_anew_when_asked(
     assert files(tmp_path)["ca/ca.pem"] != renewed["ca/ca.pem"]
 
 
-def test_ended_certificates_end_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ended_certificates_end_the_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     certificates.make(tmp_path, ["postgres"], days=0)
     before = files(tmp_path)
     assert certificates.main([str(tmp_path), "postgres"]) == 1
@@ -66,12 +72,15 @@ def test_ended_certificates_end_the_start(tmp_path: Path, capsys: pytest.Capture
     assert files(tmp_path) == before
 
 
-# --- whom clients take -----------------------------------------------------------------------------
+# --- whom clients take
+# -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def authorities(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two folders with certificates for `localhost`, each of its own authority: the servers' and another."""
+    """Two folders with certificates for `localhost`, each of its own authority: the servers' and
+    another.
+    """
     made = tuple(tmp_path_factory.mktemp(name) for name in ("ours", "others"))
     for folder in made:
         certificates.make(folder, ["localhost"])
@@ -92,7 +101,9 @@ def broker(servers, authorities):
         yield port
 
 
-def database_at(port: int, authority: Path, host: str = "localhost", mode: str = "verify-full") -> str:
+def database_at(
+    port: int, authority: Path, host: str = "localhost", mode: str = "verify-full"
+) -> str:
     options = f"hostaddr=127.0.0.1&port={port}&sslmode={mode}&{PATIENT}"
     if mode == "verify-full":
         options += f"&sslrootcert={authority / 'ca' / 'ca.pem'}"
@@ -158,7 +169,10 @@ def test_a_broker_of_another_or_a_plain_connection_is_refused(broker: int, autho
     ):
         with pytest.raises(redis.ConnectionError, match=says):
             redis.Redis.from_url(url, **SLOWLY).ping()
-        with celery_at(url).connection_for_write() as connection, pytest.raises(BrokerError, match=says):
+        with (
+            celery_at(url).connection_for_write() as connection,
+            pytest.raises(BrokerError, match=says),
+        ):
             connection.ensure_connection(max_retries=1, interval_start=0)
     with pytest.raises(redis.ConnectionError):
         redis.Redis.from_url(f"redis://localhost:{broker}/0", **SLOWLY).ping()

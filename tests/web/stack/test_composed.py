@@ -1,4 +1,6 @@
-"""docker-compose.yml, started without Docker: what its services reach, and what their processes show."""
+"""docker-compose.yml, started without Docker: what its services reach, and what their processes
+show.
+"""
 
 import os
 import re
@@ -45,7 +47,9 @@ def composed() -> Iterator[Composed]:
     made = Composed(folder, programs)
     try:
         # The broker's certificate is for a name that leads to this machine.
-        entrypoint = ["localhost" if part == "broker" else part for part in made.command("certificates")]
+        entrypoint = [
+            "localhost" if part == "broker" else part for part in made.command("certificates")
+        ]
         assert made.run("certificates", *entrypoint) == 0, made.log("certificates")
         (folder / "tls" / "localhost").rename(folder / "tls" / "broker")
         make_cluster(made, programs)
@@ -81,12 +85,16 @@ def make_cluster(made: Composed, programs: Path) -> None:
         *options,
     ]
     become = {"user": UID, "group": UID, "extra_groups": []} if os.geteuid() == 0 else {}
-    subprocess.run([str(programs / "initdb"), *command], check=True, capture_output=True, cwd="/", **become)
+    subprocess.run(
+        [str(programs / "initdb"), *command], check=True, capture_output=True, cwd="/", **become
+    )
     password.unlink()
 
 
 def start_postgres(made: Composed) -> None:
-    """On a port that nobody took meanwhile. Six in a row are taken, at one of 50 each, once in 10^10 runs."""
+    """On a port that nobody took meanwhile. Six in a row are taken, at one of 50 each, once in
+    10^10 runs.
+    """
     for _ in range(6):
         made.take_port()
         server = made.start("postgres")
@@ -102,7 +110,9 @@ def url_of(made: Composed, process: str) -> str:
 
 
 def engine(made: Composed, process: str, database: str = "exchequer", **query: str):
-    """An engine for a process's address, with its own password, certificates and, in their place, `query`."""
+    """An engine for a process's address, with its own password, certificates and, in their place,
+    `query`.
+    """
     url = make_url(url_of(made, process)).update_query_dict({"connect_timeout": PATIENT, **query})
     url = database_address(url.set(database=database).render_as_string(hide_password=False))
     return create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
@@ -121,7 +131,9 @@ def reached(made: Composed) -> bool:
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_each_role_connects_encrypted_with_the_password_of_its_file(composed: Composed, process: str) -> None:
+def test_each_role_connects_encrypted_with_the_password_of_its_file(
+    composed: Composed, process: str
+) -> None:
     with engine(composed, process).connect() as connection:
         ssl = "SELECT current_user, version FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
         assert connection.execute(text(ssl)).one() == (ROLES[process], "TLSv1.3")
@@ -129,7 +141,9 @@ def test_each_role_connects_encrypted_with_the_password_of_its_file(composed: Co
         assert given == process
 
 
-def test_the_database_refuses_what_is_not_encrypted_or_knows_no_password(composed: Composed) -> None:
+def test_the_database_refuses_what_is_not_encrypted_or_knows_no_password(
+    composed: Composed,
+) -> None:
     plain = make_url(url_of(composed, "web")).difference_update_query(["sslrootcert"])
     plain = plain.update_query_dict({"sslmode": "disable", "connect_timeout": PATIENT})
     refused = create_engine(database_address(plain.render_as_string(hide_password=False)))
@@ -182,7 +196,14 @@ def test_no_process_shows_a_password_or_key(composed: Composed) -> None:
     for name, process in running.items():
         assert process.poll() is None, composed.log(name)
     told = "\n".join(shown)
-    for part in ("valkey-server", "-cssl=on", "workers.jobs.relay", "gunicorn", "rediss://", "@postgres/"):
+    for part in (
+        "valkey-server",
+        "-cssl=on",
+        "workers.jobs.relay",
+        "gunicorn",
+        "rediss://",
+        "@postgres/",
+    ):
         assert part in told, part  # it was looked at: each runs from before the first look
     for name, planted in composed.passwords.items():
         assert planted not in told, name

@@ -1,4 +1,6 @@
-"""Machines that lack something, each in a namespace of its own: a sentence with a remedy, no traceback."""
+"""Machines that lack something, each in a namespace of its own: a sentence with a remedy, no
+traceback.
+"""
 
 import os
 import resource
@@ -24,13 +26,21 @@ def run(
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command in new mount and network namespaces, after `setup` changed what is in them."""
-    if shutil.which(wrapper[0]) is None or subprocess.run([*wrapper, "true"], capture_output=True).returncode:
+    if (
+        shutil.which(wrapper[0]) is None
+        or subprocess.run([*wrapper, "true"], capture_output=True).returncode
+    ):
         pytest.skip(f"this machine does not permit `{' '.join(wrapper)}`")
     home.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_URL")}
     return subprocess.run(
         [*wrapper, "sh", "-ec", f"{setup or 'ip link set lo up'}\nexec {command}"],
-        env={**environment, "MACHINE": str(home), "EXCHEQUER_HOME": str(home / "home"), **variables},
+        env={
+            **environment,
+            "MACHINE": str(home),
+            "EXCHEQUER_HOME": str(home / "home"),
+            **variables,
+        },
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -41,8 +51,16 @@ def run(
 @pytest.mark.parametrize(
     ("setup", "told", "remedy"),
     [
-        ("mount -t tmpfs -o ro none $MACHINE", "/home: Read-only file system", "Set EXCHEQUER_HOME"),
-        ("mount -t tmpfs -o size=200m none $MACHINE", "MB of disk left", "Make room, or set EXCHEQUER_HOME"),
+        (
+            "mount -t tmpfs -o ro none $MACHINE",
+            "/home: Read-only file system",
+            "Set EXCHEQUER_HOME",
+        ),
+        (
+            "mount -t tmpfs -o size=200m none $MACHINE",
+            "MB of disk left",
+            "Make room, or set EXCHEQUER_HOME",
+        ),
         ("mount -t tmpfs -o size=64k none /dev/shm", "/dev/shm has no 8 MB", "--shm-size=256m"),
         ("mount -t tmpfs -o ro none /dev/shm", "/dev/shm has no 8 MB", "--shm-size=256m"),
         (
@@ -104,7 +122,8 @@ with Servers(pathlib.Path(sys.argv[1])):
     assert (answer.returncode, answer.stdout) == (0, "up\n"), answer.stderr
 
 
-# --- commands that start nothing --------------------------------------------------------------------
+# --- commands that start nothing
+# --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", ["price private-prediction --json", "--version", "price --help"])
@@ -123,10 +142,13 @@ def test_output_onto_a_full_disk_is_a_sentence(words: str, unbuffered: str) -> N
     assert "Traceback" not in answer.stderr
 
 
-@pytest.mark.parametrize("package", ["scipy", "httpx"], ids=["when it is used", "when the command starts"])
+@pytest.mark.parametrize(
+    "package", ["scipy", "httpx"], ids=["when it is used", "when the command starts"]
+)
 def test_a_library_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, package: str) -> None:
     broken = (
-        "raise ImportError('libgfortran.so.5: cannot open shared object file: No such file or directory')"
+        "raise ImportError('libgfortran.so.5: cannot open shared object file: No such file or "
+        "directory')"
     )
     (tmp_path / f"{package}.py").write_text(broken)
     command = [sys.executable, "-m", "web.cli", "price", "private-prediction"]

@@ -42,8 +42,12 @@ server.serve_forever()
 """
 
 
-def stand_in(name: str, code: str = "import time; time.sleep(600)", **more: object) -> local.Program:
-    return local.Program.model_validate({"name": name, "argv": (sys.executable, "-c", code), **more})
+def stand_in(
+    name: str, code: str = "import time; time.sleep(600)", **more: object
+) -> local.Program:
+    return local.Program.model_validate(
+        {"name": name, "argv": (sys.executable, "-c", code), **more}
+    )
 
 
 PROGRAMS = (
@@ -70,7 +74,9 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def settings(tmp_path: Path, made_once: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Settings]:
+def settings(
+    tmp_path: Path, made_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Settings]:
     """Settings of a stack of its own, stopped afterwards whatever the test left of it."""
     monkeypatch.delenv("DATABASE_URL", raising=False)
     monkeypatch.delenv("BROKER_URL", raising=False)
@@ -165,7 +171,9 @@ def test_servers_are_durable_private_and_deterministic(tmp_path: Path) -> None:
             collation = connection.execute(
                 "SELECT datcollate FROM pg_database WHERE datname = current_database()"
             ).fetchone()
-            role = connection.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+            role = connection.execute(
+                "SELECT rolsuper FROM pg_roles WHERE rolname = current_user"
+            ).fetchone()
         assert shown == {
             "fsync": ("on",),
             "synchronous_commit": ("on",),
@@ -204,7 +212,9 @@ def test_servers_end_with_their_owner(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path; from web.local import Servers\n"
         "with Servers(Path(sys.argv[1])): print('ready', flush=True); time.sleep(600)"
     )
-    owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT)
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT
+    )
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
     owner.kill()
@@ -216,7 +226,10 @@ def test_servers_end_with_their_owner(tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    code = "import sys, web.local; print([m for m in ('sqlalchemy', 'torch', 'celery') if m in sys.modules])"
+    code = (
+        "import sys, web.local; print([m for m in ('sqlalchemy', 'torch', 'celery') if m in "
+        "sys.modules])"
+    )
     shown = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
     assert shown.strip() == "[]"
 
@@ -235,7 +248,8 @@ def test_twice_in_a_row_with_the_data_kept(settings: Settings) -> None:
     assert first.address == f"http://127.0.0.1:{settings.port}"
     assert [process.state for process in first.processes].count("running") == 4
     write_to_both(first)
-    assert pids(settings) == {p.name: p.pid for p in up(settings).processes}  # nothing started again
+    # nothing started again
+    assert pids(settings) == {p.name: p.pid for p in up(settings).processes}
 
     down(settings)
     assert marked(settings.home) == []
@@ -392,7 +406,8 @@ def test_a_default_port_that_is_taken_moves_the_page_and_the_home_keeps_it(
         moved, taken = claimed(settings)
     assert f"port {lonely} is taken by" in taken
     assert moved != f"http://127.0.0.1:{lonely}"
-    assert claimed(settings) == (moved, "")  # the default is free, and the page stays where people know it
+    # the default is free, and the page stays where people know it
+    assert claimed(settings) == (moved, "")
     assert page_address(settings) == moved  # while nothing runs, too
     with listening(int(moved.rpartition(":")[2])):
         assert claimed(settings)[0] != moved
@@ -400,7 +415,9 @@ def test_a_default_port_that_is_taken_moves_the_page_and_the_home_keeps_it(
     assert claimed(chosen)[0] == page_address(chosen) == f"http://127.0.0.1:{lonely}"
 
 
-def test_stacks_that_claim_at_the_same_moment_get_ports_of_their_own(tmp_path: Path, lonely: int) -> None:
+def test_stacks_that_claim_at_the_same_moment_get_ports_of_their_own(
+    tmp_path: Path, lonely: int
+) -> None:
     stacks = [with_default(tmp_path / str(number), lonely) for number in range(24)]
     with ThreadPoolExecutor(len(stacks)) as pool:
         claims = list(pool.map(lambda settings: ports.claim(settings, settings.home), stacks))
@@ -438,7 +455,9 @@ def test_networks_of_their_own(tmp_path: Path, network: str, expected: str) -> N
     if shutil.which("ip") is None or subprocess.run([*apart, "true"]).returncode:
         pytest.skip("this machine gives nobody a network of their own")
     command = f'{network} && exec "$0" -c "$1" "$2"'
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("EXCHEQUER_")
+    }
     found = subprocess.run(
         [*apart, command, sys.executable, CLAIM, str(tmp_path)],
         cwd=ROOT,
@@ -483,7 +502,9 @@ def test_two_homes_come_up_at_the_same_moment_and_side_by_side(
 @pytest.mark.slow
 def test_the_environment_replaces_servers(settings: Settings, tmp_path: Path) -> None:
     with local.Servers(tmp_path / "elsewhere") as other:
-        theirs = make_settings(settings.home, DATABASE_URL=other.database_url, BROKER_URL=other.broker_url)
+        theirs = make_settings(
+            settings.home, DATABASE_URL=other.database_url, BROKER_URL=other.broker_url
+        )
         status = up(theirs, (stand_in("relay"),))
         assert [process.name for process in status.processes] == ["relay"]
         assert status.database_url == other.database_url
@@ -494,7 +515,9 @@ def test_the_environment_replaces_servers(settings: Settings, tmp_path: Path) ->
 def test_our_own_addresses_in_the_environment_replace_nothing(settings: Settings) -> None:
     """Somebody evaluates `environment` in a shell, then starts the stack from it."""
     urls = local.environment(settings)
-    same = make_settings(settings.home, DATABASE_URL=urls["DATABASE_URL"], BROKER_URL=urls["BROKER_URL"])
+    same = make_settings(
+        settings.home, DATABASE_URL=urls["DATABASE_URL"], BROKER_URL=urls["BROKER_URL"]
+    )
     assert {p.name for p in up(same, ()).processes} == set(SERVERS)
 
 
@@ -561,14 +584,17 @@ time.sleep(600)
 
 
 @pytest.mark.slow
-def test_a_celery_worker_is_ready_when_it_takes_messages(settings: Settings, tmp_path: Path) -> None:
+def test_a_celery_worker_is_ready_when_it_takes_messages(
+    settings: Settings, tmp_path: Path
+) -> None:
     (tmp_path / "tiny.py").write_text(
         "import os, celery\n"
         "from workers.jobs.consumer import Alive\n"
         "app = celery.Celery(broker=os.environ['BROKER_URL'])\n"
         "app.steps['consumer'].add(Alive)\n"
         "@app.task(name='leave')\n"
-        "def leave(text): open(os.path.join(os.environ['EXCHEQUER_HOME'], 'left'), 'w').write(text)\n"
+        "def leave(text): open(os.path.join(os.environ['EXCHEQUER_HOME'], 'left'), "
+        "'w').write(text)\n"
     )
     flags = f"--workdir {tmp_path} -A tiny worker -Q checks -c 1 -n checks@%h --loglevel WARNING"
     worker = local.Program(
@@ -612,7 +638,9 @@ def test_the_record_holds_no_password(settings: Settings) -> None:
 
 
 def test_compose_has_no_password_of_its_own() -> None:
-    """Each is a file of those that need it: no environment, command or health check names or holds one."""
+    """Each is a file of those that need it: no environment, command or health check names or holds
+    one.
+    """
     composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     services = composed["services"]
     assert set(services) == {
@@ -627,4 +655,7 @@ def test_compose_has_no_password_of_its_own() -> None:
         named = [each for each in variables if re.search(rf"\$\{{?{each}\b", told)]
         assert not named, (name, named)
         assert "$BROKER_URL" not in told  # an address in the arguments of a process
-    assert services["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"] == "/run/secrets/postgres_password"
+    assert (
+        services["postgres"]["environment"]["POSTGRES_PASSWORD_FILE"]
+        == "/run/secrets/postgres_password"
+    )

@@ -1,4 +1,6 @@
-"""Each process has a database role, keys and networks of its own: in the local stack, and with Docker."""
+"""Each process has a database role, keys and networks of its own: in the local stack, and with
+Docker.
+"""
 
 import re
 from pathlib import Path
@@ -46,7 +48,11 @@ def test_a_composed_service_has_its_own_role_its_own_keys_and_no_other(name: str
 
 def test_composed_workers_reach_no_other_machine() -> None:
     composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    inside = {name for name, network in composed["networks"].items() if network and network.get("internal")}
+    inside = {
+        name
+        for name, network in composed["networks"].items()
+        if network and network.get("internal")
+    }
     for name, service in composed["services"].items():
         if name == "certificates":
             assert service["network_mode"] == "none"
@@ -73,12 +79,15 @@ def test_composed_addresses_are_encrypted_and_checked_and_have_no_password() -> 
             if variable == "BROKER_URL":
                 assert address.drivername == "rediss"
                 assert address.query["ssl_ca_certs"] == "/tls/ca/ca.pem"
-                assert set(address.query) == {"password_file", "ssl_ca_certs"}  # nothing that asks for less
+                # nothing that asks for less
+                assert set(address.query) == {"password_file", "ssl_ca_certs"}
             else:
                 assert address.query["sslmode"] == "verify-full"
                 assert address.query["sslrootcert"] == "/tls/ca/ca.pem"
     served = {(name, "DATABASE_URL") for name in COMPOSED}
-    queued = {(name, "BROKER_URL") for name, (_, networks) in COMPOSED.items() if "queue" in networks}
+    queued = {
+        (name, "BROKER_URL") for name, (_, networks) in COMPOSED.items() if "queue" in networks
+    }
     migrated = {("migrate", f"DATABASE_{each.upper()}_URL") for each in ("owner", *PROCESSES)}
     assert seen == served | queued | migrated
 
@@ -127,13 +136,20 @@ def test_images_are_named_by_variables() -> None:
 
 
 def test_a_composed_migration_makes_every_role() -> None:
-    migrate = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["migrate"]["environment"]
-    assert set(migrate) == {"DATABASE_OWNER_URL", *(f"DATABASE_{each.upper()}_URL" for each in PROCESSES)}
+    migrate = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["migrate"][
+        "environment"
+    ]
+    assert set(migrate) == {
+        "DATABASE_OWNER_URL",
+        *(f"DATABASE_{each.upper()}_URL" for each in PROCESSES),
+    }
     for process, url in process_urls(migrate).items():
         assert make_url(url).username == ROLES[process]
 
 
-def test_a_program_learns_its_own_role_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_learns_its_own_role_and_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The environment that the supervisor gives to each of the stack's programs."""
     for name in KEYS:
         monkeypatch.setenv(f"EXCHEQUER_KEY_{name.upper()}", "00" * 32)

@@ -16,7 +16,8 @@ OWN: Final = re.compile(
     r"|(?:challenge|id)&#34;: ?&#34;[\w-]{20,}"  # of a passkey
     r"|csrf_token\" value=\"[^\"]+|\.[A-Za-z0-9_-]{20,}|exq_[\w-]{20,}|whsec_[\w+/=-]{20,}"
 )
-#: Written at most once a minute, whatever was asked: when somebody's session or token was last used.
+#: Written at most once a minute, whatever was asked: when somebody's session or token was last
+#: used.
 BY_THE_CLOCK: Final = ("UPDATE sessions SET seen_at", "UPDATE api_tokens SET last_used_at")
 #: And between two sites on one database, which see each other in lists and have names of their own.
 ALSO_NAMES: Final = re.compile(
@@ -35,7 +36,9 @@ class Look:
 
 
 def noting(statements: list[str]) -> Callable[..., None]:
-    """A listener that adds each statement but those of the signer, who looks for work all the time."""
+    """A listener that adds each statement but those of the signer, who looks for work all the
+    time.
+    """
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if "checkpoint_requests" not in statement:
@@ -49,7 +52,8 @@ def look(ask: Callable[[], Any], mask: re.Pattern[str] = OWN) -> Look:
     statements: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if not statement.startswith(BY_THE_CLOCK) and "checkpoint_requests" not in statement:  # the signer's
+        # the signer's
+        if not statement.startswith(BY_THE_CLOCK) and "checkpoint_requests" not in statement:
             statements.append(statement)
 
     event.listen(Engine, "before_cursor_execute", note)
@@ -75,7 +79,9 @@ def shown(answer: Any) -> str:
 
 
 def _text(content: bytes) -> str:
-    """Bytes as text; of Parquet its rows and what it states beside them, as ids lie encoded in its bytes."""
+    """Bytes as text; of Parquet its rows and what it states beside them, as ids lie encoded in its
+    bytes.
+    """
     if not content.startswith(b"PAR1"):
         return content.decode(errors="replace")
     file = pq.ParquetFile(io.BytesIO(content))

@@ -1,7 +1,8 @@
-"""One story through the whole API on a real server: every example of the description was recorded from it.
+"""One story through the whole API on a real server: every example of the description was recorded
+from it.
 
-Names, times, hashes and tokens are replaced by others of the same form, so that two recordings differ only
-where the service does.
+Names, times, hashes and tokens are replaced by others of the same form, so that two recordings
+differ only where the service does.
 """
 
 import hashlib
@@ -20,7 +21,9 @@ RESULT = b'{"text": "A short text.", "label": null, "complete": true}\n'
 
 
 class Recorder:
-    """Asks as somebody, holds the answer against the description, and keeps the first of each kind."""
+    """Asks as somebody, holds the answer against the description, and keeps the first of each
+    kind.
+    """
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -76,7 +79,9 @@ class Recorder:
         uuids = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
         text = _renumbered(uuids, text, lambda n, _: f"6f1c0de0-0000-4000-8000-{n:012x}")
         text = _renumbered(re.compile(r"exq_[\w-]{20,}"), text, lambda n, _: f"exq_an-example-{n}")
-        text = _renumbered(re.compile(r"whsec_[\w+/=-]{20,}"), text, lambda n, _: f"whsec_an-example-{n}")
+        text = _renumbered(
+            re.compile(r"whsec_[\w+/=-]{20,}"), text, lambda n, _: f"whsec_an-example-{n}"
+        )
         cursors = re.compile(r'(?<="next": ")W[\w-]{11,}')
         text = _renumbered(cursors, text, lambda n, _: f"WyJhIGN1cnNvciIsI{n}Jd")
         text = _renumbered(
@@ -100,7 +105,18 @@ def _hexadecimal(number: int, like: str) -> str:
 def tell(site: Site, publish: Publish) -> Recorder:
     """The whole story; every answer on the way is held against the description."""
     recorder = Recorder(site)
-    chapters = (people, oneself, declarations, files, jobs, results, offers, ledgers, two_people, audit)
+    chapters = (
+        people,
+        oneself,
+        declarations,
+        files,
+        jobs,
+        results,
+        offers,
+        ledgers,
+        two_people,
+        audit,
+    )
     for chapter in (*chapters, notices, mistakes):
         chapter(recorder, publish)
     return recorder
@@ -112,7 +128,13 @@ def people(r: Recorder, _: Publish) -> None:
     ask(r.api("analyst"), "POST", "/session", 201, credentials)
     ask(r.api("analyst"), "POST", "/session", 401, credentials | {"password": "not the password"})
     ask(r.api("analyst"), "GET", "/me", 200)
-    ask(admin, "POST", "/users", 201, {"name": "robin", "password": "long enough now", "roles": ["analyst"]})
+    ask(
+        admin,
+        "POST",
+        "/users",
+        201,
+        {"name": "robin", "password": "long enough now", "roles": ["analyst"]},
+    )
     ask(admin, "GET", "/users", 200, query="?limit=2")
     ask(r.api("analyst"), "GET", "/users", 403)
     ask(admin, "GET", "/mechanisms", 200)
@@ -148,7 +170,12 @@ def oneself(r: Recorder, _: Publish) -> None:
 
 def declarations(r: Recorder, _: Publish) -> None:
     ask, steward = r.ask, r.api("steward")
-    model = {"name": "small", "path": "/models/small", "trained_on": "public stories", "kind": "language"}
+    model = {
+        "name": "small",
+        "path": "/models/small",
+        "trained_on": "public stories",
+        "kind": "language",
+    }
     ask(steward, "POST", "/models", 201, model, headers={"Idempotency-Key": "add-small"})
     ask(steward, "GET", "/models", 200)
     ask(steward, "GET", "/models/{name}", 200, name="small")
@@ -171,9 +198,21 @@ def declarations(r: Recorder, _: Publish) -> None:
     name = r.site.bench.dataset
     ask(steward, "GET", "/datasets", 200, query="?limit=1")
     ask(steward, "GET", "/datasets/{name}", 200, name=name)
-    allowance = {"epsilon": "12", "delta": "0.0000029053", "ex_post": "5", "reason": "board, 12 March"}
+    allowance = {
+        "epsilon": "12",
+        "delta": "0.0000029053",
+        "ex_post": "5",
+        "reason": "board, 12 March",
+    }
     ask(steward, "POST", "/datasets/{name}/allowance", 200, allowance, name=name)
-    ask(steward, "POST", "/datasets/{name}/versions", 201, {"uri": "/data/notes-2027.csv"}, name=name)
+    ask(
+        steward,
+        "POST",
+        "/datasets/{name}/versions",
+        201,
+        {"uri": "/data/notes-2027.csv"},
+        name=name,
+    )
     refuse_version(r, "letters")
     correction = {"uri": "/data/letters.csv.gz"}
     ask(steward, "POST", "/datasets/{name}/data", 202, correction, name="letters")
@@ -200,7 +239,8 @@ def refuse_version(r: Recorder, name: str) -> None:
     from sqlalchemy import text
 
     query = text(
-        "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE d.name = :name"
+        "SELECT v.id FROM dataset_versions v JOIN datasets d ON d.id = v.dataset_id WHERE d.name = "
+        ":name"
     )
     with r.site.engine.connect() as connection:
         version = connection.execute(query, {"name": name}).scalar_one()
@@ -213,20 +253,45 @@ def jobs(r: Recorder, _: Publish) -> None:
     question = {"mechanism": "private-prediction", "parameters": {}, "fit": "tokens_per_batch"}
     ask(analyst, "POST", "/datasets/{name}/quote", 200, question, name=name)
     for _ in range(2):
-        asked = ask(analyst, "POST", "/jobs", 201, r.site.job(), headers={"Idempotency-Key": "monday-1"})
+        asked = ask(
+            analyst, "POST", "/jobs", 201, r.site.job(), headers={"Idempotency-Key": "monday-1"}
+        )
     ask(analyst, "POST", "/jobs", 409, r.site.job(11), headers={"Idempotency-Key": "monday-1"})
     job = asked.json["id"]
     ask(analyst, "GET", "/jobs", 200, query="?limit=1")
     shown = ask(analyst, "GET", "/jobs/{job}", 200, job=job)
-    ask(analyst, "GET", "/jobs/{job}", 304, headers={"If-None-Match": shown.headers["ETag"]}, job=job)
+    ask(
+        analyst,
+        "GET",
+        "/jobs/{job}",
+        304,
+        headers={"If-None-Match": shown.headers["ETag"]},
+        job=job,
+    )
     why = {"text": "which wards will read the texts?", "asks": True}
     ask(steward, "POST", "/jobs/{job}/comments", 201, why, job=job)
-    ask(analyst, "POST", "/jobs/{job}/comments", 201, {"text": "the two on the third floor"}, job=job)
+    ask(
+        analyst,
+        "POST",
+        "/jobs/{job}/comments",
+        201,
+        {"text": "the two on the third floor"},
+        job=job,
+    )
     ask(analyst, "POST", ANSWER, 403, {"yes": True, "reason": "please"}, decision=job)
-    ask(steward, "POST", ANSWER, 200, {"yes": True, "reason": "agreed with the board"}, decision=job)
+    ask(
+        steward, "POST", ANSWER, 200, {"yes": True, "reason": "agreed with the board"}, decision=job
+    )
     ask(steward, "POST", ANSWER, 422, {"yes": True, "reason": " "}, decision=job)
     other = ask(analyst, "POST", "/jobs", 201, r.site.job(5)).json["id"]
-    ask(steward, "POST", ANSWER, 200, {"yes": False, "reason": "for another purpose"}, decision=other)
+    ask(
+        steward,
+        "POST",
+        ANSWER,
+        200,
+        {"yes": False, "reason": "for another purpose"},
+        decision=other,
+    )
     ask(steward, "POST", ANSWER, 409, {"yes": False, "reason": "late"}, decision=job)
     third = ask(analyst, "POST", "/jobs", 201, r.site.job(6)).json["id"]
     ask(analyst, "POST", "/jobs/{job}/cancel", 200, job=third)
@@ -282,9 +347,16 @@ def ledgers(r: Recorder, _: Publish) -> None:
 def two_people(r: Recorder, _: Publish) -> None:
     ask, steward, name = r.ask, r.api("steward"), r.site.bench.dataset
     second = r.api("steward-2")
-    policy = ask(steward, "GET", "/datasets/{name}/policy", 200, name=name).json | {"two_people": True}
+    policy = ask(steward, "GET", "/datasets/{name}/policy", 200, name=name).json | {
+        "two_people": True
+    }
     ask(steward, "PUT", "/datasets/{name}/policy", 200, policy, name=name)
-    raised = {"epsilon": "14", "delta": "0.0000029053", "ex_post": "5", "reason": "the board raised it"}
+    raised = {
+        "epsilon": "14",
+        "delta": "0.0000029053",
+        "ex_post": "5",
+        "reason": "the board raised it",
+    }
     asked = ask(steward, "POST", "/datasets/{name}/allowance", 202, raised, name=name)
     proposed = asked.json["decision"]["id"]
     ask(steward, "POST", ANSWER, 403, {"yes": True, "reason": "mine"}, decision=proposed)
@@ -293,10 +365,14 @@ def two_people(r: Recorder, _: Publish) -> None:
     ask(second, "POST", "/jobs/{job}/correct", 422, correction, job=r.job)
     ask(second, "POST", "/jobs/{job}/correct", 202, correction, job=r.void)
     wide = {"epsilon": "15", "delta": "0.0000029053", "ex_post": "5", "reason": "once more"}
-    other = ask(steward, "POST", "/datasets/{name}/allowance", 202, wide, name=name).json["decision"]["id"]
+    other = ask(steward, "POST", "/datasets/{name}/allowance", 202, wide, name=name).json[
+        "decision"
+    ]["id"]
     ask(second, "POST", ANSWER, 200, {"yes": False, "reason": "not needed"}, decision=other)
     alone = policy | {"two_people": False}
-    other = ask(steward, "PUT", "/datasets/{name}/policy", 202, alone, name=name).json["decision"]["id"]
+    other = ask(steward, "PUT", "/datasets/{name}/policy", 202, alone, name=name).json["decision"][
+        "id"
+    ]
     ask(steward, "POST", ANSWER, 200, {"yes": False, "reason": "a slip"}, decision=other)
 
 
@@ -318,7 +394,11 @@ def audit(r: Recorder, _: Publish) -> None:
 def notices(r: Recorder, _: Publish) -> None:
     ask, administrator = r.ask, r.api("administrator")
     ask(administrator, "GET", "/notices/events", 200)
-    wanted = {"url": "https://hooks.slack.com/services/T/B/X", "kind": "chat", "events": ["job.succeeded"]}
+    wanted = {
+        "url": "https://hooks.slack.com/services/T/B/X",
+        "kind": "chat",
+        "events": ["job.succeeded"],
+    }
     wanted["person"] = r.site.actor("analyst").name
     notice = {"id": ask(administrator, "POST", "/notices", 201, wanted).json["id"]}
     ask(administrator, "GET", "/notices", 200)

@@ -28,7 +28,9 @@ def test_a_request_for_access_from_page_to_answer(site):
 
     inbox = steward.get("/inbox").text
     assert f"{name} to <a" in inbox
-    wanted = next(each for each in re.findall(r"<article.*?</article>", inbox, re.S) if f"{name} to" in each)
+    wanted = next(
+        each for each in re.findall(r"<article.*?</article>", inbox, re.S) if f"{name} to" in each
+    )
     where = re.search(r'action="(/decisions/[^"]+)"', wanted)[1]
     unread = steward.post(where, "/inbox", answer="yes", reason="")
     assert unread.status_code == 422
@@ -37,7 +39,9 @@ def test_a_request_for_access_from_page_to_answer(site):
     assert "not this one" in asker.get(site.dataset).text
     asker.post(f"{site.dataset}/access", site.dataset, reason="a better reason")
     inbox = steward.get("/inbox").text
-    wanted = next(each for each in re.findall(r"<article.*?</article>", inbox, re.S) if f"{name} to" in each)
+    wanted = next(
+        each for each in re.findall(r"<article.*?</article>", inbox, re.S) if f"{name} to" in each
+    )
     where = re.search(r'action="(/decisions/[^"]+)"', wanted)[1]
     steward.post(where, "/inbox", answer="yes", reason="welcome")
     assert f'href="{site.dataset}/submit"' in asker.get(site.dataset).text

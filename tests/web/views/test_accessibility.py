@@ -1,8 +1,10 @@
-"""Every page in a real browser: axe finds no violation, nothing spills over a phone's edge, Tab reaches all.
+"""Every page in a real browser: axe finds no violation, nothing spills over a phone's edge, Tab
+reaches all.
 
-Pages come from the table of routes, so a new page is looked at without being named here: at one width, light
-or dark, and before a release at both. One world for all: where two roles are shown the same main part of a
-page, it is looked at for one of them. No style depends on width and scheme together.
+Pages come from the table of routes, so a new page is looked at without being named here: at one
+width, light or dark, and before a release at both. One world for all: where two roles are shown the
+same main part of a page, it is looked at for one of them. No style depends on width and scheme
+together.
 """
 
 import re
@@ -18,7 +20,8 @@ from tests.web.test_roles import make_world
 
 __all__ = ["address", "browser"]  # fixtures
 pytestmark = MARKS
-#: Each page is looked at once for each change, and before a release at the other width and scheme too.
+#: Each page is looked at once for each change, and before a release at the other width and scheme
+#: too.
 LOOKS = {
     "steward": [(DESKTOP, "light"), (PHONE, "dark")],
     "analyst": [(DESKTOP, "dark"), (PHONE, "light")],
@@ -28,10 +31,12 @@ LOOKS = {
 }
 #: What Tab should stop at, unless it is hidden, closed in a <details>, or switched off.
 STOPS = (
-    "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]:not([tabindex='-1'])"
+    "a[href], button, input:not([type=hidden]), select, textarea, summary, "
+    "[tabindex]:not([tabindex='-1'])"
 )
 
-#: Names the stops of a page, and notes of each that is reached from here on whether it shows its focus.
+#: Names the stops of a page, and notes of each that is reached from here on whether it shows its
+#: focus.
 _NAMED = f"""() => {{
     const stops = [...document.querySelectorAll("{STOPS}")].filter(each =>
         each.checkVisibility({{visibilityProperty: true}}) && !each.disabled && each.tabIndex >= 0
@@ -45,8 +50,8 @@ _NAMED = f"""() => {{
     }});
     return stops.map(each => each.outerHTML.slice(0, 150));
 }}"""
-#: Every rule, and no more work than for what is said of a violation: pages have no frames and no media, and
-#: their elements are told by their HTML, not by a selector.
+#: Every rule, and no more work than for what is said of a violation: pages have no frames and no
+#: media, and their elements are told by their HTML, not by a selector.
 AXE = {"resultTypes": ["violations"], "preload": False, "iframes": False, "selectors": False}
 _SPILL = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
@@ -61,8 +66,13 @@ def world(app, engine, password_hash, tmp_path_factory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def paths(world) -> dict[str, str]:
     """The pages that somebody may read, by endpoint; files are no pages."""
-    read = [name for name, route in PAGES.items() if not route.file and route.request(world).method == "GET"]
-    # Once more, for those alone: what is made for another route may have replaced what a page is about.
+    read = [
+        name
+        for name, route in PAGES.items()
+        if not route.file and route.request(world).method == "GET"
+    ]
+    # Once more, for those alone: what is made for another route may have replaced what a page is
+    # about.
     return {name: PAGES[name].request(world).path for name in read}
 
 

@@ -1,4 +1,6 @@
-"""Artifacts and versions on the API and the pages: listed, handed out by hash, hidden where not shared."""
+"""Artifacts and versions on the API and the pages: listed, handed out by hash, hidden where not
+shared.
+"""
 
 import json
 from pathlib import Path
@@ -89,7 +91,10 @@ def test_pages_list_them_and_say_how_to_use_them(site, released):
     listing = browser.get(f"/artifacts?dataset={site.bench.dataset}").text
     assert sha256[:10] in listing
     assert browser.get(f"/artifacts/{sha256}").data == file.read_bytes()
-    assert "No artifacts" in site.pages("analyst-3").get(f"/artifacts?dataset={site.bench.dataset}").text
+    assert (
+        "No artifacts"
+        in site.pages("analyst-3").get(f"/artifacts?dataset={site.bench.dataset}").text
+    )
 
 
 def test_a_free_job_from_request_to_ledger(site, released):
@@ -102,10 +107,15 @@ def test_a_free_job_from_request_to_ledger(site, released):
     page = site.pages("analyst").get(f"/jobs/{answer.json['id']}").text
     assert job_id[:8] in page
     problem = site.api("analyst-2").post("/jobs", body)
-    assert (problem.status_code, problem.json["problems"][0]["field"]) == (422, "parameters.from_job")
+    assert (problem.status_code, problem.json["problems"][0]["field"]) == (
+        422,
+        "parameters.from_job",
+    )
 
 
-@pytest.mark.parametrize("path", ["/artifacts/x", "/artifacts/%00", "/artifacts?job=x", "/artifacts?limit=0"])
+@pytest.mark.parametrize(
+    "path", ["/artifacts/x", "/artifacts/%00", "/artifacts?job=x", "/artifacts?limit=0"]
+)
 def test_bad_addresses_name_nothing(site, path):
     assert site.api("analyst").get(path).status_code in (404, 422)
 
@@ -123,7 +133,9 @@ def test_a_steward_adds_a_version(site):
     assert answer.json["versions"][1]["text_template"] == "{body}"
     wrong = site.api("steward").post(path, {"uri": "/data/b.csv", "unit_column": "who"})
     assert (wrong.status_code, wrong.json["problems"][0]["field"]) == (422, "unit_column")
-    assert site.api("steward").post("/datasets/nothing/versions", {"uri": "/x.csv"}).status_code == 404
+    assert (
+        site.api("steward").post("/datasets/nothing/versions", {"uri": "/x.csv"}).status_code == 404
+    )
 
 
 def test_the_page_adds_a_version_and_keeps_what_was_typed(site):
@@ -143,11 +155,17 @@ def test_refused_data_shows_its_reason_to_stewards_alone(site):
 
     steward = site.actor("steward")
     version = datasets.add_version(site.engine, site.bench.dataset, {"uri": "/data/d.csv"}, steward)
-    datasets.dataset_refused(site.engine, version, "units of it have an account already, in dataset 'secret'")
+    datasets.dataset_refused(
+        site.engine, version, "units of it have an account already, in dataset 'secret'"
+    )
     assert "already, in dataset" in site.pages("steward").get(site.dataset).text
     for who in ("analyst", "auditor"):
         assert "secret&#39;" not in site.pages(who).get(site.dataset).text
         assert "d.csv" not in json.dumps(site.api(who).get(site.dataset).json)
     later = datasets.add_version(site.engine, site.bench.dataset, {"uri": "/data/e.csv"}, steward)
     found_right(site.engine, later)
-    assert [each["number"] for each in site.api("steward").get(site.dataset).json["versions"]] == [1, 2, 3]
+    assert [each["number"] for each in site.api("steward").get(site.dataset).json["versions"]] == [
+        1,
+        2,
+        3,
+    ]

@@ -1,4 +1,6 @@
-"""Asking for a job: every mechanism's form, its price, what would be sent back, fitting and prefilling."""
+"""Asking for a job: every mechanism's form, its price, what would be sent back, fitting and
+prefilling.
+"""
 
 import re
 from html import unescape
@@ -48,7 +50,9 @@ SORTS = Sorts.model_json_schema()
 
 
 def test_every_sort_of_field_becomes_an_input():
-    kinds = {each.name.removeprefix("parameters."): each.kind for each in schema_forms.inputs(SORTS)}
+    kinds = {
+        each.name.removeprefix("parameters."): each.kind for each in schema_forms.inputs(SORTS)
+    }
     assert kinds == {
         "count": "number",
         "share": "number",
@@ -65,7 +69,12 @@ def test_every_sort_of_field_becomes_an_input():
         "rows": "json",
     }
     (size,) = (each for each in schema_forms.inputs(SORTS) if each.name == "parameters.inner.size")
-    assert (size.help, size.default, size.minimum, size.label) == ("how large", "3", "1", "Inner: size")
+    assert (size.help, size.default, size.minimum, size.label) == (
+        "how large",
+        "3",
+        "1",
+        "Inner: size",
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +83,11 @@ def test_every_sort_of_field_becomes_an_input():
         Sorts(count=1),
         Sorts(count=2, share=0.25, flag=False, maybe=True, either=4, words=["x"], numbers=[1, 2]),
         Sorts(
-            count=3, inner=Inner(size=9, name="n"), perhaps=Inner(size=1), table={"a": 0.5}, rows=[Inner()]
+            count=3,
+            inner=Inner(size=9, name="n"),
+            perhaps=Inner(size=1),
+            table={"a": 0.5},
+            rows=[Inner()],
         ),
         Sorts(count=4, either="some words", words=[], numbers=None),
     ],
@@ -105,7 +118,9 @@ ASKED = (
 
 
 @pytest.mark.parametrize(
-    "each", [mechanisms.get(name) for name in sorted(mechanisms.runnable())], ids=lambda each: each.id
+    "each",
+    [mechanisms.get(name) for name in sorted(mechanisms.runnable())],
+    ids=lambda each: each.id,
 )
 def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
     document = each.parameters.model_json_schema()
@@ -121,9 +136,17 @@ def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
 
 
 def test_resources_are_found_without_a_request():
-    kinds = {name: job_form_defaults.resource_kinds(mechanisms.get(name)) for name in mechanisms.runnable()}
+    kinds = {
+        name: job_form_defaults.resource_kinds(mechanisms.get(name))
+        for name in mechanisms.runnable()
+    }
     assert kinds["private-prediction"] == {"public_corpus": "corpus", "embedding": "embedding"}
-    named = {"corpus": "corpus", "embedding": "embedding", "language_model": "model", "judge": "writer"}
+    named = {
+        "corpus": "corpus",
+        "embedding": "embedding",
+        "language_model": "model",
+        "judge": "writer",
+    }
     assert kinds["evaluation"] == named
     assert kinds["noisy-count"] == {}
 
@@ -136,13 +159,19 @@ def fields(page: str) -> dict[str, str]:
     found = dict(re.findall(r'<input[^>]* name="([^"]+)"[^>]*? value="([^"]*)"', page))
     found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n?([^<]*)</textarea>', page))
     for name, options in re.findall(r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', page, re.S):
-        chosen = re.search(r'value="([^"]*)" selected', options) or re.search(r'value="([^"]*)"', options)
+        chosen = re.search(r'value="([^"]*)" selected', options) or re.search(
+            r'value="([^"]*)"', options
+        )
         found[name] = chosen[1] if chosen else ""
     return {name: unescape(value) for name, value in found.items()}
 
 
 def press(browser, site, form, action, **changes):
-    data = form | {name.replace("__", "."): value for name, value in changes.items()} | {"action": action}
+    data = (
+        form
+        | {name.replace("__", "."): value for name, value in changes.items()}
+        | {"action": action}
+    )
     return browser.client.post(f"{site.dataset}/submit", data=data)
 
 
@@ -152,7 +181,11 @@ def test_every_mechanism_has_its_form(site, mechanism):
     page = browser.get(f"{site.dataset}/submit?mechanism={mechanism}")
     assert page.status_code == 200
     form, found = fields(page.text), mechanisms.get(mechanism)
-    stated = {name.partition(".")[2]: value for name, value in form.items() if name.startswith("parameters.")}
+    stated = {
+        name.partition(".")[2]: value
+        for name, value in form.items()
+        if name.startswith("parameters.")
+    }
     used = set(found.used_fields(stated))
     for each in schema_forms.inputs(found.parameters.model_json_schema()):
         if each.kind != "fixed":
@@ -185,7 +218,11 @@ def test_defaults_fit_a_model_with_a_short_context(site):
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit").text
     found = fields(page)
-    assert (found["model"], found["parameters.record_tokens"], found["parameters.max_text_tokens"]) == (
+    assert (
+        found["model"],
+        found["parameters.record_tokens"],
+        found["parameters.max_text_tokens"],
+    ) == (
         small,
         "128",
         "128",
@@ -218,14 +255,18 @@ def test_the_price_says_what_would_be_sent_back(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
     clusters = {"parameters__batching": "clusters"}
-    assert "public corpus</strong>: not given" in press(browser, site, form, "price", **clusters).text
+    assert (
+        "public corpus</strong>: not given" in press(browser, site, form, "price", **clusters).text
+    )
     named = public_things(site.engine, site.bench.steward, texts=5, labels=[])
     clusters |= {f"parameters__{name}": value for name, value in named.items()}
     page = press(browser, site, form, "price", **clusters).text
     assert "1,000 centres of the 5 texts" in page
     assert f'value="{named["public_corpus"]}" selected' in page
     assert press(browser, site, form, "submit", purpose="x", **clusters).status_code == 422
-    site.api("steward").put(f"{site.dataset}/policy", {"analysts": [somebody(site.engine, "somebody-else")]})
+    site.api("steward").put(
+        f"{site.dataset}/policy", {"analysts": [somebody(site.engine, "somebody-else")]}
+    )
     told = browser.get(f"{site.dataset}/submit").text
     assert "policy does not allow the analyst" in unescape(told)
 
@@ -274,7 +315,10 @@ def test_fit_fills_in_the_most_rounds_where_batches_are_secret(site):
 
 def test_fit_of_a_median_fills_in_its_cap(site):
     allowances.allow(
-        site.engine, site.bench.dataset, Allowance(None, None, "a study", ex_post="4"), site.bench.steward
+        site.engine,
+        site.bench.dataset,
+        Allowance(None, None, "a study", ex_post="4"),
+        site.bench.steward,
     )
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
@@ -290,7 +334,12 @@ def test_the_cap_that_binds_is_named_with_what_it_leaves(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
     page = press(
-        browser, site, form, "price", parameters__tokens_per_batch="1", parameters__max_text_tokens=""
+        browser,
+        site,
+        form,
+        "price",
+        parameters__tokens_per_batch="1",
+        parameters__max_text_tokens="",
     )
     room = re.search(r'<dl class="pairs room">(.*?)</dl>', page.text, re.S)[1]
     assert "analyst cap" in room
@@ -339,7 +388,9 @@ def test_nobody_is_shown_anothers_request(site, query):
     job_id = site.submitted()
     address = f"{site.dataset}/submit?" + query.format(job_id)
     assert site.pages("analyst-other").get(address).status_code == 404
-    assert site.pages("analyst").get(f"{site.dataset}/submit?" + query.format("x")).status_code == 404
+    assert (
+        site.pages("analyst").get(f"{site.dataset}/submit?" + query.format("x")).status_code == 404
+    )
 
 
 def test_an_unknown_mechanism_is_named_on_the_page(site):
@@ -356,7 +407,9 @@ def test_an_unknown_mechanism_is_named_on_the_page(site):
 def test_a_pure_count_names_no_delta(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit?mechanism=noisy-count").text)
-    headline = re.search(r'<p class="headline">.*?</p>', press(browser, site, form, "price").text, re.S)[0]
+    headline = re.search(
+        r'<p class="headline">.*?</p>', press(browser, site, form, "price").text, re.S
+    )[0]
     assert "pure ε" in headline
     assert "δ" not in headline
     gaussian = {"parameters__noise": "gaussian"}
@@ -374,10 +427,13 @@ def test_filters_are_folded_and_none_is_red_where_another_decides(site):
     shown, _, folded = page.partition("<summary>How this is counted</summary>")
     assert "Filters before and after" not in shown
     assert "share of each filter used" in folded
-    assert re.search(r"Now:</span> <strong>100 % left: one more job like this, or \d+ counts\.", shown)
+    assert re.search(
+        r"Now:</span> <strong>100 % left: one more job like this, or \d+ counts\.", shown
+    )
     assert re.search(r"After it:</span> <strong>\d+ % left: ", shown)
     quote = site.api("analyst").post(
-        f"{site.dataset}/quote", {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 300}}
+        f"{site.dataset}/quote",
+        {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 300}},
     )
     after = [each["after"] for each in quote.json["dataset"]["filters"]]
     assert any(each is None or each > 1 for each in after), "one filter alone would not do"
@@ -388,9 +444,13 @@ def test_filters_are_folded_and_none_is_red_where_another_decides(site):
 
 
 def test_a_quote_says_what_the_job_writes(site):
-    ask = {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 50, "max_text_tokens": 20}}
+    ask = {
+        "mechanism": "private-prediction",
+        "parameters": {"tokens_per_batch": 50, "max_text_tokens": 20},
+    }
     told = site.api("analyst").post(f"{site.dataset}/quote", ask).json["output"]
-    assert (told["number"], told["tokens"], told["bound"]) == (15 * 3, 20, "at least")  # 1,000 / 64 batches
+    # 1,000 / 64 batches
+    assert (told["number"], told["tokens"], told["bound"]) == (15 * 3, 20, "at least")
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
     page = press(browser, site, form, "price", parameters__tokens_per_batch="1").text
@@ -405,7 +465,10 @@ def test_a_part_of_what_is_left_decides_and_fits(site):
     fitted = ask | {"parameters": {}, "fit": "tokens_per_batch"}
     assert site.api("analyst").post(f"{site.dataset}/quote", fitted).json["fit"]["value"] == largest
     whole = {name: value for name, value in ask.items() if name != "share"}
-    assert site.api("analyst").post(f"{site.dataset}/quote", whole).json["dataset"]["decision"] != "Refused"
+    assert (
+        site.api("analyst").post(f"{site.dataset}/quote", whole).json["dataset"]["decision"]
+        != "Refused"
+    )
     for share in (0, 1.5, -1):
         answer = site.api("analyst").post(f"{site.dataset}/quote", ask | {"share": share})
         assert answer.status_code == 422

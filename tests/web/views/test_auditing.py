@@ -1,4 +1,6 @@
-"""The auditor's pages and API: every entry and its price anew, refusals, checkpoints, who did what."""
+"""The auditor's pages and API: every entry and its price anew, refusals, checkpoints, who did
+what.
+"""
 
 import hashlib
 import json
@@ -39,9 +41,13 @@ LISTS = ("/ledger", "/refusals", "/checkpoints", "/activity")
 
 @pytest.fixture
 def done(site: Site, publish) -> str:
-    """A job that was approved and succeeded; the newest entries of the ledger are its and the warm-up's."""
+    """A job that was approved and succeeded; the newest entries of the ledger are its and the
+    warm-up's.
+    """
     job_id = site.submitted(tokens=10)
-    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the pilot"})
+    site.api("steward").post(
+        f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the pilot"}
+    )
     publish(job_id, b'{"text": "a"}\n')
     return job_id
 
@@ -52,7 +58,9 @@ def corrected(site: Site, done: str) -> str:
     other = person(site.engine, "steward")
     event_json = job_queries.job(site.engine, UUID(done), site.bench.auditor)["event"]
     costly = {**event_json, "count": event_json["count"] + 3}
-    found = corrections.correct(site.engine, UUID(done), site.bench.steward, "more was drawn", event=costly)
+    found = corrections.correct(
+        site.engine, UUID(done), site.bench.steward, "more was drawn", event=costly
+    )
     yes(site.engine, found, other, "the log says so")
     return done
 
@@ -101,10 +109,14 @@ def test_the_ledger_is_for_stewards_and_auditors(site, done):
         own = {"/ledger/activity"} if who.startswith("admin") else set()
         browser, api = site.pages(who), site.api(who)
         assert {browser.get(page).status_code for page in pages if page not in own} == {403}
-        assert {api.get(path).status_code for path in paths if path != "/activity" or not own} == {403}
+        assert {api.get(path).status_code for path in paths if path != "/activity" or not own} == {
+            403
+        }
         assert 'href="/ledger"' not in browser.get("/").text
         token = browser.token("/")
-        posted = browser.client.post("/ledger/checkpoints", data={"csrf_token": token, "dataset": name})
+        posted = browser.client.post(
+            "/ledger/checkpoints", data={"csrf_token": token, "dataset": name}
+        )
         assert posted.status_code == 403
     nobody = site.app.test_client()
     assert {nobody.get(page).status_code for page in pages} == {303, 302} - {302}
@@ -121,14 +133,18 @@ def test_filters_stand_in_the_address_and_pages_go_on_by_key(site, done):
     everywhere = everything(api, "/ledger", "entries", limit=3)
     keys = [(each["dataset"], each["seq"]) for each in everywhere]
     assert len(set(keys)) == len(keys)
-    assert [each["at"] for each in everywhere] == sorted((each["at"] for each in everywhere), reverse=True)
+    assert [each["at"] for each in everywhere] == sorted(
+        (each["at"] for each in everywhere), reverse=True
+    )
     assert [each for each in everywhere if each["dataset"] == name] == all_of_it
 
     middle = all_of_it[2]
     kept = {
         f"kind={middle['kind']}": lambda each: each["kind"] == middle["kind"],
         "kind=VOID": lambda each: each["kind"] == "VOID",
-        f"actor={site.actor('steward').name}": lambda each: each["actor"] == site.actor("steward").name,
+        f"actor={site.actor('steward').name}": lambda each: (
+            each["actor"] == site.actor("steward").name
+        ),
         "mechanism=private-prediction": lambda each: each["job"] is not None,
         "mechanism=epsvec": lambda each: False,
         f"job={done}": lambda each: each["job"] == done,
@@ -140,9 +156,9 @@ def test_filters_stand_in_the_address_and_pages_go_on_by_key(site, done):
         found = everything(api, f"/ledger?dataset={name}&{query}", "entries")
         assert found == [each for each in all_of_it if keeps(each)], query
         found = everything(api, f"/ledger?{query}", "entries")
-        assert [each for each in found if each["dataset"] == name] == [e for e in all_of_it if keeps(e)], (
-            query
-        )
+        assert [each for each in found if each["dataset"] == name] == [
+            e for e in all_of_it if keeps(e)
+        ], query
 
     page = site.pages("auditor").get(f"/ledger?dataset={name}&kind=RESERVE&since=2020-01-01").text
     assert f"<option selected>{name}</option>" in page
@@ -223,7 +239,9 @@ def test_every_entry_comes_out_as_it_was_charged(site, corrected):
         kinds.add(found["kind"])
         assert found["price"]["equal"], found["price"]
         assert found["chain"]["problems"] == []
-        assert hashlib.sha256(found["hashed"].encode()).hexdigest() == listed["hash"] == found["hash"]
+        assert (
+            hashlib.sha256(found["hashed"].encode()).hexdigest() == listed["hash"] == found["hash"]
+        )
         priced = found["kind"] not in ("VOID", "REGISTER", "POLICY")
         if priced:
             assert len(found["price"]["figures"]) >= 4
@@ -265,7 +283,8 @@ def test_a_changed_charge_differs_in_plain_words(site, done, owner):
     listed = api.get(f"/ledger?dataset={name}&kind=RESERVE&job={done}").json["entries"][0]
     stated = listed["body"]["costs"]["renyi"]["main"]
     lower = (
-        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND kind = 'RESERVE'"
+        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND "
+        "kind = 'RESERVE'"
     )
     tampered(owner, "entries", lower, old=f'"main":"{stated}"', new='"main":"1"', job=done)
     found = api.get(f"/datasets/{name}/ledger/{listed['seq']}").json
@@ -282,10 +301,13 @@ def test_a_changed_charge_differs_in_plain_words(site, done, owner):
 
 
 def test_a_changed_request_differs_in_its_event(site, done, owner):
-    """A higher temperature stated than was priced: the event no longer follows from the parameters."""
+    """A higher temperature stated than was priced: the event no longer follows from the
+    parameters.
+    """
     name, api = site.bench.dataset, site.api("auditor")
     lower = (
-        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND kind = 'RESERVE'"
+        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND "
+        "kind = 'RESERVE'"
     )
     tampered(owner, "entries", lower, old='"temperature":1.5', new='"temperature":3', job=done)
     listed = api.get(f"/ledger?dataset={name}&kind=RESERVE&job={done}").json["entries"][0]
@@ -299,16 +321,25 @@ def test_a_changed_request_differs_in_its_event(site, done, owner):
 def test_a_request_that_has_no_price_any_more_says_so(site, done, owner):
     name, api = site.bench.dataset, site.api("auditor")
     odd = (
-        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND kind = 'RESERVE'"
+        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND "
+        "kind = 'RESERVE'"
     )
     tampered(
-        owner, "entries", odd, old='"mechanism":"private-prediction"', new='"mechanism":"magic"', job=done
+        owner,
+        "entries",
+        odd,
+        old='"mechanism":"private-prediction"',
+        new='"mechanism":"magic"',
+        job=done,
     )
     listed = api.get(f"/ledger?dataset={name}&kind=RESERVE&job={done}").json["entries"][0]
     found = api.get(f"/datasets/{name}/ledger/{listed['seq']}").json
     assert not found["price"]["equal"]
     assert "unknown mechanism 'magic'" in found["price"]["problem"]
-    assert "It could not be computed." in site.pages("auditor").get(f"/ledger/{name}/{listed['seq']}").text
+    assert (
+        "It could not be computed."
+        in site.pages("auditor").get(f"/ledger/{name}/{listed['seq']}").text
+    )
 
 
 def test_a_wrong_limit_differs(site, owner):
@@ -328,7 +359,9 @@ def test_a_wrong_limit_differs(site, owner):
 
 @pytest.mark.parametrize("seq", ["0", "9999", "9" * 30, "x", "-1", "1.5"])
 def test_an_entry_that_there_is_not(site, seq):
-    assert site.api("auditor").get(f"/datasets/{site.bench.dataset}/ledger/{seq}").status_code == 404
+    assert (
+        site.api("auditor").get(f"/datasets/{site.bench.dataset}/ledger/{seq}").status_code == 404
+    )
     assert site.pages("auditor").get(f"/ledger/{site.bench.dataset}/{seq}").status_code == 404
 
 
@@ -377,7 +410,8 @@ def test_checkpoints_are_checked_as_the_page_is_made(site, done, owner):
     assert json.loads(kept.text)["checkpoint"]["head"] == found[0]["head"]
 
     moved = (
-        "UPDATE checkpoints SET document = replace(document, :old, :new) WHERE seq = :seq AND dataset_id = "
+        "UPDATE checkpoints SET document = replace(document, :old, :new) WHERE seq = :seq AND "
+        "dataset_id = "
     )
     moved += "(SELECT id FROM datasets WHERE name = :name)"
     values = {"old": found[0]["head"], "new": "0" * 64, "seq": found[0]["seq"], "name": name}
@@ -385,7 +419,9 @@ def test_checkpoints_are_checked_as_the_page_is_made(site, done, owner):
     rehashed = "UPDATE entries SET hash = :new WHERE seq = :seq AND dataset_id = "
     rehashed += "(SELECT id FROM datasets WHERE name = :name)"
     tampered(owner, "entries", rehashed, new="1" * 64, seq=found[1]["seq"], name=name)
-    problems = [each["problem"] for each in api.get(f"/checkpoints?dataset={name}").json["checkpoints"]]
+    problems = [
+        each["problem"] for each in api.get(f"/checkpoints?dataset={name}").json["checkpoints"]
+    ]
     assert problems == [
         "the signature of the checkpoint does not hold",
         f"entry {found[1]['seq']} has another hash than the one that was signed",
@@ -416,7 +452,9 @@ def test_who_did_what_holds_every_act(site, corrected):
     offered = site.submitted(tokens=6)
     smaller = {"parameters": {"tokens_per_batch": 2}, "reason": "so much"}
     offer = site.api("steward").post(f"/jobs/{offered}/offer", smaller).json["id"]
-    accepted = site.api("analyst").post(f"/decisions/{offer}/answer", {"yes": True}).json["made_job"]
+    accepted = (
+        site.api("analyst").post(f"/decisions/{offer}/answer", {"yes": True}).json["made_job"]
+    )
     policies.set_policy(site.engine, name, Policy(solo=True), bench.steward)
     site.pages("auditor").get(f"/datasets/{name}/ledger.jsonl?public=true")
     site.api("auditor").post(f"{site.dataset}/checkpoints")
@@ -481,10 +519,19 @@ def test_of_peoples_accounts_stewards_see_nothing_and_administrators_all_of_that
         for who in ("auditor", "steward", "administrator-1")
     }
     accounts = {"account", "token"}
-    assert {each["kind"] for each in seen["auditor"]} > accounts - {"token"} | {"job", "entry", "dataset"}
+    assert {each["kind"] for each in seen["auditor"]} > accounts - {"token"} | {
+        "job",
+        "entry",
+        "dataset",
+    }
     assert not accounts & {each["kind"] for each in seen["steward"]}
     assert "job" in {each["kind"] for each in seen["steward"]}
-    assert not {each["kind"] for each in seen["administrator-1"]} & {"job", "entry", "dataset", "decision"}
+    assert not {each["kind"] for each in seen["administrator-1"]} & {
+        "job",
+        "entry",
+        "dataset",
+        "decision",
+    }
     assert seen["administrator-1"]
     assert site.api("analyst").get("/activity").status_code == 403
 
@@ -520,9 +567,12 @@ def test_the_report_states_what_is_true_now(site, corrected):
 def test_the_report_says_where_the_ledger_does_not_hold(site, done, owner):
     name = site.bench.dataset
     lower = (
-        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND kind = 'RESERVE'"
+        "UPDATE entries SET document = replace(document, :old, :new) WHERE job_id = :job AND "
+        "kind = 'RESERVE'"
     )
-    tampered(owner, "entries", lower, old='"tokens_per_batch":10', new='"tokens_per_batch":9', job=done)
+    tampered(
+        owner, "entries", lower, old='"tokens_per_batch":10', new='"tokens_per_batch":9', job=done
+    )
     report = site.api("auditor").get(f"/datasets/{name}/report").json
     assert report["verification"]["problems"]
     assert "The ledger does not hold." in site.pages("auditor").get(f"/datasets/{name}/report").text
@@ -546,9 +596,14 @@ def test_the_report_is_bounded(site, monkeypatch):
 
 def test_a_report_for_publication_names_nobody(site, corrected):
     refused = site.submitted(tokens=5)
-    site.api("steward").post(f"/decisions/{refused}/answer", {"yes": False, "reason": "a secret reason"})
+    site.api("steward").post(
+        f"/decisions/{refused}/answer", {"yes": False, "reason": "a secret reason"}
+    )
     policies.set_policy(
-        site.engine, site.bench.dataset, Policy(analysts=(site.bench.analyst.name,)), site.bench.steward
+        site.engine,
+        site.bench.dataset,
+        Policy(analysts=(site.bench.analyst.name,)),
+        site.bench.steward,
     )
     private = [
         site.bench.steward.name,
@@ -569,7 +624,9 @@ def test_a_report_for_publication_names_nobody(site, corrected):
 
 @pytest.mark.parametrize("settlement", ["planned", "realized"])
 def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
-    """Realized costs of ex-post jobs are for stewards and auditors, with the warning beside them."""
+    """Realized costs of ex-post jobs are for stewards and auditors, with the warning beside
+    them.
+    """
     bench, units = site.bench, 1_234_567_891
     allowed = Allowance(None, None, "a study", ex_post="3", ex_post_settlement=settlement)
     allowances.allow(site.engine, bench.dataset, allowed, bench.steward)
@@ -581,7 +638,9 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
     leases.begin_reading(site.engine, claim)
     output = ledger.Output("x", "0" * 64)
     ledger.publish(site.engine, claim, FREE, output, "worker", ex_post=units)
-    refused = site.api("analyst").post("/jobs", site.job(parameters=median | {"ex_post_cap": 2.9})).json
+    refused = (
+        site.api("analyst").post("/jobs", site.job(parameters=median | {"ex_post_cap": 2.9})).json
+    )
     if settlement == "realized":  # what is left decides when a steward says yes
         yes(site.engine, UUID(refused["id"]), bench.steward, "let us see")
         refused = site.api("steward").get(f"/jobs/{refused['id']}").json
@@ -589,7 +648,10 @@ def test_a_report_for_publication_tells_no_realized_cost(site, settlement):
 
     full = site.api("auditor").get(f"{site.dataset}/report").json
     assert full["realized_ex_post"]["epsilon"] == "1.234567891"
-    assert job_queries.EX_POST_NOTE in site.pages("auditor").get(f"/datasets/{bench.dataset}/report").text
+    assert (
+        job_queries.EX_POST_NOTE
+        in site.pages("auditor").get(f"/datasets/{bench.dataset}/report").text
+    )
     answer = site.api("auditor").get(f"{site.dataset}/report?public=true")
     page = site.pages("auditor").get(f"/datasets/{bench.dataset}/report?public=true").text
     for figure in ("1.2345", "1.235", "1.765"):  # the cost, and what it leaves of 3
@@ -613,19 +675,27 @@ def test_days_and_times_of_a_filter():
 
 
 def test_entries_of_one_moment_are_each_on_one_page(site):
-    """Entries of one transaction have one time: what follows the last row is told by more than that."""
+    """Entries of one transaction have one time: what follows the last row is told by more than
+    that.
+    """
     job_id = UUID(site.submitted(tokens=4))
     yes(site.engine, job_id, site.bench.steward, "it fits")
     with writing(site.engine) as connection:
         locked = LockedAccount(connection, site.bench.dataset)
         void = {"outcome": "cancelled", "reason": "a test", "read": False}
         locked.post(EntryKind.VOID, site.bench.steward.name, job_id, void)
-        for epsilon in ("11", "12"):  # acts of one moment go by what they are: these come after the VOID
-            body = allowance_body(Allowance(epsilon, "0.0000029053", "more"), locked.books, "add-remove")
+        # acts of one moment go by what they are: these come after the VOID
+        for epsilon in ("11", "12"):
+            body = allowance_body(
+                Allowance(epsilon, "0.0000029053", "more"), locked.books, "add-remove"
+            )
             locked.post(EntryKind.ALLOW, site.bench.steward.name, None, body)
         locked.write()
     api = site.api("auditor")
-    for path, name, key in (("/ledger", "entries", "hash"), ("/activity?what=ledger", "activity", "object")):
+    for path, name, key in (
+        ("/ledger", "entries", "hash"),
+        ("/activity?what=ledger", "activity", "object"),
+    ):
         whole = [each[key] for each in everything(api, path, name, limit=200)]
         assert [each[key] for each in everything(api, path, name, limit=1)] == whole
 
@@ -636,6 +706,10 @@ def test_no_two_parts_of_the_exports_page_have_one_name(site):
     page = auditor.get(f"/ledger/exports?dataset={site.bench.dataset}").text
     assert "Newest exports" in page
     headings = dict(re.findall(r'<h2 id="([^"]+)">([^<]+)</h2>', page))
-    named = [headings[each] for each in re.findall(r'aria-labelledby="([^"]+)"', page) if each in headings]
+    named = [
+        headings[each]
+        for each in re.findall(r'aria-labelledby="([^"]+)"', page)
+        if each in headings
+    ]
     named += re.findall(r'role="region" aria-label="([^"]+)"', page)
     assert len(named) == len(set(named)) > 1

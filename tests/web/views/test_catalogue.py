@@ -1,4 +1,6 @@
-"""The front page: finding a dataset, paging, what next; and artifacts that are used again for nothing."""
+"""The front page: finding a dataset, paging, what next; and artifacts that are used again for
+nothing.
+"""
 
 import re
 from html import unescape
@@ -28,7 +30,10 @@ def others(site):
             "labels": ["Surgery", "medicine"],
         },
         "closed": {
-            "policy": {"analysts": [somebody(site.engine, "somebody")], "mechanisms": ["noisy-count"]}
+            "policy": {
+                "analysts": [somebody(site.engine, "somebody")],
+                "mechanisms": ["noisy-count"],
+            }
         },
     }
     for name, spec in specs.items():
@@ -134,12 +139,20 @@ def released(site):
     from accountant.transactions import leases, settlement
     from accountant.transactions.artifacts import Stored
 
-    parameters = {"epsilon": 1.0, "shots": 0, "samples_per_label": 100, "layers": "1-2", "max_tokens": 20}
+    parameters = {
+        "epsilon": 1.0,
+        "shots": 0,
+        "samples_per_label": 100,
+        "layers": "1-2",
+        "max_tokens": 20,
+    }
     asked = {"mechanism": "epsvec", "parameters": parameters, "model": site.bench.model}
     answer = site.api("analyst").post("/jobs", site.job(**asked)).json
     if answer["state"] == "submitted":
         site.bench.probe(uuid.UUID(answer["id"]))
-    site.api("steward").post(f"/decisions/{answer['id']}/answer", {"yes": True, "reason": "it fits"})
+    site.api("steward").post(
+        f"/decisions/{answer['id']}/answer", {"yes": True, "reason": "it fits"}
+    )
     claim = leases.claim(site.engine, uuid.UUID(answer["id"]), 1, "a worker", 60)
     leases.begin_reading(site.engine, claim)
     digest = put(site.results, uuid.uuid4().bytes)[1]
@@ -193,7 +206,9 @@ def test_when_an_artifact_was_released_is_told_to_overseers_alone(site, released
 
 
 def test_the_card_of_what_was_made_from_it_inherits_its_guarantee(site, released, publish):
-    body = site.job(mechanism="epsvec", parameters={"from_job": released, "layers": "1-2", "shots": 0})
+    body = site.job(
+        mechanism="epsvec", parameters={"from_job": released, "layers": "1-2", "shots": 0}
+    )
     job_id = site.api("analyst").post("/jobs", body).json["id"]
     import uuid
 

@@ -1,4 +1,6 @@
-"""A decision as a conversation: asked back in the inbox or by the API, answered on the job's page."""
+"""A decision as a conversation: asked back in the inbox or by the API, answered on the job's
+page.
+"""
 
 import re
 
@@ -25,13 +27,18 @@ def test_a_steward_asks_back_and_the_analyst_answers(site):
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>alert" not in page
     assert "waits for" in article(site, job_id)
-    assert analyst.post(f"/jobs/{job_id}/comments", f"/jobs/{job_id}", text="forty").status_code == 303
+    assert (
+        analyst.post(f"/jobs/{job_id}/comments", f"/jobs/{job_id}", text="forty").status_code == 303
+    )
     page = analyst.get(f"/jobs/{job_id}").text
     assert re.search(r"submitted.*asked back by.*answered by", page, re.DOTALL)
     assert "with a question to you" not in page
     assert "forty" in article(site, job_id)
     # Still one click and a reason from a decision.
-    assert steward.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="fine").status_code == 303
+    assert (
+        steward.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="fine").status_code
+        == 303
+    )
     assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "queued"
 
 
@@ -52,6 +59,8 @@ def test_the_api_says_who_is_waited_for(site):
     assert [each["kind"] for each in answer.json["comments"]] == ["question"]
     (listed,) = [each for each in analyst.get("/jobs").json["jobs"] if each["id"] == job_id]
     assert listed["asked_back"]
-    assert analyst.post(f"/jobs/{job_id}/comments", {"text": "why?", "asks": True}).status_code == 403
+    assert (
+        analyst.post(f"/jobs/{job_id}/comments", {"text": "why?", "asks": True}).status_code == 403
+    )
     assert site.api("analyst-2").post(f"/jobs/{job_id}/comments", {"text": "hi"}).status_code == 404
     assert not analyst.post(f"/jobs/{job_id}/comments", {"text": "forty"}).json["asked_back"]

@@ -1,4 +1,6 @@
-"""What only a browser shows: a dialog that says what will really happen, and a button that is in sight."""
+"""What only a browser shows: a dialog that says what will really happen, and a button that is in
+sight.
+"""
 
 import io
 from collections.abc import Iterator
@@ -31,7 +33,9 @@ def page(browser, world, address) -> Iterator:
 def asked(page, button: str) -> dict[str, str]:
     """What the dialog of a button says; it is left without an answer."""
     page.get_by_role("button", name=button).click()
-    said = {name: page.locator(f"#confirm-{name}").inner_text() for name in ("title", "effect", "yes")}
+    said = {
+        name: page.locator(f"#confirm-{name}").inner_text() for name in ("title", "effect", "yes")
+    }
     page.keyboard.press("Escape")
     return said
 
@@ -75,7 +79,9 @@ def test_the_button_that_destroys_an_upload_is_in_sight(world, page):
 
 @pytest.fixture
 def signing_page(app, engine, password_hash, browser, address, monkeypatch) -> Iterator:
-    """A steward's page at a host name, where browsers have passkeys, with an authenticator in software."""
+    """A steward's page at a host name, where browsers have passkeys, with an authenticator in
+    software.
+    """
     world = SimpleNamespace(site=open_site(app, engine, password_hash))
     here = address.replace("127.0.0.1", "localhost")
     held = app.extensions["exchequer"]

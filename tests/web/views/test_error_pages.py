@@ -5,7 +5,15 @@ from flask import Flask
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from accountant.core.errors import Conflict, InvalidRequest, NoRoom, NotFound, NotPermitted, TooLarge, invalid
+from accountant.core.errors import (
+    Conflict,
+    InvalidRequest,
+    NoRoom,
+    NotFound,
+    NotPermitted,
+    TooLarge,
+    invalid,
+)
 from accountant.settings import Settings
 from web.app import create_app
 
@@ -68,5 +76,7 @@ def test_a_page_that_is_not_there_and_one_that_is_not_for_oneself(site):
 def test_an_error_of_the_database_repeats_no_value(engine):
     """It ends in a log with its statement; what people wrote, and what was kept of it, does not."""
     with engine.connect() as connection, pytest.raises(DBAPIError) as raised:
-        connection.execute(text("SELECT 1 / (length(:v) - length(:v))"), {"v": "what somebody wrote"})
+        connection.execute(
+            text("SELECT 1 / (length(:v) - length(:v))"), {"v": "what somebody wrote"}
+        )
     assert "what somebody wrote" not in str(raised.value)

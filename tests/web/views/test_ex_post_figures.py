@@ -1,4 +1,6 @@
-"""Realized ex-post costs depend on the data: stewards and auditors see them, nothing of an analyst's does."""
+"""Realized ex-post costs depend on the data: stewards and auditors see them, nothing of an
+analyst's does.
+"""
 
 from functools import partial
 
@@ -29,7 +31,9 @@ def sites(app, engine, password_hash):
     def make() -> Site:
         bench = Bench(engine)
         bench.allow()
-        allowances.allow(engine, bench.dataset, Allowance(None, None, "a study", ex_post="10"), bench.steward)
+        allowances.allow(
+            engine, bench.dataset, Allowance(None, None, "a study", ex_post="10"), bench.steward
+        )
         bench.warm()
         return Site(app, engine, bench, password_hash)
 
@@ -43,7 +47,9 @@ def ended(site: Site, figure: int, settlement: str | None = None) -> str:
         allowed = Allowance(None, None, "settle", ex_post="10", ex_post_settlement=settlement)
         allowances.allow(bench.engine, bench.dataset, allowed, bench.steward)
     job_id = site.api("analyst").post("/jobs", site.job(parameters=PARAMETERS)).json["id"]
-    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"})
+    site.api("steward").post(
+        f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"}
+    )
     from uuid import UUID
 
     claim = leases.claim(bench.engine, UUID(job_id), 1, "worker", 60)
@@ -94,19 +100,27 @@ def test_nothing_that_an_analyst_can_reach_depends_on_what_a_job_really_cost(sit
 
 
 def test_the_comparison_would_notice_a_figure(sites):
-    """Under `realized` the same two figures lead a steward's approval to two ends: so it has power."""
+    """Under `realized` the same two figures lead a steward's approval to two ends: so it has
+    power.
+    """
     seen_by = []
     for site, figure in zip(sites, FIGURES, strict=True):
         ended(site, figure, "realized")
         more = site.job(parameters={**PARAMETERS, "ex_post_cap": 7.6})
         job_id = site.api("analyst").post("/jobs", more).json["id"]
-        site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"})
+        site.api("steward").post(
+            f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits the study"}
+        )
         seen_by.append(seen(site, job_id))
     assert seen_by[0] != seen_by[1]
 
 
-def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_follows_from_costs(sites):
-    """The decision depends on the data there, and is said to; what is left is for those who see it anyway."""
+def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_follows_from_costs(
+    sites,
+):
+    """The decision depends on the data there, and is said to; what is left is for those who see it
+    anyway.
+    """
     figures = (1, 2_000_000_000)
     for site, figure in zip(sites, figures, strict=True):
         ended(site, figure, "realized")
@@ -139,7 +153,9 @@ def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_fol
 
 
 def test_no_cap_that_an_analyst_tries_tells_what_realized_costs_left(sites):
-    """Without a steward's yes the answers are the same, whatever was spent: no search finds the figure."""
+    """Without a steward's yes the answers are the same, whatever was spent: no search finds the
+    figure.
+    """
     for site, figure in zip(sites, (1, 9_000_000_000), strict=True):
         ended(site, figure, "realized")
     for cap in (0.5, 1.000000001, 9.999999999, 10.0, 10.000000001):
@@ -149,7 +165,9 @@ def test_no_cap_that_an_analyst_tries_tells_what_realized_costs_left(sites):
             quote = {"mechanism": "private-prediction", "parameters": tried}
             quoted = api.post(f"{site.dataset}/quote", quote).json["dataset"]
             asked = api.post("/jobs", site.job(parameters=tried)).json
-            answers.append((quoted["decision"], quoted["refusal"], asked["state"], asked["refusal"]))
+            answers.append(
+                (quoted["decision"], quoted["refusal"], asked["state"], asked["refusal"])
+            )
         assert answers[0] == answers[1]
         assert answers[0][0] == ("Refused" if cap > 10 else "NeedsApproval")
 
@@ -181,17 +199,27 @@ def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
 @pytest.mark.parametrize(
     ("figure", "spent"), [(1_234_567_891, "1.234567891"), (12_345_678_912, "12.345678912")]
 )
-def test_the_cap_stands_under_planned_and_differences_return_or_overdraw_under_realized(sites, figure, spent):
+def test_the_cap_stands_under_planned_and_differences_return_or_overdraw_under_realized(
+    sites, figure, spent
+):
     planned, realized = sites
     ended(planned, figure)
     ended(realized, figure, "realized")
-    found = [datasets.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"] for s in sites]
+    found = [
+        datasets.dataset(s.engine, s.bench.dataset, s.bench.steward)["ex_post"]["spent"]
+        for s in sites
+    ]
     assert found == ["2.5", spent]
-    assert "all later decisions depend on the data" in realized.pages("steward").get(realized.dataset).text
+    assert (
+        "all later decisions depend on the data"
+        in realized.pages("steward").get(realized.dataset).text
+    )
     for site in sites:
         assert integrity.check(site.engine, site.bench.dataset) == []
         verify_lines(entries.export(site.engine, site.bench.dataset, site.bench.steward, "jsonl"))
-    export = "".join(entries.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl"))
+    export = "".join(
+        entries.export(planned.engine, planned.bench.dataset, planned.bench.steward, "jsonl")
+    )
     assert str(figure) not in export
 
 
@@ -208,7 +236,8 @@ def test_the_price_of_a_job_without_epsilon_is_shown_as_such(sites):
 def test_a_dataset_promises_nothing_of_what_its_statement_excepts(sites):
     site = sites[0]
     said = (
-        "Whatever the jobs of this dataset publish{}, adding or removing one record changes the probability"
+        "Whatever the jobs of this dataset publish{}, adding or removing one record changes the "
+        "probability"
     )
     assert said.format("") in site.pages("analyst").get(site.dataset).text
     ended(site, FIGURES[0])

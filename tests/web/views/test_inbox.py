@@ -29,12 +29,18 @@ def test_an_offer_by_form_and_its_acceptance(site):
     steward, analyst = site.pages("steward"), site.pages("analyst")
     priced = steward.post(f"/decisions/{job_id}/price", "/inbox", **OFFER)
     assert "<html" not in priced.text
-    told = site.api("steward").post(f"/jobs/{job_id}/offer/quote", {"parameters": {"tokens_per_batch": 4}})
-    assert told.json["larger"] == []
-    assert f'Jobs of this shape left: <strong class="tab">{told.json["effect"]["jobs_of_this_shape"]}' in (
-        priced.text
+    told = site.api("steward").post(
+        f"/jobs/{job_id}/offer/quote", {"parameters": {"tokens_per_batch": 4}}
     )
-    assert steward.post(f"/decisions/{job_id}", "/inbox", **{**OFFER, "answer": "price"}).status_code == 200
+    assert told.json["larger"] == []
+    assert (
+        f'Jobs of this shape left: <strong class="tab">{told.json["effect"]["jobs_of_this_shape"]}'
+        in (priced.text)
+    )
+    assert (
+        steward.post(f"/decisions/{job_id}", "/inbox", **{**OFFER, "answer": "price"}).status_code
+        == 200
+    )
     before = site.api("steward").get(f"{site.dataset}/ledger").json["entries"][0]["seq"]
     assert steward.post(f"/decisions/{job_id}", "/inbox", **OFFER).status_code == 303
     page = analyst.get(f"/jobs/{job_id}").text
@@ -80,7 +86,8 @@ def test_offers_by_the_api(site):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "says"), [("11", "more than was asked"), ("10", "costs what was asked"), ("x", "integer")]
+    ("tokens", "says"),
+    [("11", "more than was asked"), ("10", "costs what was asked"), ("x", "integer")],
 )
 def test_an_offer_that_is_none_is_told_beside_the_form(site, tokens, says):
     job_id = site.submitted()
@@ -109,7 +116,10 @@ def test_without_scripts_a_page_confirms_and_changes_nothing(site, decision):
     state = site.api("analyst").get(f"/jobs/{job_id}").json["state"]
     assert state == ("queued" if decision == "yes" else "refused")
     assert (
-        browser.post(f"/decisions/{job_id}/confirm", "/inbox", answer=decision, reason="").status_code == 422
+        browser.post(
+            f"/decisions/{job_id}/confirm", "/inbox", answer=decision, reason=""
+        ).status_code
+        == 422
     )
 
 
@@ -129,10 +139,13 @@ def test_jobs_of_this_shape_are_as_many_as_fit(site):
         site.engine, site.bench.dataset, Policy(auto_approve_epsilon="100"), site.bench.steward
     )
     quote = site.api("analyst").post(
-        f"{site.dataset}/quote", {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 60}}
+        f"{site.dataset}/quote",
+        {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 60}},
     )
     left = quote.json["dataset"]["jobs_of_this_shape"]
-    states = [site.api("analyst").post("/jobs", site.job(60)).json["state"] for _ in range(left + 1)]
+    states = [
+        site.api("analyst").post("/jobs", site.job(60)).json["state"] for _ in range(left + 1)
+    ]
     assert states == ["queued"] * left + ["refused"]
 
 
@@ -148,7 +161,9 @@ def test_a_refusal_in_the_inbox_names_cap_asked_left_and_largest(site):
     assert 'Jobs of this shape left: <strong class="tab">0</strong>' in article
     largest = re.search(r"tokens per batch = (\d+)", article)
     assert largest is not None
-    assert f'name="parameters.tokens_per_batch" type="number" step="1" value="{largest[1]}"' in article
+    assert (
+        f'name="parameters.tokens_per_batch" type="number" step="1" value="{largest[1]}"' in article
+    )
 
 
 def counted(site, act) -> tuple[str, int]:
@@ -171,7 +186,9 @@ def test_pages_of_the_inbox_take_as_many_queries_however_many_wait(site, engine)
     seen: list[int] = []
     for wanted in (1, 30):
         with engine.begin() as connection:
-            connection.execute(text("UPDATE jobs SET state = 'cancelled' WHERE state = 'awaiting_approval'"))
+            connection.execute(
+                text("UPDATE jobs SET state = 'cancelled' WHERE state = 'awaiting_approval'")
+            )
             connection.execute(text("UPDATE decisions SET state = 'expired' WHERE state = 'open'"))
         for _ in range(wanted):
             site.bench.submit(5)
@@ -182,7 +199,10 @@ def test_pages_of_the_inbox_take_as_many_queries_however_many_wait(site, engine)
     assert page.count('<article class="request" id="decision-') == 20
     later = re.search(r'href="(/inbox\?cursor=[^"]+)" rel="next">Later decisions', page)
     assert later is not None
-    assert browser.get(html.unescape(later[1])).text.count('<article class="request" id="decision-') == 10
+    assert (
+        browser.get(html.unescape(later[1])).text.count('<article class="request" id="decision-')
+        == 10
+    )
 
 
 def test_a_correction_by_form(site, publish):
@@ -201,7 +221,11 @@ def test_a_correction_by_form(site, publish):
     assert "kept" in wrong.text
     larger = site.api("steward").get(f"/jobs/{site.submitted(tokens=12)}").json["event"]
     done = browser.post(
-        where, f"/jobs/{job_id}", released="event", event=json.dumps(larger), reason="it released more"
+        where,
+        f"/jobs/{job_id}",
+        released="event",
+        event=json.dumps(larger),
+        reason="it released more",
     )
     assert done.status_code == 303
     found = site.api("steward").get("/decisions?kind=correction").json["decisions"][0]["id"]
@@ -220,9 +244,15 @@ def test_the_inbox_is_one_list_for_pages_programs_and_the_command_line(site):
     """Requests, proposals with what they weaken, and people who ask for access."""
     api, name = site.api("steward"), site.dataset
     jobs = [site.submitted() for _ in range(3)]
-    two = api.get(f"{name}/policy").json | {"two_people": True, "analysts": [site.actor("analyst").name]}
+    two = api.get(f"{name}/policy").json | {
+        "two_people": True,
+        "analysts": [site.actor("analyst").name],
+    }
     assert api.put(f"{name}/policy", two).status_code == 200
-    assert site.pages("analyst-2").post(f"{name}/access", name, reason="for a study").status_code == 303
+    assert (
+        site.pages("analyst-2").post(f"{name}/access", name, reason="for a study").status_code
+        == 303
+    )
     weaker = two | {"auto_approve_epsilon": "3", "solo": True}
     assert api.put(f"{name}/policy", weaker).status_code == 202
     listed = api.get("/decisions?limit=200").json["decisions"]
@@ -243,9 +273,15 @@ def test_a_form_that_weakens_a_policy_says_what_waits(site):
     assert api.put(f"{site.dataset}/policy", two).status_code == 200
     page = f"{site.dataset}/policy"
     version = re.search(r'name="policy_version" value="([^"]*)"', steward.get(page).text)[1]
-    form = {"policy_version": html.unescape(version), "policy.solo": "true", "policy.two_people": "true"}
+    form = {
+        "policy_version": html.unescape(version),
+        "policy.solo": "true",
+        "policy.two_people": "true",
+    }
     assert steward.post(page, page, **form).headers["Location"] == site.dataset
-    assert "Another steward confirms in the inbox what weakens solo" in steward.get(site.dataset).text
+    assert (
+        "Another steward confirms in the inbox what weakens solo" in steward.get(site.dataset).text
+    )
 
 
 def test_one_decision_has_a_page_with_what_was_answered(site):

@@ -25,7 +25,9 @@ from accountant.transactions.settlement import Output
 from tests.support import Bench, person, put, yes
 from tests.web.views.looks import noting
 
-OUTPUT = b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
+OUTPUT = (
+    b'{"text": "=1+1", "label": "a", "complete": true}\n{"text": "two\\nlines", "label": null}\n'
+)
 
 
 @pytest.fixture
@@ -56,15 +58,20 @@ def rows_of(page: str) -> list[str]:
 
 
 def test_pages_of_jobs_hold_each_once_even_where_moments_are_equal(site):
-    """Forty of 120 jobs were submitted in one moment: a key of time alone would lose or repeat some."""
+    """Forty of 120 jobs were submitted in one moment: a key of time alone would lose or repeat
+    some.
+    """
     bench = site.bench
     first = bench.submit(5)
     copy = text(
-        "INSERT INTO jobs (id, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, terms,"
+        "INSERT INTO jobs (id, dataset_id, version_id, model_id, analyst_id, mechanism, "
+        "parameters, terms,"
         " event, epsilon_alone, breakdown, purpose, request_sha256, state, created_at)"
-        " SELECT gen_random_uuid(), dataset_id, version_id, model_id, analyst_id, mechanism, parameters,"
+        " SELECT gen_random_uuid(), dataset_id, version_id, model_id, analyst_id, mechanism, "
+        "parameters,"
         " terms, event, epsilon_alone, breakdown, purpose, request_sha256, 'cancelled',"
-        " created_at - (n / 40) * interval '1 second' FROM jobs, generate_series(1, 119) AS n WHERE id = :id"
+        " created_at - (n / 40) * interval '1 second' FROM jobs, generate_series(1, 119) AS n "
+        "WHERE id = :id"
     )
     with bench.engine.begin() as connection:
         connection.execute(copy, {"id": first})
@@ -136,7 +143,9 @@ def test_times_that_depend_on_the_data_are_told_to_overseers_alone(site, done):
         assert job["queued_at"]
         page = site.pages(who).get(f"/jobs/{done}").text
         assert ("time not told" in page) != told
-    (listed,) = [each for each in site.api("analyst").get("/jobs").json["jobs"] if each["id"] == done]
+    (listed,) = [
+        each for each in site.api("analyst").get("/jobs").json["jobs"] if each["id"] == done
+    ]
     assert listed["finished_at"] is None
 
 
@@ -220,9 +229,15 @@ def test_the_archive_holds_data_and_card(site, done):
         assert archive.testzip() is None
         assert set(archive.namelist()) == {f"{done}.csv", "README.md", "card.json"}
         assert archive.read(f"{done}.csv").decode("utf-8-sig").startswith('"text","label"')
-        header = archive.read("README.md").decode().split("---")[1]  # which of the files `datasets` loads
-        assert yaml.safe_load(header)["configs"] == [{"config_name": "default", "data_files": f"{done}.csv"}]
-        assert json.loads(archive.read("card.json")) == site.api("analyst").get(f"/jobs/{done}/card").json
+        # which of the files `datasets` loads
+        header = archive.read("README.md").decode().split("---")[1]
+        assert yaml.safe_load(header)["configs"] == [
+            {"config_name": "default", "data_files": f"{done}.csv"}
+        ]
+        assert (
+            json.loads(archive.read("card.json"))
+            == site.api("analyst").get(f"/jobs/{done}/card").json
+        )
         assert {each.date_time for each in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
@@ -231,12 +246,14 @@ def test_the_archive_holds_data_and_card(site, done):
 
 def entries_of(site) -> dict[int, dict]:
     query = text(
-        "SELECT seq, kind, document, hash FROM entries JOIN datasets ON id = dataset_id WHERE name = :name"
+        "SELECT seq, kind, document, hash FROM entries JOIN datasets ON id = dataset_id WHERE name "
+        "= :name"
     )
     with site.engine.connect() as connection:
         rows = connection.execute(query, {"name": site.bench.dataset}).all()
     return {
-        row.seq: {"kind": row.kind, "hash": row.hash, "document": read_document(row.document)} for row in rows
+        row.seq: {"kind": row.kind, "hash": row.hash, "document": read_document(row.document)}
+        for row in rows
     }
 
 
@@ -260,7 +277,12 @@ def test_a_card_says_what_the_ledger_says(site, done):
     assert "adding or removing one record" in card["guarantee"]
     page = site.api("analyst").get(f"/jobs/{done}/card?format=md")
     assert page.mimetype == "text/markdown"
-    for fact in (card["guarantee"], card["ledger"]["charge"]["hash"], card["output"]["sha256"], "## Cite"):
+    for fact in (
+        card["guarantee"],
+        card["ledger"]["charge"]["hash"],
+        card["output"]["sha256"],
+        "## Cite",
+    ):
         assert fact in page.text
 
 
@@ -301,7 +323,10 @@ def test_the_card_of_an_ex_post_output_states_its_cap_and_no_figure(site, settle
             assert card["guarantee"].startswith("The output has no (ε, δ) guarantee")
             assert "cap of ε 2.5" in card["guarantee"]
             assert "neither a bound nor a mean" in card["guarantee"]
-            own = {name: card[name] for name in ("guarantee", "reserved", "charged", "limits", "parameters")}
+            own = {
+                name: card[name]
+                for name in ("guarantee", "reserved", "charged", "limits", "parameters")
+            }
             assert "1.234" not in json.dumps(card)
             assert "2.345" not in json.dumps(card)
             cards.append(own)
@@ -315,7 +340,9 @@ def test_the_card_of_a_corrected_job_states_the_correction(site, done):
     event_ = {"type": "SelfComposed", "event": {"type": "ZCDp", "rho": 0.05}, "count": 10}
     entry = jobs.job(bench.engine, uuid.UUID(done), bench.auditor)["event"]
     event_ = {**entry, "count": entry["count"] * 2} if "count" in entry else event_
-    found = corrections.correct(bench.engine, uuid.UUID(done), bench.steward, "twice as many", event=event_)
+    found = corrections.correct(
+        bench.engine, uuid.UUID(done), bench.steward, "twice as many", event=event_
+    )
     yes(bench.engine, found, other, "seen")
     after = site.api("analyst").get(f"/jobs/{done}/card").json
     assert after["ledger"]["charge"]["kind"] == "REVERSAL"
@@ -351,9 +378,11 @@ def test_the_first_digits_of_an_id_name_a_job_to_whoever_may_see_it(site, done):
 def test_digits_that_several_jobs_share_name_none(site):
     first = uuid.UUID(site.submitted())
     copy = text(
-        "INSERT INTO jobs (id, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, terms,"
+        "INSERT INTO jobs (id, dataset_id, version_id, model_id, analyst_id, mechanism, "
+        "parameters, terms,"
         " event, epsilon_alone, breakdown, purpose, request_sha256, state)"
-        " SELECT :twin, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, terms, event,"
+        " SELECT :twin, dataset_id, version_id, model_id, analyst_id, mechanism, parameters, "
+        "terms, event,"
         " epsilon_alone, breakdown, purpose, request_sha256, 'cancelled' FROM jobs WHERE id = :id"
     )
     twin = uuid.UUID(int=first.int ^ 1)
@@ -396,7 +425,10 @@ def test_every_text_can_be_read(site, publish):
 def test_texts_are_found_by_words_and_label_and_none_is_left_out(site, publish):
     job_id = site.submitted()
     site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
-    rows = [{"text": f"{'Blue' if n % 3 else 'green'} text {n}", "label": "ab"[n % 2]} for n in range(130)]
+    rows = [
+        {"text": f"{'Blue' if n % 3 else 'green'} text {n}", "label": "ab"[n % 2]}
+        for n in range(130)
+    ]
     publish(job_id, "\n".join(map(json.dumps, rows)).encode())
     browser = site.pages("analyst")
     address, seen = f"/jobs/{job_id}?q=blue+TEXT&label=b", []

@@ -1,5 +1,5 @@
-"""Every mechanism from the form: reached, priced, fitted where that applies, submitted, and switched to from
-every other. One browser and one service; what a mechanism reads lies ready.
+"""Every mechanism from the form: reached, priced, fitted where that applies, submitted, and
+switched to from every other. One browser and one service; what a mechanism reads lies ready.
 """
 
 import re
@@ -89,11 +89,15 @@ def screens(page) -> float:
 
 
 def fill(page, given: dict[str, str]) -> None:
-    """Fill in what a mechanism asks everybody for; a field that brings others has the form come back."""
+    """Fill in what a mechanism asks everybody for; a field that brings others has the form come
+    back.
+    """
     for name, value in given.items():
         field = page.locator(f"[name='parameters.{name}']")
         if not field.is_visible():
-            page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+            page.evaluate(
+                "document.querySelectorAll('details').forEach(each => { each.open = true; })"
+            )
         reloads = field.get_attribute("data-reload") is not None
         if field.evaluate("each => each.tagName") != "SELECT":
             field.fill(value)
@@ -126,7 +130,11 @@ def test_every_mechanism_is_reached_priced_fitted_and_submitted(ready, page, mec
         assert page.locator("#share-shown").inner_text() == "50 %"
         with page.expect_navigation():
             fit.click()
-        assert page.get_by_role("status").filter(has_text="the most that 50 % of what is left allows").count()
+        assert (
+            page.get_by_role("status")
+            .filter(has_text="the most that 50 % of what is left allows")
+            .count()
+        )
     page.fill("#purpose", f"to try {mechanism}")
     with page.expect_navigation():
         page.get_by_role("button", name="Submit the job").click()
@@ -163,7 +171,9 @@ def fields(text: str) -> dict[str, str]:
     found = dict(re.findall(r'<input[^>]* name="([^"]+)"[^>]*? value="([^"]*)"', text))
     found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n?([^<]*)</textarea>', text))
     for name, options in re.findall(r'<select[^>]* name="([^"]+)"[^>]*>(.*?)</select>', text, re.S):
-        chosen = re.search(r'value="([^"]*)" selected', options) or re.search(r'value="([^"]*)"', options)
+        chosen = re.search(r'value="([^"]*)" selected', options) or re.search(
+            r'value="([^"]*)"', options
+        )
         found[name] = chosen[1] if chosen else ""
     return {name: unescape(value) for name, value in found.items()}
 
@@ -197,5 +207,7 @@ def switch(ready, new, from_these):
         answer = browser.client.post(address, data=typed)
         assert answer.status_code == 200, "nothing is submitted that nobody has seen"
         found = fields(answer.text)
-        assert {name: value for name, value in found.items() if name.startswith("parameters.")} == own, old
+        assert {
+            name: value for name, value in found.items() if name.startswith("parameters.")
+        } == own, old
         assert (found["of"], found["purpose"]) == (new, "kept")

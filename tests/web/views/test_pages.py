@@ -16,7 +16,13 @@ def test_pages_ask_for_sign_in_and_go_on_to_where_one_wanted(site):
     answer = fresh.get(f"{site.dataset}?before=3")
     assert answer.status_code == 303
     assert "/sign-in?next=" in answer.headers["Location"]
-    for elsewhere in ("//elsewhere.example/", "//[", "/\\elsewhere.example", "/%09/elsewhere.example", "x"):
+    for elsewhere in (
+        "//elsewhere.example/",
+        "//[",
+        "/\\elsewhere.example",
+        "/%09/elsewhere.example",
+        "x",
+    ):
         assert browser.get(f"/sign-in?next={elsewhere}").headers["Location"] == "/"
     assert browser.get("/sign-in?next=/jobs").headers["Location"] == "/jobs"
     assert browser.get("/sign-in?next=https://elsewhere.example").headers["Location"] == "/"
@@ -73,13 +79,20 @@ def test_an_allowance_needs_a_reason(site):
     assert answer.status_code == 422
     assert 'value="12"' in answer.text
     assert 'id="problem-reason"' in answer.text
-    assert browser.post(path, site.dataset, epsilon="12", delta="1e-6", reason="more").status_code == 303
+    assert (
+        browser.post(path, site.dataset, epsilon="12", delta="1e-6", reason="more").status_code
+        == 303
+    )
     assert "to ε 12, δ 1e-6: more" in browser.get(site.dataset).text
 
 
 def asked(site, **values):
     """A request's form as the page sends it."""
-    form = {"mechanism": "private-prediction", "model": site.bench.model, "key": f"k-{site.bench.dataset}"}
+    form = {
+        "mechanism": "private-prediction",
+        "model": site.bench.model,
+        "key": f"k-{site.bench.dataset}",
+    }
     form |= {"parameters.tokens_per_batch": "10", "purpose": "by form", "action": "submit"}
     return form | {name.replace("__", "."): value for name, value in values.items()}
 
@@ -104,7 +117,9 @@ def test_the_submit_form_prices_fits_and_names_errors(site):
     assert "jobs of this shape left" in priced.text
     assert "<html" not in priced.text
     fitted = browser.post(page, page, **asked(site, action="fit"))
-    tokens = re.search(r'name="parameters.tokens_per_batch" type="number" value="(\d+)"', fitted.text)
+    tokens = re.search(
+        r'name="parameters.tokens_per_batch" type="number" value="(\d+)"', fitted.text
+    )
     assert tokens is not None
     assert 200 < int(tokens[1]) <= 375  # what ε 10 alone allows: a first job may take the account
     assert "a steward would have to approve" in fitted.text
@@ -124,9 +139,17 @@ def test_the_inbox_decides_for_a_reason(site):
     browser = site.pages("steward")
     page = browser.get("/inbox").text
     assert f'id="decision-{job_id}"' in page
-    assert browser.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="").status_code == 422
-    assert browser.post(f"/decisions/{job_id}", "/inbox", answer="maybe", reason="x").status_code == 422
-    assert browser.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="yes").status_code == 303
+    assert (
+        browser.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="").status_code == 422
+    )
+    assert (
+        browser.post(f"/decisions/{job_id}", "/inbox", answer="maybe", reason="x").status_code
+        == 422
+    )
+    assert (
+        browser.post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="yes").status_code
+        == 303
+    )
     assert f'id="decision-{job_id}"' not in browser.get("/inbox").text
     gone = browser.get(f"/inbox/changes?shown={job_id},%3Cscript%3E").text
     assert f'id="decision-{job_id}" hx-swap-oob="delete"' in gone
@@ -137,7 +160,9 @@ def test_the_inbox_decides_for_a_reason(site):
 
 def test_nobody_approves_their_own(site):
     job_id = site.submitted("steward")
-    answer = site.pages("steward").post(f"/decisions/{job_id}", "/inbox", answer="yes", reason="mine")
+    answer = site.pages("steward").post(
+        f"/decisions/{job_id}", "/inbox", answer="yes", reason="mine"
+    )
     assert answer.status_code == 403
     assert "solo" in answer.text
     assert "look alike" not in answer.text, "it is refused before names are compared"
@@ -187,7 +212,9 @@ def test_live_parts_send_a_lost_session_to_sign_in(site):
 def test_a_count_is_asked_for_by_form_without_a_model_and_its_result_is_shown(site, publish):
     browser = site.pages("analyst")
     form = {"mechanism": "noisy-count", "purpose": "how many", "key": f"count-{site.bench.dataset}"}
-    shown = browser.post(f"{site.dataset}/submit", f"{site.dataset}/submit", **form, action="price").text
+    shown = browser.post(
+        f"{site.dataset}/submit", f"{site.dataset}/submit", **form, action="price"
+    ).text
     assert 'id="model"' not in shown
     assert 'id="parameters.noise_multiplier"' in shown
     typed = form | {"parameters.noise_multiplier": "3", "action": "fit"}
@@ -234,7 +261,10 @@ def test_refused_data_can_be_declared_again(site):
     assert browser.post(f"{path}/data", path, **{**typed, "labels": "a"}).status_code == 422
     assert browser.post(f"{path}/data", path, **typed).status_code == 303
     assert site.api("steward").get(path).json["text_template"] == "{body}"
-    assert browser.post(f"{path}/data", path.replace(name, site.bench.dataset), **typed).status_code == 409
+    assert (
+        browser.post(f"{path}/data", path.replace(name, site.bench.dataset), **typed).status_code
+        == 409
+    )
 
 
 def test_groups_and_secrets_of_refused_data_can_be_declared_again(site):

@@ -1,4 +1,6 @@
-"""Rehearsals on pages: asked for from the form, shown where the job itself is asked for and decided."""
+"""Rehearsals on pages: asked for from the form, shown where the job itself is asked for and
+decided.
+"""
 
 import json
 import re
@@ -25,8 +27,20 @@ REPORT = {
     "complete": 1.0,
     "words": {"least": 12, "median": 34, "most": 60},
     "figures": [
-        {"name": "MAUVE", "value": 0.71, "of_real_texts": 0.94, "ideal": "1: alike", "settings": {}},
-        {"name": "Length distance", "value": 3.4, "of_real_texts": 0.5, "ideal": "0", "settings": {}},
+        {
+            "name": "MAUVE",
+            "value": 0.71,
+            "of_real_texts": 0.94,
+            "ideal": "1: alike",
+            "settings": {},
+        },
+        {
+            "name": "Length distance",
+            "value": 3.4,
+            "of_real_texts": 0.5,
+            "ideal": "0",
+            "settings": {},
+        },
     ],
 }
 
@@ -34,7 +48,11 @@ REPORT = {
 def rehearse(site: Site, who: str = "analyst", **values: str) -> str:
     """A rehearsal asked for from the form; returns the job's id."""
     page = site.pages(who)
-    form = {"mechanism": "private-prediction", "of": "private-prediction", "model": site.bench.model}
+    form = {
+        "mechanism": "private-prediction",
+        "of": "private-prediction",
+        "model": site.bench.model,
+    }
     form |= {"parameters.tokens_per_batch": "10", "action": "rehearse", **values}
     answer = page.post(f"{site.dataset}/submit", f"{site.dataset}/submit", **form)
     assert answer.status_code == 303, answer.text
@@ -46,7 +64,9 @@ def end(site: Site, job_id: str, corpus: str) -> None:
     content = json.dumps({**REPORT, "corpus": corpus}).encode()
     told = put(site.results, content)[1]
     texts = put(site.results, b'{"text": "a public text", "label": null, "complete": true}\n')[1]
-    stored = artifacts.Stored("report", "rehearsal-report", "application/json", told, len(content), "draft")
+    stored = artifacts.Stored(
+        "report", "rehearsal-report", "application/json", told, len(content), "draft"
+    )
     claim = leases.claim(site.engine, UUID(job_id), 1, "a worker", 60)
     assert claim is not None
     made = settlement.Output("draft", texts, (stored,))
@@ -61,7 +81,11 @@ def corpus(site: Site) -> str:
 def test_a_form_rehearses_its_job_at_no_cost_and_without_a_purpose(site, corpus):
     job_id = rehearse(site, rehearsal_corpus=corpus)
     job = jobs.job(site.engine, UUID(job_id), site.actor("analyst"))
-    assert (job.mechanism, job.state, job.epsilon_alone) == ("rehearsal:private-prediction", "queued", 0)
+    assert (job.mechanism, job.state, job.epsilon_alone) == (
+        "rehearsal:private-prediction",
+        "queued",
+        0,
+    )
     assert job.parameters["rehearsal_corpus"] == corpus
     assert (job.purpose, job.parameters["tokens_per_batch"]) == ("Rehearsal", 10)
     text = site.pages("analyst").get(f"/jobs/{job_id}").text
@@ -70,8 +94,14 @@ def test_a_form_rehearses_its_job_at_no_cost_and_without_a_purpose(site, corpus)
 
 def test_a_rehearsal_names_a_ready_corpus(site):
     page = site.pages("analyst")
-    form = {"mechanism": "private-prediction", "of": "private-prediction", "model": site.bench.model}
-    answer = page.post(f"{site.dataset}/submit", f"{site.dataset}/submit", action="rehearse", **form)
+    form = {
+        "mechanism": "private-prediction",
+        "of": "private-prediction",
+        "model": site.bench.model,
+    }
+    answer = page.post(
+        f"{site.dataset}/submit", f"{site.dataset}/submit", action="rehearse", **form
+    )
     assert answer.status_code == 422
     assert "rehearsal_corpus" in answer.text
 
@@ -82,7 +112,8 @@ def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus):
     mine, theirs = site.submitted(), site.submitted(tokens=11)
     inbox = site.pages("steward").get("/inbox").text
     articles = {
-        job: re.search(rf'id="decision-{job}".*?</article>', inbox, re.DOTALL)[0] for job in (mine, theirs)
+        job: re.search(rf'id="decision-{job}".*?</article>', inbox, re.DOTALL)[0]
+        for job in (mine, theirs)
     }
     assert told in articles[mine]
     assert "0.71" in articles[mine]
@@ -93,7 +124,11 @@ def test_what_it_made_stands_beside_the_same_request_and_no_other(site, corpus):
     assert told not in page.get(f"{site.dataset}/submit?like={theirs}").text
     # Another analyst sees nobody's rehearsals but their own.
     stranger = site.pages("analyst-2")
-    form = {"mechanism": "private-prediction", "of": "private-prediction", "model": site.bench.model}
+    form = {
+        "mechanism": "private-prediction",
+        "of": "private-prediction",
+        "model": site.bench.model,
+    }
     form |= {"parameters.tokens_per_batch": "10"}
     assert told not in stranger.post(f"{site.dataset}/price", f"{site.dataset}/submit", **form).text
     assert told in page.post(f"{site.dataset}/price", f"{site.dataset}/submit", **form).text
@@ -126,14 +161,22 @@ def test_a_report_whose_bytes_changed_is_not_shown(site, corpus):
 
 
 def test_a_policy_admits_a_rehearsal_with_its_mechanism(site, corpus):
-    body = {"dataset": site.bench.dataset, "mechanism": "rehearsal:noisy-count", "purpose": "a test"}
+    body = {
+        "dataset": site.bench.dataset,
+        "mechanism": "rehearsal:noisy-count",
+        "purpose": "a test",
+    }
     body |= {"model": None, "parameters": {"rehearsal_corpus": corpus}}
     from sqlalchemy import text
 
     def allow(names: list[str]) -> None:
         with site.engine.begin() as connection:
-            query = text("UPDATE datasets SET policy = policy || CAST(:new AS jsonb) WHERE name = :name")
-            connection.execute(query, {"new": json.dumps({"mechanisms": names}), "name": site.bench.dataset})
+            query = text(
+                "UPDATE datasets SET policy = policy || CAST(:new AS jsonb) WHERE name = :name"
+            )
+            connection.execute(
+                query, {"new": json.dumps({"mechanisms": names}), "name": site.bench.dataset}
+            )
 
     allow(["noisy-count"])
     assert site.api("analyst").post("/jobs", body).json["state"] == "queued"

@@ -1,4 +1,6 @@
-"""Several requests of the inbox answered together: each is decided as if it were alone, the oldest first."""
+"""Several requests of the inbox answered together: each is decided as if it were alone, the oldest
+first.
+"""
 
 import re
 
@@ -16,7 +18,12 @@ def states(site: Site, *jobs: str) -> list[str]:
 
 def press(site: Site, decision: str, *jobs: str, where: str = HERE, reason: str = "fine"):
     browser = site.pages("steward")
-    data = {"csrf_token": browser.token("/inbox"), "answer": decision, "reason": reason, "ids": list(jobs)}
+    data = {
+        "csrf_token": browser.token("/inbox"),
+        "answer": decision,
+        "reason": reason,
+        "ids": list(jobs),
+    }
     return browser.client.post(where, data=data)
 
 

@@ -1,4 +1,6 @@
-"""Files that stewards send, over real HTTP: what is right is kept once, what is hostile leaves nothing."""
+"""Files that stewards send, over real HTTP: what is right is kept once, what is hostile leaves
+nothing.
+"""
 
 import gzip
 import hashlib
@@ -34,7 +36,11 @@ from tests.support import person
 from tests.web.serving import Served, serving
 
 MIB = 2**20
-SETTINGS = {"upload_bytes": 48 * MIB, "upload_uncompressed_bytes": 96 * MIB, "upload_line_bytes": 2 * MIB}
+SETTINGS = {
+    "upload_bytes": 48 * MIB,
+    "upload_uncompressed_bytes": 96 * MIB,
+    "upload_line_bytes": 2 * MIB,
+}
 CSV = b"title,text\nfirst,a letter\nsecond,another letter\n"
 SECRET = b"Mrs Unmentionable has gout"
 
@@ -136,7 +142,10 @@ def test_the_kind_of_body_does_not_matter_and_a_form_is_told_what_to_send(server
     for named in ("application/x-www-form-urlencoded", "application/octet-stream", "text/csv"):
         assert send(server, token, content, **{"Content-Type": named}).status_code == 201
     answer = httpx.post(
-        f"{server.url}/api/v1/uploads", files={"file": ("x.csv", content)}, headers=token, timeout=60
+        f"{server.url}/api/v1/uploads",
+        files={"file": ("x.csv", content)},
+        headers=token,
+        timeout=60,
     )
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["allowed"] == "the file itself as the body"
@@ -198,7 +207,10 @@ BAD = {
         "1,001 columns",
     ),
     "many keys": (json.dumps({f"c{n}": n for n in range(1001)}).encode() + b"\n", "1,001 columns"),
-    "a long line": (b"title,text\na,b\n" + b"c," + b"d" * (3 * MIB) + b"\n", "line that is too long"),
+    "a long line": (
+        b"title,text\na,b\n" + b"c," + b"d" * (3 * MIB) + b"\n",
+        "line that is too long",
+    ),
     "no line end": (b"x" * (HEAD_BYTES + 5), "no line end"),
     "gzip of nothing": (gzip.compress(b""), "is empty"),
     "cut gzip": (gzip.compress(rows(1000))[:-20], "ends in the middle"),
@@ -212,7 +224,10 @@ BAD = {
     "cut parquet": (TABLE[:-9], "does not end so"),
     "parquet of noise": (b"PAR1" + os.urandom(3000) + b"PAR1", "can't be read as Parquet"),
     "a footer beyond the file": (TABLE[:-8] + b"\xff\xff\xff\x7fPAR1", "can't be read as Parquet"),
-    "parquet without records": (as_parquet({"text": pyarrow.array([], pyarrow.string())}), "no record"),
+    "parquet without records": (
+        as_parquet({"text": pyarrow.array([], pyarrow.string())}),
+        "no record",
+    ),
 }
 
 
@@ -230,11 +245,16 @@ def test_what_is_no_table_of_texts_is_refused_and_nothing_stays(server, token, e
     assert server.kept() == before
     with engine.connect() as connection:
         known = text("SELECT count(*) FROM uploads WHERE sha256 = :sha256")
-        assert connection.execute(known, {"sha256": hashlib.sha256(content).hexdigest()}).scalar_one() == 0
+        assert (
+            connection.execute(known, {"sha256": hashlib.sha256(content).hexdigest()}).scalar_one()
+            == 0
+        )
 
 
 def test_metadata_that_lie_about_the_number_of_records_are_found_out(server, token):
-    """300 rows: the zigzag varint of 300 is d8 04, of 299 d6 04; it stands in footer and row group."""
+    """300 rows: the zigzag varint of 300 is d8 04, of 299 d6 04; it stands in footer and row
+    group.
+    """
     fewer = with_footer(TABLE, lambda footer: footer.replace(b"\xd8\x04", b"\xd6\x04", 1))
     assert fewer != TABLE
     assert send(server, token, TABLE).status_code == 201
@@ -262,14 +282,18 @@ def test_a_parquet_bomb_ends_in_its_own_process(server, token):
 
 
 def test_the_process_that_reads_parquet_is_held_to_its_memory(tmp_path):
-    """A batch of 1.75 GiB where one and a half may be had. (With room for it, it would tell the columns.)"""
+    """A batch of 1.75 GiB where one and a half may be had. (With room for it, it would tell the
+    columns.)
+    """
     file = tmp_path / "file"
     file.write_bytes(repeated(16 * MIB, 112))
     limits = {"memory": 3 * 2**29, "seconds": 60, "bytes": 10**15, "columns": 10}
     check = uploads._CHECK
     with file.open("rb") as source:
         ended = subprocess.run(
-            [sys.executable, "-I", str(check), json.dumps(limits)], stdin=source, capture_output=True
+            [sys.executable, "-I", str(check), json.dumps(limits)],
+            stdin=source,
+            capture_output=True,
         )
     assert b"columns" not in ended.stdout
 
@@ -324,7 +348,9 @@ def test_everybody_else_is_stopped_at_a_mib(server, engine, token):
 
 
 def test_a_page_takes_a_large_form_from_stewards_alone(site):
-    """The form is read for its token before the view asks who sends it: a stranger's is not read at all."""
+    """The form is read for its token before the view asks who sends it: a stranger's is not read at
+    all.
+    """
     large = rows(30_000)
 
     def sent(client) -> int:
@@ -339,7 +365,9 @@ def test_a_page_takes_a_large_form_from_stewards_alone(site):
 
 
 def begin(server: Served, token: dict[str, str], stated: int | None, sent: bytes) -> socket.socket:
-    """A request whose body has begun; `stated` None: in chunks, the last of which is still to come."""
+    """A request whose body has begun; `stated` None: in chunks, the last of which is still to
+    come.
+    """
     connection = socket.create_connection(("127.0.0.1", server.port))
     how = "Transfer-Encoding: chunked" if stated is None else f"Content-Length: {stated}"
     if stated is None:
@@ -402,12 +430,15 @@ def store(tmp_path) -> uploads.Store:
 def aged(engine, sha256: str) -> None:
     with engine.begin() as connection:
         older = text(
-            "UPDATE uploads SET uploaded_at = uploaded_at - interval '4 days' WHERE sha256 = :sha256"
+            "UPDATE uploads SET uploaded_at = uploaded_at - interval '4 days' WHERE sha256 = "
+            ":sha256"
         )
         connection.execute(older, {"sha256": sha256})
 
 
-def test_what_nothing_names_is_destroyed_in_time_and_what_a_dataset_names_stays(engine, steward, store):
+def test_what_nothing_names_is_destroyed_in_time_and_what_a_dataset_names_stays(
+    engine, steward, store
+):
     named, unnamed, young = (uploads.receive(engine, store, [rows(3)], steward) for _ in range(3))
     spec = {"name": f"data-{uuid.uuid4().hex[:8]}", "uri": named["address"]}
     datasets.add_dataset(engine, datasets.read_dataset(spec), steward)
@@ -437,7 +468,10 @@ def test_a_steward_destroys_what_nothing_names(site, engine):
     sent = api.raw("/uploads", rows(3)).json
     assert api.get("/uploads").json["uploads"][0]["sha256"] == sent["sha256"]
     assert api.get(f"/uploads/{sent['sha256']}").json == sent
-    assert api.client.delete(f"/api/v1/uploads/{sent['sha256']}", headers=api.headers).status_code == 200
+    assert (
+        api.client.delete(f"/api/v1/uploads/{sent['sha256']}", headers=api.headers).status_code
+        == 200
+    )
     assert not Path(sent["address"]).exists()
     assert api.get(f"/uploads/{sent['sha256']}").status_code == 404
     kept = api.raw("/uploads", rows(3)).json
@@ -446,7 +480,10 @@ def test_a_steward_destroys_what_nothing_names(site, engine):
         datasets.read_dataset({"name": f"d-{uuid.uuid4().hex[:8]}", "uri": kept["address"]}),
         site.actor("steward"),
     )
-    assert api.client.delete(f"/api/v1/uploads/{kept['sha256']}", headers=api.headers).status_code == 409
+    assert (
+        api.client.delete(f"/api/v1/uploads/{kept['sha256']}", headers=api.headers).status_code
+        == 409
+    )
     assert site.api("analyst").get("/uploads").status_code == 403
     with site.app.app_context():
         assert settings().uploads == Path(kept["address"]).parent
@@ -457,7 +494,9 @@ def test_a_steward_destroys_what_nothing_names(site, engine):
 
 def test_a_page_takes_a_file_and_says_what_is_wrong_with_it(site):
     browser = site.pages("steward")
-    assert "No files yet" in browser.get("/uploads").text or "Destroy" in browser.get("/uploads").text
+    assert (
+        "No files yet" in browser.get("/uploads").text or "Destroy" in browser.get("/uploads").text
+    )
 
     def put(content: bytes):
         form = {"csrf_token": browser.token("/uploads"), "file": (io.BytesIO(content), "notes.csv")}
@@ -472,16 +511,26 @@ def test_a_page_takes_a_file_and_says_what_is_wrong_with_it(site):
 
     other = site.pages("analyst")
     form = {"csrf_token": other.token("/"), "file": (io.BytesIO(rows(30_000)), "notes.csv")}
-    assert other.client.post("/uploads", data=form, content_type="multipart/form-data").status_code == 413
+    assert (
+        other.client.post("/uploads", data=form, content_type="multipart/form-data").status_code
+        == 413
+    )
     small = {"csrf_token": other.token("/"), "file": (io.BytesIO(CSV), "notes.csv")}
-    assert other.client.post("/uploads", data=small, content_type="multipart/form-data").status_code == 403
+    assert (
+        other.client.post("/uploads", data=small, content_type="multipart/form-data").status_code
+        == 403
+    )
 
 
 # --- the scanner alone --------------------------------------------------------------------------
 
 
 LIMITS = Limits(10 * MIB, 200, MIB, 1000)
-EACH = [("uncompressed_bytes", 1000, "holds more"), ("line_bytes", 20, "line"), ("columns", 1, "2 columns")]
+EACH = [
+    ("uncompressed_bytes", 1000, "holds more"),
+    ("line_bytes", 20, "line"),
+    ("columns", 1, "2 columns"),
+]
 
 
 @pytest.mark.parametrize(("limit", "most", "why"), EACH)
@@ -502,7 +551,10 @@ def test_each_limit_holds_by_itself(limit, most, why, packed, size):
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 10**6])
 def test_how_a_file_is_cut_into_blocks_changes_nothing(size):
-    cases = {**{case: content for case, (content, *_) in GOOD.items()}, **{c: b for c, (b, _) in BAD.items()}}
+    cases = {
+        **{case: content for case, (content, *_) in GOOD.items()},
+        **{c: b for c, (b, _) in BAD.items()},
+    }
     for case, content in cases.items():
         if len(content) > 100_000:
             continue
@@ -531,8 +583,12 @@ def announced(server: Served, path: str, headers: dict[str, str]) -> str:
             return "it waits for the body"
 
 
-def test_a_large_body_is_taken_in_from_nobody_but_a_steward(database_url, engine, steward, tmp_path):
-    """waitress writes it to a file before the application looks: credentials that are none open no disk."""
+def test_a_large_body_is_taken_in_from_nobody_but_a_steward(
+    database_url, engine, steward, tmp_path
+):
+    """waitress writes it to a file before the application looks: credentials that are none open no
+    disk.
+    """
     analyst = credentials.add_token(engine, person(engine, "analyst").id, "test", None)
     real = credentials.add_token(engine, steward.id, "test", None)
     with serving(database_url, tmp_path, upload_bytes=100 * MIB) as server:
@@ -561,7 +617,9 @@ def test_a_steward_sees_and_destroys_their_own_files_alone(site, engine, store):
     assert Path(theirs["address"]).exists()
 
 
-def test_one_bad_row_keeps_no_other_and_destroys_no_file_elsewhere(engine, steward, store, tmp_path):
+def test_one_bad_row_keeps_no_other_and_destroys_no_file_elsewhere(
+    engine, steward, store, tmp_path
+):
     bad, good = (uploads.receive(engine, store, [rows(3)], steward) for _ in range(2))
     elsewhere = tmp_path / Path(bad["address"]).name
     elsewhere.write_text("not an upload")

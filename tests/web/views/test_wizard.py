@@ -26,12 +26,18 @@ STEPS = [
 
 
 def fields(page: str) -> dict[str, str]:
-    """Return the wizard's fields as a browser would send them: hidden ones and the input in the others."""
+    """Return the wizard's fields as a browser would send them: hidden ones and the input in the
+    others.
+    """
     form = page.partition('<form id="wizard"')[2].partition("</form>")[0]
     found = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form))
-    found |= dict(re.findall(r'<input class="form-control"[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form))
+    found |= dict(
+        re.findall(r'<input class="form-control"[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form)
+    )
     found |= dict(re.findall(r'<textarea[^>]* name="([^"]+)"[^>]*>\n([^<]*)</textarea>', form))
-    for name, more, options in re.findall(r'<select[^>]* name="([^"]+)"([^>]*)>(.*?)</select>', form, re.S):
+    for name, more, options in re.findall(
+        r'<select[^>]* name="([^"]+)"([^>]*)>(.*?)</select>', form, re.S
+    ):
         offered = re.findall(r'<option(?: value="([^"]*)")?( selected)?', options)
         chosen = [value for value, selected in offered if selected]
         if chosen or "multiple" not in more:  # of several, nothing chosen is nothing sent
@@ -41,14 +47,18 @@ def fields(page: str) -> dict[str, str]:
 
 
 class Walk:
-    """A browser without scripts in the wizard: its fields hold what the page says, and what is typed."""
+    """A browser without scripts in the wizard: its fields hold what the page says, and what is
+    typed.
+    """
 
     def __init__(self, site, who: str = "steward") -> None:
         self.client = site.pages(who).client
         self.page = self.client.get("/add-dataset").text
 
     def send(self, action: str = "next", **typed: str) -> int:
-        answer = self.client.post("/add-dataset", data={**fields(self.page), **typed, "action": action})
+        answer = self.client.post(
+            "/add-dataset", data={**fields(self.page), **typed, "action": action}
+        )
         self.page, self.answer = answer.text, answer
         return answer.status_code
 
@@ -70,14 +80,27 @@ def walked(site, name: str) -> Walk:
 def test_a_dataset_in_steps(site):
     name = f"walked-{site.bench.dataset}"
     walk = walked(site, name)
-    for each in (name, "/data/x.csv", "kept &amp; shown", "good, bad", "person", "replace-one", "a pilot"):
+    for each in (
+        name,
+        "/data/x.csv",
+        "kept &amp; shown",
+        "good, bad",
+        "person",
+        "replace-one",
+        "a pilot",
+    ):
         assert each in walk.page
     assert "by a steward above ε 0.5, and of every ex-post or secret job; solo" in walk.page
     assert at_most(meaning("3", "1e-6")["best_success"]) in walk.page
-    assert site.api("steward").get(f"/datasets/{name}").status_code == 404  # nothing is written before
+    # nothing is written before
+    assert site.api("steward").get(f"/datasets/{name}").status_code == 404
     assert walk.send("create") == 303
     found = site.api("steward").get(f"/datasets/{name}").json
-    assert (found["labels"], found["public_size"], found["unit"]) == (["good", "bad"], 4000, "person")
+    assert (found["labels"], found["public_size"], found["unit"]) == (
+        ["good", "bad"],
+        4000,
+        "person",
+    )
     assert (found["neighbours"], found["max_records_per_unit"]) == ("replace-one", 3)
     assert (found["account"]["epsilon"], found["account"]["delta"]) == ("3", "0.000001")
     assert found["policy"]["solo"] is True
@@ -134,7 +157,12 @@ WRONG = [
         ({"epsilon": "much"}, "epsilon"),
         ({"order": "0.5"}, "order"),
         (
-            {"shares.renyi": "2", "shares.gaussian": "0", "shares.renyi2": "0", "shares.basic": "0"},
+            {
+                "shares.renyi": "2",
+                "shares.gaussian": "0",
+                "shares.renyi2": "0",
+                "shares.basic": "0",
+            },
             "shares.renyi",
         ),
         ({"ex_post": "-1"}, "ex_post"),
@@ -162,7 +190,10 @@ def test_other_currencies_and_an_allowance_for_later(site):
     walk = Walk(site)
     name = f"others-{site.bench.dataset}"
     secret = {"prior": "0.0001", "bound": "0.01", "records_per_secret": "2", "sampling_rate": "1"}
-    typed = {f"secret.{key}": value for key, value in secret.items()} | {"ex_post": "", "reason": "x"}
+    typed = {f"secret.{key}": value for key, value in secret.items()} | {
+        "ex_post": "",
+        "reason": "x",
+    }
     steps = [{"name": name, "uri": "/x.csv"}, {}, {}, typed | {"epsilon": "3", "delta": "1e-6"}, {}]
     for each in steps:
         assert walk.send(**each) == 200, walk.page
@@ -191,7 +222,9 @@ def test_the_panel_says_what_the_api_says(site):
     browser = site.pages("steward")
     told = site.api("analyst").get("/meaning?epsilon=1&delta=1e-6").json
     assert told["best_success"] == pytest.approx(0.7310588, abs=1e-6)
-    page = browser.post("/add-dataset/meaning", "/add-dataset", step="allowance", epsilon="1", delta="1e-6")
+    page = browser.post(
+        "/add-dataset/meaning", "/add-dataset", step="allowance", epsilon="1", delta="1e-6"
+    )
     assert "<html" not in page.text
     assert "73.2 %" in page.text  # rounded up: a bound
     assert html.escape(told["sentences"][0]) in page.text
@@ -214,7 +247,9 @@ def test_an_allowance_is_previewed_as_it_is_then_set(site):
     assert 'value="12"' in review
     assert "formaction" not in review.partition('id="allow"')[2].partition("data-action")[0]
     assert browser.post(f"{site.dataset}/allowance", page, **asked).status_code == 303
-    for each, row in zip(told["filters"], api.get(site.dataset).json["account"]["filters"], strict=True):
+    for each, row in zip(
+        told["filters"], api.get(site.dataset).json["account"]["filters"], strict=True
+    ):
         assert each["after"] == row["limit"]
     assert "Limits of each filter" in shown
     assert site.pages("analyst").get(page).status_code == 403
@@ -231,7 +266,9 @@ def test_a_change_of_policy_is_told_in_sentences(site):
         assert "may add up to ε 2 (now: none)" in html.unescape(told)
         assert (
             "second steward"
-            not in told.partition("What it changes")[2].partition("What this")[0].partition("</aside>")[0]
+            not in told.partition("What it changes")[2]
+            .partition("What this")[0]
+            .partition("</aside>")[0]
             or where == "review"
         )
     assert site.api("steward").get(site.dataset).json["policy"]["solo"] is True
@@ -241,7 +278,9 @@ def test_a_change_of_policy_is_told_in_sentences(site):
 
 
 def test_columns_come_from_a_file_that_was_sent(site):
-    sent = site.api("steward").raw("/uploads", b"person,story,kind\nann,once upon a time,good\n").json
+    sent = (
+        site.api("steward").raw("/uploads", b"person,story,kind\nann,once upon a time,good\n").json
+    )
     walk = Walk(site)
     assert sent["address"] in walk.page
     name = f"sent-{site.bench.dataset}"
@@ -254,7 +293,11 @@ def test_columns_come_from_a_file_that_was_sent(site):
     assert "{story}" in walk.page
     assert walk.send("create") == 303
     found = site.api("steward").get(f"/datasets/{name}").json
-    assert (found["text_template"], found["label_column"], found["unit"]) == ("{story}", "kind", "person")
+    assert (found["text_template"], found["label_column"], found["unit"]) == (
+        "{story}",
+        "kind",
+        "person",
+    )
     assert found["versions"][0]["uri"] == sent["address"]
 
 

@@ -1,7 +1,9 @@
-"""The conformance kit: does a mechanism draw what it priced, and does one unit move no more than it declares?
+"""The conformance kit: does a mechanism draw what it priced, and does one unit move no more than it
+declares?
 
-Random parameters around the mechanism's example, random terms, and neighbouring records under random keys.
-It finds mistakes and proves nothing: one trial that fails refuses the mechanism, all that pass are evidence.
+Random parameters around the mechanism's example, random terms, and neighbouring records under
+random keys. It finds mistakes and proves nothing: one trial that fails refuses the mechanism, all
+that pass are evidence.
 """
 
 import inspect
@@ -45,7 +47,9 @@ HEAVY = ("torch", "transformers", "flask", "sqlalchemy", "celery", "pyarrow")
 
 
 def conform(module: str, trials: int = TRIALS, seed: int = 0) -> Mechanism[Any]:
-    """The mechanism of a price module, once all trials have passed. Raises Refused with the first failure."""
+    """The mechanism of a price module, once all trials have passed. Raises Refused with the first
+    failure.
+    """
     mechanism = import_module(module).MECHANISM
     metadata.check(mechanism)
     if mechanism.runner is None:
@@ -75,9 +79,13 @@ def _check_files(mechanism: Mechanism[Any], module: str) -> None:
             raise Refused(f"{name}: it has no docstring that says how it works")
     code = f"import sys, {module}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     path = {"PYTHONPATH": ":".join(filter(None, sys.path))}
-    told = subprocess.run([sys.executable, "-c", code], env=path, capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=path, capture_output=True, text=True, check=False
+    )
     if told.returncode or told.stdout.strip():
-        raise Refused(f"{module}: it loads {told.stdout.strip() or 'nothing: ' + told.stderr[-200:]}")
+        raise Refused(
+            f"{module}: it loads {told.stdout.strip() or 'nothing: ' + told.stderr[-200:]}"
+        )
 
 
 def _check_runner(mechanism: Mechanism[Any], running: Any) -> None:
@@ -92,7 +100,9 @@ def _check_runner(mechanism: Mechanism[Any], running: Any) -> None:
 
 
 def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms) -> None:
-    """Parameters are accepted or refused by field; what is accepted has a price and all other facts."""
+    """Parameters are accepted or refused by field; what is accepted has a price and all other
+    facts.
+    """
     step = "parse"
     try:
         parsed = mechanism.parse(raw, known)
@@ -117,7 +127,9 @@ def _check_total(mechanism: Mechanism[Any], raw: Mapping[str, Any], known: Terms
 def _accepted(
     mechanism: Mechanism[Any], running: Any, random: Random, choice: Mapping[str, Any]
 ) -> tuple[Terms, dict[str, Any], Any]:
-    """Terms and parameters that would be admitted, with `choice` if they can be, and these resolved."""
+    """Terms and parameters that would be admitted, with `choice` if they can be, and these
+    resolved.
+    """
     why: object = None
     for turn in range(1_000):
         known, raw = samples.terms(random), samples.parameters(mechanism, random)
@@ -128,7 +140,9 @@ def _accepted(
             why = error
             continue
         facts = {
-            name: toys.CORPUS_FACTS for name, kind in mechanism.resources(parsed).items() if kind == "corpus"
+            name: toys.CORPUS_FACTS
+            for name, kind in mechanism.resources(parsed).items()
+            if kind == "corpus"
         }
         why = mechanism.missing(parsed) or mechanism.unfit_public(parsed, known, facts)
         if mechanism.uses_model:
@@ -139,7 +153,9 @@ def _accepted(
     raise Refused(f"example: of 1,000 requests around it none is admitted; the last one: {why}")
 
 
-def _unserved(running: Any, parsed: Any, known: Terms, mechanism: Mechanism[Any]) -> DataError | None:
+def _unserved(
+    running: Any, parsed: Any, known: Terms, mechanism: Mechanism[Any]
+) -> DataError | None:
     """What the runner finds lacking in its public inputs before it is given records."""
     if not isinstance(running, Checker):
         return None
@@ -159,7 +175,9 @@ def _try(
     random: Random,
     thorough: bool,
 ) -> None:
-    """One trial: a run, its price, and the same run on neighbouring records; `thorough`: shares and reuse."""
+    """One trial: a run, its price, and the same run on neighbouring records; `thorough`: shares and
+    reuse.
+    """
     price = mechanism.price(parsed, known)
     if mechanism.reads_output or mechanism.public:
         if price != Price(FREE, price.breakdown):
@@ -198,7 +216,9 @@ def _try_secret(
     price: Price,
     thorough: bool,
 ) -> None:
-    """One trial in the secret currency: with records that carry a secret, and without the secret."""
+    """One trial in the secret currency: with records that carry a secret, and without the
+    secret.
+    """
     if price.dp is not None or price.ex_post_draws:
         raise Refused("price: one in secrets has no other part")
     assert price.secret is not None
@@ -218,12 +238,17 @@ def _try_secret(
 
 @contextmanager
 def _everybody_takes_part() -> Iterator[None]:
-    """Coins show heads and samples are the last places: the draws in which a unit that differs is seen."""
+    """Coins show heads and samples are the last places: the draws in which a unit that differs is
+    seen.
+    """
 
     def last(many: int, count: int) -> list[int]:
         return list(range(many))[-count:]
 
-    with mock.patch.object(coins, "heads", return_value=True), mock.patch.object(coins, "places", last):
+    with (
+        mock.patch.object(coins, "heads", return_value=True),
+        mock.patch.object(coins, "places", last),
+    ):
         yield
 
 
@@ -250,7 +275,9 @@ def _run(
 def _public(mechanism: Mechanism[Any], parsed: Any, known: Terms) -> Public:
     """What the parameters name: toys, and for each job a toy or what a public mechanism makes."""
     found = toys.public(mechanism.resources(parsed))
-    sources = {field: _source(kind, parsed, known) for field, kind in mechanism.sources(parsed).items()}
+    sources = {
+        field: _source(kind, parsed, known) for field, kind in mechanism.sources(parsed).items()
+    }
     return replace(found, sources=sources)
 
 
@@ -259,10 +286,16 @@ def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
     if kind in toys.ARTIFACTS:
         artifact = toys.ARTIFACTS[kind]()
         return {artifact.name: Released(**vars(artifact))}
-    maker = next((each for each in MECHANISMS.values() if each.public and kind in each.releases), None)
+    maker = next(
+        (each for each in MECHANISMS.values() if each.public and kind in each.releases), None
+    )
     if maker is None:
-        raise Refused(f"sources: no public mechanism releases a {kind}, so there is nothing to try it with")
-    shared = {name: getattr(parsed, name) for name in maker.fields if name in type(parsed).model_fields}
+        raise Refused(
+            f"sources: no public mechanism releases a {kind}, so there is nothing to try it with"
+        )
+    shared = {
+        name: getattr(parsed, name) for name in maker.fields if name in type(parsed).model_fields
+    }
     parameters = maker.parse({**shared, **maker.example}, known)
     model = toys.model() if maker.uses_model else None
     running = import_module(str(maker.runner)).Runner()
@@ -273,7 +306,9 @@ def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
 
 
 def _check_spent(price: Price, meter: Noting) -> None:
-    """The releases of the run are those of the price: neither more (the meter refuses) nor fewer."""
+    """The releases of the run are those of the price: neither more (the meter refuses) nor
+    fewer.
+    """
     priced, made = releases(price.dp or FREE), releases(meter.realized)
     if made != priced:
         raise Refused(f"price: it is {_named(priced)}, the run made {_named(made)}")
@@ -287,7 +322,12 @@ def _named(found: Mapping[Event, int]) -> str:
 
 
 def _check_shares(
-    mechanism: Mechanism[Any], running: Any, pair: samples.Pair, parsed: Any, price: Price, whole: Noting
+    mechanism: Mechanism[Any],
+    running: Any,
+    pair: samples.Pair,
+    parsed: Any,
+    price: Price,
+    whole: Noting,
 ) -> None:
     """Two workers that share the batches make the whole's releases between them."""
     parts: list[Any] = []
@@ -296,7 +336,9 @@ def _check_shares(
         _run(mechanism, running, pair.terms, parsed, replace(pair.one, share=share), meter)
         parts += meter.calls
     if len(parts) != len(set(parts)) or set(parts) != set(whole.calls):
-        raise Refused(f"batches: workers that share them release {parts}, one alone {list(whole.calls)}")
+        raise Refused(
+            f"batches: workers that share them release {parts}, one alone {list(whole.calls)}"
+        )
 
 
 def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: Any) -> None:
@@ -313,7 +355,9 @@ def _check_make(mechanism: Mechanism[Any], running: Any, known: Terms, parsed: A
         if isinstance(each, Artifact) and (
             each.name not in mechanism.artifacts or each.kind not in mechanism.releases
         ):
-            raise Refused(f"artifacts: the run releases {each.name!r} of kind {each.kind!r}, undeclared")
+            raise Refused(
+                f"artifacts: the run releases {each.name!r} of kind {each.kind!r}, undeclared"
+            )
 
 
 def _check_reuse(
@@ -325,7 +369,9 @@ def _check_reuse(
 ) -> None:
     """A later job begins from the artifacts, for nothing."""
     noise = {name for pair in mechanism.parameters.either for name in pair}
-    again = {name: value for name, value in raw.items() if name not in noise} | {"from_job": "0" * 36}
+    again = {name: value for name, value in raw.items() if name not in noise} | {
+        "from_job": "0" * 36
+    }
     parsed = mechanism.parse(again, known)
     if mechanism.missing(parsed) is not None:
         return

@@ -13,7 +13,9 @@ class Refused(Exception):
 
 
 def check(mechanism: object) -> None:
-    """Refuse metadata that menus, forms, pages or workers can't use. Raises Refused naming what is wrong."""
+    """Refuse metadata that menus, forms, pages or workers can't use. Raises Refused naming what is
+    wrong.
+    """
     if not isinstance(mechanism, Mechanism):
         raise Refused("MECHANISM is no accountant.core.mechanisms.base.Mechanism")
     if not _ID.fullmatch(mechanism.id):
@@ -43,5 +45,9 @@ def _check_fields(mechanism: Mechanism[Any]) -> None:
             raise Refused(f"{name}: it has no description")
         for option in part.get("anyOf", [part]):
             bounds = {"minimum", "exclusiveMinimum"} & set(option), "maximum" in option
-            if option.get("type") in ("integer", "number") and "enum" not in option and not all(bounds):
+            if (
+                option.get("type") in ("integer", "number")
+                and "enum" not in option
+                and not all(bounds)
+            ):
                 raise Refused(f"{name}: a number needs bounds on both sides")

@@ -1,8 +1,8 @@
 """A meter that notes its calls, and the distance between two runs on neighbouring records.
 
-The second run gets the draws of the first, so that the two differ only by what the records themselves
-moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which
-are floats).
+The second run gets the draws of the first, so that the two differ only by what the records
+themselves moved. Exact: whole numbers and fractions, no tolerance (but for ex-post costs, which are
+floats).
 """
 
 import math
@@ -38,7 +38,9 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Call:
-    """One call of the meter. `per`: what a move of 1 in `values` counts, in parts of what is declared."""
+    """One call of the meter. `per`: what a move of 1 in `values` counts, in parts of what is
+    declared.
+    """
 
     kind: str
     event: Event | None
@@ -55,7 +57,9 @@ class Call:
 
 
 class Noting(Meter):
-    """A meter for `price` that notes its calls by part; answers as `earlier` did where one is given."""
+    """A meter for `price` that notes its calls by part; answers as `earlier` did where one is
+    given.
+    """
 
     def __init__(self, price: Price, earlier: "Noting | None" = None, shared: bool = False) -> None:
         stated = None if price.secret is None else SecretRelease.from_json(price.secret["release"])
@@ -63,13 +67,19 @@ class Noting(Meter):
         self.calls: dict[Hashable, list[Call]] = defaultdict(list)
         self._earlier = earlier
 
-    def sample_token(self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None) -> int:
+    def sample_token(
+        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
+    ) -> int:
         """Draw as `Meter.sample_token` does, and note the call."""
         made = super().sample_token(scores, scale, event, part)
         return int(self._note(part, Call("token", event, scores.copy(), Fraction(scale), made)))
 
     def ex_post_token(
-        self, scores: Ints, scale: Fraction, costs: NDArray[np.float64], part: Hashable | None = None
+        self,
+        scores: Ints,
+        scale: Fraction,
+        costs: NDArray[np.float64],
+        part: Hashable | None = None,
     ) -> int:
         """Draw as `Meter.ex_post_token` does, and note the call."""
         made = super().ex_post_token(scores, scale, costs, part)
@@ -77,7 +87,11 @@ class Noting(Meter):
         return int(self._note(part, call))
 
     def gaussian(
-        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
     ) -> Grid:
         """Add noise as `Meter.gaussian` does, and note the call."""
         values = values() if callable(values) else values
@@ -88,12 +102,18 @@ class Noting(Meter):
         return found
 
     def laplace(
-        self, values: Values, sensitivity: Fraction | float, event: Event, part: Hashable | None = None
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
     ) -> Grid:
         """Add noise as `Meter.laplace` does, and note the call."""
         values = values() if callable(values) else values
         made = super().laplace(values, sensitivity, event, part)
-        found: Grid = self._note(part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made))
+        found: Grid = self._note(
+            part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made)
+        )
         return found
 
     def secret(
@@ -113,15 +133,18 @@ class Noting(Meter):
             return call.answer
         before = self._earlier.calls.get(part, [])
         if len(before) < len(own) or before[len(own) - 1].form != call.form:
-            raise Refused(f"{call.kind}: a neighbour makes another release in its place, or declares another")
+            raise Refused(
+                f"{call.kind}: a neighbour makes another release in its place, or declares another"
+            )
         return before[len(own) - 1].answer
 
 
 def compare_secret(one: Noting, two: Noting, group: GroupSampling, differ: int) -> None:
-    """Raise Refused where `differ` records that all took part moved a round further than the price assumes.
+    """Raise Refused where `differ` records that all took part moved a round further than the price
+    assumes.
 
-    Counts and centres as one vector, each in units of what one record may move it. `two` was answered as
-    `one`.
+    Counts and centres as one vector, each in units of what one record may move it. `two` was
+    answered as `one`.
     """
     (first, second) = one.calls[None], two.calls[None]
     if len(first) != len(second):
@@ -136,11 +159,15 @@ def compare_secret(one: Noting, two: Noting, group: GroupSampling, differ: int) 
             moved += sum(int(step) ** 2 for step in row) / move**2
         if moved > most:
             times = math.sqrt(moved / most)
-            raise Refused(f"secret: {differ} records move a round {times:.6g} times what is declared")
+            raise Refused(
+                f"secret: {differ} records move a round {times:.6g} times what is declared"
+            )
 
 
 def compare(one: Noting, two: Noting) -> None:
-    """Raise Refused where the runs differ by more than their events declare. `two` was answered as `one`."""
+    """Raise Refused where the runs differ by more than their events declare. `two` was answered as
+    `one`.
+    """
     if {part: len(each) for part, each in one.calls.items()} != {
         part: len(each) for part, each in two.calls.items()
     }:
@@ -183,15 +210,18 @@ def _distance(first: Call, second: Call) -> Fraction:
 
 def _differences(first: Ints, second: Ints) -> list[int]:
     return [
-        abs(a - b) for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True) if a != b
+        abs(a - b)
+        for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True)
+        if a != b
     ]
 
 
 def _check(kind: str, event: Event, distances: list[Fraction]) -> None:
     """Refuse moves of disjoint parts that the event, paid once for all of them, does not cover.
 
-    What parts of a sensitivity cost together is no more than the whole of it costs: for Laplace noise they
-    add up, for Gaussian noise their squares do, and for draws of tokens a sum of shifts covers its terms.
+    What parts of a sensitivity cost together is no more than the whole of it costs: for Laplace
+    noise they add up, for Gaussian noise their squares do, and for draws of tokens a sum of shifts
+    covers its terms.
     """
     total = sum(distances, Fraction(0))
     if kind != "token":
@@ -199,11 +229,16 @@ def _check(kind: str, event: Event, distances: list[Fraction]) -> None:
             times = float(total) if kind == "laplace" else math.sqrt(total)
             raise Refused(f"{kind}: one unit moves {times:.6g} times what is declared")
         return
-    if isinstance(event, Allocation):  # its draw is from the batch without the unit that goes or comes
+    # its draw is from the batch without the unit that goes or comes
+    if isinstance(event, Allocation):
         twice = isinstance(event, AllocatedReplaced)
-        covered = isinstance(event.draw, Exponential) and total <= (1 + twice) * Fraction(event.draw.shift)
+        covered = isinstance(event.draw, Exponential) and total <= (1 + twice) * Fraction(
+            event.draw.shift
+        )
         if not covered:
-            raise Refused(f"token: one unit moves scores by {float(total):.6g}, and {event} is declared")
+            raise Refused(
+                f"token: one unit moves scores by {float(total):.6g}, and {event} is declared"
+            )
         return
     covered = False
     for each in event.events if isinstance(event, WorstOf) else (event,):
@@ -214,7 +249,9 @@ def _check(kind: str, event: Event, distances: list[Fraction]) -> None:
         spread = len(distances) <= count and all(move <= shift for move in distances)
         covered = covered or total <= shift or spread
     if not covered:
-        raise Refused(f"token: one unit moves scores by {float(total):.6g} in all, and {event} is declared")
+        raise Refused(
+            f"token: one unit moves scores by {float(total):.6g} in all, and {event} is declared"
+        )
 
 
 def _check_costs(first: Call, second: Call) -> None:
@@ -224,7 +261,9 @@ def _check_costs(first: Call, second: Call) -> None:
         assert each.costs is not None
         cost = float(each.costs[first.answer])
         if told > cost + 1e-9:
-            raise Refused(f"ex-post token: it tells {told:.6g} of a unit, and its cost is {cost:.6g}")
+            raise Refused(
+                f"ex-post token: it tells {told:.6g} of a unit, and its cost is {cost:.6g}"
+            )
 
 
 def _log(call: Call, token: int) -> float:

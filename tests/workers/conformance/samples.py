@@ -13,7 +13,16 @@ from accountant.core.secret_patterns import Secrets
 from workers.data.records import Record, Records
 
 LABELS = ("a", "b")
-WORDS = ("soup", "cold", "a quiet room", "7", "ünïcode", "👍", "\n", "The lift was slow and I left.")
+WORDS = (
+    "soup",
+    "cold",
+    "a quiet room",
+    "7",
+    "ünïcode",
+    "👍",
+    "\n",
+    "The lift was slow and I left.",
+)
 
 #: A public thing by this name is there for every field that names one.
 TOY = "toy"
@@ -32,7 +41,12 @@ def terms(random: Random) -> Terms:
     """Terms of a dataset of up to eight units."""
     neighbours, bound = random.choice(list(Neighbours)), random.choice([1, 1, 2, 3])
     labels = random.choice([(), LABELS])
-    exact = bool(labels) and bound == 1 and neighbours is Neighbours.REPLACE_ONE and random.random() < 0.5
+    exact = (
+        bool(labels)
+        and bound == 1
+        and neighbours is Neighbours.REPLACE_ONE
+        and random.random() < 0.5
+    )
     return Terms(
         neighbours,
         random.choice([1e-6, 1e-3]),
@@ -46,8 +60,13 @@ def terms(random: Random) -> Terms:
 def pair(random: Random, known: Terms, in_order: bool) -> Pair:
     """Neighbouring records under random keys; `in_order`: the unit that differs is the last."""
     labels = known.labels or (None,)
-    units = [_unit(random, f"u{n}", labels, known.max_records_per_unit) for n in range(random.randrange(6))]
-    changed = _unit(random, "x", labels, known.max_records_per_unit) or [Record("x", labels[0], "soup")]
+    units = [
+        _unit(random, f"u{n}", labels, known.max_records_per_unit)
+        for n in range(random.randrange(6))
+    ]
+    changed = _unit(random, "x", labels, known.max_records_per_unit) or [
+        Record("x", labels[0], "soup")
+    ]
     other: list[Record] = []
     if known.neighbours is Neighbours.REPLACE_ONE:
         other = _unit(random, "y", labels, known.max_records_per_unit)
@@ -66,17 +85,22 @@ def pair(random: Random, known: Terms, in_order: bool) -> Pair:
 
 
 def secret_pair(random: Random, known: Terms, group: GroupSampling) -> tuple[Records, Records, int]:
-    """(records, those without the secret, in how many it was): one record a unit, under random keys.
+    """(records, those without the secret, in how many it was): one record a unit, under random
+    keys.
 
     "Without" is as the group says: the records are gone, or a tag stands in place of the secret.
     """
     labels = known.labels or (None,)
     secrets = Secrets(patterns=(r"\b4[0-9]{3}\b",), terms=("zanzibar",))
-    plain = [record for n in range(random.randrange(6)) for record in _unit(random, f"u{n}", labels, 1)]
+    plain = [
+        record for n in range(random.randrange(6)) for record in _unit(random, f"u{n}", labels, 1)
+    ]
     differ = random.randint(1, min(4, group.records))
     carrying = [
         Record(
-            f"s{n}", random.choice(labels), " ".join([*random.choices(WORDS, k=random.randrange(4)), word])
+            f"s{n}",
+            random.choice(labels),
+            " ".join([*random.choices(WORDS, k=random.randrange(4)), word]),
         )
         for n, word in enumerate(random.choices(["4711", "Zanzibar."], k=differ))
     ]
@@ -103,14 +127,20 @@ def _unit(random: Random, name: str, labels: tuple[str | None, ...], bound: int)
 
 
 def parameters(mechanism: Mechanism[Any], random: Random) -> dict[str, Any]:
-    """Parameters of a small run, around the mechanism's example; a good part of them will be refused."""
+    """Parameters of a small run, around the mechanism's example; a good part of them will be
+    refused.
+    """
     found = dict(mechanism.example)
     found.pop("from_job", None) if not mechanism.reads_output else None
     for name, part in mechanism.schema["properties"].items():
         if name == "from_job" or (name in found and random.random() < 0.7):
             continue
         options = [each for each in part.get("anyOf", [part]) if each.get("type") != "null"]
-        if len(options) < len(part.get("anyOf", [part])) and name != "seed" and random.random() < 0.6:
+        if (
+            len(options) < len(part.get("anyOf", [part]))
+            and name != "seed"
+            and random.random() < 0.6
+        ):
             found.pop(name, None)
             continue
         value = _value(options[0], random, nullable="anyOf" in part)
@@ -142,7 +172,9 @@ def _value(part: Mapping[str, Any], random: Random, nullable: bool) -> Any:
 
 
 def choices(mechanism: Mechanism[Any]) -> list[dict[str, Any]]:
-    """Every value of every field that has few: each is tried in turn, however rarely it would come up."""
+    """Every value of every field that has few: each is tried in turn, however rarely it would come
+    up.
+    """
     found: list[dict[str, Any]] = [{}]
     for name, part in mechanism.schema["properties"].items():
         for each in part.get("anyOf", [part]):

@@ -34,9 +34,13 @@ def test_built_in_mechanisms_without_a_model_conform(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(RUNNABLE) - {"noisy-count", "evaluation", "vocabulary"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(RUNNABLE) - {"noisy-count", "evaluation", "vocabulary"})
+)
 def test_built_in_mechanisms_with_a_model_conform(name):
-    """A trial of epsvec, which reads each record in three ways, takes as long as those of all the others."""
+    """A trial of epsvec, which reads each record in three ways, takes as long as those of all the
+    others.
+    """
     trials = 4 if name == "epsvec" else 10
     conformance.conform(f"accountant.core.mechanisms.{name.replace('-', '_')}", trials=trials)
 
@@ -91,7 +95,9 @@ class Runner:
 
     def run(self, parameters, terms, records, model, meter, progress, public):
         far = terms.max_records_per_unit * (2 if terms.neighbours == "replace-one" else 1)
-        counts = np.array([sum(r.label == label for r in records.records) for label in records.labels])
+        counts = np.array(
+            [sum(r.label == label for r in records.records) for label in records.labels]
+        )
         noisy = meter.laplace(counts, self.sensitivity(far), Laplace(parameters.multiplier))
         yield Artifact.of_json(self.name, "counts", noisy.tolist())
         for (label, number), texts in records.batches(1).items():
@@ -157,7 +163,11 @@ def test_the_toy_conforms(own):
             lambda _, parameters, texts: min(len(texts), parameters.letters),
             "price: it is|numbers|another release",
         ),
-        ("scale", lambda _: __import__("fractions").Fraction(1, STEPS - 1), "token: one unit moves scores"),
+        (
+            "scale",
+            lambda _: __import__("fractions").Fraction(1, STEPS - 1),
+            "token: one unit moves scores",
+        ),
         ("told", lambda _, records: len(records.records), "progress: "),
         ("name", "others", "artifacts: "),
         ("reuse", lambda *_: iter(()), r"Runner.reuse: it takes \['_'\]"),
@@ -187,7 +197,8 @@ def test_a_job_over_artifacts_that_is_not_free_is_refused(own):
 
 def test_batches_that_two_workers_would_release_twice_are_refused(own):
     own(batches=lambda *_: 2)
-    with pytest.raises(Refused, match="price: the run asks"):  # the counts are one release from all the data
+    # the counts are one release from all the data
+    with pytest.raises(Refused, match="price: the run asks"):
         conformance.conform(__name__)
 
 
@@ -225,7 +236,10 @@ def test_fields_without_description_or_bounds_are_refused(own):
     class Open(Toy):
         more: int = Field(1, ge=1, description="a number")
 
-    for kind, why in ((Silent, "more: it has no description"), (Open, "more: a number needs bounds")):
+    for kind, why in (
+        (Silent, "more: it has no description"),
+        (Open, "more: a number needs bounds"),
+    ):
         own(parameters=kind)
         with pytest.raises(Refused, match=why):
             conformance.conform(__name__)
@@ -245,11 +259,17 @@ def test_fields_without_description_or_bounds_are_refused(own):
         (Without.REDACTED, [2, -1], 0, "1.11"),
     ],
 )
-def test_records_with_a_secret_may_move_a_round_as_far_as_the_price_assumes(without, counts, centre, far):
-    """Counts and a centre, in units of one record's move: sqrt(2) of it where removed, 2 where redacted."""
+def test_records_with_a_secret_may_move_a_round_as_far_as_the_price_assumes(
+    without, counts, centre, far
+):
+    """Counts and a centre, in units of one record's move: sqrt(2) of it where removed, 2 where
+    redacted.
+    """
     group = GroupSampling(3, 1.0, without)
     stated = SecretRelease(3, 1.0, without, 2.0, 1)
-    price = Price(None, ("secret",), secret={"release": stated.to_json(), "prior": 0.1, "bound": 0.5})
+    price = Price(
+        None, ("secret",), secret={"release": stated.to_json(), "prior": 0.1, "bound": 0.5}
+    )
     moves = [Fraction(10), Fraction(3)]
     one = Noting(price)
     one.secret(np.array([5, 6]), np.zeros((2, 2), np.int64), moves, stated)
@@ -263,7 +283,9 @@ def test_records_with_a_secret_may_move_a_round_as_far_as_the_price_assumes(with
     compare_secret(one, two, group, 2)
     declared = Noting(price, one)
     with pytest.raises(Refused, match="secret: a neighbour makes another release in its place"):
-        declared.secret(np.array([5, 6]), np.zeros((2, 2), np.int64), [Fraction(11), Fraction(3)], stated)
+        declared.secret(
+            np.array([5, 6]), np.zeros((2, 2), np.int64), [Fraction(11), Fraction(3)], stated
+        )
 
 
 def test_a_secret_price_must_be_taken_whole_and_alone(monkeypatch):
@@ -274,7 +296,9 @@ def test_a_secret_price_must_be_taken_whole_and_alone(monkeypatch):
     terms = replace(terms, max_records_per_unit=1)
     parsed = secpe.parse(raw, terms)
     price = secpe.price(parsed, terms)
-    more = replace(price, secret=price.secret | {"release": price.secret["release"] | {"rounds": 2}})
+    more = replace(
+        price, secret=price.secret | {"release": price.secret["release"] | {"rounds": 2}}
+    )
     trial = (replace(secpe, price=lambda *_: more), running, terms, raw, parsed, Random(1), False)
     with pytest.raises(Refused, match="price: it is 2 rounds, the run made 1"):
         conformance._try(*trial)

@@ -56,7 +56,9 @@ class Embedder:
 
 @cache
 def model() -> "LocalModel":
-    """The bundled model with no token that ends a text, so that every draw that is priced is made."""
+    """The bundled model with no token that ends a text, so that every draw that is priced is
+    made.
+    """
     import torch
 
     from workers import models
@@ -88,7 +90,8 @@ def _evolution() -> Artifact:
     return Artifact.of_json("evolution", "evolution", {"labels": every})
 
 
-#: What another job may have released, by its kind, where what a toy corpus yields would have nothing to say.
+#: What another job may have released, by its kind, where what a toy corpus yields would have
+#: nothing to say.
 ARTIFACTS: Mapping[str, Callable[[], Artifact]] = {"term-list": _terms, "evolution": _evolution}
 
 

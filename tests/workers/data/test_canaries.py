@@ -1,4 +1,6 @@
-"""After every refusal no word of a record stands in a log, a table or an error: words are planted for it."""
+"""After every refusal no word of a record stands in a log, a table or an error: words are planted
+for it.
+"""
 
 import logging
 
@@ -15,7 +17,12 @@ from web.stack.processes import log_path
 from workers.jobs import checks
 
 CANARY = "zanzibar-canary"
-SPEC = {"unit_column": "who", "label_column": "kind", "labels": ["a", "b"], "text_template": "{text}"}
+SPEC = {
+    "unit_column": "who",
+    "label_column": "kind",
+    "labels": ["a", "b"],
+    "text_template": "{text}",
+}
 
 #: What a worker refuses: the suffix, and bytes with the word wherever a record may stand.
 FILES = {
@@ -73,7 +80,9 @@ def test_no_refusal_of_data_leaves_a_word_of_a_record(engine, servers, worker, c
         checks.check_corpus(str(corpora.add(engine, corpus, steward)))
     assert {each.state for each in told} == {"invalid"}
     assert all(each.error for each in told)
-    assert not [name for name, held in everything(engine, servers, caplog, capfd).items() if CANARY in held]
+    assert not [
+        name for name, held in everything(engine, servers, caplog, capfd).items() if CANARY in held
+    ]
 
 
 @pytest.mark.parametrize(

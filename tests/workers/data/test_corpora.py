@@ -24,14 +24,26 @@ def file(tmp_path):
 
 def test_its_facts_are_its_texts_labels_and_hash(file):
     facts = inspect(str(file), "{text}", "topic")
-    assert facts == {"sha256": digest(str(file), "{text}", "topic"), "texts": 3, "labels": ["sport", "world"]}
-    row = types.SimpleNamespace(name="news", uri=str(file), text_template="{text}", label_column="topic")
+    assert facts == {
+        "sha256": digest(str(file), "{text}", "topic"),
+        "texts": 3,
+        "labels": ["sport", "world"],
+    }
+    row = types.SimpleNamespace(
+        name="news", uri=str(file), text_template="{text}", label_column="topic"
+    )
     opened = open_corpus(row, [str(file.parent)], facts["sha256"])
-    assert list(opened.texts()) == [("a match", "sport"), ("a treaty", "world"), ("a race", "sport")]
+    assert list(opened.texts()) == [
+        ("a match", "sport"),
+        ("a treaty", "world"),
+        ("a race", "sport"),
+    ]
 
 
 def test_changed_bytes_are_refused(file):
-    row = types.SimpleNamespace(name="news", uri=str(file), text_template="{text}", label_column=None)
+    row = types.SimpleNamespace(
+        name="news", uri=str(file), text_template="{text}", label_column=None
+    )
     before = digest(str(file), "{text}", None)
     other = types.SimpleNamespace(**{**vars(row), "text_template": "{topic}"})
     with pytest.raises(DataError, match="are not those registered"):
@@ -42,7 +54,9 @@ def test_changed_bytes_are_refused(file):
 
 
 def test_it_lies_under_a_data_root(file, tmp_path):
-    row = types.SimpleNamespace(name="news", uri=str(file), text_template="{text}", label_column=None)
+    row = types.SimpleNamespace(
+        name="news", uri=str(file), text_template="{text}", label_column=None
+    )
     with pytest.raises(DataError, match="data root"):
         open_corpus(row, [str(tmp_path / "elsewhere")], "0" * 64)
 
@@ -82,7 +96,9 @@ def test_only_a_steward_registers_one_and_vouches_for_it(engine):
 def test_its_address_is_for_stewards(engine):
     spec = _spec()
     corpora.add(engine, spec, person(engine, "steward"))
-    found = {each["name"]: each for each in corpora.listing(engine, person(engine, "analyst"))}[spec.name]
+    found = {each["name"]: each for each in corpora.listing(engine, person(engine, "analyst"))}[
+        spec.name
+    ]
     assert found["state"] == "checking"
     assert not {"uri", "error", "text_template"} & set(found)
 
@@ -99,16 +115,22 @@ def test_a_worker_reads_it_through(warm_engine):
         return {each["name"]: each for each in corpora.listing(engine, steward)}
 
     found = wait_for(
-        look, lambda all_of: all(all_of[s.name]["state"] != "checking" for s in (good, bad)), seconds=60
+        look,
+        lambda all_of: all(all_of[s.name]["state"] != "checking" for s in (good, bad)),
+        seconds=60,
     )
     assert (found[good.name]["state"], found[bad.name]["state"]) == ("ready", "invalid")
-    assert found[good.name]["facts"]["sha256"] == digest(good.uri, good.text_template, good.label_column)
+    assert found[good.name]["facts"]["sha256"] == digest(
+        good.uri, good.text_template, good.label_column
+    )
     assert found[bad.name]["error"] == "there is no such file"
 
 
 @pytest.mark.slow
 def test_a_datasets_own_file_is_no_public_corpus(warm_engine, tmp_path):
-    """Reading a public corpus is free, so it is refused. Only its steward learns whose data it is."""
+    """Reading a public corpus is free, so it is refused. Only its steward learns whose data it
+    is.
+    """
     engine = warm_engine
     steward = person(engine, "steward")
     private = other_people(SAMPLE / "public_sample.csv", tmp_path / "private.csv")

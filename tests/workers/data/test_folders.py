@@ -1,4 +1,6 @@
-"""What of a folder is data, what is not, what is refused; and the list of its files that is registered."""
+"""What of a folder is data, what is not, what is refused; and the list of its files that is
+registered.
+"""
 
 import gzip
 from pathlib import Path
@@ -70,7 +72,12 @@ NO_DATA = [
         ".ipynb_checkpoints/notes-checkpoint.csv",
         "__MACOSX/notes.csv",
     ),
-    *("__MACOSX/._notes.csv", ".Trash-1000/files/notes.csv", "_temporary/0/part-0.csv", ".git/notes.csv"),
+    *(
+        "__MACOSX/._notes.csv",
+        ".Trash-1000/files/notes.csv",
+        "_temporary/0/part-0.csv",
+        ".git/notes.csv",
+    ),
     *(
         "__pycache__/notes.csv",
         "lost+found/notes.csv",
@@ -154,7 +161,9 @@ def test_links_are_followed_to_files_of_the_folder_alone(folder, tmp_path):
 CHANGES = {
     "appears": lambda top: put(top, "z.csv", ROWS.replace("p", "z")),
     "vanishes": lambda top: (top / "b.csv").unlink(),
-    "changes": lambda top: (top / "b.csv").write_text(ROWS.replace("note 3", "note 4").replace("p", "q")),
+    "changes": lambda top: (top / "b.csv").write_text(
+        ROWS.replace("note 3", "note 4").replace("p", "q")
+    ),
     "grows": lambda top: (top / "b.csv").write_text((top / "b.csv").read_text() + "q99,x\n"),
 }
 
@@ -174,7 +183,9 @@ def test_data_that_is_not_what_was_registered_is_refused(folder, change):
 
 def test_data_that_changes_while_it_is_read_is_refused(folder):
     registered = manifest.of(str(folder))
-    units = manifest.unchanged(str(folder), registered, fingerprints.fingerprints(str(folder), LAYOUT, KEY))
+    units = manifest.unchanged(
+        str(folder), registered, fingerprints.fingerprints(str(folder), LAYOUT, KEY)
+    )
     next(units)
     put(folder, "z.csv", ROWS.replace("p", "z"))
     with pytest.raises(DataError, match="another number of files"):
@@ -195,12 +206,23 @@ def test_object_stores_follow_the_same_rules():
     import fsspec
 
     store = fsspec.filesystem("memory")
-    for name in ("notes.csv", ".ipynb_checkpoints/notes-checkpoint.csv", "_SUCCESS", "sub/b.csv.gz"):
+    for name in (
+        "notes.csv",
+        ".ipynb_checkpoints/notes-checkpoint.csv",
+        "_SUCCESS",
+        "sub/b.csv.gz",
+    ):
         data = ROWS.replace("p", "q") if name.endswith(".gz") else ROWS
-        store.pipe(f"/cells/{name}", gzip.compress(data.encode()) if name.endswith(".gz") else data.encode())
+        store.pipe(
+            f"/cells/{name}",
+            gzip.compress(data.encode()) if name.endswith(".gz") else data.encode(),
+        )
     try:
         assert len(records.read("memory://cells", LAYOUT, KEY).records) == 40
-        assert [name for name, _, _ in manifest.of("memory://cells")["list"]] == ["notes.csv", "sub/b.csv.gz"]
+        assert [name for name, _, _ in manifest.of("memory://cells")["list"]] == [
+            "notes.csv",
+            "sub/b.csv.gz",
+        ]
         store.pipe("/cells/_delta_log/0.json", b"{}")
         with pytest.raises(DataError, match="Delta"):
             files("memory://cells")

@@ -58,7 +58,9 @@ def test_a_record_brings_its_group_and_its_secret(write):
 def test_a_unit_in_two_groups_is_refused_when_it_is_declared(write):
     address = write([*ROWS, ("ANN", "chair", "dark", "")])
     merged = replace(LAYOUT, unit_spelling="merge")  # spelling makes nobody a second person
-    with pytest.raises(DataError, match=r"group_column: row 4: its who is in another group") as caught:
+    with pytest.raises(
+        DataError, match=r"group_column: row 4: its who is in another group"
+    ) as caught:
         looked_at(address, merged)
     assert "dark" not in str(caught.value)
     assert "ann" not in str(caught.value).lower()
@@ -78,7 +80,9 @@ def test_should_data_change_later_a_unit_still_counts_in_one_group_only(write):
 
 @pytest.mark.parametrize("column", ["group_column", "secret_column", "unit_column"])
 def test_a_column_that_is_missing_is_refused_by_field_before_reading(write, column, monkeypatch):
-    address = write(ROWS, header=tuple("no" if c == getattr(LAYOUT, column) else c for c in ROWS_HEADER))
+    address = write(
+        ROWS, header=tuple("no" if c == getattr(LAYOUT, column) else c for c in ROWS_HEADER)
+    )
     with pytest.raises(DataError, match=rf"^{column}: there is no column"):
         check_columns(address, LAYOUT)
 

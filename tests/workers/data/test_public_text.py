@@ -14,8 +14,8 @@ from workers.interface import Artifact, Released
 
 WORKERS = Path(__file__).resolve().parents[3] / "workers"
 
-#: Who may say that a text is public: what was registered as a corpus, and what Writers wrote, also in an
-#: earlier attempt.
+#: Who may say that a text is public: what was registered as a corpus, and what Writers wrote, also
+#: in an earlier attempt.
 SOURCES = {
     "data/public_text.py",
     "data/corpora.py",
@@ -51,7 +51,14 @@ def test_constants_are_literals():
 
 def test_what_is_computed_of_public_text_is_a_plain_text_again():
     text = constant("One {slot}")
-    for each in (text + "x", text[:3], text.strip(), text.format(slot="x"), f"{text}", "".join([text])):
+    for each in (
+        text + "x",
+        text[:3],
+        text.strip(),
+        text.format(slot="x"),
+        f"{text}",
+        "".join([text]),
+    ):
         assert type(each) is str
     assert type(text.through(str.upper)) is PublicText
     assert copy.deepcopy(text) is text

@@ -1,7 +1,7 @@
 """Real files: reviews, news, abstracts, posts, word lists; records and units beside counts by hand.
 
-Each file is counted by the standard library alone, read as it is, and read again as other libraries write it:
-in parts of other formats, with its identifiers typed as they come.
+Each file is counted by the standard library alone, read as it is, and read again as other libraries
+write it: in parts of other formats, with its identifiers typed as they come.
 """
 
 import csv
@@ -61,7 +61,9 @@ def registered(address: Path, layout: Layout) -> tuple[int, int]:
     """(units by fingerprint, records that a job counts)."""
     records.check_columns(str(address), layout)
     manifest.of(str(address))
-    units = {each.value for each in fingerprints.fingerprints(str(address), layout, KEY) if each.is_unit}
+    units = {
+        each.value for each in fingerprints.fingerprints(str(address), layout, KEY) if each.is_unit
+    }
     return len(units), len(records.read(str(address), layout, KEY).records)
 
 

@@ -14,7 +14,16 @@ from accountant.core.errors import DataError
 from workers import models, sample
 from workers.data.fingerprints import _keyed as fingerprint
 from workers.data.fingerprints import fingerprints
-from workers.data.records import Broken, Layout, Record, Records, check_address, files, read, records
+from workers.data.records import (
+    Broken,
+    Layout,
+    Record,
+    Records,
+    check_address,
+    files,
+    read,
+    records,
+)
 
 ROWS = [
     {"title": 'Good, "fine"\nfood', "body": "I ate {well}.", "who": "ann", "label": "up"},
@@ -31,7 +40,10 @@ def write(folder, form: str):
     if form.startswith("csv"):
         text = "title,body,who,label\n"
         text += "".join(
-            ",".join('"' + row[c].replace('"', '""') + '"' for c in ("title", "body", "who", "label")) + "\n"
+            ",".join(
+                '"' + row[c].replace('"', '""') + '"' for c in ("title", "body", "who", "label")
+            )
+            + "\n"
             for row in ROWS
         )
     else:
@@ -69,7 +81,11 @@ BROKEN = {
     "no bytes": ("csv", b"", "there is no column"),
     "not gzip": ("csv.gz", b"title", "can't be read as csv"),
     "not parquet": ("parquet", b"title", "can't be read as parquet"),
-    "cut off": ("csv.gz", gzip.compress(b"title,body,who,label\n" * 1000)[:40], "can't be read as csv"),
+    "cut off": (
+        "csv.gz",
+        gzip.compress(b"title,body,who,label\n" * 1000)[:40],
+        "can't be read as csv",
+    ),
     "other ending": ("txt", b"x", "does not end in"),
 }
 
@@ -86,14 +102,18 @@ def test_bad_data_is_refused_with_its_place_and_without_its_content(tmp_path, na
 
 def test_in_a_job_a_broken_row_contributes_nothing_and_stops_nothing(tmp_path):
     path = tmp_path / "data.csv"
-    path.write_bytes(b'title,body,who,label\na,b,c\nd,e,f,up\n"g"x,h,i,up\n\xff,k,l,up\nm,n,o,down\n')
+    path.write_bytes(
+        b'title,body,who,label\na,b,c\nd,e,f,up\n"g"x,h,i,up\n\xff,k,l,up\nm,n,o,down\n'
+    )
     found = read(str(path), LAYOUT, b"k" * 32)
     assert [record.unit for record in found.records] == ["f", "o"]
     assert sum(isinstance(each, Broken) for each in records(str(path), LAYOUT)) == 3
 
 
 def test_what_no_tokenizer_takes_is_a_broken_row_in_a_job(tmp_path):
-    """JSON can hold half a character, which tokenizers refuse: one such record would fail the whole job."""
+    """JSON can hold half a character, which tokenizers refuse: one such record would fail the whole
+    job.
+    """
     path = tmp_path / "data.jsonl"
     rows = [{**ROWS[0], "body": body} for body in ("a\ud800b", "c", "\udfff", "\U0001f600")]
     path.write_text("".join(json.dumps({**row, "who": n}) + "\n" for n, row in enumerate(rows)))
@@ -104,11 +124,15 @@ def test_what_no_tokenizer_takes_is_a_broken_row_in_a_job(tmp_path):
 
 
 def test_spelling_makes_nobody_a_second_unit(tmp_path):
-    """A unit is one where its account is kept (fingerprints), so its records are bounded together."""
+    """A unit is one where its account is kept (fingerprints), so its records are bounded
+    together.
+    """
     path = tmp_path / "data.jsonl"
     names = ["P1", "p1 ", "\uff301", " \t", "p2"]  # the third in full width, the fourth nobody's
     path.write_text(
-        "".join(json.dumps({**ROWS[0], "body": f"b{n}", "who": w}) + "\n" for n, w in enumerate(names))
+        "".join(
+            json.dumps({**ROWS[0], "body": f"b{n}", "who": w}) + "\n" for n, w in enumerate(names)
+        )
     )
     assert [record.unit for record in read(str(path), LAYOUT, b"k" * 32).records] == ["p1", "p2"]
     merged = replace(LAYOUT, unit_spelling="merge")
@@ -138,17 +162,25 @@ def holds(found: Records, record: Record, index: int, count: int) -> bool:
 
 
 def test_copies_of_a_record_have_coins_of_their_own(tmp_path):
-    """Copies in one batch would show where the last of them lies: it would have no amplification."""
+    """Copies in one batch would show where the last of them lies: it would have no
+    amplification.
+    """
     path, layout = tmp_path / "data.jsonl", Layout("{body}", None, "label", ("up", "down"))
     rows = [{"body": "the same", "label": "up"}] * 64
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"body": "x", "label": "up"}]))
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in [*rows, {"body": "x", "label": "up"}])
+    )
     found = read(str(path), layout, b"k" * 32)
     assert len({each.unit for each in found.records}) == 65
-    copies = [place for (_, place), texts in found.batches(8).items() for text in texts if text != "x"]
+    copies = [
+        place for (_, place), texts in found.batches(8).items() for text in texts if text != "x"
+    ]
     assert len(copies) == 64
     assert set(copies) == set(range(8)), "64 independent coins leave a batch empty once in 600 runs"
     # Adding a copy, wherever it stands in the file, is adding the last one: nobody else moves.
-    path.write_text("".join(json.dumps(row) + "\n" for row in [rows[0], {"body": "x", "label": "up"}, *rows]))
+    path.write_text(
+        "".join(json.dumps(row) + "\n" for row in [rows[0], {"body": "x", "label": "up"}, *rows])
+    )
     more = read(str(path), layout, b"k" * 32)
     before, after = placed(found, 8), placed(more, 8)
     assert {unit: place for unit, place in after.items() if unit in before} == before
@@ -164,10 +196,14 @@ def test_records_that_differ_in_what_the_text_does_not_show_are_no_copies(tmp_pa
 
 
 def test_every_round_has_coins_of_its_own():
-    everybody = Records((None,), tuple(Record(f"u{n}", None, f"t{n}") for n in range(4000)), b"k" * 32)
+    everybody = Records(
+        (None,), tuple(Record(f"u{n}", None, f"t{n}") for n in range(4000)), b"k" * 32
+    )
     found = [everybody.in_round(number).batches(4) for number in (0, 1)]
     assert everybody.in_round(1).batches(4) == found[1], "the same on every worker and attempt"
-    place = [{text: index for (_, index), texts in each.items() for text in texts} for each in found]
+    place = [
+        {text: index for (_, index), texts in each.items() for text in texts} for each in found
+    ]
     table = [[0] * 4 for _ in range(4)]
     for text, index in place[0].items():
         table[index][place[1][text]] += 1
@@ -189,7 +225,8 @@ def test_only_addresses_under_a_root_are_read(tmp_path):
     assert check_address("s3://bucket/data/x.csv", roots)
     for bad in ("/etc/passwd", f"{tmp_path}/in/../other", f"{tmp_path}/in/link.csv", "s3://bucket/database/x",
                 "s3://bucket/data/../x", "http://host/x.csv", "memory://x",
-                # fsspec reads "::" as a chain and opens what stands before it; some stores decode %2e
+                # fsspec reads "::" as a chain and opens what stands before it; some stores decode
+                # %2e
                 f"{tmp_path}/in/link.csv::x.csv", f"file://{tmp_path}/in/link.csv::x.csv",
                 "s3://bucket/data/x.csv::http://host/x.csv", "s3://bucket/data/%2e%2e/x",
                 "s3://bucket/data/.%2E/x"):  # fmt: skip
@@ -231,7 +268,9 @@ def test_adding_a_unit_changes_one_batch_by_at_most_its_bound(content, unit, bou
 
 
 def test_no_link_leaves_a_data_root(tmp_path):
-    """A file, a folder, a link in a folder and a folder behind a link: what is read lies under the root."""
+    """A file, a folder, a link in a folder and a folder behind a link: what is read lies under the
+    root.
+    """
     root, outside = tmp_path / "root", tmp_path / "outside"
     inner = root / "folder"
     for folder in (inner, outside):

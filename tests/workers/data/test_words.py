@@ -32,7 +32,11 @@ CUT = [
     ("Hebrew with points", "שָׁלוֹם לְךָ", ["שָׁלוֹם", "לְךָ"]),
     ("Vietnamese, decomposed", "Nguye\u0302\u0303n đi", ["nguyễn", "đi"]),
     ("mixed", "住所はTokyoです", ["住所", "は", "tokyo", "です"]),
-    ("English", "Don’t RE-READ a_b, U.S. 3.14 e-", ["don’t", "re-read", *"ab", *"us", "3", "14", "e"]),
+    (
+        "English",
+        "Don’t RE-READ a_b, U.S. 3.14 e-",
+        ["don’t", "re-read", *"ab", *"us", "3", "14", "e"],
+    ),
     ("no words", "👍👍🏽 … ?!", []),
 ]
 

@@ -1,7 +1,8 @@
-"""The same people and texts are read from every library, format, type and split into parts, or a refusal.
+"""The same people and texts are read from every library, format, type and split into parts, or a
+refusal.
 
-The test has arithmetic of its own: people are numbered before any file is written, so who is who is known
-without reading a file.
+The test has arithmetic of its own: people are numbered before any file is written, so who is who is
+known without reading a file.
 """
 
 import importlib
@@ -54,7 +55,9 @@ TEXTS = st.text(
 
 
 def registered(folder: Path, layout: Layout) -> list[records.Record]:
-    """The records of a job on data that registration lets in. Raises DataError where it does not."""
+    """The records of a job on data that registration lets in. Raises DataError where it does
+    not.
+    """
     records.check_columns(str(folder), layout)
     for _ in fingerprints.fingerprints(str(folder), layout, KEY):
         pass
@@ -63,15 +66,21 @@ def registered(folder: Path, layout: Layout) -> list[records.Record]:
 
 @st.composite
 def tables(draw):
-    """(kind, the number of each row's person, texts, and for each part its rows, writer and type)."""
+    """(kind, the number of each row's person, texts, and for each part its rows, writer and
+    type).
+    """
     kind = draw(st.sampled_from(sorted(PEOPLE)))
     people = draw(PEOPLE[kind])
     some = st.integers(0, len(people) - 1)
-    rows = draw(st.lists(some | st.none() if draw(st.booleans()) else some, min_size=1, max_size=16))
+    rows = draw(
+        st.lists(some | st.none() if draw(st.booleans()) else some, min_size=1, max_size=16)
+    )
     texts = [f"text {number}: {draw(TEXTS)}." for number in range(len(rows))]
     parts = draw(
         st.lists(
-            st.tuples(st.sampled_from(WRITERS), st.sampled_from(sorted(TYPES[kind]))), min_size=1, max_size=3
+            st.tuples(st.sampled_from(WRITERS), st.sampled_from(sorted(TYPES[kind]))),
+            min_size=1,
+            max_size=3,
         )
     )
     return kind, people, rows, texts, parts
@@ -93,7 +102,9 @@ def test_many_tables_of_every_library_give_the_same_people(table, bound):
 
 def the_same_people(table, bound):
     kind, people, rows, texts, parts = table
-    layout = Layout("{person}/{text}", "person", max_records_per_unit=bound, missing_units="separate")
+    layout = Layout(
+        "{person}/{text}", "person", max_records_per_unit=bound, missing_units="separate"
+    )
     shown = ["" if row is None else SHOWN[kind](people[row]) for row in rows]
     texts = [f"{person}/{text}" for person, text in zip(shown, texts, strict=True)]
     with tempfile.TemporaryDirectory() as name:
@@ -120,15 +131,20 @@ def the_same_people(table, bound):
     assert set(kept) == set(wanted), "somebody was lost, or a text is not what was written"
     missing = wanted[None]
     assert kept == {
-        person: min(count, bound if person is not None else count) for person, count in wanted.items()
+        person: min(count, bound if person is not None else count)
+        for person, count in wanted.items()
     }
     assert len({each.unit for each in found}) == len(wanted) - bool(missing) + missing
 
 
 @pytest.mark.parametrize("kind", sorted(PEOPLE))
 @pytest.mark.parametrize("writer", WRITERS, ids=lambda each: f"{each[0]}{each[1]}")
-def test_a_part_by_each_library_beside_one_by_the_csv_module_is_read_and_not_refused(tmp_path, writer, kind):
-    """A reader that refuses everything would be right in the property above: these have to be read."""
+def test_a_part_by_each_library_beside_one_by_the_csv_module_is_read_and_not_refused(
+    tmp_path, writer, kind
+):
+    """A reader that refuses everything would be right in the property above: these have to be
+    read.
+    """
     people = {
         "number": [3, 14, 159, 2653589],
         "text": ["p-3", "ünal", "Ольга", "张伟"],
@@ -144,14 +160,18 @@ def test_a_part_by_each_library_beside_one_by_the_csv_module_is_read_and_not_ref
         plain = typed(people, kind, {"number": "digits", "truth value": "word"}.get(kind, "text"))
         texts = [f"text {number}" for number in range(2 * len(people))]
         WRITERS[0][2]({"person": plain, "text": texts[: len(people)]}, folder / "a.csv")
-        write({"person": typed(people, kind, name), "text": texts[len(people) :]}, folder / f"b{suffix}")
+        write(
+            {"person": typed(people, kind, name), "text": texts[len(people) :]},
+            folder / f"b{suffix}",
+        )
         found = registered(folder, Layout("{text}", "person", max_records_per_unit=2))
         assert sorted(each.text for each in found) == sorted(texts), name
         assert len({each.unit for each in found}) == len(people), name
         assert len(registered(folder, Layout("{text}", "person"))) == len(people), name
 
 
-#: Two part files, by suffix and rows of (person, text), in which a person may be written in two ways.
+#: Two part files, by suffix and rows of (person, text), in which a person may be written in two
+#: ways.
 REFUSED = {
     "leading zeros": ("a.csv", [("017", "x")], "b.csv", [("17", "y")], "with leading zeros"),
     "integers beside padded digits": (
@@ -164,8 +184,20 @@ REFUSED = {
     "capitals": ("a.csv", [("Ann", "x")], "b.jsonl", [("ann", "y")], "with capitals"),
     "full width": ("a.csv", [("１７", "x")], "b.jsonl", [(17, "y")], "compatibility characters"),
     "an exponent": ("a.csv", [("1e3", "x")], "b.jsonl", [(1000, "y")], "with an exponent"),
-    "an epoch": ("a.csv", [("2024-01-02", "x")], "b.jsonl", [(1704153600000, "y")], "has numbers in person"),
-    "a compact date": ("a.csv", [("2024-01-02", "x")], "b.csv", [("20240102", "y")], "has numbers in person"),
+    "an epoch": (
+        "a.csv",
+        [("2024-01-02", "x")],
+        "b.jsonl",
+        [(1704153600000, "y")],
+        "has numbers in person",
+    ),
+    "a compact date": (
+        "a.csv",
+        [("2024-01-02", "x")],
+        "b.csv",
+        [("20240102", "y")],
+        "has numbers in person",
+    ),
     "another calendar": (
         "a.csv",
         [("2024-01-02", "x")],
@@ -180,7 +212,13 @@ REFUSED = {
         [("2024-01-02 03:04:05", "y")],
         "has dates",
     ),
-    "truth values and numbers": ("a.jsonl", [(True, "x")], "b.csv", [("1", "y")], "has numbers in person"),
+    "truth values and numbers": (
+        "a.jsonl",
+        [(True, "x")],
+        "b.csv",
+        [("1", "y")],
+        "has numbers in person",
+    ),
     "words and numbers": ("a.csv", [("true", "x")], "b.csv", [("1", "y")], "has numbers in person"),
     "a missing person": (
         "a.csv",
@@ -189,9 +227,27 @@ REFUSED = {
         [("q", "z")],
         "row 2 of a.csv: its person is",
     ),
-    "a missing person in JSON": ("a.jsonl", [(None, "x")], "b.csv", [("q", "z")], "its person is missing"),
-    "a long float": ("a.jsonl", [(1e17, "x")], "b.csv", [("q", "z")], "may stand for several numbers"),
-    "a spreadsheet's number": ("a.csv", [("1.23457E+11", "x")], "b.csv", [("q", "z")], "digits are gone"),
+    "a missing person in JSON": (
+        "a.jsonl",
+        [(None, "x")],
+        "b.csv",
+        [("q", "z")],
+        "its person is missing",
+    ),
+    "a long float": (
+        "a.jsonl",
+        [(1e17, "x")],
+        "b.csv",
+        [("q", "z")],
+        "may stand for several numbers",
+    ),
+    "a spreadsheet's number": (
+        "a.csv",
+        [("1.23457E+11", "x")],
+        "b.csv",
+        [("q", "z")],
+        "digits are gone",
+    ),
     "a fraction": ("a.jsonl", [(17.5, "x")], "b.csv", [("q", "z")], "float with a fraction"),
     "files joined": (
         "a.csv",
@@ -299,7 +355,9 @@ def test_a_refused_label_says_how_it_was_read_and_not_what_it_is(tmp_path, name,
 @pytest.mark.parametrize("per", ["dataset", "label"])
 @pytest.mark.parametrize("bound", [1, 2])
 def test_whoever_leaves_moves_a_noisy_count_by_what_it_is_charged_for(tmp_path, per, bound):
-    """Ten people in every library, format and type; the count without each of them, from files of its own."""
+    """Ten people in every library, format and type; the count without each of them, from files of
+    its own.
+    """
     people, labels = list(range(10)), ("pos", "neg")
     parameters = NoisyCount(per=per, epsilon=1)
     terms = Terms(max_records_per_unit=bound, labels=labels)
@@ -349,4 +407,6 @@ def test_a_type_with_a_meaning_of_its_own_is_refused_by_its_column(tmp_path, cas
     for layout in (Layout("{text}", "person"), Layout("{person} {text}")):
         with pytest.raises(DataError, match=r"the column person has .*: write it as text"):
             registered(path, layout)
-    assert len(registered(path, Layout("{text}"))) == 2, "columns that nobody needs are not looked at"
+    assert len(registered(path, Layout("{text}"))) == 2, (
+        "columns that nobody needs are not looked at"
+    )

@@ -1,10 +1,11 @@
-"""Tables written by pandas, polars, pyarrow, DuckDB and the csv module, in every format and type, in parts.
+"""Tables written by pandas, polars, pyarrow, DuckDB and the csv module, in every format and type,
+in parts.
 
     writers()                     (name, function) of those that are installed
     write(frame, path)            a frame is {column: [cells]} of Python values; None is missing
 
-Each writer gets the same people in a type of its own choice: whole numbers as integers of any width, floats,
-decimals or digits; dates as dates, times or text; and so on.
+Each writer gets the same people in a type of its own choice: whole numbers as integers of any
+width, floats, decimals or digits; dates as dates, times or text; and so on.
 """
 
 import csv
@@ -84,14 +85,18 @@ def _with_json(frame: Frame, path: Path) -> None:
 
     with _opened(path) as file:
         for row in zip(*frame.values(), strict=True):
-            file.write(json.dumps({name: shown(each) for name, each in zip(frame, row, strict=True)}) + "\n")
+            file.write(
+                json.dumps({name: shown(each) for name, each in zip(frame, row, strict=True)})
+                + "\n"
+            )
 
 
 def _arrow(frame: Frame, dictionary: bool = False) -> pyarrow.Table:
     table = pyarrow.table({name: pyarrow.array(values) for name, values in frame.items()})
     if dictionary:
         columns = [
-            each.dictionary_encode() if pyarrow.types.is_string(each.type) else each for each in table.columns
+            each.dictionary_encode() if pyarrow.types.is_string(each.type) else each
+            for each in table.columns
         ]
         table = pyarrow.table(columns, names=table.column_names)
     return table
@@ -132,7 +137,9 @@ def _with_other_widths(frame: Frame, path: Path) -> None:
 def _with_pyarrow_csv(frame: Frame, path: Path) -> None:
     from pyarrow import csv as arrow_csv
 
-    arrow_csv.write_csv(_arrow({name: list(map(_plain, values)) for name, values in frame.items()}), path)
+    arrow_csv.write_csv(
+        _arrow({name: list(map(_plain, values)) for name, values in frame.items()}), path
+    )
 
 
 def _pandas(frame: Frame, path: Path) -> None:

@@ -78,11 +78,22 @@ def both_names(tensors: Tensors) -> None:
 
 
 def roberta(folder: Path) -> None:
-    """Put an encoder there whose positions begin at 1, and which does not say that one of 16 is lost."""
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    """Put an encoder there whose positions begin at 1, and which does not say that one of 16 is
+    lost.
+    """
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     RobertaModel(
         RobertaConfig(
-            vocab_size=len(WORDS), max_position_embeddings=16, pad_token_id=0, bos_token_id=2, **sizes
+            vocab_size=len(WORDS),
+            max_position_embeddings=16,
+            pad_token_id=0,
+            bos_token_id=2,
+            **sizes,
         )
     ).save_pretrained(folder)
 
@@ -97,7 +108,10 @@ ENCODERS = {
         edited(lambda t: t.update({LAYER.replace("1", "2"): t[LAYER].clone()})),
         "not used by the model: encoder.layer.2",
     ),
-    "another shape": (edited(lambda t: t.update({LAYER: t[LAYER].T.contiguous()})), "has the shape 64 × 32"),
+    "another shape": (
+        edited(lambda t: t.update({LAYER: t[LAYER].T.contiguous()})),
+        "has the shape 64 × 32",
+    ),
     "nan": (poisoned(LAYER), "holds NaN"),
     "infinity": (poisoned(LAYER, float("inf")), "holds NaN"),
     "cut": (cut, "is cut"),
@@ -105,13 +119,19 @@ ENCODERS = {
         lambda f: shutil.copy(f / "model.safetensors", f / "model-00001-of-00002.safetensors"),
         "twice",
     ),
-    "a word beyond the embeddings": (saved("tokenizer.json", word_beyond), "embeddings lack: 'zyzzyva'"),
+    "a word beyond the embeddings": (
+        saved("tokenizer.json", word_beyond),
+        "embeddings lack: 'zyzzyva'",
+    ),
     "a padding beyond the embeddings": (
         saved("tokenizer_config.json", lambda c: c.update(pad_token="<padding>")),
         "embeddings lack: '<padding>'",
     ),
     "a token around each text beyond the embeddings": (around(900), "writes the token 900"),
-    "fails at unknown words": (saved("tokenizer.json", no_unknown), "fails at letters|can't be loaded|lack"),
+    "fails at unknown words": (
+        saved("tokenizer.json", no_unknown),
+        "fails at letters|can't be loaded|lack",
+    ),
     "positions that are not there": (roberta, "a text as long as its context, 16 tokens, fails"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), r"no model\.safetensors"),
     "an adapter": (lambda f: write(f / "adapter_config.json", {}), "holds an adapter"),
@@ -152,16 +172,28 @@ STATIC = {
     "infinity in a weight": (poisoned("weights", float("inf")), "holds NaN"),
     "cut": (cut, "missing or not a safetensors file|is cut"),
     "two tables": (edited(both_names), "not all of them used"),
-    "a tensor more": (edited(lambda t: t.update(extra=torch.ones(3))), "extra, not all of them used"),
+    "a tensor more": (
+        edited(lambda t: t.update(extra=torch.ones(3))),
+        "extra, not all of them used",
+    ),
     "fewer vectors than words": (
         edited(lambda t: t.update({name: t[name][:-1].clone() for name in list(t)})),
         "embeddings lack: 'far'",
     ),
     "a word beyond the vectors": (saved("tokenizer.json", word_beyond), "lack: 'zyzzyva'"),
-    "fewer weights": (edited(lambda t: t.update(weights=t["weights"][:-1].clone())), "not as many weights"),
-    "another name": (edited(lambda t: t.update(vectors=t.pop("embeddings"))), "not all of them used"),
+    "fewer weights": (
+        edited(lambda t: t.update(weights=t["weights"][:-1].clone())),
+        "not as many weights",
+    ),
+    "another name": (
+        edited(lambda t: t.update(vectors=t.pop("embeddings"))),
+        "not all of them used",
+    ),
     "fails at unknown words": (saved("tokenizer.json", no_unknown), "fails at letters"),
-    "a cut tokenizer": (lambda f: (f / "tokenizer.json").write_text("{"), "missing or no tokenizer"),
+    "a cut tokenizer": (
+        lambda f: (f / "tokenizer.json").write_text("{"),
+        "missing or no tokenizer",
+    ),
 }
 
 
@@ -211,7 +243,9 @@ class Failing:
 
 @pytest.mark.parametrize("form", ["transformer", "static"])
 def test_no_word_ends_a_job(bert, static, form):  # noqa: F811
-    """Whatever slips through registration: such a text is a row of zeros, and the others stay as they are."""
+    """Whatever slips through registration: such a text is a row of zeros, and the others stay as
+    they are.
+    """
     model = ready(bert if form == "transformer" else static)
     texts = ["the cat", "a mat and zyzzyva", "dogs ran"]
     plain = embedders.embed_all(model, texts)
@@ -226,7 +260,8 @@ def test_no_word_ends_a_job(bert, static, form):  # noqa: F811
 
 def test_types_of_tensors():
     assert [
-        Tensor(Path(), (), dtype).is_float for dtype in ("F32", "BF16", "F8_E4M3", "I32", "BOOL", "U8")
+        Tensor(Path(), (), dtype).is_float
+        for dtype in ("F32", "BF16", "F8_E4M3", "I32", "BOOL", "U8")
     ] == [
         *[True] * 3,
         *[False] * 3,

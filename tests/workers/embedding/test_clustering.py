@@ -1,4 +1,6 @@
-"""Clusters and pairs: what one unit moves, computed with and without it, against what is charged."""
+"""Clusters and pairs: what one unit moves, computed with and without it, against what is
+charged.
+"""
 
 import hashlib
 from collections import Counter
@@ -74,23 +76,31 @@ def test_the_worst_units_reach_what_is_charged():
 
 
 def vector(context: tuple[str, ...]) -> np.ndarray:
-    """Return a stand-in for a context's clipped logits: any function of it, within the grid's ends."""
+    """Return a stand-in for a context's clipped logits: any function of it, within the grid's
+    ends.
+    """
     seed = int.from_bytes(hashlib.sha256("\0".join(context).encode()).digest()[:8], "big")
     return np.random.default_rng(seed).choice([-GRID, GRID, 0, 17], 12)
 
 
 def sums(contexts: dict) -> dict:
-    return {place: sum(map(vector, held), np.zeros(12, np.int64)) for place, held in contexts.items()}
+    return {
+        place: sum(map(vector, held), np.zeros(12, np.int64)) for place, held in contexts.items()
+    }
 
 
-def grouped(data: Records, partner: str | None, noisy: np.ndarray, parameters) -> tuple[dict, list[Counter]]:
+def grouped(
+    data: Records, partner: str | None, noisy: np.ndarray, parameters
+) -> tuple[dict, list[Counter]]:
     """(sums, contexts) of each batch, given the released counts."""
     places = None
     if parameters.batching == "clusters":
         made = keep(CENTRES, noisy, 3, parameters.batches_per_label)
         places = within(embedded(data, EMBEDDER, 16, lambda: None), data, made)
     if partner in ("exact-slot", "lowest-hash"):
-        found = data.pairs(parameters.batches_per_label, slots(parameters), partner == "lowest-hash", places)
+        found = data.pairs(
+            parameters.batches_per_label, slots(parameters), partner == "lowest-hash", places
+        )
     else:
         batches = data.batches(parameters.batches_per_label, places)
         found = {place: [(text,) for text in texts] for place, texts in batches.items()}
@@ -111,17 +121,31 @@ def grouped(data: Records, partner: str | None, noisy: np.ndarray, parameters) -
 def test_one_unit_moves_each_batch_by_no_more_than_is_charged(
     others, old, new, bound, key, batching, partner, noise
 ):
-    """The sums with and without it, in exact integers, over random data, keys and released counts."""
+    """The sums with and without it, in exact integers, over random data, keys and released
+    counts.
+    """
     noisy = np.array(noise).reshape(2, 7)
-    raw = {"batch_size": 2, "batches_per_label": 4, "batching": batching, "clusters": 6, "public_centres": 7}
+    raw = {
+        "batch_size": 2,
+        "batches_per_label": 4,
+        "batching": batching,
+        "clusters": 6,
+        "public_centres": 7,
+    }
     raw |= {"examples_per_context": 2, "context_partner": partner} if partner else {}
-    for neighbours, more in ((Neighbours.ADD_REMOVE, ([], [old])), (Neighbours.REPLACE_ONE, ([old], [new]))):
+    for neighbours, more in (
+        (Neighbours.ADD_REMOVE, ([], [old])),
+        (Neighbours.REPLACE_ONE, ([old], [new])),
+    ):
         terms = Terms(neighbours, max_records_per_unit=bound, labels=LABELS)
         parameters = PRICE.parse(raw, terms)
         (one, _), (two, _) = (
-            grouped(dataset([*others, *each], bound, key), partner, noisy, parameters) for each in more
+            grouped(dataset([*others, *each], bound, key), partner, noisy, parameters)
+            for each in more
         )
-        scale = Fraction(parameters.clip) / (GRID * parameters.batch_size * Fraction(parameters.temperature))
+        scale = Fraction(parameters.clip) / (
+            GRID * parameters.batch_size * Fraction(parameters.temperature)
+        )
         moves = [int(np.abs(one[place] - two[place]).max()) * scale for place in one]
         allowed = shift(parameters, terms)
         twice = neighbours is Neighbours.REPLACE_ONE
@@ -138,13 +162,21 @@ def test_a_record_changes_pairs_as_its_rule_says(units, key):
     """exact-slot: one pair comes or goes. lowest-hash: one comes or goes, or is another."""
     terms = Terms(labels=LABELS)
     for partner in ("exact-slot", "lowest-hash"):
-        raw = {"batch_size": 1, "batches_per_label": 1, "examples_per_context": 2, "context_partner": partner}
+        raw = {
+            "batch_size": 1,
+            "batches_per_label": 1,
+            "examples_per_context": 2,
+            "context_partner": partner,
+        }
         parameters = PRICE.parse(raw, terms)
         noisy = np.zeros((2, 7), np.int64)
         found = [
-            grouped(dataset(each, 1, key), partner, noisy, parameters)[1] for each in (units, units[:-1])
+            grouped(dataset(each, 1, key), partner, noisy, parameters)[1]
+            for each in (units, units[:-1])
         ]
-        with_it, without = (Counter(pair for held in each.values() for pair in held) for each in found)
+        with_it, without = (
+            Counter(pair for held in each.values() for pair in held) for each in found
+        )
         gone, come = (without - with_it).total(), (with_it - without).total()
         assert gone + come <= (1 if partner == "exact-slot" else 2)
         assert max(gone, come) <= 1
@@ -161,12 +193,16 @@ def test_slots_give_about_as_many_contexts_as_the_mean_divides_by():
         }
         parameters = PRICE.parse(raw, Terms())
         number = slots(parameters)
-        data = Records((None,), tuple(Record(f"u{i}", None, f"t{i}") for i in range(8 * number)), b"k" * 32)
+        data = Records(
+            (None,), tuple(Record(f"u{i}", None, f"t{i}") for i in range(8 * number)), b"k" * 32
+        )
         pairs = data.pairs(4, number, partner == "lowest-hash")
         held = sum(map(len, pairs.values()))
         assert abs(held - 400) < 5 * 400**0.5
         assert (
-            PRICE.parse(raw | {"batches_per_label": None}, Terms(public_size=80 * number)).batches_per_label
+            PRICE.parse(
+                raw | {"batches_per_label": None}, Terms(public_size=80 * number)
+            ).batches_per_label
             == 40
         )
 
@@ -188,7 +224,9 @@ def test_without_clusters_nothing_changes_and_shares_of_a_job_are_its_batches():
     st.integers(0, 40),
     st.data(),
 )
-def test_kept_are_the_largest_noisy_counts_and_every_batch_is_given_out(noise, clusters, more, data):
+def test_kept_are_the_largest_noisy_counts_and_every_batch_is_given_out(
+    noise, clusters, more, data
+):
     noisy = np.array(noise).reshape(2, 7)
     made = keep(CENTRES, noisy, clusters, clusters + more)
     for row, kept, many in zip(noisy, made.kept, made.batches, strict=True):
@@ -234,7 +272,9 @@ def test_the_reservoir_keeps_so_many_and_always_the_same():
             pool.add(str(number))
     assert pools[0].kept == pools[1].kept
     assert len(set(pools[0].kept)) == 50
-    assert np.mean([int(text) for text in pools[0].kept]) == pytest.approx(500, abs=5 * 289 / 50**0.5)
+    assert np.mean([int(text) for text in pools[0].kept]) == pytest.approx(
+        500, abs=5 * 289 / 50**0.5
+    )
 
 
 def test_cancelling_is_noticed_between_pieces():

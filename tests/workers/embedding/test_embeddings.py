@@ -1,4 +1,6 @@
-"""Every format against arithmetic by hand; what can't be embedded is a row of zeros and disturbs nobody."""
+"""Every format against arithmetic by hand; what can't be embedded is a row of zeros and disturbs
+nobody.
+"""
 
 import csv
 import gzip
@@ -30,7 +32,9 @@ TEXTS = ["the cat sat", "dogs ran far and the cat sat on a mat", "a mat", "the C
 
 
 def word_tokenizer() -> Tokenizer:
-    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    made = Tokenizer(
+        models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     return made
 
@@ -45,7 +49,12 @@ def bert(tmp_path_factory) -> Path:
     """A transformers encoder, random, of two layers."""
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
     network = BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=16, **sizes))
     network.save_pretrained(folder)
     words = word_tokenizer()
@@ -63,7 +72,10 @@ def sentence_transformer(bert: Path, folder: Path, pooling: dict, **settings: ob
     for file in bert.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds.items()]
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for path, kind in kinds.items()
+    ]
     write(folder / "modules.json", modules)
     write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 32, **pooling})
     write(folder / "sentence_bert_config.json", settings)
@@ -74,7 +86,11 @@ def states(folder: Path, text: str) -> np.ndarray:
     """Last hidden states of one text alone, without any padding."""
     ids = [2, *(WORDS.index(word) if word in WORDS else 1 for word in text.split()), 3]
     with torch.no_grad():
-        return AutoModel.from_pretrained(folder)(input_ids=torch.tensor([ids])).last_hidden_state[0].numpy()
+        return (
+            AutoModel.from_pretrained(folder)(input_ids=torch.tensor([ids]))
+            .last_hidden_state[0]
+            .numpy()
+        )
 
 
 def ready(folder: Path) -> embedders.Embedder:
@@ -87,7 +103,10 @@ def ready(folder: Path) -> embedders.Embedder:
 @pytest.mark.parametrize(
     ("pooling", "pick"),
     [
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, lambda s: s.mean(axis=0)),
+        (
+            {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
+            lambda s: s.mean(axis=0),
+        ),
         ({"pooling_mode_cls_token": True}, lambda s: s[0]),
         ({"pooling_mode_lasttoken": True}, lambda s: s[-1]),
         ({"pooling_mode": "mean"}, lambda s: s.mean(axis=0)),
@@ -106,9 +125,14 @@ def test_its_cut_case_and_prompt_are_followed(bert, tmp_path):
     folder = sentence_transformer(
         bert, tmp_path, {"pooling_mode_mean_tokens": True}, max_seq_length=6, do_lower_case=True
     )
-    write(folder / "config_sentence_transformers.json", {"prompts": {"q": "a "}, "default_prompt_name": "q"})
+    write(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {"q": "a "}, "default_prompt_name": "q"},
+    )
     made = embed_all(ready(folder), ["THE CAT", "dogs ran far and the cat"])
-    expected = unit([states(bert, "a the cat").mean(axis=0), states(bert, "a dogs ran far").mean(axis=0)])
+    expected = unit(
+        [states(bert, "a the cat").mean(axis=0), states(bert, "a dogs ran far").mean(axis=0)]
+    )
     assert np.allclose(made, expected, atol=1e-5)
 
 
@@ -125,7 +149,8 @@ def test_a_causal_model_is_pooled_by_its_mean():
     texts = ["The food was cold.", "Great service and a friendly waiter!"]
     with torch.no_grad():
         one = [
-            network(**words(t, return_tensors="pt")).last_hidden_state[0].mean(dim=0).numpy() for t in texts
+            network(**words(t, return_tensors="pt")).last_hidden_state[0].mean(dim=0).numpy()
+            for t in texts
         ]
     assert np.allclose(embed_all(model, texts, tokens=64), unit(one), atol=1e-5)
 
@@ -142,11 +167,14 @@ def test_static_vectors_in_model2vecs_format(tmp_path, quantised):
     save_file(tensors, tmp_path / "model.safetensors")
     word_tokenizer().save(str(tmp_path / "tokenizer.json"))
     write(tmp_path / "config.json", {"model_type": "model2vec", "normalize": True})
-    texts = ["the cat sat", "a bird sat", "mat " * 600 + "dogs"]  # one unknown word; one word past the cut
+    # one unknown word; one word past the cut
+    texts = ["the cat sat", "a bird sat", "mat " * 600 + "dogs"]
     ids = [[4, 5, 6], [8, 6], [9] * 512]
     expected = unit([table[each].mean(axis=0) for each in ids])
     assert np.allclose(embed_all(ready(tmp_path), texts), expected, atol=1e-6)
-    assert np.allclose(embed_all(ready(tmp_path), texts, tokens=1), unit(table[[4, 8, 9]]), atol=1e-6)
+    assert np.allclose(
+        embed_all(ready(tmp_path), texts, tokens=1), unit(table[[4, 8, 9]]), atol=1e-6
+    )
 
 
 def test_a_static_embedding_of_sentence_transformers(tmp_path):
@@ -185,13 +213,18 @@ def test_a_text_whose_states_are_nan_is_zero(bert, tmp_path):
 
 
 def test_every_pass_has_the_same_shape(bert, monkeypatch):
-    """Lengths and counts of private texts show nowhere: every pass has the same shape for all texts."""
+    """Lengths and counts of private texts show nowhere: every pass has the same shape for all
+    texts.
+    """
     model, seen = ready(bert), []
     forward = type(model.network).forward
     monkeypatch.setattr(
         type(model.network),
         "forward",
-        lambda self, **given: (seen.append(tuple(given["input_ids"].shape)), forward(self, **given))[1],
+        lambda self, **given: (
+            seen.append(tuple(given["input_ids"].shape)),
+            forward(self, **given),
+        )[1],
     )
     for texts in (["the"], TEXTS, TEXTS * 20, [""] * 33):
         list(model.embed(texts, tokens=9))
@@ -217,9 +250,12 @@ def test_other_modules_are_named(bert, tmp_path):
     folder = sentence_transformer(bert, tmp_path, {"pooling_mode_mean_tokens": True})
     modules = json.loads((folder / "modules.json").read_text())
     write(
-        folder / "modules.json", [*modules, {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]
+        folder / "modules.json",
+        [*modules, {"path": "3_Dense", "type": "sentence_transformers.models.Dense"}],
     )
-    with pytest.raises(ModelError, match="Transformer, Pooling, Normalize, Dense; what can be read is"):
+    with pytest.raises(
+        ModelError, match="Transformer, Pooling, Normalize, Dense; what can be read is"
+    ):
         inspect(folder)
 
 
@@ -228,7 +264,10 @@ def test_what_can_not_be_read_is_refused(bert, tmp_path):
     folder = sentence_transformer(bert, tmp_path, both)
     with pytest.raises(ModelError, match="pooling mean, pooling_mode_max_tokens"):
         inspect(folder)
-    kinds = [{"path": "../elsewhere", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+    kinds = [
+        {"path": "../elsewhere", "type": "a.Transformer"},
+        {"path": "1_Pooling", "type": "a.Pooling"},
+    ]
     write(folder / "modules.json", kinds)
     with pytest.raises(ModelError, match="points out of the folder"):
         inspect(folder)
@@ -237,7 +276,9 @@ def test_what_can_not_be_read_is_refused(bert, tmp_path):
     write(folder / "config.json", {**config, "auto_map": {"AutoModel": "mine.Model"}})
     with pytest.raises(ModelError, match="its own code"):
         inspect(folder)
-    write(folder / "config.json", {**config, "quantization_config": {"quant_method": "bitsandbytes"}})
+    write(
+        folder / "config.json", {**config, "quantization_config": {"quant_method": "bitsandbytes"}}
+    )
     with pytest.raises(ModelError, match="quantised"):
         inspect(folder)
     write(folder / "config.json", config)
@@ -303,7 +344,8 @@ def test_clusters_of_news_follow_their_topics():
         rows = list(csv.DictReader(file))[:4000]
     topics = np.array([int(row["label"]) for row in rows])
     vectors = embed_all(
-        ready(SHARED / "data/models/model2vec64"), (f"{row['title']}. {row['description']}" for row in rows)
+        ready(SHARED / "data/models/model2vec64"),
+        (f"{row['title']}. {row['description']}" for row in rows),
     )
     found = nearest(vectors, kmeans(vectors, 4, seed=0))[:, 0]
     assert v_measure(topics, found) > 0.3

@@ -1,4 +1,6 @@
-"""Votes depend on each record alone, ties go to the lower number, and memory does not grow with records."""
+"""Votes depend on each record alone, ties go to the lower number, and memory does not grow with
+records.
+"""
 
 import subprocess
 import sys
@@ -30,7 +32,12 @@ def reference(own: np.ndarray, candidates: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(-(left @ right.T), axis=1, kind="stable")[:, :k]
 
 
-@given(seed=st.integers(0, 2**32), rows=st.integers(1, 600), k=st.integers(1, 5), width=st.integers(1, 80))
+@given(
+    seed=st.integers(0, 2**32),
+    rows=st.integers(1, 600),
+    k=st.integers(1, 5),
+    width=st.integers(1, 80),
+)
 def test_the_nearest_are_those_of_integer_arithmetic(seed, rows, k, width):
     own, candidates = points(seed, rows, width), points(seed + 1, 40, width)
     candidates[7] = candidates[3]  # equals: the lower number first
@@ -40,7 +47,9 @@ def test_the_nearest_are_those_of_integer_arithmetic(seed, rows, k, width):
 def test_products_and_sums_on_the_grid_are_exact():
     """Also for the worst of rows: all weight in one component, or spread evenly over thousands."""
     for width in (1, 3, 384, 4096):
-        rows = np.vstack([np.eye(1, width), np.ones((1, width)), points(5, 30, width)]).astype(np.float32)
+        rows = np.vstack([np.eye(1, width), np.ones((1, width)), points(5, 30, width)]).astype(
+            np.float32
+        )
         grid, _ = _to_grid(np.vstack([rows, rows * 1e-30, rows * 1e30]))
         assert np.array_equal(grid, np.rint(grid))
         assert (np.linalg.norm(grid.astype(float), axis=1) <= GRID).all()
@@ -56,7 +65,12 @@ def test_cosines_move_by_about_the_grid_only():
     assert (cosines.max(axis=1) - cosines[np.arange(500), found]).max() < 1e-3
 
 
-@given(seed=st.integers(0, 2**32), rows=st.integers(0, 700), k=st.integers(1, 4), place=st.integers(0, 700))
+@given(
+    seed=st.integers(0, 2**32),
+    rows=st.integers(0, 700),
+    k=st.integers(1, 4),
+    place=st.integers(0, 700),
+)
 def test_one_record_changes_its_own_votes_and_nothing_else(seed, rows, k, place):
     """With and without it, wherever it stands among the others: at most k counts, each by one."""
     candidates, others, one = points(seed, 30), points(seed + 1, rows), points(seed + 2, 1)
@@ -135,7 +149,8 @@ def test_kmeans_gives_every_centre_a_point_even_among_equals():
 
 @pytest.mark.slow
 def test_votes_of_many_records_stay_under_300_megabytes():
-    """400,000 records of 384 dimensions would be 614 MB, and their distances to 500 candidates 800 MB.
+    """400,000 records of 384 dimensions would be 614 MB, and their distances to 500 candidates 800
+    MB.
 
     They come in pieces, as embeddings do.
     """
@@ -149,7 +164,9 @@ pieces = (made.standard_normal((4000, 384), np.float32) for _ in range(100))
 assert votes(pieces, candidates, 1).sum() == 400_000
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 300
 
 
@@ -175,7 +192,9 @@ def pieces():
 assert votes(pieces(), np.array(rows[:500]), 1).sum() == 300_000
 print(most)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert float(done.stdout) < 300
 
 
@@ -186,7 +205,9 @@ def test_shared_votes_give_points_far_apart_their_proportion_of_the_places(seats
     points = np.eye(4, 8, dtype=np.float32)
     angles = np.linspace(0.01, 0.3, 12)
     candidates = unit(
-        np.concatenate([points * np.cos(a) + np.eye(4, 8, 4) * np.sin(a) for a in angles]).astype(np.float32)
+        np.concatenate([points * np.cos(a) + np.eye(4, 8, 4) * np.sin(a) for a in angles]).astype(
+            np.float32
+        )
     )  # the j-th nearest of point p is candidate 4 j + p
     found = shared_votes(points, weights, candidates, seats)
     taken = np.zeros(4, int)

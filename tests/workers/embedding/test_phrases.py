@@ -26,7 +26,9 @@ def folder(tmp_path):
 
 def test_a_phrase_is_the_mean_of_its_words(folder):
     model = load(folder, inspect(folder)["sha256"])
-    made = embed_all(model, ["cat", "Dog, cat and emu!", "a well-known cat", "Paris", "paris", "", "emu"])
+    made = embed_all(
+        model, ["cat", "Dog, cat and emu!", "a well-known cat", "Paris", "paris", "", "emu"]
+    )
     rows = np.zeros((7, 6))
     rows[0, 0], rows[1, [0, 1]], rows[2, [0, 2]], rows[3, 3] = 1, [1, 2], [1, 3], 4
     assert np.allclose(made, unit(rows))
@@ -80,7 +82,9 @@ def test_the_trainer_agrees_with_dense_arithmetic(monkeypatch):
     words, vectors = phrase_vectors.train(texts(), dimensions=4)
     documents = [text.lower().split() for text in texts()]
     counts = Counter(word for document in documents for word in document)
-    assert words == [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    assert words == [
+        word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
     expected = by_hand(documents, words, 4)
     # Singular vectors of equal values may turn into one another: what they span has to agree.
     assert np.allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-4)
@@ -113,7 +117,9 @@ def test_published_word_vectors():
 def test_vectors_of_public_text_know_what_is_alike(tmp_path, monkeypatch):
     """The command, on DBpedia: a folder that loads as an embedding model."""
     corpus = SHARED / "data/dbpedia14/train14k.csv.gz"
-    monkeypatch.setattr("sys.argv", ["phrases", str(corpus), "--output", str(tmp_path), "--words", "8000"])
+    monkeypatch.setattr(
+        "sys.argv", ["phrases", str(corpus), "--output", str(tmp_path), "--words", "8000"]
+    )
     phrase_vectors.main()
     model = load(tmp_path, inspect(tmp_path)["sha256"])
     words = (tmp_path / "phrases.words.txt").read_text().splitlines()

@@ -27,7 +27,9 @@ def drawn(seed: int, contexts: int, vocabulary: int, spoiled: bool = False) -> t
     """Logits with ties, forbidden tokens and, where `spoiled`, contexts that give no numbers."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn((contexts, vocabulary), generator=generator) * 8
-    logits = torch.where(torch.rand(logits.shape, generator=generator) < 0.3, logits.round(), logits)
+    logits = torch.where(
+        torch.rand(logits.shape, generator=generator) < 0.3, logits.round(), logits
+    )
     logits[torch.rand(logits.shape, generator=generator) < 0.05] = -torch.inf
     if spoiled:
         logits[0, vocabulary // 2] = torch.nan
@@ -40,7 +42,9 @@ def drawn(seed: int, contexts: int, vocabulary: int, spoiled: bool = False) -> t
 def test_clipping_follows_equation_1(seed, clip):
     logits = torch.randn((4, 50), generator=torch.Generator().manual_seed(seed)) * 20
     grid = clip_to_grid(logits, clip)
-    expected = torch.maximum(torch.tensor(-clip), logits - logits.max(dim=1, keepdim=True).values + clip)
+    expected = torch.maximum(
+        torch.tensor(-clip), logits - logits.max(dim=1, keepdim=True).values + clip
+    )
     assert torch.allclose(grid.double() * clip / GRID, expected.double(), atol=clip / GRID)
     assert grid.abs().max() <= GRID
 
@@ -88,7 +92,9 @@ def as_lists(interval: Interval) -> list[list[int]]:
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, CLIPS, st.integers(2, 13), st.sampled_from([7, 1024, 2500]), st.booleans())
-def test_medians_are_those_of_the_integers_both_middles_averaged(seed, clip, contexts, vocabulary, spoiled):
+def test_medians_are_those_of_the_integers_both_middles_averaged(
+    seed, clip, contexts, vocabulary, spoiled
+):
     logits = drawn(seed, contexts, vocabulary, spoiled)
     median = Median(clip)
     for piece in split(logits, contexts // 3):
@@ -98,8 +104,12 @@ def test_medians_are_those_of_the_integers_both_middles_averaged(seed, clip, con
 
 @settings(max_examples=100, deadline=None)
 @given(SEEDS, CLIPS, st.integers(2, 13), st.booleans())
-def test_columns_are_skipped_only_where_nothing_that_serves_is_above_the_floor(seed, clip, contexts, spoiled):
-    """The accelerator's way, on a CPU: the same statistics, although most columns are never sorted."""
+def test_columns_are_skipped_only_where_nothing_that_serves_is_above_the_floor(
+    seed, clip, contexts, spoiled
+):
+    """The accelerator's way, on a CPU: the same statistics, although most columns are never
+    sorted.
+    """
     logits = drawn(seed, contexts, 300, spoiled)
     logits[:, 50:] -= 200  # the usual case: nearly all tokens at -c
     size = len(logits)

@@ -8,7 +8,15 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workers.engine.families import COMMON, CONTEXT, FAMILIES, LAYERS, VOCABULARY, WIDTH, family
+from tests.workers.engine.families import (
+    COMMON,
+    CONTEXT,
+    FAMILIES,
+    LAYERS,
+    VOCABULARY,
+    WIDTH,
+    family,
+)
 from workers.engine import (
     HEAD,
     Batch,
@@ -34,7 +42,9 @@ PREFIX = [11, 12, 13, 14]
 
 def contexts(lengths=LENGTHS, seed: int = 0) -> list[list[int]]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randint(0, VOCABULARY, (length,), generator=generator).tolist() for length in lengths]
+    return [
+        torch.randint(0, VOCABULARY, (length,), generator=generator).tolist() for length in lengths
+    ]
 
 
 def gathered(given) -> dict[int, torch.Tensor]:
@@ -60,7 +70,10 @@ def follow(model, plain, batches: list[Batch], chosen: Sizes, atol: float = 1e-5
         for number, values in gathered(given).items():
             expected = naive(plain, batches[number], texts[number])
             assert values.dtype == torch.float32
-            assert torch.allclose(values.double(), expected, rtol=0, atol=atol), (number, texts[number])
+            assert torch.allclose(values.double(), expected, rtol=0, atol=atol), (
+                number,
+                texts[number],
+            )
 
     compare(decoder.read())
     for round_, ending in enumerate([None, 0, None, 1, None, None, 0, None]):
@@ -79,7 +92,12 @@ CASES = {
     "chunks": ([Batch(contexts(), PREFIX)], Sizes(rows=2, reading=1, batches=1)),
     "no prefix": ([Batch(contexts())], Sizes(rows=4, reading=3, batches=1)),
     "several batches": (
-        [Batch(contexts((3, 20)), PREFIX), Batch(contexts((9, 1, 17), 1)), Batch([]), Batch([[5]], [1, 2])],
+        [
+            Batch(contexts((3, 20)), PREFIX),
+            Batch(contexts((9, 1, 17), 1)),
+            Batch([]),
+            Batch([[5]], [1, 2]),
+        ],
         Sizes(rows=4, reading=4, batches=4),
     ),
 }
@@ -102,17 +120,25 @@ def test_a_batch_that_stands_still_is_not_disturbed_by_a_shorter_one_in_its_pass
     decoder.restart(1)
     gathered(decoder.step({1: 8}))  # batch 0 stands at its third token
     values = gathered(decoder.step({0: 9}))[0]
-    assert torch.allclose(values.double(), naive(plain, batches[0], [5, 6, 7, 9]), rtol=0, atol=1e-5)
+    assert torch.allclose(
+        values.double(), naive(plain, batches[0], [5, 6, 7, 9]), rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("fixed", [False, True], ids=["side by side", "fixed"])
 @pytest.mark.parametrize("chosen", [Sizes(4, 4, 3), Sizes(4, 1, 3)], ids=["one pass", "rows"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_text_that_is_appended_at_once_is_as_if_token_by_token(name, chosen, fixed):
-    """Texts of several lengths, one of more tokens than prompts are read at once, and a batch without any."""
+    """Texts of several lengths, one of more tokens than prompts are read at once, and a batch
+    without any.
+    """
     model, plain = family(name)
     shape = replace(SHAPE, rest=5)
-    batches = [Batch(contexts((3, 5)), PREFIX), Batch(contexts((4,), 1)), Batch(contexts((2, 1), 2))]
+    batches = [
+        Batch(contexts((3, 5)), PREFIX),
+        Batch(contexts((4,), 1)),
+        Batch(contexts((2, 1), 2)),
+    ]
     decoder = Decoder(model, batches, shape, chosen, fixed=fixed)
     gathered(decoder.read())
     texts = {0: [7, 8, 9], 2: [(3 * number) % VOCABULARY for number in range(shape.text - 1)]}
@@ -169,7 +195,9 @@ def steps_of(model, batches: list[Batch], chosen: Sizes, batch: int) -> torch.Te
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("others", ["removed", "longer", "in another order", "in another batch"])
 def test_a_contexts_logits_do_not_depend_on_the_others(name, others):
-    """Bit for bit, on a CPU, in passes of one public shape: whatever shares a pass with a context."""
+    """Bit for bit, on a CPU, in passes of one public shape: whatever shares a pass with a
+    context.
+    """
     model, _ = family(name)
     chosen = Sizes(rows=8, reading=8, batches=2)
     own, rest = contexts((7, 12)), contexts((3, 20, 9), 1)
@@ -185,8 +213,8 @@ def test_a_contexts_logits_do_not_depend_on_the_others(name, others):
 
 
 def test_a_context_in_another_place_of_a_pass_has_the_same_logits():
-    """Removing a context moves those behind it up by one row; on this CPU's kernels not even the last bit
-    of theirs changes, in passes of a whole tile of rows.
+    """Removing a context moves those behind it up by one row; on this CPU's kernels not even the
+    last bit of theirs changes, in passes of a whole tile of rows.
     """
     model, _ = family("llama")
     chosen, own = Sizes(rows=16, reading=16, batches=1), contexts((7, 12, 3, 20))
@@ -198,9 +226,10 @@ def test_a_context_in_another_place_of_a_pass_has_the_same_logits():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("room", [2, 3, 5, 10])
 def test_a_record_that_goes_moves_no_bit_of_the_others_however_little_memory_there_is(room, dtype):
-    """Prompts are read in passes of their own size. One record less moves those behind it to another place in
-    a pass, and must not move them into a pass of another shape or into half a tile. (Models as narrow as
-    FAMILIES don't show it.) `room`: prompts whose reading fits into the memory.
+    """Prompts are read in passes of their own size. One record less moves those behind it to
+    another place in a pass, and must not move them into a pass of another shape or into half a
+    tile. (Models as narrow as FAMILIES don't show it.) `room`: prompts whose reading fits into the
+    memory.
     """
     torch.manual_seed(7)
     wide = {**COMMON, "hidden_size": 192, "intermediate_size": 520}
@@ -299,13 +328,18 @@ def test_where_memory_runs_out_passes_get_smaller(monkeypatch, error):
     model, plain = family("olmo3")
     monkeypatch.setattr(decoding.Decoder, "_forward", failing_above(3, error))
     follow(
-        model, plain, [Batch(contexts()), Batch(contexts((4, 4), 1))], Sizes(rows=12, reading=12, batches=2)
+        model,
+        plain,
+        [Batch(contexts()), Batch(contexts((4, 4), 1))],
+        Sizes(rows=12, reading=12, batches=2),
     )
 
 
 @pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=lambda error: type(error).__name__)
 def test_passes_whose_shape_is_fixed_fail_rather_than_shrink(monkeypatch, error):
-    """Smaller passes move last digits of all units in them, which a price by allocation does not cover."""
+    """Smaller passes move last digits of all units in them, which a price by allocation does not
+    cover.
+    """
     model, _ = family("llama")
     monkeypatch.setattr(decoding.Decoder, "_forward", failing_above(3, error))
     decoder = Decoder(model, [Batch(contexts())], SHAPE, Sizes(8, 8, 1), fixed=True)
@@ -325,8 +359,10 @@ def test_what_smaller_passes_do_not_mend_goes_to_the_caller(monkeypatch, error):
 def test_sizes_follow_from_public_numbers_and_the_memory():
     model, _ = family("llama")
     ample = sizes(model.network, SHAPE, contexts=24, batches=10, memory=2**32)
-    assert (ample.batches, ample.rows, ample.reading) == (10, 80, 80)  # 240 contexts in three passes
-    # A context takes 33 columns of 512 bytes and 388 bytes of logits; 7/8 of the memory is for these.
+    # 240 contexts in three passes
+    assert (ample.batches, ample.rows, ample.reading) == (10, 80, 80)
+    # A context takes 33 columns of 512 bytes and 388 bytes of logits; 7/8 of the memory is for
+    # these.
     tight = sizes(model.network, SHAPE, contexts=24, batches=10, memory=1_000_000)
     assert (tight.batches, tight.rows) == (2, 48)
     assert 1 <= tight.reading < tight.rows
@@ -342,12 +378,19 @@ def test_passes_are_even_and_of_whole_tiles(contexts, rows):
     assert pass_rows(contexts, most=96) == rows
 
 
-# --- hidden states, steering, soft prompts ---------------------------------------------------------
+# --- hidden states, steering, soft prompts
+# ---------------------------------------------------------
 
 
-def plain_states(plain, ids: torch.Tensor | None = None, embeds: torch.Tensor | None = None, bias=None):
-    """Outputs of every block and what the head receives, by hooks on the plain model; and the logits."""
-    blocks = next(m for m in plain.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == LAYERS)
+def plain_states(
+    plain, ids: torch.Tensor | None = None, embeds: torch.Tensor | None = None, bias=None
+):
+    """Outputs of every block and what the head receives, by hooks on the plain model; and the
+    logits.
+    """
+    blocks = next(
+        m for m in plain.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == LAYERS
+    )
     seen: dict[object, torch.Tensor] = {}
     hooks = []
     for number, block in enumerate(blocks):
@@ -360,7 +403,9 @@ def plain_states(plain, ids: torch.Tensor | None = None, embeds: torch.Tensor | 
 
         hooks.append(block.register_forward_hook(hook))
     head = plain.get_output_embeddings()
-    hooks.append(head.register_forward_pre_hook(lambda _m, inputs: seen.update({HEAD: inputs[0][0]})))
+    hooks.append(
+        head.register_forward_pre_hook(lambda _m, inputs: seen.update({HEAD: inputs[0][0]}))
+    )
     logits = plain(input_ids=ids, inputs_embeds=embeds).logits[0, -1]
     for hook in hooks:
         hook.remove()
@@ -412,7 +457,11 @@ def test_soft_prompts_are_the_models_input_embeddings(name):
     embed = plain.get_input_embeddings()
     for text in ([], [3]):
         values = gathered(decoder.step({0: text[-1]}) if text else decoder.read())[0]
-        around = embed(torch.tensor(PREFIX)), soft.double(), embed(torch.tensor(text, dtype=torch.long))
+        around = (
+            embed(torch.tensor(PREFIX)),
+            soft.double(),
+            embed(torch.tensor(text, dtype=torch.long)),
+        )
         expected = plain(inputs_embeds=torch.cat(around).unsqueeze(0)).logits[0, -1]
         assert torch.allclose(values[0].double(), expected, rtol=0, atol=1e-5)
         expected = naive(plain, Batch(batch.contexts[1:], PREFIX), text)[0]
@@ -428,7 +477,8 @@ def test_the_head_on_hidden_states_gives_the_logits(name):
     inner = Decoder(model, [batch], SHAPE, Sizes(2, 2, 1), hidden=True)
     for text in ([], [3]):
         logits, states = (
-            gathered(each.step({0: text[-1]}) if text else each.read())[0] for each in (plain, inner)
+            gathered(each.step({0: text[-1]}) if text else each.read())[0]
+            for each in (plain, inner)
         )
         assert states.shape == (2, WIDTH)
         with torch.inference_mode():
@@ -445,7 +495,9 @@ def test_a_layer_that_is_not_there_is_refused():
 
 
 def test_a_plain_call_of_a_prepared_model_is_as_before():
-    """Other code may call the model itself: with padding, windows and caps its answers are the plain ones."""
+    """Other code may call the model itself: with padding, windows and caps its answers are the
+    plain ones.
+    """
     for name in FAMILIES:
         model, plain = family(name)
         ids = torch.tensor([contexts((12,))[0]] * 2)
@@ -475,11 +527,18 @@ def test_a_model_whose_head_does_more_is_refused():
         prepare(network)
 
 
-LONGROPE = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "rope_theta": 1e4}
+LONGROPE = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+    "rope_theta": 1e4,
+}
 
 
 def changing(kind: str) -> torch.nn.Module:
-    """A model that turns all rows of a pass by other angles once one of them is longer than 20 tokens."""
+    """A model that turns all rows of a pass by other angles once one of them is longer than 20
+    tokens.
+    """
     if kind == "Phimoe":
         own = {"long_mscale": 2.0, "short_mscale": 1.0, "original_max_position_embeddings": 20}
         values = {**COMMON, "rope_parameters": {**LONGROPE, **own}, "num_local_experts": 2}
@@ -495,7 +554,9 @@ def changing(kind: str) -> torch.nn.Module:
 
 @pytest.mark.parametrize("kind", ["Phi3", "Phimoe"])
 def test_a_model_in_which_the_longest_record_moves_all_others_is_refused(kind):
-    """One long record would change every logit of every record in its pass, of other batches too."""
+    """One long record would change every logit of every record in its pass, of other batches
+    too.
+    """
     with pytest.raises(StructureError, match="the longest context"):
         prepare(changing(kind))
 
@@ -533,7 +594,9 @@ def test_positions_that_change_only_beyond_the_models_context_are_its_own_affair
     """Dynamic scaling begins where no job's contexts reach."""
     torch.manual_seed(7)
     rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
-    network = transformers.LlamaForCausalLM(transformers.LlamaConfig(**{**COMMON, "rope_parameters": rope}))
+    network = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**{**COMMON, "rope_parameters": rope})
+    )
     model = prepare(network.eval())
     long, short = contexts((CONTEXT - 10, 9)), contexts((9, 12), 1)
     shape, chosen = Shape(0, CONTEXT - 8, 8), Sizes(16, 16, 2)

@@ -1,4 +1,6 @@
-"""Replaced parts of a network: the same values, gradients as before, and left out where they differ."""
+"""Replaced parts of a network: the same values, gradients as before, and left out where they
+differ.
+"""
 
 import copy
 
@@ -42,7 +44,9 @@ def test_gradients_pass_through_a_product():
 
 
 def test_a_product_that_comes_out_different_is_not_used(monkeypatch):
-    monkeypatch.setattr(kernels, "_by_onednn", lambda states, weight, bias: states @ weight.T * 1.01)
+    monkeypatch.setattr(
+        kernels, "_by_onednn", lambda states, weight, bias: states @ weight.T * 1.01
+    )
     network = torch.nn.Sequential(layer(bias=False))
     kernels.install(network)
     assert type(network[0]) is torch.nn.Linear
@@ -59,8 +63,15 @@ def test_where_the_call_is_missing_the_usual_product_stays(monkeypatch):
 
 
 def test_shapes_repeat_where_that_is_faster_and_see_nothing_more(monkeypatch):
-    """On a GPU a pass sees columns up to a multiple of 64; columns ahead of a query are hidden from it."""
-    assert [sizing.extent(columns, 300, "cuda") for columns in (1, 64, 65, 290)] == [64, 64, 128, 300]
+    """On a GPU a pass sees columns up to a multiple of 64; columns ahead of a query are hidden from
+    it.
+    """
+    assert [sizing.extent(columns, 300, "cuda") for columns in (1, 64, 65, 290)] == [
+        64,
+        64,
+        128,
+        300,
+    ]
     assert sizing.extent(129, 300, "cpu") == 129
     model, _ = family("llama")
     seen = []
@@ -68,7 +79,9 @@ def test_shapes_repeat_where_that_is_faster_and_see_nothing_more(monkeypatch):
         monkeypatch.setitem(sizing.COLUMNS, "cpu", columns)
         decoder = Decoder(model, [Batch([[5, 6, 7], [8]])], Shape(0, 3, 9), Sizes(16, 16, 1))
         list(decoder.read())
-        seen.append(torch.stack([torch.cat([each for _, each in decoder.step({0: 4})]) for _ in range(9)]))
+        seen.append(
+            torch.stack([torch.cat([each for _, each in decoder.step({0: 4})]) for _ in range(9)])
+        )
     assert torch.allclose(*seen, atol=1e-5)
 
 
@@ -83,7 +96,9 @@ def test_only_norms_that_multiply_by_their_weight_are_replaced(name):
 
 @pytest.mark.parametrize("case", ["one pass", "several batches"])
 def test_keys_of_wide_heads_lie_as_their_values_do(case, monkeypatch):
-    """FAMILIES have narrow heads only, whose keys lie otherwise in memory: logits are the same either way."""
+    """FAMILIES have narrow heads only, whose keys lie otherwise in memory: logits are the same
+    either way.
+    """
     model, plain = family("llama")
     batches, chosen = CASES[case]
     laid_out = set()
@@ -104,7 +119,9 @@ def test_keys_of_wide_heads_lie_as_their_values_do(case, monkeypatch):
 @pytest.mark.parametrize("case", ["one pass", "no prefix"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_prompts_in_blocks_have_the_logits_of_reading_everything_again(name, case, monkeypatch):
-    """Contexts of all lengths, so that padding fills whole blocks of some; windows and prefixes too."""
+    """Contexts of all lengths, so that padding fills whole blocks of some; windows and prefixes
+    too.
+    """
     monkeypatch.setattr(attention, "BLOCK", 3)
     model, plain = family(name)
     follow(model, plain, *CASES[case])

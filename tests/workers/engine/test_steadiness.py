@@ -10,7 +10,9 @@ from workers.engine.steadiness import Unsteady, check_loaded, check_steady
 
 
 def test_a_model_whose_rows_act_on_one_another_is_found(monkeypatch):
-    """As experts do, whose passes have as many rows as tokens choose them: the last digit is enough."""
+    """As experts do, whose passes have as many rows as tokens choose them: the last digit is
+    enough.
+    """
     model, _ = family("llama")
 
     def mixing(self, store, masks, positions, ids=None, embedded=None):

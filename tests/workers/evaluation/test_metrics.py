@@ -29,7 +29,9 @@ def test_mauve_of_the_same_histograms_is_that_of_its_authors():
         curve = get_divergence_curve_for_multinomials(p, q, weights, 5)
         assert np.abs(mauve.frontier(p, q) - curve).max() < 1e-12
         whole = reference.compute_mauve(p_features=ours, q_features=theirs, num_buckets=40, seed=1)
-        assert mauve.area(mauve.frontier(whole.p_hist, whole.q_hist)) == pytest.approx(whole.mauve, abs=1e-6)
+        assert mauve.area(mauve.frontier(whole.p_hist, whole.q_hist)) == pytest.approx(
+            whole.mauve, abs=1e-6
+        )
 
 
 def test_mauve_with_its_own_buckets_agrees_within_their_randomness():
@@ -93,7 +95,9 @@ def test_openings_count_equally_many_of_each():
 
 def test_v_measure_of_labels_themselves_is_one():
     assert fidelity.v_measure([0, 0, 1, 1], ["a", "a", "b", "b"]).value == 1.0
-    assert fidelity.v_measure([0, 1, 0, 1], ["a", "a", "b", "b"]).value == pytest.approx(0.0, abs=1e-9)
+    assert fidelity.v_measure([0, 1, 0, 1], ["a", "a", "b", "b"]).value == pytest.approx(
+        0.0, abs=1e-9
+    )
 
 
 def labelled(count: int) -> transfer.Labelled:

@@ -15,7 +15,9 @@ def _tokenizer(folder):
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    vocabulary = {
+        word: index for index, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
+    }
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.post_processor = processors.TemplateProcessing(
@@ -97,7 +99,12 @@ def test_a_large_model_learns_in_bfloat16_without_copies_of_its_weights(writer, 
     assert network.dtype is torch.bfloat16
     network(input_ids=torch.tensor([[5, 6]]), labels=torch.tensor([[5, 6]])).loss.backward()
     optimiser.step()
-    kept = [each for state in optimiser.state.values() for each in state.values() if torch.is_tensor(each)]
+    kept = [
+        each
+        for state in optimiser.state.values()
+        for each in state.values()
+        if torch.is_tensor(each)
+    ]
     assert sum(map(torch.numel, kept)) < sum(map(torch.numel, network.parameters())) / 4
     texts = ["the film was good and the plot was fine"] * 40
     figure = language.next_token_accuracy(writer, texts, texts[:5], steps=120, batch=8, tokens=12)
@@ -117,10 +124,14 @@ def test_in_context_accuracy_names_labels_and_its_settings(writer):
 @torch.inference_mode()
 def plain_likelihood(model, prompt: str, asked: str, answer: str) -> float:
     """What `likelihoods` gives, by reading everything in one pass."""
-    head, tail = (model.tokenizer.encode(each, add_special_tokens=False) for each in (prompt + asked, answer))
+    head, tail = (
+        model.tokenizer.encode(each, add_special_tokens=False) for each in (prompt + asked, answer)
+    )
     head = [*models.text_start(model.tokenizer), *head]
     scores = (
-        model.network(input_ids=torch.tensor([head + tail])).logits[0, len(head) - 1 : -1].log_softmax(-1)
+        model.network(input_ids=torch.tensor([head + tail]))
+        .logits[0, len(head) - 1 : -1]
+        .log_softmax(-1)
     )
     return float(scores.gather(1, torch.tensor(tail)[:, None]).mean())
 
@@ -128,7 +139,11 @@ def plain_likelihood(model, prompt: str, asked: str, answer: str) -> float:
 def test_likelihoods_are_those_of_one_pass_and_the_prompt_is_read_once(writer, monkeypatch):
     model = models.load(writer, models.digest(writer))
     prompt = "text : the film was good label : world " * 3
-    asked = ["text : a dull plot label :", "text : match label :", "text : the cast was fine label :"]
+    asked = [
+        "text : a dull plot label :",
+        "text : match label :",
+        "text : the cast was fine label :",
+    ]
     answers = [" sport", " world treaty match", " treaty world"]
     read, forward = [], model.structure.base.forward
     with monkeypatch.context() as patched:
@@ -138,7 +153,9 @@ def test_likelihoods_are_those_of_one_pass_and_the_prompt_is_read_once(writer, m
             lambda **given: read.append(given["input_ids"].shape) or forward(**given),
         )
         found = language.likelihoods(model, prompt, asked, answers)
-    wanted = [[plain_likelihood(model, prompt, text, answer) for answer in answers] for text in asked]
+    wanted = [
+        [plain_likelihood(model, prompt, text, answer) for answer in answers] for text in asked
+    ]
     assert found.tolist() == pytest.approx(torch.tensor(wanted), abs=1e-4)
     length = len(model.tokenizer.encode(prompt, add_special_tokens=False))
     assert [columns for _, columns in read if columns >= length] == [length]

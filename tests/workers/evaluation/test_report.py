@@ -28,7 +28,9 @@ def _vector(text: str) -> list[float]:
     return [float("match" in text), float("treaty" in text), len(text) / 50, text.count("1")]
 
 
-EMBEDDING = Embedding("by hand", lambda texts: np.array([_vector(text) for text in texts], dtype=np.float32))
+EMBEDDING = Embedding(
+    "by hand", lambda texts: np.array([_vector(text) for text in texts], dtype=np.float32)
+)
 
 
 def asked(**changes):
@@ -104,7 +106,9 @@ def test_a_plot_is_the_same_bytes_for_the_same_figure():
 
 @pytest.mark.slow
 def test_the_command_writes_a_report(tmp_path, monkeypatch):
-    rows = [json.dumps({"text": t, "label": label}) for t, label in zip(BOTH.texts, LABELS, strict=True)]
+    rows = [
+        json.dumps({"text": t, "label": label}) for t, label in zip(BOTH.texts, LABELS, strict=True)
+    ]
     (tmp_path / "texts.jsonl").write_text("\n".join(rows))
     given = ["texts.jsonl", "texts.jsonl", "--metrics", "lengths,tstr"]
     given += ["--synthetic-label", "label", "--reference-label", "label"]

@@ -47,7 +47,9 @@ class Saying(Words):
     st.sampled_from(["rewrite", "continue", "blanks"]),
     st.lists(st.text("ab _", max_size=12), max_size=5),
     st.integers(0, 4),
-    st.sampled_from([("soup",), ("",), ("I'm sorry, I can't",), ("_", "tea"), ("tea", "cat", "door")]),
+    st.sampled_from(
+        [("soup",), ("",), ("I'm sorry, I can't",), ("_", "tea"), ("tea", "cat", "door")]
+    ),
 )
 def test_every_text_always_has_the_public_number_of_variations(varying, texts, each, words):
     """Whatever is written, rejected or copied; and progress moves by that number."""
@@ -62,7 +64,9 @@ def test_every_text_always_has_the_public_number_of_variations(varying, texts, e
 
 
 def test_copies_refusals_and_empty_texts_are_asked_for_again_and_then_the_source_stands_in():
-    writer = Saying("  ", "I'm sorry, but I can't help with that.", "SOUP, was cold!", "a warm tea", "...")
+    writer = Saying(
+        "  ", "I'm sorry, but I can't help with that.", "SOUP, was cold!", "a warm tea", "..."
+    )
     own = scribe(writer, varying="rewrite")
     (found,) = own.varied("up", made("Soup was cold"), 2)
     assert [each.text for each in found] == ["a warm tea", "Soup was cold"]
@@ -123,10 +127,14 @@ def test_a_copy_has_the_same_words():
 
 def test_an_answer_that_repeats_the_request_is_rejected():
     request = "Rewrite this review in other words: "
-    own = scribe(Saying("REWRITE this *review* in brief: soup", "a warm tea"), rewriting=request + "{text}")
+    own = scribe(
+        Saying("REWRITE this *review* in brief: soup", "a warm tea"), rewriting=request + "{text}"
+    )
     (found,) = own.varied("up", made("Soup was cold"), 1)
     assert [each.text for each in found] == ["a warm tea"]
-    own = scribe(Saying("A short review of a shop: soup", "a warm tea"), prompt="A short review of a diner")
+    own = scribe(
+        Saying("A short review of a shop: soup", "a warm tea"), prompt="A short review of a diner"
+    )
     assert [each.text for each in own.first("up", 1)] == ["a warm tea"]
     assert not is_echo("A text", "A text")
     # A continuation begins as its prefix does, whatever the prompt is.
@@ -161,14 +169,18 @@ def test_rewriting_shows_the_whole_text_and_blanks_only_words_that_stay():
             assert all(each == words for each in shown)
             continue
         assert all(
-            word in ("_", own_word) for each in shown for word, own_word in zip(each, words, strict=True)
+            word in ("_", own_word)
+            for each in shown
+            for word, own_word in zip(each, words, strict=True)
         )
         share = np.mean([word != "_" for each in shown for word in each])
         assert 0.22 < share < 0.38
 
 
 def test_an_answer_that_still_has_blanks_is_rejected():
-    own = scribe(Saying("the _ was cold", "the ___ was cold", "a snake_case name"), varying="blanks")
+    own = scribe(
+        Saying("the _ was cold", "the ___ was cold", "a snake_case name"), varying="blanks"
+    )
     (found,) = own.varied("up", made("the soup was cold"), 1)
     assert [each.text for each in found] == ["a snake_case name"]
 

@@ -12,12 +12,27 @@ from workers.embedding.neighbours import unit
 from workers.generation.writer import Manner, WriterError, Written
 from workers.interface import Public
 
-WORDS = ("soup", "cold", "room", "quiet", "lift", "slow", "waiter", "kind", "bill", "tea", "warm", "cat")
+WORDS = (
+    "soup",
+    "cold",
+    "room",
+    "quiet",
+    "lift",
+    "slow",
+    "waiter",
+    "kind",
+    "bill",
+    "tea",
+    "warm",
+    "cat",
+)
 
 
 @dataclass
 class Words:
-    """Writes a few words for each prompt. `asked`: the prompts so far. `dies`: before this request."""
+    """Writes a few words for each prompt. `asked`: the prompts so far. `dies`: before this
+    request.
+    """
 
     seed: int | None = 0
     words: Sequence[str] = WORDS
@@ -29,7 +44,9 @@ class Words:
     def seeded(self, seed: int | None) -> "Words":
         return Words(seed, self.words, self.dies, self.asked)
 
-    def write(self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1) -> Iterator[Written]:
+    def write(
+        self, prompts: Sequence[PublicPrompt], manner: Manner, each: int = 1
+    ) -> Iterator[Written]:
         for row, prompt in enumerate(prompts):
             for number in range(each):
                 if self.dies is not None and len(self.asked) >= self.dies:
@@ -75,4 +92,6 @@ def vector(text: str) -> np.ndarray:
 
 def public(writer: Words | None = None, **corpora) -> Public:
     """Public things of a job that names the writer "words" and the embedding "places"."""
-    return Public(corpora=corpora, embedders={"embedding": Places()}, endpoints={"writer": writer or Words()})
+    return Public(
+        corpora=corpora, embedders={"embedding": Places()}, endpoints={"writer": writer or Words()}
+    )

@@ -213,5 +213,7 @@ def test_the_type_checker_refuses_a_record(tmp_path):
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", str(program)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
-    assert 'leak.py:5: error: Argument 1 to "PublicPrompt" has incompatible type "str"' in found, found
+    assert 'leak.py:5: error: Argument 1 to "PublicPrompt" has incompatible type "str"' in found, (
+        found
+    )
     assert found.count("leak.py") == 1

@@ -1,4 +1,5 @@
-"""A receiver of notices, as a process: `python receiver.py LOG` prints its port and writes what it gets.
+"""A receiver of notices, as a process: `python receiver.py LOG` prints its port and writes what it
+gets.
 
 /ok 200 · /fail 500 · /gone 410 · /redirect 302 to /ok · /flaky/N 500 for N times, then 200
 /slow answers after a minute · /drip sends a byte a second · /endless answers 200 and never ends

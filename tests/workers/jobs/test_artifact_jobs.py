@@ -1,4 +1,6 @@
-"""Identity and artifacts through the real relay, broker and workers; the mechanism: tests/tallies.py."""
+"""Identity and artifacts through the real relay, broker and workers; the mechanism:
+tests/tallies.py.
+"""
 
 import hashlib
 import json
@@ -88,7 +90,10 @@ def released(desk) -> tuple[str, uuid.UUID]:
 def test_artifacts_are_published_with_their_hashes(desk, released):
     name, job_id = released
     rows = desk.rows(job_id)
-    assert [(row.name, row.kind) for row in rows] == [("counts", "noisy-counts"), ("vector", "noisy-vector")]
+    assert [(row.name, row.kind) for row in rows] == [
+        ("counts", "noisy-counts"),
+        ("vector", "noisy-vector"),
+    ]
     for row in rows:
         content = result(row.sha256).read_bytes()
         assert hashlib.sha256(content).hexdigest() == row.sha256
@@ -132,7 +137,8 @@ def test_an_artifact_whose_bytes_changed_is_not_read(desk, spoil):
     source = desk.ask(name, epsilon=1.0)
     assert desk.ended(source)["state"] == "succeeded"
     path = result(desk.rows(source)[0].sha256)
-    wait_for(lambda: list(path.parent.glob(f"drafts/{source}.*")), lambda left: left == [])  # all published
+    # all published
+    wait_for(lambda: list(path.parent.glob(f"drafts/{source}.*")), lambda left: left == [])
     content = path.read_bytes()
     match spoil:
         case "changed":
@@ -190,7 +196,9 @@ def test_people_are_found_by_the_column_that_names_them(desk):
     first = desk.dataset(desk.file(people), unit_column="who")
     assert desk.facts(first)["state"] == "ready"
     path = desk.folder / "later.csv"
-    path.write_text("label,text,who\n" + "".join(f"up,{uuid.uuid4().hex},{t} W \n" for t in people[:5]))
+    path.write_text(
+        "label,text,who\n" + "".join(f"up,{uuid.uuid4().hex},{t} W \n" for t in people[:5])
+    )
     assert desk.facts(desk.dataset(str(path), unit_column="who"))["state"] == "invalid"
     path = desk.folder / "others.csv"
     path.write_text("label,text,who\n" + "".join(f"up,{t},{uuid.uuid4().hex}\n" for t in people))
@@ -219,7 +227,9 @@ def test_no_fingerprint_tells_what_it_is_of(desk):
     text_of_one = words(1)[0]
     desk.dataset(desk.file([text_of_one]))
     with desk.engine.connect() as connection:
-        stored_bytes = connection.execute(text("SELECT fingerprint FROM fingerprints")).scalars().all()
+        stored_bytes = (
+            connection.execute(text("SELECT fingerprint FROM fingerprints")).scalars().all()
+        )
     plain = hashlib.sha256(text_of_one.encode()).digest()[:16]
     assert plain not in stored_bytes
     assert all(len(each) == 16 for each in stored_bytes)

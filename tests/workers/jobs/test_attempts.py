@@ -83,7 +83,9 @@ def bench(engine, tmp_path, configured) -> Bench:
     data.write_text("text\n" + "".join(f"record {number}\n" for number in range(50)))
     made = Bench(engine, uri=str(data))
     made.allow()
-    allowances.allow(engine, made.dataset, Allowance(None, None, "a study", ex_post="10"), made.steward)
+    allowances.allow(
+        engine, made.dataset, Allowance(None, None, "a study", ex_post="10"), made.steward
+    )
     made.warm()
     return made
 
@@ -97,7 +99,9 @@ def queued(bench: Bench) -> UUID:
 
 def attempt(bench: Bench, job_id: UUID, part: int, configured: Settings, number: int = 1) -> None:
     units = configured.secret("units")
-    claim = leases.claim(bench.engine, job_id, number, "worker", configured.lease_seconds, part, units)
+    claim = leases.claim(
+        bench.engine, job_id, number, "worker", configured.lease_seconds, part, units
+    )
     assert claim is not None
     tasks.run(bench.engine, claim, configured)
 
@@ -168,7 +172,9 @@ def test_what_the_done_parts_staged_is_destroyed_when_another_fails(bench, confi
 def test_what_goes_wrong_afterwards_does_not_tell_a_log_what_went_wrong_before(
     bench, configured, runner, monkeypatch
 ):
-    """Celery logs what a task raises, with every error that was being handled when it was raised."""
+    """Celery logs what a task raises, with every error that was being handled when it was
+    raised.
+    """
 
     def fails(index: int) -> None:
         raise ValueError("the words of a record")
@@ -183,7 +189,9 @@ def test_what_goes_wrong_afterwards_does_not_tell_a_log_what_went_wrong_before(
     assert "the words of a record" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_attempt_that_lost_its_lease_destroys_its_output_and_nobody_elses(bench, configured, runner):
+def test_an_attempt_that_lost_its_lease_destroys_its_output_and_nobody_elses(
+    bench, configured, runner
+):
     job_id = queued(bench)
     attempt(bench, job_id, 0, configured)
     (staged,) = files(configured, job_id)
@@ -218,7 +226,9 @@ def expire(bench: Bench, job_id: UUID, part: int) -> None:
 
 @pytest.mark.usefixtures("runner")
 @pytest.mark.parametrize("step", ["begin_reading", "finish", "publish"])
-def test_a_step_whose_answer_is_lost_is_done_once_and_its_output_stays(bench, configured, monkeypatch, step):
+def test_a_step_whose_answer_is_lost_is_done_once_and_its_output_stays(
+    bench, configured, monkeypatch, step
+):
     """It went through and the connection broke: done again, it finds the same or the lease gone."""
     module = settlement if step == "publish" else leases
     real, calls = getattr(module, step), []
@@ -305,7 +315,9 @@ def test_leftovers_of_ended_attempts_go_and_everything_else_stays(bench, configu
 
 
 @pytest.mark.usefixtures("runner")
-def test_what_a_worker_committed_and_did_not_publish_is_published_by_the_next(bench, configured, monkeypatch):
+def test_what_a_worker_committed_and_did_not_publish_is_published_by_the_next(
+    bench, configured, monkeypatch
+):
     """Until then it is sealed: the relay, which has no key, leaves it there."""
 
     def dies(self: object, name: str, sha256: str) -> None:

@@ -18,8 +18,18 @@ def test_reading_begins_on_the_data_that_was_registered_alone(tmp_path, monkeypa
         (tmp_path / "b.csv").write_text("id,text\nq,y\n")
     elif change == "a file changed":
         (tmp_path / "a.csv").write_text("id,text\nq,x\n")
-    terms = {"unit_column": "id", "neighbours": "add-remove", "max_records_per_unit": 1, "public_size": None}
-    layout = {**dict.fromkeys(LAYOUT), "uri": str(tmp_path), "text_template": "{text}", "secrets": None}
+    terms = {
+        "unit_column": "id",
+        "neighbours": "add-remove",
+        "max_records_per_unit": 1,
+        "public_size": None,
+    }
+    layout = {
+        **dict.fromkeys(LAYOUT),
+        "uri": str(tmp_path),
+        "text_template": "{text}",
+        "secrets": None,
+    }
     register = {"terms": {**terms, "labels": [], "groups": []}, "data": data, "layout": layout}
     began = []
     monkeypatch.setattr(tasks.leases, "begin_reading", lambda *_: began.append(True))

@@ -81,7 +81,9 @@ def test_after_kill_9_the_job_goes_on_under_the_same_key(desk, dataset, warm_ser
         assert job["state"] == "succeeded" or job["progress"]["done"] == 0
         return str(job["state"])
 
-    assert wait_for(ended, lambda state: state not in ("queued", "running", "settling")) == "succeeded"
+    assert (
+        wait_for(ended, lambda state: state not in ("queued", "running", "settling")) == "succeeded"
+    )
     assert seen <= {key, None}
     assert sealed(desk, job_id) is None
     job = desk.job(job_id)
@@ -101,4 +103,6 @@ def test_a_job_cancelled_in_a_round_is_charged_whole_and_leaves_no_key(desk, dat
     assert job["entries"][0]["costs"] == job["entries"][-1]["costs"]
     assert sealed(desk, job_id) is None
     with desk.engine.connect() as connection:
-        assert connection.execute(select(func.count()).select_from(tables.job_keys)).scalar_one() == 0
+        assert (
+            connection.execute(select(func.count()).select_from(tables.job_keys)).scalar_one() == 0
+        )

@@ -50,7 +50,9 @@ def endpoint(desk, served):
             {"model": "sample", "version": "2026-11", "chat": False, **declared}
         )
         url = behaviour if "://" in behaviour else served.url(behaviour)
-        models.add_model(desk.engine, name, url, "public text", desk.steward, "endpoint", endpoint=spec)
+        models.add_model(
+            desk.engine, name, url, "public text", desk.steward, "endpoint", endpoint=spec
+        )
         wait_for(lambda: desk.model_state(name)["state"], lambda state: state != "checking")
         return name
 
@@ -78,7 +80,9 @@ def source(desk, folder) -> tuple[str, dict[str, str]]:
     job_id = desk.submit(dataset, tokens_per_batch=6, max_text_tokens=2, record_tokens=24)
     assert desk.ended(job_id)["state"] == "succeeded"
     corpus = f"corpus-{uuid.uuid4().hex[:6]}"
-    spec = corpora.CorpusSpec(name=corpus, uri=str(SAMPLE / "public_sample.csv"), statement="made up")
+    spec = corpora.CorpusSpec(
+        name=corpus, uri=str(SAMPLE / "public_sample.csv"), statement="made up"
+    )
     corpora.add(desk.engine, spec, desk.steward)
     shown = lambda: corpora.show(desk.engine, corpus, desk.steward)["state"]  # noqa: E731
     wait_for(shown, lambda state: state == "ready")
@@ -99,7 +103,9 @@ def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, ser
     lines = list(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
     verify_lines(lines)
     exported = [json.loads(line) for line in lines if job["id"] in line]
-    judge = next(each["body"] for each in exported if each["kind"] == "RESERVE")["source"]["public"]["judge"]
+    judge = next(each["body"] for each in exported if each["kind"] == "RESERVE")["source"][
+        "public"
+    ]["judge"]
     assert judge["sha256"] == desk.model_state(name)["facts"]["sha256"]
     assert {key: judge[key] for key in ("kind", "name", "model", "version")} == {
         "kind": "endpoint",
@@ -142,7 +148,10 @@ def test_a_job_fails_with_its_endpoints_reason_and_nothing_is_charged(
     name = endpoint(behaviour, **declared)
     before = desk.facts(source[0])["account"]["filters"]
     job = desk.ended(judged(desk, source, name))
-    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == (
+        "failed",
+        ["RESERVE", "VOID"],
+    )
     assert reason in job["failure"]
     assert name in job["failure"]
     assert desk.facts(source[0])["account"]["filters"] == before
@@ -175,7 +184,12 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
 
 
 def private(desk, source, **parameters):
-    short = {"template": "{examples}Another ({label}):", "description": "text", "stop": None, "shots": 0}
+    short = {
+        "template": "{examples}Another ({label}):",
+        "description": "text",
+        "stop": None,
+        "shots": 0,
+    }
     values = short | {
         "epsilon": 1.0,
         "layers": "1-2",
@@ -189,11 +203,15 @@ def private(desk, source, **parameters):
 
 
 def test_a_job_that_reads_records_may_name_no_endpoint(desk, source, endpoint):
-    with pytest.raises(InvalidRequest, match=r"parameters\.judge: an endpoint is asked by jobs that read no"):
+    with pytest.raises(
+        InvalidRequest, match=r"parameters\.judge: an endpoint is asked by jobs that read no"
+    ):
         private(desk, source, judge=endpoint("good"))
 
 
-def test_no_forged_row_gives_an_endpoint_to_a_job_that_reads_records(desk, endpoint, served, folder):
+def test_no_forged_row_gives_an_endpoint_to_a_job_that_reads_records(
+    desk, endpoint, served, folder
+):
     """The ledger takes no such request, so nothing is opened, nothing sent, nothing charged."""
     name = endpoint("good")
     dataset = small(desk, folder, policy={})
@@ -213,7 +231,9 @@ def test_no_forged_row_gives_an_endpoint_to_a_job_that_reads_records(desk, endpo
     assert len(served.asked("good")) == before
 
 
-@pytest.mark.parametrize("url", ["https://10.1.2.3/v1", "http://169.254.169.254/v1", "ftp://example.org"])
+@pytest.mark.parametrize(
+    "url", ["https://10.1.2.3/v1", "http://169.254.169.254/v1", "ftp://example.org"]
+)
 def test_an_address_inside_is_refused(desk, endpoint, url):
     name = endpoint(url, f"inside-{uuid.uuid4().hex[:6]}")
     found = desk.model_state(name)
@@ -233,7 +253,9 @@ def test_an_endpoint_is_no_model_of_a_job_and_a_declaration_is_checked(desk, sou
         ("endpoint", spec, "https://example.org/v1?key=secret"),
     ):
         with pytest.raises(InvalidRequest):
-            models.add_model(desk.engine, "another", url, "text", desk.steward, kind, endpoint=declared)
+            models.add_model(
+                desk.engine, "another", url, "text", desk.steward, kind, endpoint=declared
+            )
     with pytest.raises(Conflict):
         models.add_model(
             desk.engine, name, "https://example.org", "t", desk.steward, "endpoint", endpoint=spec
@@ -249,8 +271,17 @@ def clusters(desk, source, folder) -> tuple[str, str]:
     stated = SecretTerms(1e-4, 0.05, 2, 0.5, Without.REMOVED)
     dataset = small(desk, folder, secret_terms=["zanzibar"], policy={"secret_jobs": True})
     declared = SecretDeclaration(stated, SecretKind.ONE)
-    allowances.allow(desk.engine, dataset, Allowance(None, None, "test", secret=declared), desk.steward)
-    few = {"clusters": 2, "samples": 2, "variations": 1, "iterations": 1, "max_tokens": 8, "public_texts": 40}
+    allowances.allow(
+        desk.engine, dataset, Allowance(None, None, "test", secret=declared), desk.steward
+    )
+    few = {
+        "clusters": 2,
+        "samples": 2,
+        "variations": 1,
+        "iterations": 1,
+        "max_tokens": 8,
+        "public_texts": 40,
+    }
     named = {**few, "public_corpus": source[1]["corpus"], "prompting": "plain", "record_tokens": 32}
     request = JobRequest(dataset, "secpe", desk.model, named, "test")
     job_id = submission.submit(desk.engine, request, desk.analyst)
@@ -264,8 +295,21 @@ def clusters(desk, source, folder) -> tuple[str, str]:
 
 def evolved(desk, clusters, writer: str):
     """Five rounds from released clusters: 4 first samples, then 2 variations a round."""
-    few = {"samples": 2, "variations": 1, "iterations": 5, "max_tokens": 8, "prompting": "plain", "seed": 1}
-    named = {**few, "from_job": clusters[1], "writer": writer, "varying": "continue", "record_tokens": 32}
+    few = {
+        "samples": 2,
+        "variations": 1,
+        "iterations": 5,
+        "max_tokens": 8,
+        "prompting": "plain",
+        "seed": 1,
+    }
+    named = {
+        **few,
+        "from_job": clusters[1],
+        "writer": writer,
+        "varying": "continue",
+        "record_tokens": 32,
+    }
     request = JobRequest(clusters[0], "secpe", desk.model, named, "test")
     return submission.submit(desk.engine, request, desk.analyst)
 
@@ -298,7 +342,10 @@ def test_an_endpoint_that_stays_away_fails_the_job_by_name_and_it_can_be_asked_a
     charged = desk.facts(clusters[0])["secret"]
     name = endpoint("good", requests=9)  # the tenth request, in the fourth round, is one too many
     job = desk.ended(evolved(desk, clusters, name))
-    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == (
+        "failed",
+        ["RESERVE", "VOID"],
+    )
     assert name in job["failure"]
     assert "spending limit" in job["failure"]
     again = desk.ended(evolved(desk, clusters, endpoint("good")))

@@ -1,4 +1,6 @@
-"""A results folder that takes nothing is found before data is read: no job is charged, people are told."""
+"""A results folder that takes nothing is found before data is read: no job is charged, people are
+told.
+"""
 
 import os
 import resource
@@ -101,9 +103,13 @@ def test_twelve_waiting_jobs_are_charged_nothing_and_run_when_the_disk_is_there_
         assert results_watch.is_stopped()
     assert states(bench, ids) == {"queued"}
     with bench.engine.connect() as connection:
-        read = text("SELECT count(*) FROM jobs WHERE id = ANY(:ids) AND reading_began_at IS NOT NULL")
+        read = text(
+            "SELECT count(*) FROM jobs WHERE id = ANY(:ids) AND reading_began_at IS NOT NULL"
+        )
         assert connection.execute(read, {"ids": ids}).scalar_one() == 0
-        attempts = text("SELECT sum(attempt - 1), sum(handed_back) FROM parts WHERE job_id = ANY(:ids)")
+        attempts = text(
+            "SELECT sum(attempt - 1), sum(handed_back) FROM parts WHERE job_id = ANY(:ids)"
+        )
         assert connection.execute(attempts, {"ids": ids}).one() == (results_watch.MOST,) * 2
     said = workers.problem(bench.engine, in_their_words=True)
     assert said is not None

@@ -1,4 +1,6 @@
-"""The key of a job's coins: one for all its parts and attempts, nobody else's, and gone when the job ends."""
+"""The key of a job's coins: one for all its parts and attempts, nobody else's, and gone when the
+job ends.
+"""
 
 import base64
 import json
@@ -52,7 +54,9 @@ class Runner:
         for place in records.batches(parameters.batches_per_label):
             part = Turn(0, *place) if self.turns else place
             for _ in range(TOKENS):
-                meter.parallel(part).sample_token(scores, Fraction(1), token_event(parameters, terms))
+                meter.parallel(part).sample_token(
+                    scores, Fraction(1), token_event(parameters, terms)
+                )
                 progress.advance()
             yield Text("written")
 
@@ -99,7 +103,9 @@ def state(bench: Bench, job_id: UUID) -> str:
 
 
 def kept(bench: Bench, job_id: UUID) -> int:
-    query = select(func.count()).select_from(tables.job_keys).where(tables.job_keys.c.job_id == job_id)
+    query = (
+        select(func.count()).select_from(tables.job_keys).where(tables.job_keys.c.job_id == job_id)
+    )
     with bench.engine.connect() as connection:
         return int(connection.execute(query).scalar_one())
 
@@ -172,8 +178,12 @@ def test_a_key_that_outlives_its_job_is_found(bench, configured, runner):
     assert integrity.check(bench.engine, bench.dataset) == [f"the key of job {job_id} outlives it"]
 
 
-def test_a_second_home_takes_no_part_of_a_job(bench, configured, runner, tmp_path, monkeypatch, capsys):
-    """Two keys would put a quarter of the units into two batches: then not even the plain price holds."""
+def test_a_second_home_takes_no_part_of_a_job(
+    bench, configured, runner, tmp_path, monkeypatch, capsys
+):
+    """Two keys would put a quarter of the units into two batches: then not even the plain price
+    holds.
+    """
     job_id = queued(bench)
     attempt(bench, job_id, 0, configured)
     stranger = configured.model_copy(update={"home": tmp_path / "another"})
@@ -191,7 +201,8 @@ def test_a_second_home_takes_no_part_of_a_job(bench, configured, runner, tmp_pat
 
 
 MOVED = text(
-    "UPDATE job_keys SET sealed = (SELECT sealed FROM job_keys WHERE job_id = :one) WHERE job_id = :two"
+    "UPDATE job_keys SET sealed = (SELECT sealed FROM job_keys WHERE job_id = :one) WHERE job_id = "
+    ":two"
 )
 
 
@@ -250,7 +261,9 @@ def test_rounds_that_never_began_return_and_those_that_began_are_charged(bench, 
 
 @pytest.mark.parametrize("where", ["before", "while"])
 def test_a_failed_job_of_secret_batches_says_what_may_be_meant(bench, configured, runner, where):
-    """Before it reads, the reason; after, one sentence for all causes, by its public event alone."""
+    """Before it reads, the reason; after, one sentence for all causes, by its public event
+    alone.
+    """
 
     def broken(*_: object) -> None:
         raise PassTooLarge(96)
@@ -278,12 +291,18 @@ def test_a_failed_job_of_secret_batches_says_what_may_be_meant(bench, configured
         ),
         (DataError("there is no such file"), "there is no such file"),
         (MemoryError(), "the worker's memory is too small"),
-        (torch.OutOfMemoryError("CUDA out of memory: 2 of /srv"), "the worker's memory is too small"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory: 2 of /srv"),
+            "the worker's memory is too small",
+        ),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"),
             "the worker's memory is too small",
         ),
-        (FileNotFoundError(2, "No such file", "/srv/secret/path"), "can't be read (FileNotFoundError)"),
+        (
+            FileNotFoundError(2, "No such file", "/srv/secret/path"),
+            "can't be read (FileNotFoundError)",
+        ),
         (PermissionError(13, "denied", "/srv/secret/path"), "can't be read (PermissionError)"),
         (ConnectionResetError("s3://bucket/secret/path"), "can't be read (ConnectionResetError)"),
         (KeyError("/srv/secret/path"), "it failed (KeyError), before any data was read"),
@@ -343,7 +362,9 @@ def test_without_its_key_a_job_that_read_something_goes_no_further(bench, config
     assert found["entries"][1]["costs"] == found["entries"][0]["costs"]
 
 
-def test_a_key_is_nowhere_but_in_its_row_and_there_it_is_sealed(bench, configured, runner, capfd, tmp_path):
+def test_a_key_is_nowhere_but_in_its_row_and_there_it_is_sealed(
+    bench, configured, runner, capfd, tmp_path
+):
     """Not in the ledger, exports, results, logs or any table, while the job runs and after."""
     job_id = queued(bench)
     attempt(bench, job_id, 0, configured)
@@ -364,7 +385,8 @@ def everything(bench: Bench, folder: Path) -> str:
         rows = [
             str(row[0])
             for table in tables.metadata.sorted_tables
-            if table.name not in ("private_places", "process_roles")  # names alone, for the owner's triggers
+            # names alone, for the owner's triggers
+            if table.name not in ("private_places", "process_roles")
             for row in connection.execute(text(f"SELECT t::text FROM {table.name} t"))
         ]
     exported = "\n".join(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))

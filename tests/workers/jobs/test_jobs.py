@@ -43,7 +43,9 @@ class Desk:
         self.engine, self.folder = engine, folder
         self.steward, self.analyst = person(engine, "steward"), person(engine, "analyst")
         self.model = f"sample-{uuid.uuid4().hex[:6]}"
-        models.add_model(engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward)
+        models.add_model(
+            engine, self.model, str(SAMPLE / "model"), "public sample text", self.steward
+        )
         wait_for(lambda: self.model_state(self.model)["state"], lambda state: state != "checking")
 
     def model_state(self, name: str) -> dict:
@@ -52,7 +54,9 @@ class Desk:
     def dataset(self, **changes) -> str:
         name = f"reviews-{uuid.uuid4().hex[:6]}"
         if "uri" not in changes:
-            changes["uri"] = str(other_people(SAMPLE / "private.csv", self.folder / f"{name}.csv", LABELS))
+            changes["uri"] = str(
+                other_people(SAMPLE / "private.csv", self.folder / f"{name}.csv", LABELS)
+            )
         raw = {"name": name, "labels": list(LABELS), **DATA, **changes}
         datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
         wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
@@ -114,7 +118,9 @@ def sent(desk: Desk, jobs_of: list[uuid.UUID]) -> int:
 
 
 def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, warm_service):
-    """First of all: the worker that is killed has not loaded torch yet. And meanwhile people take turns."""
+    """First of all: the worker that is killed has not loaded torch yet. And meanwhile people take
+    turns.
+    """
     import redis
 
     from web.local import redis_url
@@ -160,7 +166,9 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     assert integrity.check(desk.engine, dataset) == []
 
 
-def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(desk, dataset, warm_service):
+def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(
+    desk, dataset, warm_service
+):
     before = desk.facts(dataset)["account"]["filters"][0]
     job_id = desk.submit(dataset, tokens_per_batch=24)
     wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
@@ -249,7 +257,9 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
     facts = desk.facts(name)
     assert facts["state"] == "invalid"
     assert message in facts["versions"][0]["error"]
-    assert message not in json.dumps(dataset_queries.dataset(desk.engine, name, desk.analyst).document())
+    assert message not in json.dumps(
+        dataset_queries.dataset(desk.engine, name, desk.analyst).document()
+    )
 
 
 def test_data_that_is_gone_before_it_is_read_is_void_and_says_so(desk, tmp_path):
@@ -263,7 +273,9 @@ def test_data_that_is_gone_before_it_is_read_is_void_and_says_so(desk, tmp_path)
 
 
 def test_other_data_is_not_read_whatever_the_row_of_its_version_forgets(desk, tmp_path):
-    """Nothing is charged: the entry says which bytes were registered, and others void the job unread."""
+    """Nothing is charged: the entry says which bytes were registered, and others void the job
+    unread.
+    """
     copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv", LABELS)
     name = desk.dataset(uri=str(copy))
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)

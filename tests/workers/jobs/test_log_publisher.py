@@ -1,4 +1,6 @@
-"""The signer publishes the log by itself: the real process, on a schedule, with disks that are full."""
+"""The signer publishes the log by itself: the real process, on a schedule, with disks that are
+full.
+"""
 
 import os
 import signal
@@ -75,7 +77,9 @@ class Site:
             assert process.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)
 
     def published(self) -> int:
-        """How many entries the published head has, which the key signed and the tiles prove; 0: no head."""
+        """How many entries the published head has, which the key signed and the tiles prove; 0: no
+        head.
+        """
         if not (self.public / "checkpoint").exists():
             return 0
         given, tiles = checkpoint(self.public)
@@ -112,13 +116,16 @@ def test_the_signer_publishes_what_is_new_and_outlives_a_full_disk(site):
         for place in (site.public / "checkpoint", memory):
             barrier, problems = full(place), site.told.read_text().count("No space left on device")
             site.at.bench.submit(10)
-            wait_for(lambda n=problems: site.told.read_text().count("No space left on device") >= n + 2)
+            wait_for(
+                lambda n=problems: site.told.read_text().count("No space left on device") >= n + 2
+            )
             assert process.poll() is None  # it goes on, and says so at each turn
             assert site.published() == before  # the head from before is served
             barrier.unlink()
             wait_for(lambda: site.published() == site.logged())
             before = site.published()
-        wait_for(lambda: f"entries={before}" in site.told.read_text())  # said once the head is served
+        # said once the head is served
+        wait_for(lambda: f"entries={before}" in site.told.read_text())
     assert "the log is not published" in site.told.read_text()
 
 

@@ -79,15 +79,21 @@ def test_one_malformed_message_never_ends_a_worker(warm_service, warm_engine, qu
         broker.lpush(queue, message)
     wait_for(lambda: broker.llen(queue), lambda left: left == 0)
     look_at_a_corpus(warm_engine)
-    assert all(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in before.values())
+    assert all(
+        each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in before.values()
+    )
 
 
 def look_at_a_corpus(warm_engine):
     """A worker still takes what the relay sends."""
     name = f"corpus-{uuid.uuid4().hex[:8]}"
     steward = person(warm_engine, "steward")
-    corpora.add(warm_engine, corpora.CorpusSpec(name=name, uri="/nowhere.csv", statement="made up"), steward)
-    wait_for(lambda: corpora.show(warm_engine, name, steward)["state"], lambda state: state == "invalid")
+    corpora.add(
+        warm_engine, corpora.CorpusSpec(name=name, uri="/nowhere.csv", statement="made up"), steward
+    )
+    wait_for(
+        lambda: corpora.show(warm_engine, name, steward)["state"], lambda state: state == "invalid"
+    )
 
 
 def test_what_lies_among_the_unacknowledged_ends_no_worker(warm_service):
@@ -128,7 +134,9 @@ def test_a_message_sets_no_time_limit_of_its_own(warm_service, warm_engine):
     """A child that is killed at its time limit counts as died, and its job is charged."""
     broker = redis.Redis.from_url(redis_url(warm_service.environment["BROKER_URL"]))
     look_at_a_corpus(warm_engine)
-    children = {each.pid for each in psutil.Process(warm_service.running["checks"].pid).children(True)}
+    children = {
+        each.pid for each in psutil.Process(warm_service.running["checks"].pid).children(True)
+    }
     body = json.dumps([[str(uuid.uuid4()), 0], {}, {}]).encode()
     for _ in range(20):
         broker.lpush("checks", envelope(body, timelimit=[0.0001, 0.0001]))
@@ -145,7 +153,9 @@ JOB = "6f1c2f0e-5a3c-4a1b-9a55-0c3f4a1d2b3c"
 
 def message(body, task="exchequer.generate", **headers):
     told = {"lang": "py", "task": task, "id": JOB, **headers}
-    return Message(body=body, headers=told, content_type="application/json", content_encoding="utf-8")
+    return Message(
+        body=body, headers=told, content_type="application/json", content_encoding="utf-8"
+    )
 
 
 def test_of_a_message_only_the_hint_is_left():
@@ -163,7 +173,10 @@ def test_of_a_message_only_the_hint_is_left():
 @pytest.mark.parametrize(
     ("body", "headers"),
     {
-        "another worker's task": (json.dumps([[JOB, 1], {}, {}]), {"task": "exchequer.check_dataset"}),
+        "another worker's task": (
+            json.dumps([[JOB, 1], {}, {}]),
+            {"task": "exchequer.check_dataset"},
+        ),
         "another program's task": (json.dumps([[JOB, 1], {}, {}]), {"task": "generate"}),
         "too long": (json.dumps([[JOB, 1], {}, {}]) + " " * 1000, {}),
         "a job that is no id": (json.dumps([["../etc", 1], {}, {}]), {}),

@@ -1,4 +1,6 @@
-"""Notices from the change to a receiver: both of them real processes, and the sender one that is killed."""
+"""Notices from the change to a receiver: both of them real processes, and the sender one that is
+killed.
+"""
 
 import json
 import os
@@ -57,7 +59,8 @@ class Receiver:
 def receiver(tmp_path_factory) -> Iterator[Receiver]:
     log = tmp_path_factory.mktemp("receiver") / "log"
     process = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests/workers/jobs/receiver.py"), str(log)], stdout=subprocess.PIPE
+        [sys.executable, str(ROOT / "tests/workers/jobs/receiver.py"), str(log)],
+        stdout=subprocess.PIPE,
     )
     port = int(process.stdout.readline())
     yield Receiver(f"http://localhost:{port}", log)
@@ -98,7 +101,9 @@ def told_at(engine, receiver, administrator):
     def at(who: Actor, path: str, events=EVENTS, kind="json"):
         allowed = networks(LOOPBACK)
         url = receiver.url + path
-        return notices.add(engine, url, kind, list(events), who.name, administrator, allowed=allowed)
+        return notices.add(
+            engine, url, kind, list(events), who.name, administrator, allowed=allowed
+        )
 
     return at
 
@@ -159,7 +164,9 @@ def test_where_there_is_no_address_nothing_is_written(bench, sender, engine, tol
         assert connection.execute(text("SELECT count(*) FROM hook_deliveries")).scalar_one() == 0
 
 
-def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers(sender, engine, told_at):
+def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers(
+    sender, engine, told_at
+):
     bench = Bench(engine, policy={"auto_approve_epsilon": "100"})
     steward, auditor = told_at(bench.steward, "/ok"), told_at(bench.auditor, "/ok")
     analyst = told_at(bench.analyst, "/ok", JOB_EVENTS)
@@ -167,7 +174,9 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
     bench.warm()
     job = bench.submit(1)
     policies.set_policy(engine, bench.dataset, Policy(two_people=True), bench.steward)
-    proposal = allowances.allow(engine, bench.dataset, Allowance("30", "0.0000029053", "more"), bench.steward)
+    proposal = allowances.allow(
+        engine, bench.dataset, Allowance("30", "0.0000029053", "more"), bench.steward
+    )
     no(engine, proposal, bench.steward, "no")
     spec = {"name": f"{bench.dataset}-2", "uri": "/nowhere-2.csv"}
     found_right(engine, datasets.add_dataset(engine, datasets.read_dataset(spec), bench.steward))
@@ -177,15 +186,25 @@ def test_what_happens_to_datasets_proposals_and_checkpoints_is_told_to_overseers
         ).scalar_one()
     signing.make(engine, dataset_id, bench.dataset, 1, "0" * 64, {}, bytes(32))
     found = Counter(events_of(engine, steward))
-    assert {"job.queued", "decision.open", "decision.withdrawn", "version.ready", "checkpoint.made"} <= set(
-        found
-    )
+    assert {
+        "job.queued",
+        "decision.open",
+        "decision.withdrawn",
+        "version.ready",
+        "checkpoint.made",
+    } <= set(found)
     assert Counter(events_of(engine, auditor)) == found
     assert {each.split(".")[0] for each in events_of(engine, analyst)} == {"job"}
     settlement.cancel(engine, job, bench.analyst)
 
 
-STAGES = [(0, None), (89, None), (90, "dataset.low"), (99, "dataset.low"), (100, "dataset.exhausted")]
+STAGES = [
+    (0, None),
+    (89, None),
+    (90, "dataset.low"),
+    (99, "dataset.low"),
+    (100, "dataset.exhausted"),
+]
 KINDS = ("renyi", "gaussian", "renyi2", "basic")
 OWN = "WHERE dataset_id = (SELECT id FROM datasets WHERE name = :name)"
 
@@ -201,14 +220,18 @@ def used(percent: int, *kinds: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("percent", "event"), STAGES)
-def test_a_dataset_that_runs_out_is_told_once(bench, sender, engine, told_at, percent, event, owner):
+def test_a_dataset_that_runs_out_is_told_once(
+    bench, sender, engine, told_at, percent, event, owner
+):
     notice_id = told_at(bench.steward, "/ok")
     moved(owner, bench, **used(percent, *KINDS))
     moved(owner, bench, **used(percent, *KINDS))  # the same again is no change
     assert events_of(engine, notice_id) == ([] if event is None else [event])
 
 
-def test_one_filter_with_room_is_room_and_a_closed_one_is_none(bench, sender, engine, told_at, owner):
+def test_one_filter_with_room_is_room_and_a_closed_one_is_none(
+    bench, sender, engine, told_at, owner
+):
     notice_id = told_at(bench.steward, "/ok")
     moved(owner, bench, **used(100, *KINDS[:3]))
     assert events_of(engine, notice_id) == []
@@ -238,7 +261,10 @@ def test_analysts_are_told_of_their_own_jobs_alone_and_only_of_public_facts(
     assert receiver.got("/theirs") == []
     (message,) = receiver.got("/mine")
     said = json.loads(message["body"])
-    assert (said["event"], said["link"]) == ("job.awaiting_approval", f"https://x.example/jobs/{job}")
+    assert (said["event"], said["link"]) == (
+        "job.awaiting_approval",
+        f"https://x.example/jobs/{job}",
+    )
     assert said["text"].endswith("it is now awaiting approval.")
     assert said["data"] == {
         "job": str(job),
@@ -253,7 +279,9 @@ def test_analysts_are_told_of_their_own_jobs_alone_and_only_of_public_facts(
 
 
 @pytest.mark.parametrize("lost", ["active = false", "roles = ARRAY['analyst']"])
-def test_what_somebody_may_see_is_looked_up_when_it_is_sent(bench, receiver, sender, engine, lost, told_at):
+def test_what_somebody_may_see_is_looked_up_when_it_is_sent(
+    bench, receiver, sender, engine, lost, told_at
+):
     bench.warm()
     overseer = person(engine, "steward")
     path = f"/lost-{overseer.name}"
@@ -275,7 +303,9 @@ def test_who_is_no_owner_of_a_dataset_any_more_is_told_nothing_of_it(
     told_at(auditor, "/disowned")
     bench.submit(3)
     with engine.begin() as connection:
-        owners = 'UPDATE datasets SET policy = policy || \'{"auditors": ["nobody"]}\' WHERE name = :name'
+        owners = (
+            'UPDATE datasets SET policy = policy || \'{"auditors": ["nobody"]}\' WHERE name = :name'
+        )
         connection.execute(text(owners), {"name": bench.dataset})
     deliver(sender, engine)
     assert receiver.got("/disowned") == []
@@ -294,7 +324,8 @@ def test_an_administrator_alone_sets_an_address_and_its_person_ends_it(
     with pytest.raises(NotPermitted):
         notices.test(engine, notice_id, bench.analyst)
     assert "/ok" in notices.show(engine, notice_id, administrator)["url"]
-    assert "/ok" not in notices.show(engine, notice_id, bench.analyst)["url"]  # who knows it may write there
+    # who knows it may write there
+    assert "/ok" not in notices.show(engine, notice_id, bench.analyst)["url"]
     notices.remove(engine, notice_id, bench.analyst)
     with pytest.raises(NotFound):
         notices.show(engine, notice_id, administrator)
@@ -336,7 +367,9 @@ def test_a_message_that_nothing_takes_is_given_up_after_a_day(
 ):
     notice_id = told_at(bench.analyst, "/fail", JOB_EVENTS)
     notices.test(engine, notice_id, administrator)
-    until(lambda: sender.step() == 0 and all(row.attempts >= 2 for row in waiting(engine, notice_id)))
+    until(
+        lambda: sender.step() == 0 and all(row.attempts >= 2 for row in waiting(engine, notice_id))
+    )
     with engine.begin() as connection:
         age = "UPDATE hook_deliveries SET occurred_at = occurred_at - interval '25 hours'"
         connection.execute(text(age))
@@ -344,7 +377,9 @@ def test_a_message_that_nothing_takes_is_given_up_after_a_day(
     assert notices.show(engine, notice_id, administrator)
 
 
-def test_an_address_that_is_removed_is_told_nothing(bench, receiver, sender, engine, told_at, administrator):
+def test_an_address_that_is_removed_is_told_nothing(
+    bench, receiver, sender, engine, told_at, administrator
+):
     notice_id = told_at(bench.analyst, "/removed", JOB_EVENTS)
     notices.test(engine, notice_id, administrator)
     notices.remove(engine, notice_id, administrator)
@@ -378,11 +413,16 @@ def test_one_address_inside_is_enough_to_refuse_a_name(monkeypatch, inside):
     answers = [(0, 0, 0, "", ("93.184.216.34", 443)), (0, 0, 0, "", (inside, 443))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: answers)
     monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("it was called"))
-    assert post("https://rebound.example/x", b"{}", ()).problem == "leads to an address that is not public"
+    assert (
+        post("https://rebound.example/x", b"{}", ()).problem
+        == "leads to an address that is not public"
+    )
 
 
 def test_a_name_that_answers_otherwise_the_second_time_gains_nothing(monkeypatch):
-    """DNS rebinding: the connection goes to the address that was checked, whatever the name says then."""
+    """DNS rebinding: the connection goes to the address that was checked, whatever the name says
+    then.
+    """
     answers = iter(["93.184.216.34", "127.0.0.1", "127.0.0.1"])
     monkeypatch.setattr(
         socket, "getaddrinfo", lambda *_, **__: [(socket.AF_INET, 1, 6, "", (next(answers), 443))]
@@ -408,13 +448,17 @@ def test_a_receiver_that_takes_its_time_is_left(receiver, monkeypatch, path):
 
 @pytest.fixture
 def dripping(tmp_path, monkeypatch) -> Iterator[str]:
-    """The address of a receiver behind TLS, trusted here, that sends a byte of its answer now and then."""
+    """The address of a receiver behind TLS, trusted here, that sends a byte of its answer now and
+    then.
+    """
     key, written = ec.generate_private_key(ec.SECP256R1()), tmp_path / "receiver.pem"
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
     made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
     made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    made = made.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
+    )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -466,7 +510,9 @@ def ids(receiver: Receiver, path: str) -> list[str]:
     return [json.loads(each["body"]).get("id") for each in receiver.got(path)]
 
 
-def test_two_senders_share_the_work(bench, receiver, engine, configured, sender, told_at, administrator):
+def test_two_senders_share_the_work(
+    bench, receiver, engine, configured, sender, told_at, administrator
+):
     notice_id = told_at(bench.analyst, "/shared", JOB_EVENTS)
     for _ in range(30):
         notices.test(engine, notice_id, administrator)
@@ -497,7 +543,9 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
         "PYTHONPATH": str(ROOT),
     }
     before = len(receiver.got("/slow"))
-    relay = subprocess.Popen([sys.executable, "-m", "workers.jobs.relay"], cwd=ROOT, env=environment)
+    relay = subprocess.Popen(
+        [sys.executable, "-m", "workers.jobs.relay"], cwd=ROOT, env=environment
+    )
     try:
         until(lambda: len(receiver.got("/slow")) > before, 60)
     finally:
@@ -509,7 +557,9 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
     with owner.begin() as connection:  # its claim runs out, and the receiver has woken up
         connection.execute(text("UPDATE hook_deliveries SET due_at = clock_timestamp()"))
         connection.execute(text(url), {"url": receiver.url + "/awake", "id": notice_id})
-    relay = subprocess.Popen([sys.executable, "-m", "workers.jobs.relay"], cwd=ROOT, env=environment)
+    relay = subprocess.Popen(
+        [sys.executable, "-m", "workers.jobs.relay"], cwd=ROOT, env=environment
+    )
     try:
         until(lambda: not waiting(engine, notice_id), 60)
     finally:
@@ -519,7 +569,9 @@ def test_a_sender_that_is_killed_in_the_middle_loses_nothing(
 
 
 def test_who_comes_late_changes_nothing(bench, engine, sender, told_at, administrator):
-    """A sender that was given up for lost writes its outcome after another's: the claim has ended."""
+    """A sender that was given up for lost writes its outcome after another's: the claim has
+    ended.
+    """
     notice_id = told_at(bench.analyst, "/ok", JOB_EVENTS)
     notices.test(engine, notice_id, administrator)
     (late,) = notices.take(engine, 10)

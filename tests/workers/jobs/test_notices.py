@@ -32,13 +32,16 @@ def test_a_notice_is_a_sentence_of_names_and_states_with_a_link():
     }
     subject, body = notices.letter("dataset.low", {"dataset": "reviews", "entry": 7}, None)
     assert subject == (
-        "Exchequer: Dataset reviews: every filter that is open has used nine tenths of its allowance, or more"
+        "Exchequer: Dataset reviews: every filter that is open has used nine tenths of its "
+        "allowance, or more"
     )
     assert "Your account, Notices" in body
 
 
 def test_no_name_makes_a_link_or_a_line_in_a_notice():
-    odd = notices.sentence("job.queued", {**FACTS, "analyst": "<!channel>\r\nBcc: x@y.example [a](b)"})
+    odd = notices.sentence(
+        "job.queued", {**FACTS, "analyst": "<!channel>\r\nBcc: x@y.example [a](b)"}
+    )
     assert not set("<>@[]\r\n") & set(odd)
 
 
@@ -84,7 +87,13 @@ class Conversation(socketserver.StreamRequestHandler):
                 self.say("354 go on")
                 lines = iter(lambda: self.rfile.readline().decode(), ".\r\n")
                 self.server.letters.append("".join(lines))
-            self.say("221 bye" if word == "QUIT" else self.server.answer if word == "RCPT" else "250 fine")
+            self.say(
+                "221 bye"
+                if word == "QUIT"
+                else self.server.answer
+                if word == "RCPT"
+                else "250 fine"
+            )
 
     def say(self, text: str) -> None:
         self.wfile.write(f"{text}\r\n".encode())
@@ -101,7 +110,11 @@ def mailbox() -> Iterator[Mailbox]:
 
 @pytest.fixture
 def sender(engine, mailbox, tmp_path, database_url) -> Iterator[Sender]:
-    mail = {"smtp_host": "127.0.0.1", "smtp_port": mailbox.server_address[1], "smtp_security": "none"}
+    mail = {
+        "smtp_host": "127.0.0.1",
+        "smtp_port": mailbox.server_address[1],
+        "smtp_security": "none",
+    }
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM hooks"))
     configured = Settings(
@@ -117,7 +130,9 @@ def sender(engine, mailbox, tmp_path, database_url) -> Iterator[Sender]:
 def by_mail(engine, event: str, who) -> object:
     """Set an address for mail; returns its id."""
     address, setter = "mailto:ada@example.org", person(engine, "administrator")
-    return addressed.add(engine, address, "mail", [event], who.name, setter, domains=["example.org"])
+    return addressed.add(
+        engine, address, "mail", [event], who.name, setter, domains=["example.org"]
+    )
 
 
 @pytest.mark.slow

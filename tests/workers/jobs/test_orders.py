@@ -41,7 +41,12 @@ from workers.data import manifest, records
 from workers.interface import Text
 from workers.jobs import job_inputs, tasks
 
-PARAMETERS = {"aggregation": "median", "ex_post_cap": 2.5, "tokens_per_batch": 2, "batches_per_label": 3}
+PARAMETERS = {
+    "aggregation": "median",
+    "ex_post_cap": 2.5,
+    "tokens_per_batch": 2,
+    "batches_per_label": 3,
+}
 PEOPLE = 41
 COPIES = 600
 
@@ -56,7 +61,9 @@ class Spy:
         return 12
 
     def run(self, parameters, terms, held, model, meter, progress, public):
-        read = sorted((each.unit, each.label or "", each.text, each.secret) for each in held.records)
+        read = sorted(
+            (each.unit, each.label or "", each.text, each.secret) for each in held.records
+        )
         given = (parameters.model_dump_json(), terms, read, held.labels, held.groups, held.secrets)
         self.given.append((*given, held.share, model.sha256))
         scores = np.array([0, -(2**40)], dtype=np.int64)
@@ -87,7 +94,12 @@ class Desk:
             secret_column="secret",
             secret_terms=["pin"],
         )
-        facts = {"sha256": models.digest(model), "context_tokens": 9, "end_tokens": [2], "layers": 2}
+        facts = {
+            "sha256": models.digest(model),
+            "context_tokens": 9,
+            "end_tokens": [2],
+            "layers": 2,
+        }
         values = {"path": str(model), "facts": {**facts, "context_tokens": 100_000}}
         named = tables.models.c.name == self.bench.model
         with owner.begin() as connection:
@@ -120,7 +132,9 @@ class Desk:
         with self.owner.connect() as connection:
             found = connection.execute(query).scalar_one_or_none()
         body = {} if found is None else read_document(found)["body"]
-        charged = {name: body[name] for name in ("event", "costs", "outcome", "read") if name in body}
+        charged = {
+            name: body[name] for name in ("event", "costs", "outcome", "read") if name in body
+        }
         return charged or None
 
     def text(self, job_id: UUID) -> str:
@@ -155,7 +169,9 @@ def spy(monkeypatch) -> Spy:
 
 @pytest.fixture
 def desk(logged, owning, tmp_path, monkeypatch) -> Desk:
-    made = Settings(home=tmp_path, data_roots=str(tmp_path), model_roots=str(tmp_path), lease_seconds=60)
+    made = Settings(
+        home=tmp_path, data_roots=str(tmp_path), model_roots=str(tmp_path), lease_seconds=60
+    )
     monkeypatch.setattr(settings_module, "load", lambda: made)
     monkeypatch.setattr(job_inputs, "engine", lambda: logged)
     return Desk(logged, owning, tmp_path)
@@ -178,7 +194,9 @@ def test_rows_of_a_job_that_no_entry_reserves_start_nothing(desk, spy, owner_url
         connection.execute(insert(tables.jobs).values(forged))
         part = {"job_id": forged["id"], "number": 0, "state": "queued", "attempt": 1}
         connection.execute(insert(tables.parts).values(part))
-        connection.execute(insert(tables.outbox).values(task="generate", subject=forged["id"], attempt=1))
+        connection.execute(
+            insert(tables.outbox).values(task="generate", subject=forged["id"], attempt=1)
+        )
     web.dispose()
     assert desk.take(forged["id"]) == "queued"
     assert spy.given == []
@@ -219,7 +237,8 @@ def test_a_bound_that_is_changed_after_the_approval_changes_no_count(desk):
     assert abs(count - PEOPLE) < 20, "one record of each person, and not all 640"
 
 
-# --- entries that the database's owner changed ------------------------------------------------------
+# --- entries that the database's owner changed
+# ------------------------------------------------------
 
 
 def rewritten(desk: Desk, statement: str, **values: object) -> None:
@@ -240,7 +259,12 @@ def test_a_job_that_an_entry_ended_is_not_run_again(desk, spy, knows):
         orders._known.clear()
     rewritten(desk, "DELETE FROM entries WHERE job_id = :job AND kind = 'COMMIT'", job=job_id)
     where, _ = rows_of(desk, job_id)["jobs"]
-    again = {"state": "queued", "output_sha256": None, "reading_began_at": None, "finished_at": None}
+    again = {
+        "state": "queued",
+        "output_sha256": None,
+        "reading_began_at": None,
+        "finished_at": None,
+    }
     with desk.owner.begin() as connection:
         connection.execute(text("ALTER TABLE jobs DISABLE TRIGGER USER"))
         connection.execute(update(tables.jobs).where(where).values(again))
@@ -280,12 +304,15 @@ def test_a_reservation_that_ended_since_it_was_claimed_reads_nothing(desk, spy):
     assert claim is not None
     with writing(desk.engine) as connection:
         locked = LockedAccount(connection, desk.bench.dataset)
-        locked.append(EntryKind.VOID, "web", job_id, {"outcome": "cancelled", "reason": "x", "read": False})
+        locked.append(
+            EntryKind.VOID, "web", job_id, {"outcome": "cancelled", "reason": "x", "read": False}
+        )
     with pytest.raises(VerificationFailed, match="ended"):
         leases.begin_reading(desk.engine, claim)
 
 
-# --- data is what was registered --------------------------------------------------------------------
+# --- data is what was registered
+# --------------------------------------------------------------------
 
 ROWS = "text\nfirst\nsecond\n"
 
@@ -348,7 +375,8 @@ def test_data_that_changed_ends_the_job_before_it_reads(desk, spy):
     assert "other bytes than when it was registered" in told
 
 
-# --- every column of every row that a job is made of -----------------------------------------------
+# --- every column of every row that a job is made of
+# -----------------------------------------------
 
 TABLES = (tables.jobs, tables.parts, tables.datasets, tables.dataset_versions, tables.models)
 
@@ -365,7 +393,10 @@ def rows_of(desk: Desk, job_id: UUID) -> dict[str, tuple[Any, Row[Any]]]:
             "models": tables.models.c.id == job.model_id,
         }
         return {
-            table.name: (own[table.name], connection.execute(select(table).where(own[table.name])).one())
+            table.name: (
+                own[table.name],
+                connection.execute(select(table).where(own[table.name])).one(),
+            )
             for table in TABLES
         }
 
@@ -393,7 +424,9 @@ def changed(value: Any) -> Any:
 
 
 def others(desk: Desk, table: Table, name: str, value: Any) -> list[Any]:
-    """Values to try in a column: another of its shape, those of other rows, one of its type, and NULL."""
+    """Values to try in a column: another of its shape, those of other rows, one of its type, and
+    NULL.
+    """
     column = table.c[name]
     with desk.owner.connect() as connection:
         found = list(connection.execute(select(column).where(column != value).limit(2)).scalars())
@@ -404,7 +437,16 @@ def others(desk: Desk, table: Table, name: str, value: Any) -> list[Any]:
     plain[datetime] = datetime.now(UTC)
     tried = [changed(value), *found, plain.get(kind), None]
     if name == "state":
-        tried += ["queued", "running", "settling", "succeeded", "failed", "cancelled", "done", "stopped"]
+        tried += [
+            "queued",
+            "running",
+            "settling",
+            "succeeded",
+            "failed",
+            "cancelled",
+            "done",
+            "stopped",
+        ]
     kept: list[Any] = []
     for each in tried:
         if each != value and each not in kept:
@@ -413,7 +455,9 @@ def others(desk: Desk, table: Table, name: str, value: Any) -> list[Any]:
 
 
 def set_column(desk: Desk, table: Table, where: Any, name: str, value: Any) -> bool:
-    """Change a column as the database's owner, whose guards are off; False: a constraint refuses it."""
+    """Change a column as the database's owner, whose guards are off; False: a constraint refuses
+    it.
+    """
     try:
         with desk.owner.begin() as connection:
             connection.execute(text(f"ALTER TABLE {table.name} DISABLE TRIGGER USER"))

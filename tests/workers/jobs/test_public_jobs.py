@@ -1,5 +1,7 @@
 # ruff: noqa: F811 (fixtures of other files)
-"""Public jobs: free, with lineage, and without any way to a dataset; jobs that read several others."""
+"""Public jobs: free, with lineage, and without any way to a dataset; jobs that read several
+others.
+"""
 
 import json
 import uuid
@@ -46,7 +48,9 @@ def corpus(desk) -> str:
     name = f"corpus-{uuid.uuid4().hex[:6]}"
     path = desk.folder / f"{name}.csv"
     path.write_text("text\n" + "".join(f'"{each}"\n' for each in TEXTS))
-    corpora.add(desk.engine, corpora.CorpusSpec(name=name, uri=str(path), statement="made up"), desk.steward)
+    corpora.add(
+        desk.engine, corpora.CorpusSpec(name=name, uri=str(path), statement="made up"), desk.steward
+    )
     shown = lambda: corpora.show(desk.engine, name, desk.steward)["state"]  # noqa: E731
     wait_for(shown, lambda state: state == "ready")
     return name
@@ -90,7 +94,9 @@ def test_a_vocabulary_is_made_of_a_public_corpus_alone(desk, named, corpus, list
     (row,) = desk.rows(listed)
     assert (row.name, row.kind) == ("terms", "term-list")
     found = TermList.of(stored.read(folder_of(row), [row])["terms"])
-    assert found.documents == dict.fromkeys(("desk", "front", "front desk", "kind", "lift", "the", "was"), 2)
+    assert found.documents == dict.fromkeys(
+        ("desk", "front", "front desk", "kind", "lift", "the", "was"), 2
+    )
     source = reserved(desk, name, listed)["source"]
     assert set(source) == {"public"}
     assert source["public"]["corpus"]["name"] == corpus
@@ -104,7 +110,10 @@ def test_a_vocabulary_is_made_of_a_public_corpus_alone(desk, named, corpus, list
 def test_a_job_that_claims_to_be_public_and_opens_a_dataset_is_refused(desk, named, how):
     name, uri = named
     job = desk.ended(ask(desk, name, "peek", path=uri, how=how))
-    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == (
+        "failed",
+        ["RESERVE", "VOID"],
+    )
     assert "tried to open data" in job["failure"]
     assert "lift" not in str(job)
 
@@ -116,14 +125,19 @@ def test_whatever_its_row_says_a_public_mechanism_gets_no_records(desk, named):
     try:
         job_id = ask(desk, name, "peek", path=uri, how="nothing")
         with desk.engine.begin() as connection:
-            connection.execute(text("UPDATE jobs SET reads_records = true WHERE id = :id"), {"id": job_id})
+            connection.execute(
+                text("UPDATE jobs SET reads_records = true WHERE id = :id"), {"id": job_id}
+            )
     finally:
         desk.service.start("generate")
     job = desk.ended(job_id)
     assert job["state"] == "succeeded", "its entry says what it reads: nothing of the dataset"
     assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]
-    with desk.engine.begin() as connection:  # else the ledger's check finds what was changed by hand
-        connection.execute(text("UPDATE jobs SET reads_records = false WHERE id = :id"), {"id": job_id})
+    # else the ledger's check finds what was changed by hand
+    with desk.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE jobs SET reads_records = false WHERE id = :id"), {"id": job_id}
+        )
 
 
 def test_the_database_records_no_reading_of_a_public_job(desk, listed):
@@ -133,7 +147,9 @@ def test_the_database_records_no_reading_of_a_public_job(desk, listed):
 
 
 def test_a_rehearsal_runs_on_public_texts_alone_and_is_no_release_of_the_dataset(desk, named):
-    """With the parameters of the job, noise and all: free, verified, and nothing that another job reads."""
+    """With the parameters of the job, noise and all: free, verified, and nothing that another job
+    reads.
+    """
     name, _ = named
     public = desk.file([f"a public note {number}" for number in range(60)])
     corpus = f"corpus-{uuid.uuid4().hex[:6]}"
@@ -153,8 +169,14 @@ def test_a_rehearsal_runs_on_public_texts_alone_and_is_no_release_of_the_dataset
         ("vector", "rehearsal"),
         ("report", "rehearsal-report"),
     }
-    report = stored.read(folder_of(rows[0]), [row for row in rows if row.name == "report"])["report"].json()
-    assert (report["rehearses"], report["texts_read"], report["labels"]) == ("tally", 48, "by chance")
+    report = stored.read(folder_of(rows[0]), [row for row in rows if row.name == "report"])[
+        "report"
+    ].json()
+    assert (report["rehearses"], report["texts_read"], report["labels"]) == (
+        "tally",
+        48,
+        "by chance",
+    )
     assert desk.facts(name)["statements"][0]["text"] == "Nothing has been released."
     with pytest.raises(InvalidRequest, match="released no term-list"):
         ask(desk, name, "match", vocabulary=str(job_id), tally=str(job_id))
@@ -182,7 +204,10 @@ def test_a_job_reads_records_and_what_two_others_released(desk, named, listed):
     assert integrity.check(desk.engine, name) == []
     # The same after a steward's yes: the entry is written anew.
     with desk.engine.begin() as connection:
-        nobody = 'UPDATE datasets SET policy = policy || \'{"auto_approve_epsilon": "0"}\' WHERE name = :name'
+        nobody = (
+            'UPDATE datasets SET policy = policy || \'{"auto_approve_epsilon": "0"}\' WHERE '
+            "name = :name"
+        )
         connection.execute(text(nobody), {"name": name})
     job_id = ask(desk, name, "match", vocabulary=str(listed), tally=str(tally))
     yes(desk.engine, job_id, desk.steward, "yes")
@@ -207,4 +232,6 @@ def test_a_source_must_have_released_what_is_read(desk, named, listed, wrong):
     with pytest.raises(InvalidRequest, match=rf"parameters\.{field}") as caught:
         ask(desk, dataset, "match", vocabulary=vocabulary, tally=tally)
     (problem,) = caught.value.problems
-    assert ("released no noisy-counts" if wrong == "another kind" else "no job of this") in problem.problem
+    assert (
+        "released no noisy-counts" if wrong == "another kind" else "no job of this"
+    ) in problem.problem

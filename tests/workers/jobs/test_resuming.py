@@ -64,8 +64,8 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch):
     model = models.load(SAMPLE / "model", models.digest(SAMPLE / "model"), "float32", 0.000001)
-    # Chance leaves the number of passes alone: texts end with their last token, and by this key of a job
-    # none of its batches is empty.
+    # Chance leaves the number of passes alone: texts end with their last token, and by this key of
+    # a job none of its batches is empty.
     model = dataclasses.replace(model, end_tokens=frozenset())
 
     def token_bytes(size: int) -> bytes:
@@ -116,7 +116,12 @@ def opened(engine, tmp_path, **policy) -> Bench:
 
 def queued(bench: Bench, **parameters) -> UUID:
     return bench.submit(
-        TOKENS, batches_per_label=BATCHES, batch_size=4, record_tokens=8, temperature=50, **parameters
+        TOKENS,
+        batches_per_label=BATCHES,
+        batch_size=4,
+        record_tokens=8,
+        temperature=50,
+        **parameters,
     )
 
 
@@ -131,7 +136,11 @@ def job(bench: Bench, job_id: UUID) -> dict:
 
 
 def rows(bench: Bench, job_id: UUID) -> int:
-    query = select(func.count()).select_from(tables.kept_draws).where(tables.kept_draws.c.job_id == job_id)
+    query = (
+        select(func.count())
+        .select_from(tables.kept_draws)
+        .where(tables.kept_draws.c.job_id == job_id)
+    )
     with bench.engine.connect() as connection:
         return int(connection.execute(query).scalar_one())
 
@@ -142,7 +151,9 @@ def part(bench: Bench, job_id: UUID):
 
 
 def whole(bench: Bench, job_id: UUID, machine: Machine) -> None:
-    """The job succeeded as one attempt would have: each token drawn once, charged as priced, nothing left."""
+    """The job succeeded as one attempt would have: each token drawn once, charged as priced,
+    nothing left.
+    """
     found = job(bench, job_id)
     assert found["state"] == "succeeded", found
     assert machine.drawn == {(None, batch): TOKENS for batch in range(BATCHES)}
@@ -227,7 +238,10 @@ def test_a_drained_worker_costs_no_attempt(bench, configured, machine, share):
         if job(bench, job_id)["state"] == "succeeded":
             break
         assert job(bench, job_id)["state"] == "queued"
-        assert (part(bench, job_id).attempt, part(bench, job_id).handed_back) == (number + 1, number)
+        assert (part(bench, job_id).attempt, part(bench, job_id).handed_back) == (
+            number + 1,
+            number,
+        )
         draining._byte[0] = 0
     else:
         attempt(bench, job_id, configured, 6)
@@ -255,7 +269,9 @@ def test_where_each_attempt_is_charged_a_drain_waits_for_it(engine, tmp_path, co
     whole(bench, job_id, machine)
 
 
-def test_a_lost_lease_is_seen_before_the_next_pass_and_the_next_attempt_goes_on(bench, configured, machine):
+def test_a_lost_lease_is_seen_before_the_next_pass_and_the_next_attempt_goes_on(
+    bench, configured, machine
+):
     job_id = queued(bench)
     cut = int(PASSES * 0.8)
 
@@ -267,7 +283,8 @@ def test_a_lost_lease_is_seen_before_the_next_pass_and_the_next_attempt_goes_on(
     machine.next(lose)
     attempt(bench, job_id, configured)
     assert machine.passes == cut
-    machine.drawn = kept_of(bench, job_id, configured)  # a draw of the lost pass was kept for nobody
+    # a draw of the lost pass was kept for nobody
+    machine.drawn = kept_of(bench, job_id, configured)
     machine.next(lambda number: None)
     attempt(bench, job_id, configured, 2)
     again(cut, machine.passes)
@@ -387,7 +404,8 @@ def test_kept_draws_are_sealed_and_open_in_their_place_only(bench, halfway, owne
         assert all(piece not in b"".join(sealed) for piece in (b"null", b"[["))
         connection.execute(
             text(
-                "UPDATE kept_draws a SET sealed = b.sealed FROM kept_draws b WHERE a.job_id = b.job_id "
+                "UPDATE kept_draws a SET sealed = b.sealed FROM kept_draws b WHERE a.job_id = "
+                "b.job_id "
                 "AND a.number = 0 AND b.number = 1"
             )
         )
@@ -409,16 +427,23 @@ def test_the_application_may_not_change_what_is_kept(bench, halfway):
 
 def test_what_outlives_its_job_is_found(bench, halfway):
     with bench.engine.begin() as connection:
-        connection.execute(text("UPDATE jobs SET state = 'failed' WHERE id = :job"), {"job": halfway.job_id})
-    assert f"kept draws of job {halfway.job_id} outlive it" in integrity.check(bench.engine, bench.dataset)
+        connection.execute(
+            text("UPDATE jobs SET state = 'failed' WHERE id = :job"), {"job": halfway.job_id}
+        )
+    assert f"kept draws of job {halfway.job_id} outlive it" in integrity.check(
+        bench.engine, bench.dataset
+    )
 
 
 def test_an_attempt_that_has_no_place_for_what_was_kept_publishes_nothing(
     bench, configured, machine, halfway
 ):
     kept = [json.loads(row) for row in kept_draws.kept(bench.engine, halfway)]
-    names = sum(len(new) for new, _ in kept)  # a batch that ended early may have made room for another
-    kept_draws.keep(bench.engine, halfway, len(kept), json.dumps([["[null, 99]"], [[names, 5]]]).encode())
+    # a batch that ended early may have made room for another
+    names = sum(len(new) for new, _ in kept)
+    kept_draws.keep(
+        bench.engine, halfway, len(kept), json.dumps([["[null, 99]"], [[names, 5]]]).encode()
+    )
     expire(bench, halfway.job_id, 0)
     attempt(bench, halfway.job_id, configured, 3)
     assert job(bench, halfway.job_id)["state"] == "failed"

@@ -99,7 +99,9 @@ def test_an_export_that_says_another_release_does_not_verify(desk):
     name = dataset(desk, SecretKind.MANY)
     job_id, _ = run(desk, name, sigma=20.0, rounds=2, takes=1)
     lines = list(entries.export(desk.engine, name, desk.steward, "jsonl"))
-    forged = [line.replace('"rounds":1', '"rounds":2') if str(job_id) in line else line for line in lines]
+    forged = [
+        line.replace('"rounds":1', '"rounds":2') if str(job_id) in line else line for line in lines
+    ]
     assert forged != lines
     with pytest.raises(VerificationFailed):
         verify_lines(forged)

@@ -1,6 +1,8 @@
-"""An analyst with a stopwatch learns nothing of a private job's duration where its results have slots.
+"""An analyst with a stopwatch learns nothing of a private job's duration where its results have
+slots.
 
-Jobs run in this process with a runner whose time is that of the data, as every mechanism's is a little.
+Jobs run in this process with a runner whose time is that of the data, as every mechanism's is a
+little.
 """
 
 import random
@@ -112,7 +114,8 @@ def test_a_stopwatch_does_not_tell_100_records_from_200(engine, tmp_path, config
 def test_without_slots_a_stopwatch_tells(engine, tmp_path, configured):
     """A second apart, so that a busy processor does not turn them round."""
     few, many = (
-        [watched(bench(engine, tmp_path, size, None), configured) for _ in range(3)] for size in (FEW, 1_100)
+        [watched(bench(engine, tmp_path, size, None), configured) for _ in range(3)]
+        for size in (FEW, 1_100)
     )
     assert area(few, many) == 1
 

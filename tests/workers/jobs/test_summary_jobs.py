@@ -1,4 +1,6 @@
-"""examples/summary-*.json through the real relay, broker and workers: an adapter, means, free decodings."""
+"""examples/summary-*.json through the real relay, broker and workers: an adapter, means, free
+decodings.
+"""
 
 import csv
 import json
@@ -46,7 +48,9 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 
 def grouped(desk: Desk, epsilon: str = "29") -> tuple[str, Path]:
-    """(dataset with groups and an allowance, its file): some forty reviews of each kind of business."""
+    """(dataset with groups and an allowance, its file): some forty reviews of each kind of
+    business.
+    """
     uri = other_people(SAMPLE / "private.csv", desk.folder / f"{uuid.uuid4().hex[:6]}.csv", LABELS)
     lines = uri.read_text("utf-8").splitlines(keepends=True)
     uri.write_text("".join(lines[:250]), "utf-8")
@@ -60,7 +64,9 @@ def dataset(desk) -> tuple[str, Path]:
     return grouped(desk)
 
 
-def ask(desk: Desk, dataset: str, example: str, model: str | None = None, **changes: object) -> uuid.UUID:
+def ask(
+    desk: Desk, dataset: str, example: str, model: str | None = None, **changes: object
+) -> uuid.UUID:
     request = json.loads((ROOT / "examples" / f"{example}.json").read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     named: dict[str, object] = {"corpus": CORPUS, "public_corpus": CORPUS}
@@ -68,7 +74,9 @@ def ask(desk: Desk, dataset: str, example: str, model: str | None = None, **chan
     named |= {"public_texts": 150, "decodings": 2, "components": 64}
     own = {name: value for name, value in named.items() if name in request["parameters"]}
     parameters = {**request["parameters"], **own, **changes}
-    asked = JobRequest(dataset, request["mechanism"], model or desk.model, parameters, request["purpose"])
+    asked = JobRequest(
+        dataset, request["mechanism"], model or desk.model, parameters, request["purpose"]
+    )
     job_id = submission.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
     if state == "awaiting_approval":
@@ -102,7 +110,9 @@ def adapter(desk, dataset) -> uuid.UUID:
 
 @pytest.fixture(scope="module")
 def means(desk, dataset, adapter) -> uuid.UUID:
-    return ask(desk, dataset[0], "summary-oneshot", adapter=str(adapter), epsilon=4.0, public_size=45)
+    return ask(
+        desk, dataset[0], "summary-oneshot", adapter=str(adapter), epsilon=4.0, public_size=45
+    )
 
 
 def test_a_oneshot_summary_pays_its_price_and_speaks_by_group(desk, dataset, adapter, means):
@@ -124,7 +134,9 @@ def test_a_oneshot_summary_pays_its_price_and_speaks_by_group(desk, dataset, ada
     assert body["source"]["public"]["public_corpus"]["name"] == CORPUS
 
 
-def test_the_data_card_names_adapter_and_public_sizes_and_no_real_one(desk, dataset, adapter, means):
+def test_the_data_card_names_adapter_and_public_sizes_and_no_real_one(
+    desk, dataset, adapter, means
+):
     succeeded(desk, means)
     card = data_cards.card(desk.engine, means, desk.analyst).document()
     told = data_card.markdown(card) + json.dumps(card)
@@ -143,7 +155,10 @@ def test_means_are_decoded_again_for_nothing_when_data_and_budget_are_gone(desk)
     succeeded(desk, trained)
     first = ask(desk, name, "summary-oneshot", adapter=str(trained), epsilon=0.8, public_size=45)
     succeeded(desk, first)
-    assert desk.ended(ask(desk, name, "summary-token", epsilon=0.8, public_size=45))["state"] == "refused"
+    assert (
+        desk.ended(ask(desk, name, "summary-token", epsilon=0.8, public_size=45))["state"]
+        == "refused"
+    )
     uri.unlink()
     again = {"from_job": str(first), "adapter": str(trained), "decodings": 2, "seed": 4}
     job = succeeded(desk, ask(desk, name, "summary-oneshot-again", **again))
@@ -166,14 +181,18 @@ def test_a_token_summary_writes_one_text_a_group(desk, dataset):
 # --- adapters of others -------------------------------------------------------------------------
 
 
-def test_another_dataset_uses_the_adapter_and_its_ledger_says_where_it_comes_from(desk, dataset, adapter):
+def test_another_dataset_uses_the_adapter_and_its_ledger_says_where_it_comes_from(
+    desk, dataset, adapter
+):
     name, _ = grouped(desk)
     job_id = ask(desk, name, "summary-oneshot", adapter=str(adapter), public_size=45)
     succeeded(desk, job_id)
     lines = list(entries.export(desk.engine, name, desk.steward, "jsonl"))
     verify_lines(lines)
     assert integrity.check(desk.engine, name) == []
-    body = next(entry["body"] for entry in map(json.loads, lines) if entry.get("job") == str(job_id))
+    body = next(
+        entry["body"] for entry in map(json.loads, lines) if entry.get("job") == str(job_id)
+    )
     stated = body["source"]["sources"]["adapter"]
     assert (stated["dataset"], stated["mechanism"]) == (dataset[0], "summary-adapter")
 
@@ -195,7 +214,9 @@ def test_an_adapter_of_another_model_is_refused_by_field(desk, dataset, adapter)
 
 
 def test_an_adapter_whose_corpus_holds_private_records_by_now_is_refused_before_reading(desk):
-    """Registered as public, then its texts turn up in a dataset: what was learned from them is not public."""
+    """Registered as public, then its texts turn up in a dataset: what was learned from them is not
+    public.
+    """
     source = other_people(SAMPLE / "public_sample.csv", desk.folder / f"{uuid.uuid4().hex[:6]}.csv")
     name = f"leaky-{uuid.uuid4().hex[:6]}"
     registered(desk, name, source)
@@ -224,7 +245,9 @@ def test_small_groups_and_long_texts_are_refused_by_field(desk, dataset, adapter
     with pytest.raises(InvalidRequest, match=r"parameters\.group_sizes"):
         ask(desk, dataset[0], "summary-token", group_sizes="hotel=8")
     with pytest.raises(InvalidRequest, match=r"parameters\.soft_tokens"):
-        ask(desk, dataset[0], "summary-oneshot", adapter=str(adapter), public_size=45, soft_tokens=4)
+        ask(
+            desk, dataset[0], "summary-oneshot", adapter=str(adapter), public_size=45, soft_tokens=4
+        )
     for example, changes in (("summary-token", {}), ("summary-oneshot", {"adapter": str(adapter)})):
         job_id = ask(desk, dataset[0], example, public_size=45, max_tokens=600, **changes)
         job = desk.ended(job_id)

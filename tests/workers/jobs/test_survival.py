@@ -119,7 +119,9 @@ def test_a_process_that_dies_while_it_reads_has_failed_and_is_charged(desk, data
     assert job["entries"][-1]["costs"] == job["entries"][0]["costs"]
     wait_for(lambda: left(service, job_id), lambda names: not names)
     sound(desk, dataset)
-    assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded", "the worker goes on"
+    assert desk.ended(desk.submit(dataset, tokens_per_batch=2))["state"] == "succeeded", (
+        "the worker goes on"
+    )
 
 
 # --- attempts that go on ------------------------------------------------------------------------
@@ -128,10 +130,11 @@ GOING_ON = ("queued", "running", "settling")
 
 
 def kept(desk: Desk, service, job_id) -> dict[str, list] | None:
-    """What is kept of the job, opened by its key: the draws of each batch in order. None once it has ended.
+    """What is kept of the job, opened by its key: the draws of each batch in order. None once it
+    has ended.
 
-    The parts are read one after the other, and the transaction that ends the job deletes the draws of all of
-    them: only what was read of a job that then still goes on is all that there was.
+    The parts are read one after the other, and the transaction that ends the job deletes the draws
+    of all of them: only what was read of a job that then still goes on is all that there was.
     """
     home = Path(service.environment["EXCHEQUER_HOME"])
     units = bytes.fromhex((home / "keys" / "units").read_text().strip())
@@ -161,18 +164,24 @@ def forgotten(desk: Desk, job_id) -> bool:
 
 
 def parts(desk: Desk, job_id) -> list:
-    query = select(tables.parts).where(tables.parts.c.job_id == job_id).order_by(tables.parts.c.number)
+    query = (
+        select(tables.parts).where(tables.parts.c.job_id == job_id).order_by(tables.parts.c.number)
+    )
     with desk.engine.connect() as connection:
         return list(connection.execute(query))
 
 
 def written(desk: Desk, job_id, share: float) -> None:
     """Wait until so much of the job is done."""
-    wait_for(lambda: desk.job(job_id)["progress"], lambda it: it["done"] >= share * max(1, it["total"]))
+    wait_for(
+        lambda: desk.job(job_id)["progress"], lambda it: it["done"] >= share * max(1, it["total"])
+    )
 
 
 def goes_on(desk: Desk, service, job_id, before: dict[str, list], tokens: int) -> dict:
-    """The job's end; until then what was kept at one look stays, and no batch draws more than it may."""
+    """The job's end; until then what was kept at one look stays, and no batch draws more than it
+    may.
+    """
     last = before
 
     def look() -> str:
@@ -228,7 +237,8 @@ def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, 
 def test_an_attempt_that_takes_too_long_goes_on_in_the_next_until_there_is_none(
     desk, dataset, service, tmp_path
 ):
-    desk.ended(desk.submit(dataset, tokens_per_batch=2))  # a worker's first job loads torch before it reads
+    # a worker's first job loads torch before it reads
+    desk.ended(desk.submit(dataset, tokens_per_batch=2))
     dataset = opened(desk, tmp_path, time_limit_seconds=3)
     job_id = desk.submit(dataset, tokens_per_batch=240)
     job = desk.ended(job_id)
@@ -290,7 +300,8 @@ def test_an_idle_worker_whose_broker_fell_silent_ends_and_its_successor_runs_the
 ):
     service.kill("generate")
     service.start("generate", BROKER_URL=proxy.url)
-    assert proxy.met.wait(300)  # a message that waited while the worker starts would look like silence
+    # a message that waited while the worker starts would look like silence
+    assert proxy.met.wait(300)
     first = count(desk, dataset)
 
     def look() -> (

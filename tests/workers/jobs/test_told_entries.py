@@ -62,7 +62,9 @@ def committed(at) -> int:
 def due(at) -> None:
     """The claims of senders that died have run out."""
     with at.engine.begin() as connection:
-        connection.execute(text("UPDATE hook_deliveries SET due_at = clock_timestamp(), claim = NULL"))
+        connection.execute(
+            text("UPDATE hook_deliveries SET due_at = clock_timestamp(), claim = NULL")
+        )
 
 
 def step(sender: Sender, told: list, count: int) -> None:
@@ -74,11 +76,15 @@ def step(sender: Sender, told: list, count: int) -> None:
 
 
 def test_a_message_waits_for_the_log(at, sent):
-    """Its writer stands still between COMMIT and log: the sender appends the entry before it tells of it."""
+    """Its writer stands still between COMMIT and log: the sender appends the entry before it tells
+    of it.
+    """
     sender, told = sent
     job_id = at.bench.submit(10)
     before, arrived, go = committed(at), threading.Event(), threading.Event()
-    cancelling = threading.Thread(target=settlement.cancel, args=(at.engine, job_id, at.bench.analyst))
+    cancelling = threading.Thread(
+        target=settlement.cancel, args=(at.engine, job_id, at.bench.analyst)
+    )
 
     def stop(name: str, _: object) -> None:
         if name == "writing.committed" and threading.current_thread() is cancelling:

@@ -30,7 +30,9 @@ KEY = b"k" * 32
 NAMED = {"embedding": "places", "writer": "words", "prompting": "plain"}
 
 UNIT = st.lists(
-    st.tuples(st.sampled_from(LABELS), st.sampled_from([*WORDS, "", "a b c"])), min_size=1, max_size=3
+    st.tuples(st.sampled_from(LABELS), st.sampled_from([*WORDS, "", "a b c"])),
+    min_size=1,
+    max_size=3,
 )
 
 
@@ -93,7 +95,9 @@ SETTINGS = st.fixed_dictionaries(
 def test_the_meter_records_the_price_and_a_unit_moves_no_more_than_is_declared(
     raw, relation, bound, labelled, others, old, new
 ):
-    """On the running code, in whole numbers: with a unit, and without it or with another in its place."""
+    """On the running code, in whole numbers: with a unit, and without it or with another in its
+    place.
+    """
     raw["votes"] = min(raw["votes"], raw["samples"])
     labels = LABELS if labelled else (None,)
     terms = Terms(relation, 1e-6, bound, None, LABELS if labelled else ())
@@ -106,7 +110,11 @@ def test_the_meter_records_the_price_and_a_unit_moves_no_more_than_is_declared(
     two = Noting(price, one)
     _, _, again = run(parameters, terms, dataset(rest | replaced, bound, labels), two)
     compare(one, two)
-    assert releases(one.realized) == releases(price.dp) == {Gaussian(raw["noise_multiplier"]): raw["epochs"]}
+    assert (
+        releases(one.realized)
+        == releases(price.dp)
+        == {Gaussian(raw["noise_multiplier"]): raw["epochs"]}
+    )
     assert progress.done == progress.total == again.done
     rounds = [label["epochs"] for label in artifact.json()["labels"]]
     assert [len(each) for each in rounds] == [raw["epochs"]] * len(labels)
@@ -118,7 +126,9 @@ def test_the_declared_sensitivity_is_the_root_rounded_up(relation, square):
     root = root_up(square)
     assert root**2 >= square
     assert (root - Fraction(1, 2**59)) ** 2 < square
-    parameters = PRICE.parse({"noise_multiplier": 1.0, "votes": square, "samples": 60}, Terms(relation))
+    parameters = PRICE.parse(
+        {"noise_multiplier": 1.0, "votes": square, "samples": 60}, Terms(relation)
+    )
     twice = 2 if relation is Neighbours.REPLACE_ONE else 1
     assert aug_pe.sensitivity(parameters, Terms(relation, max_records_per_unit=3)) == 3 * root_up(
         twice * square
@@ -128,7 +138,9 @@ def test_the_declared_sensitivity_is_the_root_rounded_up(relation, square):
 def test_too_little_noise_for_k_votes_is_caught():
     """The guard of the test above: declaring sqrt(k) where sqrt(2k) is due fails."""
     terms = Terms(Neighbours.REPLACE_ONE)
-    parameters = PRICE.parse({**NAMED, "noise_multiplier": 1.0, "epochs": 1, "samples": 6, "seed": 1}, terms)
+    parameters = PRICE.parse(
+        {**NAMED, "noise_multiplier": 1.0, "epochs": 1, "samples": 6, "seed": 1}, terms
+    )
     price = PRICE.price(parameters, terms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("workers.mechanisms.aug_pe.sensitivity", lambda *_: Fraction(1))
@@ -156,7 +168,9 @@ def released_without_noise(parameters, terms, data, monkeypatch):
 
 @pytest.mark.parametrize("votes", [1, 3])
 def test_counts_without_noise_equal_a_recount_by_scikit_learn(votes):
-    """1,500 records, 60 candidates; records whose k-th and next candidate are nearly equal are left out."""
+    """1,500 records, 60 candidates; records whose k-th and next candidate are nearly equal are left
+    out.
+    """
     random = np.random.default_rng(5)
     points, samples = unit(random.normal(size=(1_700, 24))), unit(random.normal(size=(60, 24)))
     cosines = np.sort(points @ samples.T, axis=1)[:, ::-1]
@@ -176,7 +190,9 @@ def test_each_epochs_released_counts_are_the_votes_of_the_labels_own_records(mon
     data = dataset(rows, 1)
     _, artifact, _ = released_without_noise(parameters, terms, data, monkeypatch)
     for each in artifact.json()["labels"]:
-        own = [record.text for record in data.records if record.label == each["label"] and record.text]
+        own = [
+            record.text for record in data.records if record.label == each["label"] and record.text
+        ]
         for epoch in each["epochs"]:
             texts = [each["samples"][place]["text"] for place in epoch["candidates"]]
             assert len(texts) == len(set(texts))
@@ -189,7 +205,14 @@ def test_each_epochs_released_counts_are_the_votes_of_the_labels_own_records(mon
 def test_a_candidate_without_a_vote_gets_noise_too():
     """No record at all: every released count is noise, and none is left as 0 by design."""
     terms = Terms()
-    raw = {**NAMED, "noise_multiplier": 1000.0, "epochs": 1, "samples": 40, "variations": 1, "seed": 2}
+    raw = {
+        **NAMED,
+        "noise_multiplier": 1000.0,
+        "epochs": 1,
+        "samples": 40,
+        "variations": 1,
+        "seed": 2,
+    }
     parameters = PRICE.parse(raw, terms)
     writer = Words()
     meter = Meter(PRICE.price(parameters, terms).dp)
@@ -305,7 +328,9 @@ def test_a_later_job_selects_another_number_by_the_same_counts(earlier):
     for select in ("rank", "draw"):
         for samples in (1, 3, 1_000):
             texts, artifact = reuse(earlier, samples=samples, variations=0, select=select)
-            for before, after in zip(earlier.json()["labels"], artifact.json()["labels"], strict=True):
+            for before, after in zip(
+                earlier.json()["labels"], artifact.json()["labels"], strict=True
+            ):
                 last, own = before["epochs"][-1], after["epochs"][-1]
                 assert own["noisy_counts"] == last["noisy_counts"]
                 if select == "rank":

@@ -1,4 +1,6 @@
-"""Every configuration of private prediction by the real model: meter against price, what contexts show."""
+"""Every configuration of private prediction by the real model: meter against price, what contexts
+show.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -80,7 +82,9 @@ def public(tmp_path_factory) -> Public:
 
 
 def reviews(count: int, label: str | None = "a") -> tuple[Record, ...]:
-    return tuple(Record(f"u{i}", label, f"The soup was cold on day {i} and I left.") for i in range(count))
+    return tuple(
+        Record(f"u{i}", label, f"The soup was cold on day {i} and I left.") for i in range(count)
+    )
 
 
 def run(model, public, raw: dict, data: Records, terms: Terms = TERMS):
@@ -97,7 +101,9 @@ def run(model, public, raw: dict, data: Records, terms: Terms = TERMS):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_meter_equals_price_for_each_configuration(model, public, name):
-    """Label b has no record and runs all the same; progress is public; an ex-post job leaves texts only."""
+    """Label b has no record and runs all the same; progress is public; an ex-post job leaves texts
+    only.
+    """
     raw = CONFIGURATIONS[name]
     data = Records(LABELS, reviews(30), b"k" * 32)
     parsed, price, out, meter, progress = run(model, public, raw, data)
@@ -156,7 +162,9 @@ def test_batches_are_those_of_the_clusters_that_were_kept(model, public, monkeyp
 
     monkeypatch.setattr(Contexts, "batch", look)
     themes = ("Public food number 7 of a.", "Public room number 6 of a.")
-    data = Records((None,), tuple(Record(f"u{i}", None, themes[i % 2]) for i in range(40)), b"k" * 32)
+    data = Records(
+        (None,), tuple(Record(f"u{i}", None, themes[i % 2]) for i in range(40)), b"k" * 32
+    )
     raw = {**CLUSTERS, "clusters": 2, "public_centres": 24, "batches_per_label": 4}
     run(model, public, raw | {"tokens_per_batch": 1, "max_text_tokens": 1}, data, Terms())
     held = [Counter(text for text, _ in batch) for batch in seen]
@@ -168,7 +176,9 @@ def test_batches_are_those_of_the_clusters_that_were_kept(model, public, monkeyp
 
 
 def contexts(model, public, raw: dict, terms: Terms = TERMS) -> Contexts:
-    parsed = PRICE.parse({"record_tokens": 20, "batches_per_label": 1, "batch_size": 4, **raw}, terms)
+    parsed = PRICE.parse(
+        {"record_tokens": 20, "batches_per_label": 1, "batch_size": 4, **raw}, terms
+    )
     labels: tuple[str | None, ...] = terms.labels or (None,)
     return Contexts(parsed, model.tokenizer, labels, public)
 
@@ -218,7 +228,9 @@ def test_the_medians_public_contexts_are_the_same_in_every_batch(model, public):
 @pytest.mark.parametrize(
     "raw", [MEDIAN | {"public_corpus": "c", "public_contexts": 3}, MEDIAN | PUBLIC, MEDIAN]
 )
-def test_the_medians_costs_are_those_of_private_and_public_contexts(model, public, raw, monkeypatch):
+def test_the_medians_costs_are_those_of_private_and_public_contexts(
+    model, public, raw, monkeypatch
+):
     """The meter's costs of a first token equal those of plain forward passes of all contexts."""
     seen = []
 
@@ -241,7 +253,9 @@ def test_the_medians_costs_are_those_of_private_and_public_contexts(model, publi
     grid = clip_to_grid(logits, parsed.clip).double() * parsed.clip / GRID
     ((scores, costs),) = seen
     assert costs == pytest.approx(median_token_costs(grid, parsed.temperature).numpy(), abs=1e-3)
-    assert scores == pytest.approx((median_interval(grid)[1] / parsed.temperature).numpy(), abs=1e-3)
+    assert scores == pytest.approx(
+        (median_interval(grid)[1] / parsed.temperature).numpy(), abs=1e-3
+    )
     assert max(costs) < 100 * EPSILON_UNITS
 
 
@@ -281,7 +295,8 @@ def test_named_templates_show_label_and_examples(model, name, raw):
     assert text.count("<|user|>") == text.count("<|assistant|>") == (name == "instruction")
     if name == "instruction":
         assert text.endswith("<|end|><|assistant|>")
-        assert prompt.fixed[0][0] != model.tokenizer.bos_token_id  # the chat template writes its own, or none
+        # the chat template writes its own, or none
+        assert prompt.fixed[0][0] != model.tokenizer.bos_token_id
 
 
 def test_a_chat_needs_a_chat_template_that_shows_the_message(model):

@@ -1,4 +1,6 @@
-"""dp-kps: what a unit moves, the meter against the price, densities against exact ones, and free steps."""
+"""dp-kps: what a unit moves, the meter against the price, densities against exact ones, and free
+steps.
+"""
 
 import math
 
@@ -29,7 +31,18 @@ from workers.noise.meter import Meter
 
 PRICE, RUNNER = mechanisms.get("dp-kps"), runner("dp-kps")
 LABELS = ("a", "b")
-WORDS = ("soup", "lift", "front desk", "desk", "cold", "quiet room", "price", "garden", "day", "early")
+WORDS = (
+    "soup",
+    "lift",
+    "front desk",
+    "desk",
+    "cold",
+    "quiet room",
+    "price",
+    "garden",
+    "day",
+    "early",
+)
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 SMALL = {"vocabulary": "JOB", "vocabulary_size": 6, "output": "phrases", "sequences_per_label": 3}
 SMALL |= {"sequence_length": 3, "terms_per_record": 4, "features": 5, "embedding": "toy"}
@@ -41,7 +54,9 @@ def listed(words=WORDS) -> dict[str, Released]:
 
 
 def public(words=WORDS, **more) -> Public:
-    return Public(embedders={"embedding": Embedder()}, sources={"vocabulary": listed(words)}, **more)
+    return Public(
+        embedders={"embedding": Embedder()}, sources={"vocabulary": listed(words)}, **more
+    )
 
 
 def dataset(*texts: str, label: str | None = "a") -> Records:
@@ -61,7 +76,9 @@ class Clean(Meter):
     gaussian = laplace = _without
 
 
-def made(raw: dict, data: Records, terms: Terms | None = None, meter=Meter, things: Public | None = None):
+def made(
+    raw: dict, data: Records, terms: Terms | None = None, meter=Meter, things: Public | None = None
+):
     """(parameters, meter, what is released) of the private steps."""
     terms = terms or Terms(labels=tuple(each for each in data.labels if each))
     parameters = PRICE.parse(SMALL | raw, terms)
@@ -73,7 +90,10 @@ def made(raw: dict, data: Records, terms: Terms | None = None, meter=Meter, thin
 def run(raw: dict, data: Records, things: Public | None = None):
     terms = Terms(labels=tuple(each for each in data.labels if each))
     parameters = PRICE.parse(SMALL | raw, terms)
-    meter, progress = Meter(PRICE.price(parameters, terms).dp), Progress(RUNNER.total(parameters, terms))
+    meter, progress = (
+        Meter(PRICE.price(parameters, terms).dp),
+        Progress(RUNNER.total(parameters, terms)),
+    )
     return (
         list(RUNNER.run(parameters, terms, data, None, meter, progress, things or public())),
         meter,
@@ -96,21 +116,31 @@ UNIT = st.lists(st.tuples(st.sampled_from(LABELS), TEXT), max_size=3)
 
 @settings(deadline=None)
 @example(
-    [], 3 * [("a", WORDS[0])], 3 * [("a", WORDS[1])], REPLACE, ("histogram", "independent"), "gaussian", 1
+    [],
+    3 * [("a", WORDS[0])],
+    3 * [("a", WORDS[1])],
+    REPLACE,
+    ("histogram", "independent"),
+    "gaussian",
+    1,
 )
 @given(
     st.lists(UNIT, max_size=4),
     UNIT,
     UNIT,
     st.sampled_from(Neighbours),
-    st.sampled_from([("histogram", "independent"), ("fourier", "independent"), ("fourier", "linear")]),
+    st.sampled_from(
+        [("histogram", "independent"), ("fourier", "independent"), ("fourier", "linear")]
+    ),
     st.sampled_from(["laplace", "gaussian"]),
     st.integers(1, 12),
 )
 def test_a_unit_moves_the_sums_by_no_more_than_is_declared(
     others, old, new, relation, how, noise, terms_each
 ):
-    """Added, removed or replaced, records in several labels: in whole numbers, on the running code."""
+    """Added, removed or replaced, records in several labels: in whole numbers, on the running
+    code.
+    """
     terms = Terms(relation, max_records_per_unit=3, labels=LABELS)
     raw = {"sketch": how[0], "method": how[1], "noise": noise, "terms_per_record": terms_each}
     raw |= {"sequence_length": min(3, terms_each), "seed": 1}
@@ -118,7 +148,9 @@ def test_a_unit_moves_the_sums_by_no_more_than_is_declared(
     moved = []
     for changed in (old, new if relation is REPLACE else []):
         records = [
-            Record(f"u{n}", label, text) for n, each in enumerate([*others, changed]) for label, text in each
+            Record(f"u{n}", label, text)
+            for n, each in enumerate([*others, changed])
+            for label, text in each
         ]
         data = Records(LABELS, tuple(records), b"k" * 32)
         terms_found, _ = sketches.term_list(parameters, public())
@@ -143,45 +175,64 @@ def test_a_unit_moves_the_sums_by_no_more_than_is_declared(
 @pytest.mark.parametrize("sketch", ["histogram", "fourier"])
 def test_the_bound_on_a_record_is_reached(sketch):
     """One term alone moves a histogram as far as is declared, and Fourier features nearly so."""
-    _, _, found = made({"sketch": sketch, "features": 200, "seed": 3}, dataset("soup soup"), meter=Clean)
+    _, _, found = made(
+        {"sketch": sketch, "features": 200, "seed": 3}, dataset("soup soup"), meter=Clean
+    )
     far = abs(found.sums[0]).max()
     assert far == found.layout.steps if sketch == "histogram" else far > 0.99 * found.layout.steps
-    _, _, none = made({"sketch": sketch, "features": 200, "seed": 3}, dataset("nothing"), meter=Clean)
+    _, _, none = made(
+        {"sketch": sketch, "features": 200, "seed": 3}, dataset("nothing"), meter=Clean
+    )
     assert not none.sums.any()
 
 
 def test_what_a_record_adds_does_not_depend_on_the_others():
     """To the last bit, in any order, whatever rows stand beside it."""
     texts = [
-        f"{WORDS[n % 10]} {WORDS[n * 7 % 10]} {WORDS[n * 3 % 9]} {WORDS[n // 10 % 10]}" for n in range(3_000)
+        f"{WORDS[n % 10]} {WORDS[n * 7 % 10]} {WORDS[n * 3 % 9]} {WORDS[n // 10 % 10]}"
+        for n in range(3_000)
     ]
     raw = {"method": "logarithmic", "features": 33, "seed": 4, "vocabulary_size": 10}
     sums = [
         made(raw, data, meter=Clean)[2].sums
-        for data in (dataset(*texts), dataset(*texts[::-1]), dataset(*texts[:1_500], *texts[1_501:]))
+        for data in (
+            dataset(*texts),
+            dataset(*texts[::-1]),
+            dataset(*texts[:1_500], *texts[1_501:]),
+        )
     ]
     # Counts of terms order the kept ones: the same three times here.
     alone = made(raw, dataset(*texts), meter=Clean)[2]
     assert (sums[0] == sums[1]).all()
-    own = [WORDS.index(word) for word in TermList(dict.fromkeys(WORDS, 1), 9).distinct(texts[1_500], 4)]
+    own = [
+        WORDS.index(word) for word in TermList(dict.fromkeys(WORDS, 1), 9).distinct(texts[1_500], 4)
+    ]
     order = [WORDS.index(term) for term in alone.phrases]
     features = alone.layout.sketches(alone.points)
     for number, sketch in enumerate(features):
         places = np.array([[order.index(word) for word in own[: sketch.blocks]]], np.int64)
-        expected = sketch.integers(places, alone.layout.steps)[0] if len(own) >= sketch.blocks else 0
+        expected = (
+            sketch.integers(places, alone.layout.steps)[0] if len(own) >= sketch.blocks else 0
+        )
         assert (sums[0][number, 0] - sums[2][number, 0] == expected).all()
 
 
 def test_a_release_that_was_not_reserved_is_refused():
     terms = Terms(labels=LABELS)
     parameters = PRICE.parse(SMALL, terms)
-    for part in PRICE.price(parameters, terms).dp.events:  # the vocabulary alone, the sketches alone
+    # the vocabulary alone, the sketches alone
+    for part in PRICE.price(parameters, terms).dp.events:
         with pytest.raises(MeterExceeded):
             sketched(parameters, terms, dataset("soup"), Meter(part), Progress(0), public())
 
 
 def test_the_two_parts_of_the_price_are_stated_metered_and_settled():
-    raw = {"vocabulary_epsilon": 1.0, "kde_epsilon": 5.0, "method": "logarithmic", "sequence_length": 4}
+    raw = {
+        "vocabulary_epsilon": 1.0,
+        "kde_epsilon": 5.0,
+        "method": "logarithmic",
+        "sequence_length": 4,
+    }
     parameters, meter, _ = made(raw, dataset("soup", "lift"))
     event = PRICE.price(parameters, Terms(labels=LABELS)).dp
     assert event.events[0] == Laplace(1.0)
@@ -192,7 +243,9 @@ def test_the_two_parts_of_the_price_are_stated_metered_and_settled():
 @pytest.mark.parametrize("sketch", ["histogram", "fourier"])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_noise_has_the_variance_of_the_price(sketch, noise):
-    """200 draws of 2 labels and 600 numbers: 3 % is six standard errors for Laplace, more for Gaussian."""
+    """200 draws of 2 labels and 600 numbers: 3 % is six standard errors for Laplace, more for
+    Gaussian.
+    """
     raw = {"sketch": sketch, "noise": noise, "features": 600, "seed": 5, "vocabulary_size": 600}
     terms = Terms(labels=LABELS)
     parameters = PRICE.parse(SMALL | raw, terms)
@@ -209,7 +262,9 @@ def test_the_noise_has_the_variance_of_the_price(sketch, noise):
     largest = 1 if sketch == "histogram" else math.sqrt(2)
     scale = parameters.kde_noise_multiplier * prices.sketch_sensitivity(parameters, terms)
     variance = scale**2 * (2 if noise == "laplace" else 1)
-    assert float(np.mean((drawn / layout.steps * largest) ** 2)) == pytest.approx(variance, rel=0.03)
+    assert float(np.mean((drawn / layout.steps * largest) ** 2)) == pytest.approx(
+        variance, rel=0.03
+    )
 
 
 def test_every_term_of_the_public_vocabulary_gets_noise():
@@ -224,7 +279,8 @@ def test_every_term_of_the_public_vocabulary_gets_noise():
 
 
 @pytest.mark.parametrize(
-    ("words", "field"), [((), "vocabulary: its list has no terms"), (WORDS[:5], "vocabulary_size: 6 of 5")]
+    ("words", "field"),
+    [((), "vocabulary: its list has no terms"), (WORDS[:5], "vocabulary_size: 6 of 5")],
 )
 def test_a_vocabulary_that_does_not_serve_is_named_before_records_are_read(words, field):
     terms = Terms()
@@ -236,7 +292,10 @@ def test_a_vocabulary_that_does_not_serve_is_named_before_records_are_read(words
 def test_what_a_run_needs_is_named():
     missing = lambda raw: PRICE.missing(PRICE.parse(raw, Terms()))  # noqa: E731
     assert missing({"output": "phrases"}).field == "vocabulary"
-    assert missing({"vocabulary": "JOB", "sketch": "fourier", "output": "phrases"}).field == "embedding"
+    assert (
+        missing({"vocabulary": "JOB", "sketch": "fourier", "output": "phrases"}).field
+        == "embedding"
+    )
     assert missing({"vocabulary": "JOB"}).field == "writer"
     assert missing({"vocabulary": "JOB", "writer": "large"}) is None
     assert missing({"from_job": "JOB", "output": "phrases"}) is None
@@ -272,7 +331,9 @@ def test_a_record_is_cut_at_a_public_length():
 
 def kernel_mean(records: list[np.ndarray], query: np.ndarray, scale: float) -> float:
     """sum over records of the mean over their points of exp(-|x - y|^2 scale); points (k, d)."""
-    return sum(float(np.exp(-scale * ((points - query) ** 2).sum(axis=1)).mean()) for points in records)
+    return sum(
+        float(np.exp(-scale * ((points - query) ** 2).sum(axis=1)).mean()) for points in records
+    )
 
 
 def corpus(
@@ -322,13 +383,19 @@ def test_densities_of_a_histogram_without_noise_are_exact():
 def test_densities_of_fourier_sketches_without_noise_are_near_exact_ones(method):
     """Every prefix length against its own kernel; padded ones after the rescaling of Theorem B.2.
 
-    The bound on an estimate's deviation is 1.2 / sqrt(I), times e^(u (blocks - l)) where l places are padded.
+    The bound on an estimate's deviation is 1.2 / sqrt(I), times e^(u (blocks - l)) where l places
+    are padded.
     """
     random, features, bandwidth, length = np.random.default_rng(2), 4_000, 1.3, 5
     words = [f"word{n}" for n in range(30)]
     data, chosen = corpus(random, words, 5, 200)
     things = Public(embedders={"embedding": Placed(words)}, sources={"vocabulary": listed(words)})
-    raw = {"vocabulary_size": 30, "terms_per_record": 5, "bandwidth": bandwidth, "features": features}
+    raw = {
+        "vocabulary_size": 30,
+        "terms_per_record": 5,
+        "bandwidth": bandwidth,
+        "features": features,
+    }
     raw |= {"method": method, "sketch": "fourier", "sequence_length": length, "seed": 6}
     parameters, _, found = made(raw, data, Terms(), Clean, things)
     drawing = sequences(parameters, found, things)
@@ -336,14 +403,18 @@ def test_densities_of_fourier_sketches_without_noise_are_near_exact_ones(method)
     rows = Placed(words).rows.astype(np.float64)[order]
     own = [[order.index(word) for word in each] for each in chosen]
     if method == "independent":
-        exact = [kernel_mean([rows[each] for each in own], query, 1 / bandwidth**2) for query in rows]
+        exact = [
+            kernel_mean([rows[each] for each in own], query, 1 / bandwidth**2) for query in rows
+        ]
         assert np.sqrt(np.mean((drawing.single[0] - exact) ** 2)) / 200 <= 1.2 / math.sqrt(features)
         return
     for place in range(1, length + 1):
         number = next(n for n, most in enumerate(found.layout.blocks) if most >= place)
         blocks = found.layout.blocks[number]
         norm = {"linear": 1 / blocks, "logarithmic": 2 / 2**number}[method]
-        prefixes = np.array([each[: place - 1] for each in own[:20]], np.int64).reshape(20, place - 1)
+        prefixes = np.array([each[: place - 1] for each in own[:20]], np.int64).reshape(
+            20, place - 1
+        )
         weights = found.sums[number, 0] / found.layout.steps
         estimate = drawing.features[number].densities(weights, prefixes) / 200
         exact = np.empty_like(estimate)
@@ -352,7 +423,9 @@ def test_densities_of_fourier_sketches_without_noise_are_near_exact_ones(method)
                 ((rows[[each[p] for each in own]] - rows[prefix[p]]) ** 2).sum(axis=1)
                 for p in range(place - 1)
             )
-            last = ((rows[[each[place - 1] for each in own]][:, None] - rows[None]) ** 2).sum(axis=2)
+            last = ((rows[[each[place - 1] for each in own]][:, None] - rows[None]) ** 2).sum(
+                axis=2
+            )
             squared = np.asarray(before)[..., None] + last if place > 1 else last
             exact[i] = np.exp(-squared * norm / bandwidth**2).mean(axis=0)
         blow = math.exp(norm / bandwidth**2 * (blocks - place))
@@ -371,20 +444,29 @@ def test_a_term_without_a_vector_is_like_itself_only_and_no_fourier_sketch_has_i
 
 def test_draws_follow_densities_and_negative_ones_are_never_drawn():
     random = np.random.default_rng(3)
-    found = np.bincount(draw(np.array([[3.0, -5.0, 1.0, 0.0]]), 40_000, random)[0], minlength=4) / 40_000
+    found = (
+        np.bincount(draw(np.array([[3.0, -5.0, 1.0, 0.0]]), 40_000, random)[0], minlength=4)
+        / 40_000
+    )
     assert found == pytest.approx([0.75, 0, 0.25, 0], abs=0.01)
     few = draw(np.array([[5.0, 1.0, 3.0, 4.0], [1.0, 2.0, 0.0, -1.0]]), 9_000, random, top=2)
     assert [np.unique(row).tolist() for row in few] == [[0, 3], [0, 1]]
     assert (few[0] == 0).mean() == pytest.approx(5 / 9, abs=0.03)
-    nothing = np.bincount(draw(np.array([[-1.0, -2.0, 0.0]]), 30_000, random)[0], minlength=3) / 30_000
+    nothing = (
+        np.bincount(draw(np.array([[-1.0, -2.0, 0.0]]), 30_000, random)[0], minlength=3) / 30_000
+    )
     assert nothing == pytest.approx([1 / 3] * 3, abs=0.01)
 
 
 def test_iterative_sequences_keep_together_what_stands_together():
-    """Two kinds of records, of unlike words: independent draws mix them, draws phrase by phrase do not."""
+    """Two kinds of records, of unlike words: independent draws mix them, draws phrase by phrase do
+    not.
+    """
     words = [f"{kind}{n}" for kind in "xy" for n in range(4)]
     random = np.random.default_rng(4)
-    texts = [" ".join(f"{'xy'[n % 2]}{place}" for place in random.permutation(4)) for n in range(400)]
+    texts = [
+        " ".join(f"{'xy'[n % 2]}{place}" for place in random.permutation(4)) for n in range(400)
+    ]
     placed = Placed(words)
     placed.rows = unit(placed.rows + 2 * np.sign(np.arange(8) - 3.5)[:, None])
     things = Public(embedders={"embedding": placed}, sources={"vocabulary": listed(words)})

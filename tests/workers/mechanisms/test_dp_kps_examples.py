@@ -1,4 +1,6 @@
-"""examples/vocabulary.json, dp-kps.json and dp-kps-again.json through the real relay, broker and workers."""
+"""examples/vocabulary.json, dp-kps.json and dp-kps-again.json through the real relay, broker and
+workers.
+"""
 
 import json
 import uuid
@@ -37,7 +39,10 @@ def corpus(desk) -> str:
     name = f"corpus-{uuid.uuid4().hex[:6]}"
     values = {"name": name, "uri": str(SAMPLE / "public_sample.csv"), "statement": "made up"}
     corpora.add(desk.engine, corpora.CorpusSpec(**values, label_column="label"), desk.steward)
-    wait_for(lambda: corpora.show(desk.engine, name, desk.steward)["state"], lambda state: state == "ready")
+    wait_for(
+        lambda: corpora.show(desk.engine, name, desk.steward)["state"],
+        lambda state: state == "ready",
+    )
     return name
 
 
@@ -72,7 +77,10 @@ def first(desk, dataset, listed) -> dict:
 
 def test_a_list_that_is_too_short_is_named_and_costs_nothing(desk, dataset, listed):
     job = desk.ended(ask(desk, dataset, "dp-kps", vocabulary=listed["id"], vocabulary_size=5_000))
-    assert (job["state"], [each["kind"] for each in job["entries"]]) == ("failed", ["RESERVE", "VOID"])
+    assert (job["state"], [each["kind"] for each in job["entries"]]) == (
+        "failed",
+        ["RESERVE", "VOID"],
+    )
     assert job["failure"].startswith("vocabulary_size: 5,000 of 615")
 
 
@@ -110,13 +118,19 @@ def test_a_later_job_is_free_and_tells_what_private_reviews_are_about_when_nothi
     texts = texts_of(desk, job)
     assert len(texts) == 1_200
     told = sum(THEMES[each["label"].split()[0]].split()[0] in each["text"] for each in texts)
-    assert told > len(texts) / 20  # 2 % of the public reviews have a theme, 95 % of the private ones
+    # 2 % of the public reviews have a theme, 95 % of the private ones
+    assert told > len(texts) / 20
     assert integrity.check(desk.engine, dataset) == []
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
 def test_a_later_job_writes_with_another_prompt_and_length(desk, dataset, first):
-    changes = {"from_job": first["id"], "writer": "sample-model", "sequence_length": 2, "max_tokens": 40}
+    changes = {
+        "from_job": first["id"],
+        "writer": "sample-model",
+        "sequence_length": 2,
+        "max_tokens": 40,
+    }
     job = desk.ended(ask(desk, dataset, "dp-kps-smollm2", **changes))
     assert job["state"] == "succeeded", job
     assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]

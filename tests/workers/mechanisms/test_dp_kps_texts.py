@@ -16,7 +16,9 @@ from workers.interface import Artifact, Progress, Public, Released, Text
 
 
 class Echo:
-    """A writer that keeps its prompts and answers with their number; every third answer is empty."""
+    """A writer that keeps its prompts and answers with their number; every third answer is
+    empty.
+    """
 
     def __init__(self):
         self.prompts, self.manner = [], None
@@ -46,12 +48,16 @@ def written(raw: dict, shots: list | None = None, data: Records | None = None):
     echo = Echo()
     things = public(endpoints={"writer": echo}, corpora={"examples": Shots(shots or [])})
     raw = {"output": "texts", "writer": "w", "seed": 3, "vocabulary_epsilon": 100.0} | raw
-    results, _, progress = run(raw, data or dataset("soup lift cold price", "front desk soup, day"), things)
+    results, _, progress = run(
+        raw, data or dataset("soup lift cold price", "front desk soup, day"), things
+    )
     return [each for each in results if isinstance(each, Text)], echo, progress
 
 
 def test_prompts_have_the_drawn_phrases_and_the_label_only_where_it_is_asked_for():
-    texts, echo, progress = written({"prompt": "About: {phrases}.", "temperature": 0.7, "stop": "\n"})
+    texts, echo, progress = written(
+        {"prompt": "About: {phrases}.", "temperature": 0.7, "stop": "\n"}
+    )
     assert [each.label for each in texts] == ["a", "a", "b", "b"]  # the empty ones are left out
     assert progress.done == progress.total == 6
     assert (echo.manner.temperature, echo.manner.stop) == (0.7, "\n")
@@ -93,8 +99,12 @@ def test_example_texts_stand_before_the_prompt_with_their_own_phrases_label_by_l
 
 @pytest.mark.parametrize("raw", [{}, {"sketch": "fourier"}, {"method": "logarithmic"}])
 def test_a_later_job_draws_from_the_artifacts_alone(raw):
-    results, _, _ = run({**raw, "seed": 8}, dataset("soup lift cold", "front desk, garden", "soup day price"))
-    artifacts = {each.name: Released(**vars(each)) for each in results if isinstance(each, Artifact)}
+    results, _, _ = run(
+        {**raw, "seed": 8}, dataset("soup lift cold", "front desk, garden", "soup day price")
+    )
+    artifacts = {
+        each.name: Released(**vars(each)) for each in results if isinstance(each, Artifact)
+    }
     again = {
         "from_job": "JOB",
         "output": "phrases",

@@ -1,4 +1,6 @@
-"""The mechanism against its definition and its price; one unit's influence: test_epsvec_influence.py."""
+"""The mechanism against its definition and its price; one unit's influence:
+test_epsvec_influence.py.
+"""
 
 import json
 import sys
@@ -63,7 +65,8 @@ def reviews(count: int, label: str | None = LABELS[0]) -> tuple[Record, ...]:
     return tuple(Record(f"u{i}", label, text) for i, text in enumerate(texts))
 
 
-DATA = Records(LABELS, reviews(20), b"k" * 32)  # the second label has no record and runs all the same
+# the second label has no record and runs all the same
+DATA = Records(LABELS, reviews(20), b"k" * 32)
 TERMS = Terms(public_size=40, labels=LABELS)
 LARGE = Terms(public_size=10_000, labels=LABELS)
 
@@ -73,19 +76,32 @@ def run(model, raw: dict, data: Records = DATA, terms: Terms = TERMS, public: Pu
     parameters = PRICE.parse(SMALL | raw, terms)
     meter = Meter(PRICE.price(parameters, terms).dp or FREE)
     progress = Progress(runner("epsvec").total(parameters, terms))
-    made = list(runner("epsvec").run(parameters, terms, data, model, meter, progress, public or Public()))
+    made = list(
+        runner("epsvec").run(parameters, terms, data, model, meter, progress, public or Public())
+    )
     texts = [each for each in made if isinstance(each, Text)]
     artifacts = {each.name: each for each in made if isinstance(each, Artifact)}
     return parameters, texts, artifacts, meter, progress
 
 
-def again(model, artifacts: dict, terms: Terms = TERMS, public: Public | None = None, **raw) -> list[Text]:
-    own = {"from_job": "earlier", "samples": 3, "max_tokens": 24, "temperature": 1.0, "seed": 5, **raw}
+def again(
+    model, artifacts: dict, terms: Terms = TERMS, public: Public | None = None, **raw
+) -> list[Text]:
+    own = {
+        "from_job": "earlier",
+        "samples": 3,
+        "max_tokens": 24,
+        "temperature": 1.0,
+        "seed": 5,
+        **raw,
+    }
     parameters = PRICE.parse(own, terms)
     assert PRICE.price(parameters, terms).dp == FREE
     progress = Progress(runner("epsvec").total(parameters, terms))
     earlier = {name: Released(**vars(each)) for name, each in artifacts.items()}
-    made = list(runner("epsvec").reuse(parameters, terms, earlier, model, progress, public or Public()))
+    made = list(
+        runner("epsvec").reuse(parameters, terms, earlier, model, progress, public or Public())
+    )
     assert progress.done == progress.total
     return made
 
@@ -146,7 +162,9 @@ def test_nothing_is_released_beyond_the_reservation(model):
 @pytest.mark.parametrize("data", [(), reviews(1), reviews(200)], ids=len)
 def test_what_a_job_does_follows_from_public_numbers(model, data):
     """Progress, texts and the shapes of what is released are those of any other dataset."""
-    _, texts, artifacts, _, progress = run(model, {"rejection": "none"}, Records(LABELS, data, b"k" * 32))
+    _, texts, artifacts, _, progress = run(
+        model, {"rejection": "none"}, Records(LABELS, data, b"k" * 32)
+    )
     assert progress.done == progress.total == 2 * (5 + 4 + 6 + 3)
     assert len(texts) <= 6
     found = artifacts["shots"].json()["labels"]
@@ -157,7 +175,9 @@ def test_what_a_job_does_follows_from_public_numbers(model, data):
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 @pytest.mark.parametrize("clipping", ["per-layer", "joint"])
 def test_noise_has_the_scale_that_is_priced(model, neighbours, clipping, monkeypatch):
-    """In the units of the paper: sigma over the public m, for a clipping norm C and b records of a unit."""
+    """In the units of the paper: sigma over the public m, for a clipping norm C and b records of a
+    unit.
+    """
     seen = []
 
     def note(values, sigma):
@@ -169,7 +189,8 @@ def test_noise_has_the_scale_that_is_priced(model, neighbours, clipping, monkeyp
     parameters = run(model, {"clipping": clipping, "clip": 2.5}, terms=terms)[0]
     counts, sums = map(float, seen)
     assert counts == pytest.approx(0.5 * shots_sensitivity(terms))
-    assert (2 * Fraction(seen[0])) ** 2 >= (9 if neighbours is ADD else 18)  # rounded up, never down
+    # rounded up, never down
+    assert (2 * Fraction(seen[0])) ** 2 >= (9 if neighbours is ADD else 18)
     sigma = sums * parameters.clip / GRID / parameters.samples_per_label
     assert sigma == pytest.approx(0.5 * vector_sensitivity(parameters, terms))
 
@@ -210,7 +231,9 @@ sys.addaudithook(_hook)
 def test_the_shot_is_the_candidate_that_most_records_are_near(model):
     """With next to no noise, shots are about what the records are about."""
     texts = ["We had lunch. The waiting list was long, so we left."] * 60
-    data = Records(LABELS, tuple(Record(f"u{i}", LABELS[0], t) for i, t in enumerate(texts)), b"k" * 32)
+    data = Records(
+        LABELS, tuple(Record(f"u{i}", LABELS[0], t) for i, t in enumerate(texts)), b"k" * 32
+    )
     raw = {"shots_noise_multiplier": 0.001, "candidates": 40, "max_tokens": 60, "record_tokens": 60}
     _, _, artifacts, _, _ = run(model, raw, data)
     (shot,) = artifacts["shots"].json()["labels"][0]["shots"]
@@ -226,9 +249,14 @@ def scaffold_of(template: str) -> Scaffold:
 
 def test_a_pen_writes_what_the_plain_model_writes(model):
     """Greedily, in float32, with rows that end and begin again, steered or not."""
-    prompt = scaffold_of("{examples}Another review ({label}):").prompt(model.tokenizer, vouch(LABELS[0]))
+    prompt = scaffold_of("{examples}Another review ({label}):").prompt(
+        model.tokenizer, vouch(LABELS[0])
+    )
     manner = Manner(30, 0.0)
-    bias = {1: torch.linspace(-1, 1, model.structure.hidden), 2: torch.linspace(2, 0, model.structure.hidden)}
+    bias = {
+        1: torch.linspace(-1, 1, model.structure.hidden),
+        2: torch.linspace(2, 0, model.structure.hidden),
+    }
     seen = set()
     for steering in (None, bias):
         ids = list(prompt.ids)
@@ -248,19 +276,26 @@ def test_a_pen_writes_what_the_plain_model_writes(model):
 
 
 def test_every_text_that_begins_is_written_to_its_end(model):
-    """Rows are used again, and short texts don't push long ones out: as many as asked for, whatever fits."""
-    prompt = scaffold_of("{examples}Another review ({label}):").prompt(model.tokenizer, vouch(LABELS[0]))
+    """Rows are used again, and short texts don't push long ones out: as many as asked for, whatever
+    fits.
+    """
+    prompt = scaffold_of("{examples}Another review ({label}):").prompt(
+        model.tokenizer, vouch(LABELS[0])
+    )
     manner = Manner(20, 1.0, "\n")
     for each in (model, replace(model, memory_bytes=1)):
         writer = LocalWriter(each, generator(model.device, 3))
         for count in (0, 1, 17):
             assert len(list(writer.write([prompt.asked], manner, count))) == count
-    first = next(writer.write([prompt.asked], manner, 10**8))  # texts come as they end; none is kept
+    # texts come as they end; none is kept
+    first = next(writer.write([prompt.asked], manner, 10**8))
     assert first.text
 
 
 def test_a_stop_text_ends_a_text_and_is_left_out(model):
-    prompt = scaffold_of("{examples}Another review ({label}):").prompt(model.tokenizer, vouch(LABELS[0]))
+    prompt = scaffold_of("{examples}Another review ({label}):").prompt(
+        model.tokenizer, vouch(LABELS[0])
+    )
     writer = LocalWriter(model, generator(model.device, 3))
     found = list(writer.write([prompt.asked], Manner(60, 0.8, "the"), 30))
     assert not any("the" in each.text for each in found)
@@ -320,7 +355,13 @@ def test_a_judge_without_an_answer_drops_texts_and_never_hangs(model, released):
         patch.setattr(quality, "answers", counting)
         patch.setattr(quality, "ANSWER", replace(quality.ANSWER, max_tokens=8))
         texts = again(
-            model, released, public=public, rejection="judge", judge="small", samples=2, label=LABELS[0]
+            model,
+            released,
+            public=public,
+            rejection="judge",
+            judge="small",
+            samples=2,
+            label=LABELS[0],
         )
     assert texts == []
     assert asked == [2] * (quality.TRIES * ROUNDS)
@@ -328,12 +369,27 @@ def test_a_judge_without_an_answer_drops_texts_and_never_hangs(model, released):
 
 def test_a_judge_is_asked_again_and_its_rating_decides(model, released, monkeypatch):
     answers: Iterator[str] = iter(
-        ['{"overall": 6', "no idea", '{"overall": 5', '{"fluency": 2, "overall": 9', '{"overall": 7']
+        [
+            '{"overall": 6',
+            "no idea",
+            '{"overall": 5',
+            '{"fluency": 2, "overall": 9',
+            '{"overall": 7',
+        ]
     )
-    monkeypatch.setattr(quality, "answers", lambda writer, prompts, manner: [next(answers) for _ in prompts])
+    monkeypatch.setattr(
+        quality, "answers", lambda writer, prompts, manner: [next(answers) for _ in prompts]
+    )
     public = Public(models={"judge": model})
     texts = again(
-        model, released, public=public, rejection="judge", judge="j", samples=3, label=LABELS[0], seed=9
+        model,
+        released,
+        public=public,
+        rejection="judge",
+        judge="j",
+        samples=3,
+        label=LABELS[0],
+        seed=9,
     )
     assert len(texts) == 3
 
@@ -360,7 +416,12 @@ def test_only_a_whole_rating_in_json_counts(answer, rating):
 def test_the_rule_tells_texts_from_noise():
     good = Written("The room was clean and the staff were kind to us all week.", True)
     rates = quality.by_rule(
-        [good, replace(good, complete=False), Written("la la la la la la la la", True), Written("", True)]
+        [
+            good,
+            replace(good, complete=False),
+            Written("la la la la la la la la", True),
+            Written("", True),
+        ]
     )
     assert rates[0] == 10
     assert rates[1] == 8
@@ -371,7 +432,9 @@ def test_the_rule_tells_texts_from_noise():
 def test_the_rule_drops_texts_and_fewer_come_out(model, released):
     texts = again(model, released, rejection="rule", min_quality=10, samples=6)
     assert len(texts) <= 12
-    assert quality.by_rule([Written(each.text, each.complete) for each in texts]) == [10] * len(texts)
+    assert quality.by_rule([Written(each.text, each.complete) for each in texts]) == [10] * len(
+        texts
+    )
 
 
 # --- prompts ------------------------------------------------------------------------------------
@@ -394,7 +457,9 @@ def test_prompts_for_base_and_instruction_models(model):
     tokenizer.chat_template = template
     try:
         chat = tokenizer.decode(scaffold.prompt(tokenizer, vouch("sad"), [vouch("One shot.")]).ids)
-        plain = replace(scaffold, prompting="plain").prompt(tokenizer, vouch("sad"), [vouch("One shot.")])
+        plain = replace(scaffold, prompting="plain").prompt(
+            tokenizer, vouch("sad"), [vouch("One shot.")]
+        )
     finally:
         tokenizer.chat_template = before
     assert chat.startswith("<user>")
@@ -409,12 +474,19 @@ def test_what_a_shot_or_record_says_is_never_read_as_a_slot(model):
 
 
 def test_contexts_are_no_longer_than_what_was_announced(model):
-    """The longest shots, a full record and a full text, against the figure that admission compares."""
-    for raw in ({}, {"template": "{examples}A {description}, {label}:", "stop": None, "description": "note"}):
+    """The longest shots, a full record and a full text, against the figure that admission
+    compares.
+    """
+    for raw in (
+        {},
+        {"template": "{examples}A {description}, {label}:", "stop": None, "description": "note"},
+    ):
         parameters = PRICE.parse({"epsilon": 1.0, "max_tokens": 40, "shots": 3, **raw}, LARGE)
         template = models.template_tokens(MODEL_DIR, parameters.template, LABELS)
         shot = "The room was clean. " * 50
-        prompt = Scaffold.of(parameters).prompt(model.tokenizer, vouch(LABELS[1]), [vouch(shot)] * 3)
+        prompt = Scaffold.of(parameters).prompt(
+            model.tokenizer, vouch(LABELS[1]), [vouch(shot)] * 3
+        )
         longest = len(prompt.ids) + max(parameters.record_tokens, parameters.max_tokens)
         assert longest <= PRICE.context_tokens(parameters, template)
 

@@ -1,4 +1,6 @@
-"""examples/epsvec.json and examples/epsvec-again.json through the real relay, broker and workers."""
+"""examples/epsvec.json and examples/epsvec-again.json through the real relay, broker and
+workers.
+"""
 
 import json
 import uuid
@@ -35,7 +37,9 @@ def dataset(desk) -> str:
 def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
     request = json.loads((EXAMPLES / f"{example}.json").read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
-    parameters = {name: value for name, value in (request["parameters"] | changes).items() if value != ""}
+    parameters = {
+        name: value for name, value in (request["parameters"] | changes).items() if value != ""
+    }
     asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
     return submission.submit(desk.engine, asked, desk.analyst)
 
@@ -52,7 +56,9 @@ def first(desk, dataset) -> dict:
     return job
 
 
-def test_the_first_job_pays_its_price_and_tells_what_the_private_reviews_are_about(desk, dataset, first):
+def test_the_first_job_pays_its_price_and_tells_what_the_private_reviews_are_about(
+    desk, dataset, first
+):
     reserved, committed = first["entries"]
     assert (reserved["kind"], committed["kind"]) == ("RESERVE", "COMMIT")
     assert reserved["costs"] == committed["costs"]

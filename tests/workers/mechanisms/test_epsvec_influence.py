@@ -1,7 +1,7 @@
 """One unit in or out, or replaced: what it moves, in exact integers, against what is charged.
 
-Random datasets, keys and bounds; states and embeddings of any size, among them NaN and infinities. The last
-test takes the real model.
+Random datasets, keys and bounds; states and embeddings of any size, among them NaN and infinities.
+The last test takes the real model.
 """
 
 import hashlib
@@ -35,7 +35,13 @@ PRICE = mechanisms.get("epsvec")
 LABELS = ("a", "b", "c")
 ADD, REPLACE = Neighbours
 WIDTH, LAYERS = 7, 3
-RAW = {"layers": "0-2", "noise_multiplier": 1.0, "shots": 0, "samples_per_label": 3, "sampling_rate": 1.0}
+RAW = {
+    "layers": "0-2",
+    "noise_multiplier": 1.0,
+    "shots": 0,
+    "samples_per_label": 3,
+    "sampling_rate": 1.0,
+}
 
 UNIT = st.lists(st.tuples(st.sampled_from(LABELS), st.integers(0, 30)), min_size=1, max_size=4)
 
@@ -69,7 +75,9 @@ class Numbers:
 
 def dataset(units: dict[str, list[tuple[str, int]]], key: bytes, bound: int) -> Records:
     """At most `bound` records of each unit, as the reader leaves them."""
-    made = [Record(name, label, f"text {n}") for name, own in units.items() for label, n in own[:bound]]
+    made = [
+        Record(name, label, f"text {n}") for name, own in units.items() for label, n in own[:bound]
+    ]
     return Records(LABELS, tuple(made), key)
 
 
@@ -81,7 +89,9 @@ def neighbours_of(others, old, new, relation) -> tuple[dict, dict]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(UNIT, max_size=6), UNIT, UNIT, st.binary(min_size=32, max_size=32), st.integers(1, 3))
+@given(
+    st.lists(UNIT, max_size=6), UNIT, UNIT, st.binary(min_size=32, max_size=32), st.integers(1, 3)
+)
 @pytest.mark.parametrize("relation", list(Neighbours))
 def test_one_unit_moves_the_counts_of_all_labels_by_no_more_than_is_charged(
     relation, others, old, new, key, bound
@@ -120,7 +130,8 @@ def test_one_unit_moves_each_layer_by_no_more_than_is_charged(
     parameters = PRICE.parse(RAW | {"clipping": clipping, "clip": clip}, terms)
     views = {
         label: View(
-            None, numbers(f"{label} {count}", count * LAYERS * WIDTH, clip).reshape(count, LAYERS, WIDTH)
+            None,
+            numbers(f"{label} {count}", count * LAYERS * WIDTH, clip).reshape(count, LAYERS, WIDTH),
         )
         for label in LABELS
     }
@@ -139,7 +150,9 @@ def test_one_unit_moves_each_layer_by_no_more_than_is_charged(
         patch.setattr(vectors, "states", states)
         with_it, without = (
             sums(parameters, Shaped, drawn(parameters, terms, data), key, views)
-            for data in (dataset(units, key, bound) for units in neighbours_of(others, old, new, relation))
+            for data in (
+                dataset(units, key, bound) for units in neighbours_of(others, old, new, relation)
+            )
         )
     step = with_it - without
     charged = (doubled(terms) * bound * GRID) ** 2
@@ -203,9 +216,13 @@ def test_equal_records_are_two_units_with_two_coins(monkeypatch):
 def test_a_fixed_sample_is_exactly_m_of_the_declared_n_in_each_label(monkeypatch):
     """Places that hold no record are drawn like any other; nothing takes their turn."""
     terms = Terms(REPLACE, public_size=30, labels=LABELS, label_sizes=(10, 8, 12))
-    parameters = PRICE.parse(RAW | {"sampling": "without-replacement", "sampling_rate": None}, terms)
+    parameters = PRICE.parse(
+        RAW | {"sampling": "without-replacement", "sampling_rate": None}, terms
+    )
     made = [
-        Record(f"{label}{n}", label, "x") for label, n in (("a", 10), ("b", 5), ("c", 12)) for n in range(n)
+        Record(f"{label}{n}", label, "x")
+        for label, n in (("a", 10), ("b", 5), ("c", 12))
+        for n in range(n)
     ]
     data = Records(LABELS, tuple(made), b"k" * 32)
     asked: list[tuple[int, int]] = []
@@ -245,7 +262,9 @@ def test_with_the_real_model_one_record_adds_its_own_difference_and_moves_no_oth
     terms = Terms(labels=labels)
     raw = RAW | {"layers": "1-3", "clip": 2.0, "record_tokens": 20, "partner": kind}
     parameters = PRICE.parse(raw, terms)
-    scaffold = Scaffold(vouch("{examples}Another review ({label}):"), vouch("text"), None, "plain", 20)
+    scaffold = Scaffold(
+        vouch("{examples}Another review ({label}):"), vouch("text"), None, "plain", 20
+    )
     views = {}
     for label in labels:
         prompt = scaffold.prompt(model.tokenizer, vouch(label), [vouch("The room was small.")])
@@ -253,7 +272,9 @@ def test_with_the_real_model_one_record_adds_its_own_difference_and_moves_no_oth
         found = partners(model, prompt, texts, 20, range(1, 4), kind)
         assert len(found) == (2 if kind == "hashed" else 1)  # an empty text is nobody's partner
         views[label] = View(prompt, found)
-    records = [Record(f"u{n}", labels[n % 2], f"Day {n}: the soup was " + "cold " * n) for n in range(30)]
+    records = [
+        Record(f"u{n}", labels[n % 2], f"Day {n}: the soup was " + "cold " * n) for n in range(30)
+    ]
     key = b"k" * 32
     whole = sums(parameters, model, records, key, views)
     own = sums(parameters, model, [records[14]], key, views)

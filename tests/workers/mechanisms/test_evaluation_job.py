@@ -1,4 +1,6 @@
-"""An evaluation as a job: a real worker, a published output, a public corpus, and nothing charged."""
+"""An evaluation as a job: a real worker, a published output, a public corpus, and nothing
+charged.
+"""
 
 import json
 import uuid
@@ -31,11 +33,18 @@ def named(desk: Desk) -> dict[str, str]:  # noqa: F811
     )
     corpora.add(desk.engine, spec, desk.steward)
     models.add_model(
-        desk.engine, embedding, str(SAMPLE / "model"), "public sample text", desk.steward, "embedding"
+        desk.engine,
+        embedding,
+        str(SAMPLE / "model"),
+        "public sample text",
+        desk.steward,
+        "embedding",
     )
     wait_for(lambda: desk.model_state(embedding)["state"], lambda state: state != "checking")
     wait_for(
-        lambda: {each["name"]: each for each in corpora.listing(desk.engine, desk.steward)}[corpus]["state"],
+        lambda: {each["name"]: each for each in corpora.listing(desk.engine, desk.steward)}[corpus][
+            "state"
+        ],
         lambda state: state == "ready",
     )
     return {"corpus": corpus, "embedding": embedding}
@@ -76,7 +85,9 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
 
 def test_it_needs_a_job_that_its_asker_may_read(desk, named, texts, tmp_path):  # noqa: F811
     dataset, source = texts
-    other = desk.dataset(uri=str(other_people(SAMPLE / "private.csv", tmp_path / "others.csv", LABELS)))
+    other = desk.dataset(
+        uri=str(other_people(SAMPLE / "private.csv", tmp_path / "others.csv", LABELS))
+    )
     for wrong in (str(uuid.uuid4()), "x" * 36):
         with pytest.raises(InvalidRequest, match="from_job"):
             ask(desk, dataset, from_job=wrong, **named)

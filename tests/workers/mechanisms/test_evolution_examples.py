@@ -1,4 +1,6 @@
-"""examples/aug-pe.json, aug-pe-again.json and secpe.json through the real relay, broker and workers."""
+"""examples/aug-pe.json, aug-pe-again.json and secpe.json through the real relay, broker and
+workers.
+"""
 
 import json
 import uuid
@@ -49,7 +51,11 @@ def ask(desk, dataset: str, example: str, **changes) -> uuid.UUID:
     request = json.loads((ROOT / "examples" / f"{example}.json").read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     asked = JobRequest(
-        dataset, request["mechanism"], desk.model, request["parameters"] | changes, request["purpose"]
+        dataset,
+        request["mechanism"],
+        desk.model,
+        request["parameters"] | changes,
+        request["purpose"],
     )
     return submission.submit(desk.engine, asked, desk.analyst)
 
@@ -74,7 +80,8 @@ def test_aug_pe_pays_its_price_and_publishes_its_samples(desk, dataset, first):
     texts = texts_of(desk, first)
     assert {each["label"] for each in texts} == set(LABELS[:2])
     assert len(texts) == 16
-    # That samples come nearer to the records is shown in test_aug_pe: sixteen texts are too few to be sure.
+    # That samples come nearer to the records is shown in test_aug_pe: sixteen texts are too few to
+    # be sure.
 
 
 def test_a_later_job_runs_when_nothing_is_left_and_the_records_are_gone(desk, dataset, first, few):
@@ -89,7 +96,9 @@ def test_a_later_job_runs_when_nothing_is_left_and_the_records_are_gone(desk, da
     texts = texts_of(desk, job)
     assert 20 < len(texts) <= 40
     assert job["progress"]["done"] == job["progress"]["total"]
-    late = desk.ended(ask(desk, dataset, "aug-pe-again", from_job=first["id"], from_epoch=7), SECONDS)
+    late = desk.ended(
+        ask(desk, dataset, "aug-pe-again", from_job=first["id"], from_epoch=7), SECONDS
+    )
     assert (late["state"], late["entries"][-1]["kind"]) == ("failed", "VOID")
     assert late["failure"].startswith("from_epoch: 7 is asked for")
     assert integrity.check(desk.engine, dataset) == []
@@ -101,7 +110,9 @@ def test_a_later_job_runs_when_nothing_is_left_and_the_records_are_gone(desk, da
 
 @pytest.fixture(scope="module")
 def protected(desk) -> tuple[str, Path]:
-    """(a dataset that declares a secret, its file), and the public corpus that the example names."""
+    """(a dataset that declares a secret, its file), and the public corpus that the example
+    names.
+    """
     raw = {
         "name": f"public-{uuid.uuid4().hex[:6]}",
         "uri": str(SAMPLE / "public_sample.csv"),
@@ -113,7 +124,12 @@ def protected(desk) -> tuple[str, Path]:
     wait_for(shown, lambda state: state == "ready")
     path = other_people(SAMPLE / "private.csv", desk.folder / "protected.csv", LABELS[:2])
     policy = {"secret_jobs": True}
-    changes = {"labels": list(LABELS[:2]), "public_size": 500, "secret_terms": [SECRET], "policy": policy}
+    changes = {
+        "labels": list(LABELS[:2]),
+        "public_size": 500,
+        "secret_terms": [SECRET],
+        "policy": policy,
+    }
     name = desk.dataset(uri=str(path), **changes)
     allowed = Allowance(None, None, "test", secret=SecretDeclaration(STATED, SecretKind.ONE))
     allowances.allow(desk.engine, name, allowed, desk.steward)
@@ -138,7 +154,11 @@ def test_secpe_pays_in_secrets_and_evolves_again_for_nothing(desk, protected):
     lines = list(entries.export(desk.engine, name, desk.steward, "jsonl"))
     verify_lines(lines)
     bodies = [json.loads(line) for line in lines if job["id"] in line]
-    costs = {each["kind"]: each["body"]["secret"] for each in bodies if each["kind"] in ("RESERVE", "COMMIT")}
+    costs = {
+        each["kind"]: each["body"]["secret"]
+        for each in bodies
+        if each["kind"] in ("RESERVE", "COMMIT")
+    }
     assert costs["COMMIT"] == costs["RESERVE"]
     assert costs["COMMIT"]["release"]["rounds"] == 1
     spent = desk.facts(name)["secret"]

@@ -39,7 +39,9 @@ def model():
 
 
 def run(model, parameters: dict, data: Records, terms: Terms):
-    parsed = PRICE.parse({"record_tokens": 24, "batches_per_label": 2, "max_tokens": 6, **parameters}, terms)
+    parsed = PRICE.parse(
+        {"record_tokens": 24, "batches_per_label": 2, "max_tokens": 6, **parameters}, terms
+    )
     meter = Meter(PRICE.price(parsed, terms).dp)
     progress = Progress(Runner().total(parsed, terms))
     texts = list(Runner().run(parsed, terms, data, model, meter, progress))
@@ -47,7 +49,9 @@ def run(model, parameters: dict, data: Records, terms: Terms):
 
 
 def reviews(count: int, label: str | None = None) -> tuple[Record, ...]:
-    return tuple(Record(f"u{i}", label, f"The soup was cold on day {i} and I left.") for i in range(count))
+    return tuple(
+        Record(f"u{i}", label, f"The soup was cold on day {i} and I left.") for i in range(count)
+    )
 
 
 # --- what is paid -------------------------------------------------------------------------------
@@ -59,7 +63,9 @@ def test_meter_equals_price_and_progress_is_public(model, neighbours):
     terms = Terms(neighbours, labels=("a", "b"))
     data = Records(("a", "b"), reviews(5, "a"), b"k" * 32)
     endless = replace(model, end_tokens=frozenset())
-    parsed, texts, meter, progress = run(endless, {"texts_per_batch": 2, "batch_size": 4}, data, terms)
+    parsed, texts, meter, progress = run(
+        endless, {"texts_per_batch": 2, "batch_size": 4}, data, terms
+    )
     assert releases(meter.realized) == releases(PRICE.price(parsed, terms).dp)
     assert progress.done == progress.total == 2 * 2 * 2 * 6
     assert Counter(text.label for text in texts)["b"] > 0
@@ -67,7 +73,9 @@ def test_meter_equals_price_and_progress_is_public(model, neighbours):
 
 
 def test_an_end_token_ends_a_text_and_what_was_not_drawn_is_not_spent(model, monkeypatch):
-    """Every text's third token ends it: 3 of 6 tokens a text are spent; progress is whole all the same."""
+    """Every text's third token ends it: 3 of 6 tokens a text are spent; progress is whole all the
+    same.
+    """
     drawn = Counter()
     real = Meter.sample_token
 
@@ -121,7 +129,9 @@ def test_stop_text_ends_a_text_and_is_left_out(model):
 
 
 def made_up_logits(text: str) -> np.ndarray:
-    """Logits that depend on a record alone, as those of its context do; some records break theirs."""
+    """Logits that depend on a record alone, as those of its context do; some records break
+    theirs.
+    """
     drawn = np.random.default_rng(list(text.encode())).normal(0, 4, SIZE).astype(np.float32)
     if text.startswith("nan"):
         drawn[7] = np.nan
@@ -145,7 +155,8 @@ def sums(data: Records, parsed) -> dict:
 
 
 TEXTS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "nan", "inf"]), st.integers(0, 99)), max_size=5
+    st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "nan", "inf"]), st.integers(0, 99)),
+    max_size=5,
 )
 
 
@@ -217,7 +228,9 @@ def test_a_context_with_nan_contributes_zero_and_no_value_passes_the_clip():
     st.sampled_from([(1, 1.0), (8, 0.3), (64, 9.0), (10**6, 1e-6)]),
 )
 def test_top_k_plus_is_the_public_top_k_widened_by_two_steps_of_a_record(seed, top_k, sizes):
-    parsed = PRICE.parse({"batch_size": sizes[0], "clip": sizes[1], "top_k": top_k}, Terms(public_size=10))
+    parsed = PRICE.parse(
+        {"batch_size": sizes[0], "clip": sizes[1], "top_k": top_k}, Terms(public_size=10)
+    )
     public = torch.from_numpy(np.random.default_rng(seed).normal(0, 3, SIZE).astype(np.float32))
     chosen = set(top_k_plus(public, parsed).tokens.tolist())
     exact = public.double().numpy()
@@ -225,7 +238,9 @@ def test_top_k_plus_is_the_public_top_k_widened_by_two_steps_of_a_record(seed, t
     lowest = ordered[min(top_k, SIZE) - 1] - 2 * sizes[1] / sizes[0]
     step = sizes[1] / (GRID * sizes[0]) + 1e-12
     assert (
-        set(np.flatnonzero(exact >= lowest + step)) <= chosen <= set(np.flatnonzero(exact >= lowest - step))
+        set(np.flatnonzero(exact >= lowest + step))
+        <= chosen
+        <= set(np.flatnonzero(exact >= lowest - step))
     )
     assert len(chosen) >= min(top_k, SIZE)
 
@@ -242,7 +257,9 @@ def test_without_finite_public_logits_tokens_are_alike_and_minus_infinity_is_nev
 
 @pytest.mark.parametrize("other", [0, 1, 40])
 def test_candidates_do_not_depend_on_private_contexts(model, monkeypatch, other):
-    """The same tokens drawn: sets and public scores are equal to the last bit, whatever the batches hold."""
+    """The same tokens drawn: sets and public scores are equal to the last bit, whatever the batches
+    hold.
+    """
     monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: len(scores) // 2)
     found = top_k_plus
 
@@ -254,7 +271,12 @@ def test_candidates_do_not_depend_on_private_contexts(model, monkeypatch, other)
             return seen[-1]
 
         monkeypatch.setattr(invisible_ink, "top_k_plus", keep)
-        run(model, {"texts_per_batch": 2, "top_k": 10}, Records((None,), reviews(count), b"k" * 32), Terms())
+        run(
+            model,
+            {"texts_per_batch": 2, "top_k": 10},
+            Records((None,), reviews(count), b"k" * 32),
+            Terms(),
+        )
         return seen
 
     one, two = sets(17), sets(other)
@@ -266,7 +288,9 @@ def test_candidates_do_not_depend_on_private_contexts(model, monkeypatch, other)
 
 
 def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeypatch):
-    """Draws of the first token, and of the second after it, against softmax in float64 of plain passes."""
+    """Draws of the first token, and of the second after it, against softmax in float64 of plain
+    passes.
+    """
     laws = []
 
     def catch(self, scores, scale, event):
@@ -277,7 +301,9 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
     tokens = []
     real_ended = invisible_ink._Writer.ended
     monkeypatch.setattr(
-        invisible_ink._Writer, "ended", lambda self, token: tokens.append(token) or real_ended(self, token)
+        invisible_ink._Writer,
+        "ended",
+        lambda self, token: tokens.append(token) or real_ended(self, token),
     )
     data = Records((None,), reviews(6), b"k" * 32)
     raw = {"batches_per_label": 1, "max_tokens": 2, "clip": 1.5, "temperature": 1.2, "top_k": 20}
@@ -288,7 +314,10 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
     written: list[int] = []
     for (scores, scale, event), token in zip(laws, tokens, strict=True):
         with torch.inference_mode():
-            rows = [model.network(torch.tensor([ids + written])).logits[0, -1] for ids in [public, *contexts]]
+            rows = [
+                model.network(torch.tensor([ids + written])).logits[0, -1]
+                for ids in [public, *contexts]
+            ]
         reference, *private = (row.double().numpy() for row in rows)
         moved = sum(np.clip(row - reference, -parsed.clip, parsed.clip) for row in private)
         final = (reference + moved / parsed.batch_size) / parsed.temperature
@@ -319,7 +348,10 @@ def test_batches_side_by_side_write_what_they_write_one_after_another(model, mon
     terms = Terms(labels=("negative", "positive"))
     data = Records(
         terms.labels,
-        tuple(Record(f"u{i}", terms.labels[i % 2], f"The soup was cold on day {i}.") for i in range(30)),
+        tuple(
+            Record(f"u{i}", terms.labels[i % 2], f"The soup was cold on day {i}.")
+            for i in range(30)
+        ),
         b"k" * 32,
     )
     parameters = {"texts_per_batch": 2, "max_tokens": 25, "clip": 3.0}
@@ -350,7 +382,9 @@ def test_a_public_prompt_is_read_once_for_all_batches_of_a_label(model, monkeypa
     monkeypatch.setattr(Decoder, "_read_prefix", count)
     terms = Terms(labels=("a", "b"))
     parsed, *_ = run(model, {"batches_per_label": 5}, Records(terms.labels, (), b"k" * 32), terms)
-    prompts = [tuple(Prompt(model.tokenizer, parsed.public_template, label).before[:-1]) for label in "ab"]
+    prompts = [
+        tuple(Prompt(model.tokenizer, parsed.public_template, label).before[:-1]) for label in "ab"
+    ]
     assert seen == dict.fromkeys(prompts, 1)
 
 

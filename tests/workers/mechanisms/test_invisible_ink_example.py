@@ -37,7 +37,9 @@ def test_an_example_runs_is_charged_and_publishes_a_text_of_each_label(desk, dat
     request = json.loads(path.read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     assert path.stem == request["mechanism"]
-    asked = JobRequest(dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"])
+    asked = JobRequest(
+        dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"]
+    )
     job = desk.ended(submission.submit(desk.engine, asked, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]
@@ -49,6 +51,7 @@ def test_an_example_runs_is_charged_and_publishes_a_text_of_each_label(desk, dat
     assert hashlib.sha256(data).hexdigest() == job["output_sha256"]
     texts = [json.loads(line) for line in data.splitlines()]
     assert {each["label"] for each in texts} == set(LABELS)
-    # What they tell is drawn: twelve texts are too few to be sure that some have their label's theme.
+    # What they tell is drawn: twelve texts are too few to be sure that some have their label's
+    # theme.
     assert integrity.check(desk.engine, dataset) == []
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))

@@ -5,7 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.mechanisms.private_prediction import interval_costs, median_interval, median_token_costs
+from workers.mechanisms.private_prediction import (
+    interval_costs,
+    median_interval,
+    median_token_costs,
+)
 
 CLIP = 6.0
 TOKENS = 4
@@ -31,9 +35,13 @@ def log_chances(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 
 
 def neighbours(logits: torch.Tensor) -> list[torch.Tensor]:
-    """Every removal, and additions that reach every median a neighbour can have in each token alone."""
+    """Every removal, and additions that reach every median a neighbour can have in each token
+    alone.
+    """
     found = [torch.cat((logits[:row], logits[row + 1 :])) for row in range(len(logits))]
-    corners = torch.cartesian_prod(*[torch.tensor([-CLIP, 0.0, CLIP], dtype=torch.float64)] * TOKENS)
+    corners = torch.cartesian_prod(
+        *[torch.tensor([-CLIP, 0.0, CLIP], dtype=torch.float64)] * TOKENS
+    )
     grid = torch.linspace(-CLIP, CLIP, 25, dtype=torch.float64).unsqueeze(1).expand(-1, TOKENS)
     return found + [torch.cat((logits, extra.unsqueeze(0))) for extra in (*corners, *grid)]
 
@@ -62,7 +70,9 @@ def papers_costs(logits: torch.Tensor, temperature: float) -> torch.Tensor:
 @settings(max_examples=120, deadline=None)
 @given(collections, temperatures)
 def test_the_cost_never_exceeds_the_papers(logits, temperature):
-    assert (median_token_costs(logits, temperature) <= papers_costs(logits, temperature) + 1e-12).all()
+    assert (
+        median_token_costs(logits, temperature) <= papers_costs(logits, temperature) + 1e-12
+    ).all()
 
 
 def spread(size: int, centre: float, width: float) -> torch.Tensor:
@@ -74,9 +84,13 @@ def spread(size: int, centre: float, width: float) -> torch.Tensor:
 @pytest.mark.parametrize("size", range(3, 10))
 @pytest.mark.parametrize("end", ["left", "right"])
 def test_with_one_end_moved_inward_the_bound_fails(size, end):
-    """A rare token at its left end while a likely one is at its right: some neighbour does just that."""
+    """A rare token at its left end while a likely one is at its right: some neighbour does just
+    that.
+    """
     constant = torch.zeros(size, dtype=torch.float64)
-    logits = torch.stack((spread(size, -5.0, 0.5), spread(size, 0.0, 1.0), constant, constant - CLIP), dim=1)
+    logits = torch.stack(
+        (spread(size, -5.0, 0.5), spread(size, 0.0, 1.0), constant, constant - CLIP), dim=1
+    )
     left, median, right = median_interval(logits)
     assert (losses(logits, 1.0) <= interval_costs(left, median, right, 1.0)).all()
     if end == "left":

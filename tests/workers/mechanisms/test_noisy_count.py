@@ -32,7 +32,9 @@ LABELS = ("a", "b", "c")
 def dataset(tmp_path_factory, rows: list[tuple[str, str]], bound: int) -> Records:
     """These (unit, label) rows as a worker reads them from a file."""
     file = tmp_path_factory.mktemp("counts") / "data.csv"
-    file.write_text("".join(["who,label,text\n", *(f"{who},{label},hello\n" for who, label in rows)]))
+    file.write_text(
+        "".join(["who,label,text\n", *(f"{who},{label},hello\n" for who, label in rows)])
+    )
     return read(str(file), Layout("{text}", "who", "label", LABELS, bound), b"k" * 32)
 
 
@@ -40,10 +42,17 @@ def run(raw: dict, terms: Terms, data: Records):
     parameters = PRICE.parse(raw, terms)
     meter = Meter(PRICE.price(parameters, terms).dp)
     progress = Progress(Runner().total(parameters, terms))
-    return list(Runner().run(parameters, terms, data, None, meter, progress)), parameters, meter, progress
+    return (
+        list(Runner().run(parameters, terms, data, None, meter, progress)),
+        parameters,
+        meter,
+        progress,
+    )
 
 
-UNITS = st.lists(st.lists(st.sampled_from([*LABELS, "unknown"]), min_size=1, max_size=5), max_size=5)
+UNITS = st.lists(
+    st.lists(st.sampled_from([*LABELS, "unknown"]), min_size=1, max_size=5), max_size=5
+)
 
 
 @given(
@@ -57,7 +66,9 @@ UNITS = st.lists(st.lists(st.sampled_from([*LABELS, "unknown"]), min_size=1, max
 def test_one_unit_moves_the_counts_by_no_more_than_is_charged(
     tmp_path_factory, others, old, new, bound, per, noise
 ):
-    """Added, removed or replaced, with any labels, unreadable ones too: L1 and L2 within the sensitivity."""
+    """Added, removed or replaced, with any labels, unreadable ones too: L1 and L2 within the
+    sensitivity.
+    """
     rest = [(f"u{i}", label) for i, unit in enumerate(others) for label in unit]
     first, second = [("x", label) for label in old], [("y", label) for label in new]
     for neighbours, one, two in (
@@ -67,7 +78,8 @@ def test_one_unit_moves_the_counts_by_no_more_than_is_charged(
         terms = Terms(neighbours, max_records_per_unit=bound, labels=LABELS)
         parameters = PRICE.parse({"per": per, "noise": noise}, terms)
         before, after = (
-            true_counts(parameters, terms, dataset(tmp_path_factory, rows, bound)) for rows in (one, two)
+            true_counts(parameters, terms, dataset(tmp_path_factory, rows, bound))
+            for rows in (one, two)
         )
         assert list(before) == list(after) == (list(LABELS) if per == "label" else [None])
         moves = [abs(after[label] - before[label]) for label in before]
@@ -83,10 +95,15 @@ def test_the_worst_neighbours_reach_the_sensitivity(tmp_path_factory, neighbours
     """The charge is not more than can happen."""
     terms = Terms(neighbours, max_records_per_unit=bound, labels=LABELS)
     parameters = PRICE.parse({}, terms)
-    ends = [[("x", label) for label in LABELS[:bound]], [("y", label) for label in LABELS[::-1][:bound]]]
+    ends = [
+        [("x", label) for label in LABELS[:bound]],
+        [("y", label) for label in LABELS[::-1][:bound]],
+    ]
     if neighbours is Neighbours.ADD_REMOVE:
         ends[1] = []
-    counts = [true_counts(parameters, terms, dataset(tmp_path_factory, rows, bound)) for rows in ends]
+    counts = [
+        true_counts(parameters, terms, dataset(tmp_path_factory, rows, bound)) for rows in ends
+    ]
     moves = sum(abs(counts[0][label] - counts[1][label]) for label in LABELS)
     shared = set(LABELS[:bound]) & set(LABELS[::-1][:bound])  # bound 2 of 3 labels: they share one
     expected = counts_moved(parameters, terms)
@@ -124,7 +141,9 @@ def test_equal_records_are_two_units_and_records_of_one_unit_are_one(monkeypatch
 
 
 def test_noise_has_the_scale_that_is_priced():
-    """Laplace of epsilon 1: P(|noise| = 0 after rounding) is 1 - e^(-1/2); 4,000 draws are within 5 sigma."""
+    """Laplace of epsilon 1: P(|noise| = 0 after rounding) is 1 - e^(-1/2); 4,000 draws are within 5
+    sigma.
+    """
     terms = Terms(labels=())
     data = Records((None,), (), b"k" * 32)
     drawn = Counter(run({"epsilon": 1.0}, terms, data)[0][0].count for _ in range(4_000))
@@ -139,7 +158,9 @@ def test_noise_has_the_scale_that_is_priced():
 @pytest.mark.parametrize("bound", [1, 1_000, 10_000])
 def test_what_is_admitted_is_noise_that_can_be_drawn(noise, bound):
     """Else the job would fail, and be charged, for a number that was public all along."""
-    terms = Terms(Neighbours.REPLACE_ONE, 1e-6, bound, None, tuple(f"label {n}" for n in range(20_000)))
+    terms = Terms(
+        Neighbours.REPLACE_ONE, 1e-6, bound, None, tuple(f"label {n}" for n in range(20_000))
+    )
     for multiplier in (1e-3, 1.0, 5e7, 1e9):
         raw = {"noise": noise, "noise_multiplier": multiplier}
         if multiplier * sensitivity(NoisyCount(**raw), terms) > MOST_NOISE:
@@ -148,14 +169,17 @@ def test_what_is_admitted_is_noise_that_can_be_drawn(noise, bound):
             continue
         parameters = MECHANISM.parse(raw, terms)
         meter = Meter(MECHANISM.price(parameters, terms).dp)
-        run = Runner().run(parameters, terms, Records(terms.labels, (), b"k"), None, meter, Progress(1))
+        run = Runner().run(
+            parameters, terms, Records(terms.labels, (), b"k"), None, meter, Progress(1)
+        )
         assert len(list(run)) == len(terms.labels)
 
 
 @pytest.mark.slow
 def test_a_worker_that_only_counts_never_loads_torch():
     code = (
-        "import sys, workers.jobs.tasks; from workers.mechanisms import runner; runner('noisy-count'); "
+        "import sys, workers.jobs.tasks; from workers.mechanisms import runner; "
+        "runner('noisy-count'); "
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -48,14 +48,19 @@ def run(model, parameters: dict, data: Records, terms: Terms):
 
 
 def reviews(count: int, label: str | None = None) -> tuple[Record, ...]:
-    return tuple(Record(f"u{i}", label, f"The soup was cold on day {i} and I left.") for i in range(count))
+    return tuple(
+        Record(f"u{i}", label, f"The soup was cold on day {i} and I left.") for i in range(count)
+    )
 
 
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_meter_equals_price_and_progress_is_public(model, neighbours):
     terms = Terms(neighbours, labels=("a", "b"))
-    data = Records(("a", "b"), reviews(5, "a"), b"k" * 32)  # label b has no record and runs all the same
-    parsed, texts, meter, progress = run(model, {"tokens_per_batch": 12, "batch_size": 4}, data, terms)
+    # label b has no record and runs all the same
+    data = Records(("a", "b"), reviews(5, "a"), b"k" * 32)
+    parsed, texts, meter, progress = run(
+        model, {"tokens_per_batch": 12, "batch_size": 4}, data, terms
+    )
     assert releases(meter.realized) == releases(PRICE.price(parsed, terms).dp)
     assert progress.done == progress.total == 2 * 2 * 12
     assert {text.label for text in texts} <= {"a", "b"}
@@ -75,7 +80,9 @@ def test_a_job_of_some_labels_writes_what_it_would_write_of_them_among_all(model
 
 
 def test_a_label_has_the_batches_that_its_counts_fill(model):
-    """Every batch holds about as many records as its sum is divided by, however unlike the labels are."""
+    """Every batch holds about as many records as its sum is divided by, however unlike the labels
+    are.
+    """
     terms = Terms(labels=("a", "b"))
     many = tuple(replace(each, unit=f"v{each.unit}", label="b") for each in reviews(400))
     data = Records(("a", "b"), (*reviews(20, "a"), *many), b"k" * 32)
@@ -84,19 +91,28 @@ def test_a_label_has_the_batches_that_its_counts_fill(model):
     assert Counter(label for label, _ in found) == {"a": 1, "b": 20}
     assert max(map(len, found.values())) <= 35
     assert sum(map(len, found.values())) == 420
-    raw = {"label_counts": [20, 400], "batch_size": 20, "batches_per_label": None, "tokens_per_batch": 2}
+    raw = {
+        "label_counts": [20, 400],
+        "batch_size": 20,
+        "batches_per_label": None,
+        "tokens_per_batch": 2,
+    }
     resolved, _, meter, progress = run(model, raw, data, terms)
     assert progress.done == progress.total == 21 * 2
     assert releases(meter.realized) == releases(PRICE.price(resolved, terms).dp)
 
 
 def test_of_labels_as_unlike_as_90_to_8_to_2_each_draws_at_the_temperature_asked_for(model):
-    """A label's sums are divided by the public size and hold what its batches hold; rows are as planned."""
+    """A label's sums are divided by the public size and hold what its batches hold; rows are as
+    planned.
+    """
     terms, held = Terms(labels=("a", "b", "c")), {"a": 9_000, "b": 800, "c": 200}
     own = (reviews(count, label) for label, count in held.items())
     records = (replace(each, unit=f"{each.label}{each.unit}") for label in own for each in label)
     data = Records(terms.labels, tuple(records), b"k" * 32)
-    parsed = PRICE.parse({"label_counts": [*held.values()], "batch_size": 20, "record_tokens": 24}, terms)
+    parsed = PRICE.parse(
+        {"label_counts": [*held.values()], "batch_size": 20, "record_tokens": 24}, terms
+    )
     contexts = Contexts(parsed, model.tokenizer, terms.labels, NOTHING_PUBLIC)
     found = list(contexts.of(data, parsed.batches_by_label(terms)).items())
     for label, count in held.items():
@@ -130,20 +146,30 @@ def test_every_batch_writes_exactly_its_tokens_whatever_it_holds(model):
 def test_stop_text_ends_a_text_and_is_left_out(model):
     data = Records((None,), reviews(40), b"k" * 32)
     _, texts, _, _ = run(
-        model, {"tokens_per_batch": 60, "stop": ".", "temperature": 0.5, "batch_size": 20}, data, Terms()
+        model,
+        {"tokens_per_batch": 60, "stop": ".", "temperature": 0.5, "batch_size": 20},
+        data,
+        Terms(),
     )
     assert texts
     assert not any("." in text.text for text in texts)
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "median"])
-def test_batches_side_by_side_write_what_they_write_one_after_another(model, aggregation, monkeypatch):
-    """With the meter's draw replaced by the likeliest token, the texts of every batch are the same."""
+def test_batches_side_by_side_write_what_they_write_one_after_another(
+    model, aggregation, monkeypatch
+):
+    """With the meter's draw replaced by the likeliest token, the texts of every batch are the
+    same.
+    """
     monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     terms = Terms(labels=("negative", "positive"))
     data = Records(
         terms.labels,
-        tuple(Record(f"u{i}", terms.labels[i % 2], f"The soup was cold on day {i}.") for i in range(30)),
+        tuple(
+            Record(f"u{i}", terms.labels[i % 2], f"The soup was cold on day {i}.")
+            for i in range(30)
+        ),
         b"k" * 32,
     )
     cap = {"ex_post_cap": 5.0} if aggregation == "median" else {}
@@ -165,7 +191,9 @@ def test_batches_side_by_side_write_what_they_write_one_after_another(model, agg
 
 
 def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
-    """With the likeliest token drawn, every text of a batch is the first one again, as far as it goes."""
+    """With the likeliest token drawn, every text of a batch is the first one again, as far as it
+    goes.
+    """
     monkeypatch.setattr("workers.noise.meter.draw", lambda scores, _scale: int(np.argmax(scores)))
     data = Records((None,), reviews(5), b"k" * 32)
     parameters = {"tokens_per_batch": 50, "max_text_tokens": 12, "batches_per_label": 1}
@@ -175,7 +203,9 @@ def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
 
 
 def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(model, monkeypatch):
-    """Scores at the meter equal those of plain passes; a record that fills the clip moves them as priced."""
+    """Scores at the meter equal those of plain passes; a record that fills the clip moves them as
+    priced.
+    """
     seen = []
 
     def catch(self, scores, scale, event):
@@ -184,15 +214,25 @@ def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(
 
     monkeypatch.setattr("workers.noise.meter.Branch.sample_token", catch)
     data = Records((None,), reviews(5), b"k" * 32)  # fewer than the public size
-    raw = {"tokens_per_batch": 2, "batches_per_label": 1, "batch_size": 7, "clip": 2.5, "temperature": 0.8}
+    raw = {
+        "tokens_per_batch": 2,
+        "batches_per_label": 1,
+        "batch_size": 7,
+        "clip": 2.5,
+        "temperature": 0.8,
+    }
     parsed, _, _, _ = run(model, raw, data, Terms())
     prompt = Prompt(model.tokenizer, parsed.template, None)
     token: list[int] = []
     for scores, scale, event in seen:
         assert float_up(GRID * scale) == event.shift == float_up(shift(parsed, Terms()))
-        ids = [prompt.tokens(text, parsed.record_tokens) + token for text in data.batches(1)[None, 0]]
+        ids = [
+            prompt.tokens(text, parsed.record_tokens) + token for text in data.batches(1)[None, 0]
+        ]
         with torch.inference_mode():
-            logits = torch.stack([model.network(torch.tensor([each])).logits[0, -1] for each in ids])
+            logits = torch.stack(
+                [model.network(torch.tensor([each])).logits[0, -1] for each in ids]
+            )
         clipped = (logits - logits.amax(dim=1, keepdim=True) + 2.5).clamp(-2.5, 2.5).double()
         mean = clipped.sum(dim=0).numpy() / 7 / 0.8
         assert scores * float(scale) == pytest.approx(mean, abs=1e-3)
@@ -201,9 +241,16 @@ def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(
 
 @pytest.mark.parametrize("size", [0, 1, 20])
 def test_the_median_draws_its_tokens_and_pays_for_each(model, size):
-    """T draws a batch, whatever they cost and whatever a batch holds; an empty one costs next to nothing."""
+    """T draws a batch, whatever they cost and whatever a batch holds; an empty one costs next to
+    nothing.
+    """
     data = Records((None,), reviews(size), b"k" * 32)
-    parameters = {"aggregation": "median", "ex_post_cap": 1.0, "tokens_per_batch": 15, "max_text_tokens": 6}
+    parameters = {
+        "aggregation": "median",
+        "ex_post_cap": 1.0,
+        "tokens_per_batch": 15,
+        "max_text_tokens": 6,
+    }
     parsed, _, meter, progress = run(model, {**parameters, "batches_per_label": 1}, data, Terms())
     assert progress.done == 15
     assert releases(meter.realized) == {}
@@ -215,7 +262,9 @@ def test_the_median_draws_its_tokens_and_pays_for_each(model, size):
 
 
 def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypatch):
-    """The meter's costs equal `median_token_costs` of plain forward passes, the public ones twice."""
+    """The meter's costs equal `median_token_costs` of plain forward passes, the public ones
+    twice.
+    """
     seen = []
 
     def catch(self, scores, scale, costs):
@@ -224,7 +273,12 @@ def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypa
 
     monkeypatch.setattr("workers.noise.meter.Branch.ex_post_token", catch)
     data = Records((None,), reviews(5), b"k" * 32)
-    parameters = {"aggregation": "median", "ex_post_cap": 1.0, "tokens_per_batch": 2, "batches_per_label": 1}
+    parameters = {
+        "aggregation": "median",
+        "ex_post_cap": 1.0,
+        "tokens_per_batch": 2,
+        "batches_per_label": 1,
+    }
     parsed, _, _, _ = run(model, parameters, data, Terms())
     prompt = Prompt(model.tokenizer, parsed.template, None)
     texts = ["", "", *data.batches(1)[None, 0]]
@@ -232,11 +286,17 @@ def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypa
     for scores, scale, costs in seen:
         ids = [prompt.tokens(text, parsed.record_tokens) + token for text in texts]
         with torch.inference_mode():
-            logits = torch.stack([model.network(torch.tensor([each])).logits[0, -1] for each in ids])
+            logits = torch.stack(
+                [model.network(torch.tensor([each])).logits[0, -1] for each in ids]
+            )
         grid = clip_to_grid(logits, parsed.clip).double() * parsed.clip / GRID
-        assert costs == pytest.approx(median_token_costs(grid, parsed.temperature).numpy(), abs=1e-3)
+        assert costs == pytest.approx(
+            median_token_costs(grid, parsed.temperature).numpy(), abs=1e-3
+        )
         _, median, _ = median_interval(grid)
-        assert scores * float(scale) == pytest.approx((median / parsed.temperature).numpy(), abs=1e-3)
+        assert scores * float(scale) == pytest.approx(
+            (median / parsed.temperature).numpy(), abs=1e-3
+        )
         token.append(int(np.argmax(scores)))
 
 
@@ -264,7 +324,10 @@ def batch_totals(model, data: Records, parameters: dict, terms: Terms) -> dict:
             means[number].add(logits)
         return [mean.scores() for mean in means]
 
-    first, second = totals(decoder.read()), totals(decoder.step(dict.fromkeys(range(len(held)), 42)))
+    first, second = (
+        totals(decoder.read()),
+        totals(decoder.step(dict.fromkeys(range(len(held)), 42))),
+    )
     return dict(zip(batches, zip(first, second, strict=True), strict=True))
 
 
@@ -272,17 +335,26 @@ def batch_totals(model, data: Records, parameters: dict, terms: Terms) -> dict:
 @needs_shared
 @pytest.mark.parametrize("bound", [1, 5])
 def test_one_author_of_reddit_moves_one_batch_by_at_most_the_priced_sensitivity(bound):
-    """Privacy unit by column on real data: adding or removing one author, with up to `bound` records."""
+    """Privacy unit by column on real data: adding or removing one author, with up to `bound`
+    records.
+    """
     folder = SHARED / "data" / "models" / "stories260K"
     model = models.load(folder, models.digest(folder))
     layout = Layout("{bigram}", "author", max_records_per_unit=bound)
     address = str(SHARED / "data" / "reddit_ngrams" / "reddit_bigrams.csv.gz")
     everything = reading.read(address, layout, b"k" * 32)
-    authors = [name for name, _ in Counter(record.unit for record in everything.records).most_common()]
+    authors = [
+        name for name, _ in Counter(record.unit for record in everything.records).most_common()
+    ]
     kept = set(authors[:150])
     some = tuple(record for record in everything.records if record.unit in kept)
     terms = Terms(max_records_per_unit=bound)
-    parameters = {"batches_per_label": 4, "record_tokens": 16, "batch_size": 64, "template": "{record} and"}
+    parameters = {
+        "batches_per_label": 4,
+        "record_tokens": 16,
+        "batch_size": 64,
+        "template": "{record} and",
+    }
     full = batch_totals(model, Records((None,), some, everything.key), parameters, terms)
     parsed = PRICE.parse(parameters, terms)
     allowed = shift(parsed, terms)  # what the price charges: Delta / temperature

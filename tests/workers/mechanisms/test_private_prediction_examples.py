@@ -1,4 +1,5 @@
-"""examples/private-prediction*.json through the real relay, broker and workers, on half of the reviews.
+"""examples/private-prediction*.json through the real relay, broker and workers, on half of the
+reviews.
 
 As they stand, but for the number of clusters, which is two for each label.
 """
@@ -55,7 +56,9 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
     name = desk.dataset(public_size=1500)
-    allowances.allow(desk.engine, name, Allowance("60", "0.000001", "test", ex_post="5"), desk.steward)
+    allowances.allow(
+        desk.engine, name, Allowance("60", "0.000001", "test", ex_post="5"), desk.steward
+    )
     return name
 
 
@@ -71,7 +74,9 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     assert (
         NAMES.items()
-        >= {name: request["parameters"][name] for name in NAMES.keys() & request["parameters"]}.items()
+        >= {
+            name: request["parameters"][name] for name in NAMES.keys() & request["parameters"]
+        }.items()
     )
     parameters = request["parameters"]
     if "clusters" in parameters:
@@ -89,10 +94,11 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
 
 
 def test_their_texts_tell_what_the_private_reviews_are_about(found):
-    """2 % of the public reviews have their label's theme, 95 % of the private ones, 40 to 90 % of the texts.
+    """2 % of the public reviews have their label's theme, 95 % of the private ones, 40 to 90 % of
+    the texts.
 
-    The three together give about 55: over a twelfth would have it in 3 of 1,000 runs if they were like the
-    public reviews, and at 40 % no more have it in fewer than one of 10^6.
+    The three together give about 55: over a twelfth would have it in 3 of 1,000 runs if they were
+    like the public reviews, and at 40 % no more have it in fewer than one of 10^6.
     """
     texts = [text for _, texts in found.values() for text in texts]
     told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)

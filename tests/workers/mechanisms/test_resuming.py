@@ -1,5 +1,7 @@
 # ruff: noqa: F811 (fixtures of other files)
-"""Runs that are stopped and go on: their texts are those of one attempt; what was drawn is not read again."""
+"""Runs that are stopped and go on: their texts are those of one attempt; what was drawn is not read
+again.
+"""
 
 from collections import Counter
 from contextlib import suppress
@@ -27,7 +29,12 @@ RUNNERS = {
     "invisible-ink": invisible_ink.Runner,
     "noisy-count": noisy_count.Runner,
 }
-PREDICTION = {"tokens_per_batch": 12, "max_text_tokens": 5, "record_tokens": 8, "batches_per_label": 3}
+PREDICTION = {
+    "tokens_per_batch": 12,
+    "max_text_tokens": 5,
+    "record_tokens": 8,
+    "batches_per_label": 3,
+}
 INK = {"max_tokens": 4, "texts_per_batch": 3, "record_tokens": 8, "batches_per_label": 3}
 ROUNDS = {"amplification": "allocation", "rounds": 2, "batches_to_run": 2}
 CASES = {
@@ -102,7 +109,9 @@ class Run:
     def texts(self, public=NOTHING_PUBLIC) -> list:
         with interruption.watching(lambda: None):
             made = list(
-                self.runner.run(self.parameters, TERMS, DATA, self.model, self.meter, self.progress, public)
+                self.runner.run(
+                    self.parameters, TERMS, DATA, self.model, self.meter, self.progress, public
+                )
             )
         self.meter.kept.keep()
         assert not self.meter.kept.left
@@ -110,7 +119,9 @@ class Run:
 
 
 class Passes:
-    """Looks before passes: keeps what was drawn, as a worker does, and stops the run at the n-th pass."""
+    """Looks before passes: keeps what was drawn, as a worker does, and stops the run at the n-th
+    pass.
+    """
 
     def __init__(self, run: Run, most: int | None = None, keeps: bool = True) -> None:
         self.run, self.most, self.keeps = run, most, keeps
@@ -135,11 +146,14 @@ QUICK = ("mean", "ink")
 
 
 @pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+    "case",
+    [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
 )
 @pytest.mark.parametrize("keeps", [True, False], ids=["stopped", "killed"])
 def test_stopped_anywhere_the_texts_are_those_of_one_attempt(model, case, keeps, monkeypatch):
-    """Stopped before a pass, its draws kept, or killed with those of one step lost: same texts in order."""
+    """Stopped before a pass, its draws kept, or killed with those of one step lost: same texts in
+    order.
+    """
     monkeypatch.setattr("workers.noise.meter.draw", chosen)
     plain = Run(model, case)
     with Passes(plain) as passes:
@@ -162,8 +176,12 @@ def test_stopped_anywhere_the_texts_are_those_of_one_attempt(model, case, keeps,
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_draw_is_made_twice_and_no_batch_read_again_once_its_group_is_written(model, case, monkeypatch):
-    """After four fifths of all passes: what goes on reads the prompts of its own group and later ones."""
+def test_no_draw_is_made_twice_and_no_batch_read_again_once_its_group_is_written(
+    model, case, monkeypatch
+):
+    """After four fifths of all passes: what goes on reads the prompts of its own group and later
+    ones.
+    """
     made: Counter = Counter()
     real_add = KeptDraws.add
 
@@ -210,7 +228,9 @@ def test_everything_drawn_needs_no_pass(model):
 
 
 def test_a_count_is_released_once(model):
-    counts = [[each.count for each in Run(model, "count", store).texts()] for store in [Memory()] * 3]
+    counts = [
+        [each.count for each in Run(model, "count", store).texts()] for store in [Memory()] * 3
+    ]
     assert counts[0] == counts[1] == counts[2]
     assert np.unique([Run(model, "count", Memory()).texts()[0].count for _ in range(20)]).size > 1
 

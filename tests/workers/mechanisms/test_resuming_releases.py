@@ -1,4 +1,6 @@
-"""Mechanisms of a few large releases that are stopped and go on: each made once, texts as in one run."""
+"""Mechanisms of a few large releases that are stopped and go on: each made once, texts as in one
+run.
+"""
 
 from collections import Counter
 from contextlib import suppress
@@ -30,7 +32,9 @@ LABELS = ("a", "b")
 
 
 class Cut(Memory):
-    """A store at which each attempt ends after its `most`-th row, or before it, when that row is lost."""
+    """A store at which each attempt ends after its `most`-th row, or before it, when that row is
+    lost.
+    """
 
     def __init__(self, most: int, loses: bool = False) -> None:
         super().__init__()
@@ -81,11 +85,22 @@ class Case:
 
 
 GROUPED = Terms(groups=("north", "south"))
-EVOLVING = {"embedding": "places", "writer": "words", "prompting": "plain", "samples": 4, "variations": 2}
+EVOLVING = {
+    "embedding": "places",
+    "writer": "words",
+    "prompting": "plain",
+    "samples": 4,
+    "variations": 2,
+}
 EPSVEC = {"layers": "1-2", "noise_multiplier": 0.5, "shots": 1, "shots_noise_multiplier": 0.5}
 EPSVEC |= {"candidates": 3, "partners": 2, "samples_per_label": 3, "samples": 3, "max_tokens": 8}
 EPSVEC |= {"record_tokens": 12, "coefficient": 2.0, "stop": None, "sampling_rate": 0.5}
-READ = {"record_tokens": 12, "template": "A review: {record}", "noise_multiplier": 0.3, "public_size": 20}
+READ = {
+    "record_tokens": 12,
+    "template": "A review: {record}",
+    "noise_multiplier": 0.3,
+    "public_size": 20,
+}
 ADAPTED = {"adapter": "JOB", "soft_tokens": 3, "max_tokens": 4, "decodings": 2}
 
 
@@ -104,7 +119,13 @@ CASES = {
     "dp-kps": Case("dp-kps", {**test_dp_kps.SMALL, "noise": "laplace"}, public=test_dp_kps.public),
     "dp-kps texts": Case(
         "dp-kps",
-        {**test_dp_kps.SMALL, "output": "texts", "writer": "w", "sketch": "fourier", "noise": "gaussian"},
+        {
+            **test_dp_kps.SMALL,
+            "output": "texts",
+            "writer": "w",
+            "sketch": "fourier",
+            "noise": "gaussian",
+        },
         public=lambda: replace(test_dp_kps.public(), endpoints={"writer": Fresh()}),
     ),
     "aug-pe": Case(
@@ -144,7 +165,9 @@ def adapter(bundled) -> Released:
     """An adapter of two steps."""
     raw = {"corpus": "c", "steps": 2, "set_size": 4, "target_tokens": 6, "batch_size": 2, "seed": 1}
     raw |= {"centre": False, "record_tokens": 12, "soft_tokens": 3, "template": READ["template"]}
-    corpus = type("Texts", (), {"texts": lambda _: ((f"Soup {n} was cold.", "ab"[n % 2]) for n in range(24))})
+    corpus = type(
+        "Texts", (), {"texts": lambda _: ((f"Soup {n} was cold.", "ab"[n % 2]) for n in range(24))}
+    )
     parameters = mechanisms.get("summary-adapter").parse(raw, Terms())
     made = summary_adapter.Runner().make(
         parameters, Terms(), bundled, Progress(2), Public({"corpus": corpus()})
@@ -154,13 +177,19 @@ def adapter(bundled) -> Released:
 
 @pytest.fixture
 def attempt(request, monkeypatch):
-    """Runs one attempt at a case: (what it made, meter, progress). Noise follows from what it is added to."""
+    """Runs one attempt at a case: (what it made, meter, progress). Noise follows from what it is
+    added to.
+    """
     drawn: Counter = Counter()
 
     def noise(kind):
         def add(values, scale):
             drawn[kind] += 1
-            return values + (np.cumsum(np.abs(values.ravel())).reshape(values.shape) + drawn.total()) % 7 - 3
+            return (
+                values
+                + (np.cumsum(np.abs(values.ravel())).reshape(values.shape) + drawn.total()) % 7
+                - 3
+            )
 
         return add
 
@@ -184,10 +213,16 @@ def attempt(request, monkeypatch):
         secret = None if price.secret is None else SecretRelease.from_json(price.secret["release"])
         meter = Meter(price.dp or FREE, secret=secret, kept=KeptDraws(store))
         progress = Progress(running.total(parameters, case.terms))
-        made = list(running.run(parameters, case.terms, case.records(texts), model, meter, progress, public))
+        made = list(
+            running.run(parameters, case.terms, case.records(texts), model, meter, progress, public)
+        )
         meter.kept.keep()
         assert not meter.kept.left
-        return [each.content if isinstance(each, Artifact) else each for each in made], meter, progress
+        return (
+            [each.content if isinstance(each, Artifact) else each for each in made],
+            meter,
+            progress,
+        )
 
     run.drawn, run.tossed = drawn, tossed
     return run
@@ -233,7 +268,9 @@ def test_stopped_behind_any_row_each_release_is_made_once_and_the_texts_are_thos
 
 @pytest.mark.parametrize("name", EVERY)
 def test_what_was_released_is_not_computed_again(attempt, name):
-    """The last attempt finds everything kept: it says the same with other records, coins and no noise."""
+    """The last attempt finds everything kept: it says the same with other records, coins and no
+    noise.
+    """
     store = Memory()
     expected, _, _ = attempt(name, store, seed=None)
     drawn, tossed = attempt.drawn.total(), next(attempt.tossed)

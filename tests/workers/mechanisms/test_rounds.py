@@ -1,4 +1,6 @@
-"""Batches that nobody knows: rounds under coins of their own, charged whole, in passes of one shape."""
+"""Batches that nobody knows: rounds under coins of their own, charged whole, in passes of one
+shape.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -77,13 +79,21 @@ def test_a_run_makes_the_rounds_of_its_price_and_each_batch_writes_in_each(model
     assert isinstance(price.dp, SelfComposed)
     assert isinstance(price.dp.event, Allocation)
     assert releases(meter.realized) == releases(price.dp) == {price.dp.event: ROUNDS}
-    assert set(meter.turns) == {Turn(r, label, i) for r in range(ROUNDS) for label in "ab" for i in range(G)}
+    assert set(meter.turns) == {
+        Turn(r, label, i) for r in range(ROUNDS) for label in "ab" for i in range(G)
+    }
     assert progress.done == progress.total == ROUNDS * 2 * G * 4
 
 
 def test_a_text_that_ends_early_returns_nothing(model, monkeypatch):
-    """Under a secret coin, what a token costs depends on what was seen: the round stays charged whole."""
-    end = model.end_tokens[0] if isinstance(model.end_tokens, list | tuple) else next(iter(model.end_tokens))
+    """Under a secret coin, what a token costs depends on what was seen: the round stays charged
+    whole.
+    """
+    end = (
+        model.end_tokens[0]
+        if isinstance(model.end_tokens, list | tuple)
+        else next(iter(model.end_tokens))
+    )
     monkeypatch.setattr(invisible_ink._Writer, "draw", ends_at_once(end))
     price, meter, _, texts = run(INK, model, Terms(labels=("a", "b")), some(), rounds=1)
     assert texts == []
@@ -116,7 +126,8 @@ def test_every_round_puts_units_into_batches_anew(model, name, monkeypatch):
     places = [{text: place for place, texts in found.items() for text in texts} for found in seen]
     assert all(set(found) == {(label, i) for label in "ab" for i in range(G)} for found in seen)
     assert places[0] != places[1]
-    # About a quarter of the units lie in the batch that isn't run: 15 of 60, five standard deviations are 17.
+    # About a quarter of the units lie in the batch that isn't run: 15 of 60, five standard
+    # deviations are 17.
     assert all(28 <= len(each) < 60 for each in places)
 
 
@@ -177,7 +188,11 @@ def test_two_workers_that_share_the_rounds_make_them_together(model, name):
 
 
 def test_a_pair_of_private_records_has_coins_in_every_round(model):
-    two = {"examples_per_context": 2, "context_partner": "exact-slot", "template": "{record} {partner}"}
+    two = {
+        "examples_per_context": 2,
+        "context_partner": "exact-slot",
+        "template": "{record} {partner}",
+    }
     _, meter, *_ = run(PREDICTION, model, Terms(labels=("a", "b")), some(60), **two)
     assert len(set(meter.turns)) == ROUNDS * 2 * G
     assert np.unique([turn.round for turn in meter.turns]).tolist() == list(range(ROUNDS))
@@ -185,10 +200,14 @@ def test_a_pair_of_private_records_has_coins_in_every_round(model):
 
 @pytest.mark.parametrize("name", RUNNERS)
 @pytest.mark.parametrize("share", [(0, 1), (1, 2)])
-def test_what_is_tried_before_anything_is_read_are_the_passes_of_the_run(model, name, share, monkeypatch):
+def test_what_is_tried_before_anything_is_read_are_the_passes_of_the_run(
+    model, name, share, monkeypatch
+):
     module = {PREDICTION: private_prediction, INK: invisible_ink}[name]
     tried, made = [], []
-    monkeypatch.setattr(module, "check_steady", lambda _, shape, sizes: tried.append((shape, sizes)))
+    monkeypatch.setattr(
+        module, "check_steady", lambda _, shape, sizes: tried.append((shape, sizes))
+    )
     real = decoding.Decoder.__init__
 
     def noted(self, structure, batches, shape, sizes, *args, **options):
@@ -198,11 +217,19 @@ def test_what_is_tried_before_anything_is_read_are_the_passes_of_the_run(model, 
     monkeypatch.setattr(decoding.Decoder, "__init__", noted)
     terms, mechanism = Terms(labels=("a", "b")), mechanisms.get(name)
     run(name, model, terms, replace(some(), share=share), labels=("b",))
-    raw = {**TOKENS[name], "batches_per_label": K, "batch_size": 4, "record_tokens": 8, "labels": ("b",)}
+    raw = {
+        **TOKENS[name],
+        "batches_per_label": K,
+        "batch_size": 4,
+        "record_tokens": 8,
+        "labels": ("b",),
+    }
     raw |= {"template": "{record}", **({"public_template": "A text"} if name == INK else {})}
     plain = mechanism.parse(raw, terms)
     RUNNERS[name]().prepare(plain, terms, model, share)
-    assert tried == [], "where batches are known, one record's last digits in others' logits are as before"
+    assert tried == [], (
+        "where batches are known, one record's last digits in others' logits are as before"
+    )
     secret = {**raw, "amplification": "allocation", "rounds": ROUNDS, "batches_to_run": G}
     RUNNERS[name]().prepare(mechanism.parse(secret, terms), terms, model, share)
     assert len(tried) == 1
@@ -218,6 +245,11 @@ def test_a_device_on_which_records_act_on_one_another_runs_no_such_job(model, na
 
     monkeypatch.setattr(decoding.Decoder, "_forward", mixing)
     terms, mechanism = Terms(), mechanisms.get(name)
-    secret = {"amplification": "allocation", "batches_per_label": K, "batch_size": 4, "record_tokens": 8}
+    secret = {
+        "amplification": "allocation",
+        "batches_per_label": K,
+        "batch_size": 4,
+        "record_tokens": 8,
+    }
     with pytest.raises(Unsteady):
         RUNNERS[name]().prepare(mechanism.parse(secret, terms), terms, model, (0, 1))

@@ -1,4 +1,6 @@
-"""`secpe`: what is released of records, what a secret moves, and that the rest reads releases only."""
+"""`secpe`: what is released of records, what a secret moves, and that the rest reads releases
+only.
+"""
 
 from fractions import Fraction
 
@@ -48,7 +50,9 @@ class Corpus:
 
 
 def parse(terms=None, **raw):
-    return PRICE.parse({**DECLARED, **NAMED, "noise_multiplier": 2.0, "seed": 1, **raw}, terms or Terms())
+    return PRICE.parse(
+        {**DECLARED, **NAMED, "noise_multiplier": 2.0, "seed": 1, **raw}, terms or Terms()
+    )
 
 
 def data(*texts: str, labels=(None,), secrets=SECRETS) -> Records:
@@ -67,7 +71,9 @@ def run(parameters, records, meter=None, things=None, terms=None):
     progress = Progress(Runner().total(parameters, terms))
     things = things or public(public_corpus=Corpus())
     made = list(
-        Runner().run(parameters, terms, records, None, meter or meter_of(parameters), progress, things)
+        Runner().run(
+            parameters, terms, records, None, meter or meter_of(parameters), progress, things
+        )
     )
     artifacts = {each.name: each for each in made if isinstance(each, Artifact)}
     return [each for each in made if isinstance(each, Text)], artifacts, progress
@@ -79,7 +85,9 @@ def reuse(artifacts, writer=None, things=None, terms=None, **changes):
     progress = Progress(Runner().total(parameters, terms or Terms()))
     released = {name: Released(**vars(each)) for name, each in artifacts.items()}
     made = list(
-        Runner().reuse(parameters, terms or Terms(), released, None, progress, things or public(writer))
+        Runner().reuse(
+            parameters, terms or Terms(), released, None, progress, things or public(writer)
+        )
     )
     assert progress.done == progress.total
     return [each for each in made if isinstance(each, Text)], {
@@ -117,7 +125,9 @@ SETTINGS = st.fixed_dictionaries(
 def test_the_meter_records_the_price_and_a_secret_moves_no_more_than_is_declared(
     raw, texts, labelled, random
 ):
-    """On the running code, in whole numbers: everybody takes part, with the secret and without it."""
+    """On the running code, in whole numbers: everybody takes part, with the secret and without
+    it.
+    """
     terms = Terms(labels=LABELS if labelled else ())
     parameters = parse(terms, **raw)
     price = PRICE.price(parameters, terms)
@@ -139,7 +149,9 @@ def test_the_meter_records_the_price_and_a_secret_moves_no_more_than_is_declared
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32), st.floats(1e-3, 1e3), st.floats(1e-2, 1e8), st.integers(1, 40))
-def test_vectors_on_the_grid_are_never_longer_than_the_radius_and_noise_fits(seed, radius, sigma, width):
+def test_vectors_on_the_grid_are_never_longer_than_the_radius_and_noise_fits(
+    seed, radius, sigma, width
+):
     random = np.random.default_rng(seed)
     steps = steps_to(width, sigma)
     vectors = random.normal(size=(9, width)) * 10.0 ** random.integers(-5, 6, (9, 1))
@@ -180,7 +192,9 @@ def test_without_noise_it_is_equation_7(no_noise, monkeypatch, radius, recluster
                 continue
             own = np.flatnonzero(cells.owners == LABELS.index(record.label))
             place = unit(vector(record.text)[None])[0]
-            cosines = [cells.centres[row] @ place / np.linalg.norm(cells.centres[row]) for row in own]
+            cosines = [
+                cells.centres[row] @ place / np.linalg.norm(cells.centres[row]) for row in own
+            ]
             expected[own[int(np.argmax(cosines))]].append(place * min(1, radius))
         for row, size in enumerate(cells.sizes):
             joined = expected[row]
@@ -190,8 +204,13 @@ def test_without_noise_it_is_equation_7(no_noise, monkeypatch, radius, recluster
 
 
 def test_public_clusters_are_means_of_their_labels_own_texts():
-    cells, _ = prepared(parse(Terms(labels=LABELS), clusters=1), data(labels=LABELS), Corpus(10, LABELS))
-    own = [unit(np.array([vector(f"public text {n}") for n in range(10) if n % 2 == k])) for k in (0, 1)]
+    cells, _ = prepared(
+        parse(Terms(labels=LABELS), clusters=1), data(labels=LABELS), Corpus(10, LABELS)
+    )
+    own = [
+        unit(np.array([vector(f"public text {n}") for n in range(10) if n % 2 == k]))
+        for k in (0, 1)
+    ]
     assert cells.sizes.tolist() == [5, 5]
     assert cells.centres == pytest.approx(np.array([each.mean(axis=0) for each in own]), abs=1e-6)
     shared, _ = prepared(parse(Terms(labels=LABELS), clusters=1), data(labels=LABELS), Corpus(10))
@@ -200,7 +219,9 @@ def test_public_clusters_are_means_of_their_labels_own_texts():
 
 @pytest.mark.parametrize("corpus", [Corpus(2), Corpus(0, empty=3), Corpus(1)])
 def test_a_corpus_whose_texts_can_not_be_embedded_still_makes_the_release(corpus):
-    """How many can is public: fewer clusters, down to none, and nothing fails after records were read."""
+    """How many can is public: fewer clusters, down to none, and nothing fails after records were
+    read.
+    """
     parameters = parse(clusters=3, samples=2, variations=1)
     meter = meter_of(parameters)
     texts, artifacts, _ = run(parameters, data("soup", "4711"), meter, public(public_corpus=corpus))
@@ -254,7 +275,9 @@ def test_noise_of_a_centre_is_that_of_its_public_number(monkeypatch):
     ],
 )
 def test_who_carries_a_secret(text, own, carrying):
-    """The tag of a redacted one counts, and so does one that is cut away: the twin tosses the same coin."""
+    """The tag of a redacted one counts, and so does one that is cut away: the twin tosses the same
+    coin.
+    """
     assert carries(SECRETS, Record("u", None, text, secret=own)) is carrying
     redacted = Record("u", None, SECRETS.redacted(text, own))
     assert carries(SECRETS, redacted) is carrying
@@ -273,7 +296,9 @@ def test_half_of_those_with_a_secret_take_part_and_all_without(no_noise):
     records = data(*["pin 4711"] * 400, *["plain text"] * 50)
     parameters = parse(clusters=1)
     cells, members = prepared(parameters, records)
-    joined = [release(parameters, members, meter_of(parameters))[0][0] - cells.sizes[0] for _ in range(5)]
+    joined = [
+        release(parameters, members, meter_of(parameters))[0][0] - cells.sizes[0] for _ in range(5)
+    ]
     assert all(50 + 140 < each < 50 + 260 for each in joined)
     assert len(set(joined)) > 1
 
@@ -323,7 +348,9 @@ def test_the_papers_votes_are_counts_clipped_at_0_for_the_nearest_sample(earlier
 
 
 def test_centres_share_the_places_of_all_survivors(no_noise):
-    """The paper's votes are for as many samples as there are clusters; lots decide about the others."""
+    """The paper's votes are for as many samples as there are clusters; lots decide about the
+    others.
+    """
     parameters = parse(clusters=2, iterations=1, samples=6, variations=3)
     _, artifacts, _ = run(parameters, data(*(["soup"] * 20)))
     (family,) = artifacts["evolution"].json()["labels"]
@@ -415,12 +442,21 @@ def test_a_model_that_writes_nothing_usable_fails_nothing():
 def test_a_round_of_votes_knows_clusters_and_samples_only(earlier):
     """Its arguments hold nothing that grows with the records: that is why its time does not."""
     few, many = (
-        run(parse(clusters=4, samples=3, variations=1), data(*(f"record {n}" for n in range(count))))[1]
+        run(
+            parse(clusters=4, samples=3, variations=1), data(*(f"record {n}" for n in range(count)))
+        )[1]
         for count in (3, 3_000)
     )
-    shapes = [{name: each.shape for name, each in one["clusters"].tensors().items()} for one in (few, many)]
+    shapes = [
+        {name: each.shape for name, each in one["clusters"].tensors().items()}
+        for one in (few, many)
+    ]
     assert shapes[0] == shapes[1]
-    assert votes.__code__.co_varnames[: votes.__code__.co_argcount] == ("evolution", "where", "noisy")
+    assert votes.__code__.co_varnames[: votes.__code__.co_argcount] == (
+        "evolution",
+        "where",
+        "noisy",
+    )
 
 
 # --- bad input ----------------------------------------------------------------------------------
@@ -443,10 +479,15 @@ def test_bad_input_names_its_field(raw, field):
 
 def test_a_corpus_smaller_than_the_clusters_and_none_at_all_are_named_before_anything_is_read():
     parameters = parse(clusters=50)
-    problem = PRICE.unfit_public(parameters, Terms(), {"public_corpus": {"texts": 49, "labels": []}})
+    problem = PRICE.unfit_public(
+        parameters, Terms(), {"public_corpus": {"texts": 49, "labels": []}}
+    )
     assert (problem.field, problem.allowed) == ("clusters", "1 to 49")
     assert "the corpus has 49 texts" in problem.problem
-    assert PRICE.unfit_public(parameters, Terms(), {"public_corpus": {"texts": 50, "labels": []}}) is None
+    assert (
+        PRICE.unfit_public(parameters, Terms(), {"public_corpus": {"texts": 50, "labels": []}})
+        is None
+    )
     assert PRICE.missing(parse(public_corpus=None)).field == "public_corpus"
     assert PRICE.missing(PRICE.parse({"from_job": "j"}, Terms())) is None
 
@@ -456,7 +497,9 @@ def test_a_label_with_fewer_public_texts_than_clusters_is_named_before_records_a
     corpus = Corpus(0)
     corpus.rows = [("one", "a"), ("two", "a"), ("three", "a"), ("four", "b")]
     things = public(public_corpus=corpus)
-    with pytest.raises(DataError, match="clusters: 2 are asked for, the corpus has 1 texts of the label 'b'"):
+    with pytest.raises(
+        DataError, match="clusters: 2 are asked for, the corpus has 1 texts of the label 'b'"
+    ):
         Runner().check(parse(terms, clusters=2), terms, things)
     Runner().check(parse(terms, clusters=1), terms, things)
     Runner().check(PRICE.parse({"from_job": "j"}, terms), terms, Public())
@@ -464,6 +507,10 @@ def test_a_label_with_fewer_public_texts_than_clusters_is_named_before_records_a
 
 def test_resolved_parameters_stay_what_they_are():
     declared = Terms(secret=SecretTerms(1e-4, 1e-2, 3, 0.5, Without.REMOVED))
-    for raw in ({}, {"recluster": True, "varying": "blanks"}, {"from_job": "j", "start": "samples"}):
+    for raw in (
+        {},
+        {"recluster": True, "varying": "blanks"},
+        {"from_job": "j", "start": "samples"},
+    ):
         once = PRICE.parse({**raw, "public_corpus": "toy"}, declared)
         assert PRICE.parse(once.model_dump(), declared) == once

@@ -1,4 +1,6 @@
-"""`secpe`: the promise measured. The best attack on 8,000 releases succeeds nearly r of the time."""
+"""`secpe`: the promise measured. The best attack on 8,000 releases succeeds nearly r of the
+time.
+"""
 
 import numpy as np
 import pytest
@@ -22,7 +24,9 @@ RUNS, TOGETHER = 8_000, 200
 
 
 class Apart(Places):
-    """Public texts on one side; records and redacted ones on the other, each nearer to its own cell."""
+    """Public texts on one side; records and redacted ones on the other, each nearer to its own
+    cell.
+    """
 
     dimensions = 2
 
@@ -34,13 +38,18 @@ class Apart(Places):
 def attacked(group: GroupSampling, sigma: float, prior: float, secret: bool) -> float:
     """How often the best attack says "with", with a secret or without: RUNS runs.
 
-    Each label of a release is a run: its own records, coins and noise. The attack adds up what counts and
-    centres moved, in the units of one record, and asks whether that passes the level's threshold.
+    Each label of a release is a run: its own records, coins and noise. The attack adds up what
+    counts and centres moved, in the units of one record, and asks whether that passes the level's
+    threshold.
     """
     labels = tuple(f"l{n}" for n in range(TOGETHER))
     redacted = group.without is Without.REDACTED
     terms = Terms(labels=labels)
-    raw = {"records_per_secret": group.records, "sampling_rate": group.rate, "neighbour": str(group.without)}
+    raw = {
+        "records_per_secret": group.records,
+        "sampling_rate": group.rate,
+        "neighbour": str(group.without),
+    }
     parameters = parse(terms, **raw, clusters=2 if redacted else 1, noise_multiplier=sigma)
     rounds = {"recluster": True, "iterations": RUNS // TOGETHER}  # each is a run of its own
     parameters = parameters.model_copy(update=rounds)
@@ -48,17 +57,29 @@ def attacked(group: GroupSampling, sigma: float, prior: float, secret: bool) -> 
     texts = [["p"] * 500 + (["q"] * 500 if redacted else [])] * TOGETHER
     cells = Cells.of([where.all(own) for own in texts], parameters.clusters, 1.0)
     cells_each = len(cells.sizes) // TOGETHER
-    directions = np.tile([1.0, -1.0] if cells.centres[0, 1] < cells.centres[-1, 1] else [-1.0, 1.0], TOGETHER)
+    directions = np.tile(
+        [1.0, -1.0] if cells.centres[0, 1] < cells.centres[-1, 1] else [-1.0, 1.0], TOGETHER
+    )
     told = ["4711"] if secret else [TAG] if redacted else []
-    rows = [Record(label, label, each) for label in labels for each in told for _ in range(group.records)]
+    rows = [
+        Record(label, label, each)
+        for label in labels
+        for each in told
+        for _ in range(group.records)
+    ]
     records = Records(labels, tuple(rows), KEY, secrets=SECRETS)
-    members, meter = Members(parameters, records, where, cells, lambda: None), meter_of(parameters, terms)
+    members, meter = (
+        Members(parameters, records, where, cells, lambda: None),
+        meter_of(parameters, terms),
+    )
     says = 0
     for _ in range(RUNS // TOGETHER):
         counts, centres = release(parameters, members, meter)
         moved = (counts - cells.sizes) + (centres[:, 0] - cells.centres[:, 0]) * cells.sizes / 2
         if redacted:  # in the first cell with the secret, in the other without
-            score = (directions * moved).reshape(TOGETHER, cells_each).sum(axis=1) / 2 + group.records
+            score = (directions * moved).reshape(TOGETHER, cells_each).sum(
+                axis=1
+            ) / 2 + group.records
         else:
             score = moved / 2**0.5
         says += int((score > sigma * norm.isf(prior)).sum())
@@ -66,7 +87,9 @@ def attacked(group: GroupSampling, sigma: float, prior: float, secret: bool) -> 
 
 
 @pytest.mark.parametrize(
-    "group", [GroupSampling(3, 0.5, Without.REMOVED), GroupSampling(2, 1.0, Without.REDACTED)], ids=str
+    "group",
+    [GroupSampling(3, 0.5, Without.REMOVED), GroupSampling(2, 1.0, Without.REDACTED)],
+    ids=str,
 )
 def test_an_attack_stays_within_the_bound_and_passes_it_with_noise_that_forgets_a_root(group):
     prior, bound = 0.05, 0.15
@@ -76,6 +99,7 @@ def test_an_attack_stays_within_the_bound_and_passes_it_with_noise_that_forgets_
     sigma = secpe._sigma(group, 1, prior, bound)
     assert attacked(group, sigma, prior, secret=False) <= prior + error
     rightly = attacked(group, sigma, prior, secret=True)
-    assert bound - error <= rightly <= bound + error  # nearly all that is promised can be had, and no more
+    # nearly all that is promised can be had, and no more
+    assert bound - error <= rightly <= bound + error
     less = sigma / 2**0.5  # as if counts or centres were all that is released
     assert attacked(group, less, prior, secret=True) > bound + error

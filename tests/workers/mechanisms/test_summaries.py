@@ -1,4 +1,6 @@
-"""Summaries by the bundled model: what a record moves, what is paid, and that decoding is what it says."""
+"""Summaries by the bundled model: what a record moves, what is paid, and that decoding is what it
+says.
+"""
 
 import inspect
 from dataclasses import replace
@@ -27,7 +29,9 @@ from workers.noise.clipping import GRID
 from workers.noise.meter import Meter
 from workers.sample import MODEL_DIR
 
-TOKEN, ONESHOT, ADAPTER = map(mechanisms.get, ("summary-token", "summary-oneshot", "summary-adapter"))
+TOKEN, ONESHOT, ADAPTER = map(
+    mechanisms.get, ("summary-token", "summary-oneshot", "summary-adapter")
+)
 GROUPS = ("north", "south", "east")
 ADD, REPLACE = Neighbours
 SHORT = {"record_tokens": 12, "max_tokens": 4, "template": "A review: {record}\nAnother review:"}
@@ -49,13 +53,24 @@ class Texts:
 
     def texts(self):
         for n in range(24):
-            yield (f"The lift number {n} was slow.", "hotel") if n % 2 else (f"Soup {n} was cold.", "café")
+            yield (
+                (f"The lift number {n} was slow.", "hotel")
+                if n % 2
+                else (f"Soup {n} was cold.", "café")
+            )
 
 
 @pytest.fixture(scope="module")
 def adapter(model) -> Released:
     """An adapter of two steps."""
-    raw = {"steps": 2, "set_size": 4, "target_tokens": 6, "batch_size": 2, "seed": 1, "centre": False}
+    raw = {
+        "steps": 2,
+        "set_size": 4,
+        "target_tokens": 6,
+        "batch_size": 2,
+        "seed": 1,
+        "centre": False,
+    }
     *_, made = adapted(model, raw)
     return Released(**vars(made))
 
@@ -85,7 +100,11 @@ def run(mechanism, model, data: Records, raw: dict, terms: Terms, meter_of=None,
     price = mechanism.price(parameters, terms)
     meter = Meter(price.dp) if meter_of is None else meter_of(price)
     progress = Progress(runner(mechanism.id).total(parameters, terms))
-    made = list(runner(mechanism.id).run(parameters, terms, data, model, meter, progress, public or Public()))
+    made = list(
+        runner(mechanism.id).run(
+            parameters, terms, data, model, meter, progress, public or Public()
+        )
+    )
     return price, meter, made, progress
 
 
@@ -94,17 +113,25 @@ def run(mechanism, model, data: Records, raw: dict, terms: Terms, meter_of=None,
 
 @pytest.mark.parametrize("relation", Neighbours)
 @pytest.mark.parametrize(
-    ("name", "memory"), [("summary-token", None), ("summary-token", 1_000_000), ("summary-oneshot", None)]
+    ("name", "memory"),
+    [("summary-token", None), ("summary-token", 1_000_000), ("summary-oneshot", None)],
 )
 def test_one_record_moves_the_sums_by_what_is_declared_and_no_more(model, name, memory, relation):
     """The real runners, exact integers: out of a group, or in its place another, in any group."""
     mechanism = mechanisms.get(name)
     terms = Terms(relation, groups=GROUPS)
-    raw = {**(SHORT if name == "summary-token" else READ), "noise_multiplier": 0.3, "public_size": 30}
+    raw = {
+        **(SHORT if name == "summary-token" else READ),
+        "noise_multiplier": 0.3,
+        "public_size": 30,
+    }
     raw |= {"seed": 7, "clip": 5.0}
     other = [{"north": ["soup", "cold"]}]
     if relation is REPLACE:
-        other = [{"north": ["soup", "ünïcode 👍", "cold"]}, {"north": ["soup", "cold"], "east": ["slow"]}]
+        other = [
+            {"north": ["soup", "ünïcode 👍", "cold"]},
+            {"north": ["soup", "cold"], "east": ["slow"]},
+        ]
     if memory:  # half of the contexts have no room for their keys and values
         model = replace(model, memory_bytes=memory)
     _, one, _, _ = run(mechanism, model, records(DATA), raw, terms, Noting)
@@ -131,7 +158,9 @@ def state(seed: int, scale: float) -> np.ndarray:
     return values
 
 
-@given(st.lists(STATE, max_size=5), STATE, st.floats(1e-3, 1e3), st.integers(1, 9), st.integers(0, 99))
+@given(
+    st.lists(STATE, max_size=5), STATE, st.floats(1e-3, 1e3), st.integers(1, 9), st.integers(0, 99)
+)
 def test_centre_and_basis_move_nothing_beyond_the_clip(others, own, clip, components, seed):
     """Whatever the centre, whatever the basis, orthonormal or not."""
     random = np.random.default_rng(seed)
@@ -163,7 +192,9 @@ def test_a_mean_inside_the_clip_comes_back_as_it_was(seed, components):
     # In fewer directions it is the nearest state that they can say.
     view = mean_states.public_view(states, True, components)
     total = mean_states.clipped_sum(view, states, 100.0)
-    np.testing.assert_allclose(mean_states.mean_state(view, total, 100.0, 20), states.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(
+        mean_states.mean_state(view, total, 100.0, 20), states.mean(axis=0), atol=0.01
+    )
     assert np.allclose(view.basis @ view.basis.T, np.eye(components), atol=1e-9)
 
 
@@ -193,7 +224,8 @@ def test_the_meter_records_the_price(model, adapter, relation, groups):
 
 
 def test_an_end_token_returns_the_tokens_that_were_not_written(model):
-    ending = replace(model, end_tokens=frozenset(range(model.vocabulary)))  # the first token ends it
+    # the first token ends it
+    ending = replace(model, end_tokens=frozenset(range(model.vocabulary)))
     terms = Terms(groups=GROUPS)
     raw = SHORT | {"epsilon": 5.0, "public_size": 30}
     price, meter, made, progress = run(TOKEN, ending, records(DATA), raw, terms)
@@ -219,7 +251,9 @@ def test_groups_end_each_for_itself(model):
 
 
 def test_the_noise_is_that_of_the_price(model):
-    """The mean's coordinates: variance sigma^2, with sigma as the price states it under either relation."""
+    """The mean's coordinates: variance sigma^2, with sigma as the price states it under either
+    relation.
+    """
     for relation in Neighbours:
         terms = Terms(relation, groups=("north",))
         raw = READ | {"epsilon": 2.0, "public_size": 30, "clip": 5.0, "releases": 300}
@@ -251,7 +285,9 @@ def test_a_state_is_the_head_s_input_and_padding_changes_none(model):
 
 
 def test_cached_decoding_is_reading_everything_again(model):
-    """Two groups of eight side by side: the sums of every step against contexts read from the beginning."""
+    """Two groups of eight side by side: the sums of every step against contexts read from the
+    beginning.
+    """
     texts = {"north": [*WORDS[:5], "no", "so", "soup and soup"], "south": ["cold soup"] * 8}
     terms = Terms(groups=tuple(texts))
     raw = SHORT | {"noise_multiplier": 1.0, "public_size": 30, "max_tokens": 8, "seed": 5}
@@ -266,7 +302,9 @@ def test_cached_decoding_is_reading_everything_again(model):
             for own in summary_token.contexts(parameters, terms, data, prompt, group)[0]:
                 ids = [*prompt.before, *own, *written[:step]]
                 with torch.inference_mode():
-                    states = model.network(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1]
+                    states = model.network(
+                        torch.tensor([ids]), output_hidden_states=True
+                    ).hidden_states[-1]
                 one = states[0, -1].double().numpy()
                 again += one * min(1, parameters.clip / np.linalg.norm(one))
             near = 1e-3 * parameters.clip * 8
@@ -285,7 +323,9 @@ def _drawn(model, parameters, meter, group, place):
 
 @pytest.mark.parametrize("share", [0.0, 0.6, 2.0])
 def test_contexts_that_memory_has_no_room_for_are_read_again(model, share):
-    """As many groups as fit side by side; where one alone does not, its rest from the beginning each time."""
+    """As many groups as fit side by side; where one alone does not, its rest from the beginning
+    each time.
+    """
     texts = DATA | {"east": list(WORDS)}
     terms = Terms(groups=GROUPS)
     raw = SHORT | {"noise_multiplier": 1e-3, "public_size": 30, "temperature": 0.01, "seed": 1}
@@ -298,7 +338,8 @@ def test_contexts_that_memory_has_no_room_for_are_read_again(model, share):
     rate = summary_token.cached_share(small, shape, 30)
     assert rate == pytest.approx(min(share, 1), abs=0.01)
     parts = [
-        summary_token.contexts(parameters, terms, records(texts), prompt, group, rate) for group in GROUPS
+        summary_token.contexts(parameters, terms, records(texts), prompt, group, rate)
+        for group in GROUPS
     ]
     assert bool(sum(len(again) for _, again in parts)) == (share < 1)
     _, narrow, written, _ = run(TOKEN, small, records(texts), raw, terms, Noting)
@@ -342,12 +383,15 @@ def test_an_untrained_adapter_is_its_prompt_and_its_weights_come_back(model):
     made = soft_prompt_adapter.begun(model, "A review:", 4, means)
     ids = model.tokenizer.encode("A review:", add_special_tokens=False)
     start = models.text_start(model.tokenizer)
-    wanted = model.structure.embed(torch.tensor((start + ids)[:4] if len(start + ids) >= 4 else start + ids))
+    wanted = model.structure.embed(
+        torch.tensor((start + ids)[:4] if len(start + ids) >= 4 else start + ids)
+    )
     for own in made(torch.from_numpy(means).float()):
         assert torch.allclose(own[: len(wanted)], wanted, atol=1e-6)
     again = soft_prompt_adapter.of_tensors(made.tensors(), model.structure.hidden, 4)
     assert all(
-        np.array_equal(a, b) for a, b in zip(made.tensors().values(), again.tensors().values(), strict=True)
+        np.array_equal(a, b)
+        for a, b in zip(made.tensors().values(), again.tensors().values(), strict=True)
     )
     for wrong in (5, 3):
         with pytest.raises(DataError, match="adapter"):
@@ -373,7 +417,8 @@ def test_training_lowers_the_held_out_loss_keeps_the_best_and_stops(model):
     assert progress.done == progress.total
     assert made.kind == "soft-prompt-adapter"
     (*same, _) = adapted(model, raw, Progress(40))
-    assert [each.to_json() for each in same] == [each.to_json() for each in measures]  # a seed repeats it
+    # a seed repeats it
+    assert [each.to_json() for each in same] == [each.to_json() for each in measures]
     raw |= {"learning_rate": 1e-7, "patience": 1, "evaluate_every": 1, "sigma": 1e6}
     *few, _ = adapted(model, raw, Progress(40))
     assert len(few) < 40

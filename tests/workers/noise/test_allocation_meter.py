@@ -8,14 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accountant.core.errors import MeterExceeded
-from accountant.core.privacy.events import Allocated, Composed, Exponential, Laplace, SelfComposed, releases
+from accountant.core.privacy.events import (
+    Allocated,
+    Composed,
+    Exponential,
+    Laplace,
+    SelfComposed,
+    releases,
+)
 from workers.noise.meter import Meter, Turn
 
 SCORES = np.array([0, 1], dtype=np.int64)
 ROUND = Allocated(4, 3, 2, Exponential(0.1))
 
 
-def draw(meter: Meter, number: int, part: str = "a", batch: int = 0, event: Allocated = ROUND) -> None:
+def draw(
+    meter: Meter, number: int, part: str = "a", batch: int = 0, event: Allocated = ROUND
+) -> None:
     meter.parallel(Turn(number, part, batch)).sample_token(SCORES, Fraction(1), event)
 
 
@@ -23,7 +32,9 @@ def test_one_token_of_one_batch_costs_the_whole_round():
     meter = Meter(SelfComposed(ROUND, 5))
     assert releases(meter.realized) == {}
     draw(meter, 0)
-    assert meter.realized == ROUND, "what a further token costs depends on what was seen, so nothing returns"
+    assert meter.realized == ROUND, (
+        "what a further token costs depends on what was seen, so nothing returns"
+    )
     draw(meter, 0)
     draw(meter, 0, batch=2)
     draw(meter, 0, "b")
@@ -119,7 +130,9 @@ def test_whatever_is_asked_no_more_is_drawn_than_was_reserved(rounds, asked):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([None, "a", "b", "c"]), max_size=30), st.integers(1, 6))
 def test_what_all_parts_made_is_counted_as_they_go(asked, covered):
-    """The most of any part, kept as a running maximum, is that of looking at all of them at every draw."""
+    """The most of any part, kept as a running maximum, is that of looking at all of them at every
+    draw.
+    """
     event = Exponential(0.1)
     meter = Meter(SelfComposed(event, covered) if covered > 1 else event)
     made = dict.fromkeys([None, "a", "b", "c"], 0)

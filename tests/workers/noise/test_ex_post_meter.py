@@ -1,4 +1,6 @@
-"""Draws whose cost depends on the data: exact sums, a number of draws fixed beforehand, never a refusal."""
+"""Draws whose cost depends on the data: exact sums, a number of draws fixed beforehand, never a
+refusal.
+"""
 
 import math
 from fractions import Fraction
@@ -24,7 +26,9 @@ def test_tokens_are_drawn_from_the_softmax_whatever_they_cost():
     costs = np.array([5.0, 0.0, 1000.0, 0.25, 1e-12])
     draws = 40_000
     meter = Meter(FREE, draws)
-    counts = np.bincount([meter.ex_post_token(SCORES, SCALE, costs) for _ in range(draws)], minlength=5)
+    counts = np.bincount(
+        [meter.ex_post_token(SCORES, SCALE, costs) for _ in range(draws)], minlength=5
+    )
     expected = np.exp((SCORES - SCORES.max()) * float(SCALE))
     expected /= expected.sum()
     # The rare token, expected 18 times, has no chi-square law: it is judged alone.
@@ -32,14 +36,20 @@ def test_tokens_are_drawn_from_the_softmax_whatever_they_cost():
     assert binom.sf(counts[3] - 1, draws, expected[3]) > 1e-9
     common, wanted = np.delete(counts, 3), np.delete(expected, 3)
     assert chisquare(common, wanted / wanted.sum() * common.sum()).pvalue > 1e-9
-    exact = sum(int(count) * Fraction(float(cost)) for count, cost in zip(counts, costs, strict=True))
+    exact = sum(
+        int(count) * Fraction(float(cost)) for count, cost in zip(counts, costs, strict=True)
+    )
     assert meter.realized_ex_post == math.ceil(exact * 10**9)
     assert meter.realized == FREE
 
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.tuples(st.sampled_from([None, "a", "b", "c"]), st.integers(0, 2)), min_size=1, max_size=40),
+    st.lists(
+        st.tuples(st.sampled_from([None, "a", "b", "c"]), st.integers(0, 2)),
+        min_size=1,
+        max_size=40,
+    ),
     st.lists(st.floats(0, 1e6, allow_nan=False, allow_subnormal=True), min_size=3, max_size=3),
     st.integers(1, 15),
 )
@@ -72,7 +82,10 @@ def test_nothing_is_refused_or_stopped_because_of_what_it_cost():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(st.floats(0, 9), min_size=7, max_size=7), min_size=1, max_size=9), st.integers(0, 9))
+@given(
+    st.lists(st.lists(st.floats(0, 9), min_size=7, max_size=7), min_size=1, max_size=9),
+    st.integers(0, 9),
+)
 def test_how_the_cost_grew_ends_at_what_each_batch_cost(costs, cut):
     """Over all parts of a job, in whatever shares they come."""
     whole = CostCurve.of(costs)
@@ -93,7 +106,9 @@ def test_how_the_cost_grew_ends_at_what_each_batch_cost(costs, cut):
         for line in plot["series"].values():
             assert len(line["x"]) == len(line["y"]) >= 2
     per_token = whole.plots()[1]["series"]["mean"]["y"]
-    assert per_token == pytest.approx([sum(each) / len(costs) for each in zip(*costs, strict=True)], abs=1e-9)
+    assert per_token == pytest.approx(
+        [sum(each) / len(costs) for each in zip(*costs, strict=True)], abs=1e-9
+    )
 
 
 def test_a_long_curve_is_looked_at_in_a_hundred_places():
@@ -114,7 +129,9 @@ def test_the_meter_keeps_how_the_cost_of_each_part_grew():
 
 @pytest.fixture
 def no_draw(monkeypatch):
-    monkeypatch.setattr("workers.noise.meter.draw", lambda *_: pytest.fail("a token was drawn unpaid"))
+    monkeypatch.setattr(
+        "workers.noise.meter.draw", lambda *_: pytest.fail("a token was drawn unpaid")
+    )
 
 
 @pytest.mark.usefixtures("no_draw")

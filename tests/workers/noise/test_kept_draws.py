@@ -1,4 +1,6 @@
-"""Draws that outlive their attempt: none is made twice, and what is written has the law of one attempt."""
+"""Draws that outlive their attempt: none is made twice, and what is written has the law of one
+attempt.
+"""
 
 import json
 from collections import Counter
@@ -57,7 +59,9 @@ def meter(store: Memory | None, tokens: int = 5) -> Meter:
 
 
 def program(made: Meter, parts: int, tokens: int, stop=lambda: None) -> list:
-    """Noisy counts, and each part's tokens, priced beforehand or ex post; `stop` may end it anywhere."""
+    """Noisy counts, and each part's tokens, priced beforehand or ex post; `stop` may end it
+    anywhere.
+    """
     noisy = made.laplace(np.array([[3, 4]]), 1, Laplace(2.0)).tolist()
     told: list = [noisy]
     for _ in range(tokens):
@@ -105,7 +109,9 @@ def test_whatever_the_cuts_what_was_kept_is_told_and_counted_once(cuts, parts, t
         tokens_of = [each[0] if isinstance(each, list) else each for each in outcomes]
         assert tokens_of == [token for place, token in told[1:] if place == part]
     costs = [
-        sum(each[1] for each in found) for name, found in store.by_part.items() if isinstance(found[0], list)
+        sum(each[1] for each in found)
+        for name, found in store.by_part.items()
+        if isinstance(found[0], list)
     ]
     assert last.realized_ex_post == max([0, *(round(cost * 10**9) for cost in costs)])
 
@@ -220,7 +226,9 @@ class Tiny:
 
 
 def attempt(store, stops) -> tuple[tuple[int, ...], ...]:
-    """Two texts side by side; after each kept step `stops` may end the attempt for what was drawn."""
+    """Two texts side by side; after each kept step `stops` may end the attempt for what was
+    drawn.
+    """
     made = Meter(SelfComposed(TOKEN, LENGTH), kept=KeptDraws(store))
     group, texts = Continued(Tiny), ([], [])
     for _ in range(LENGTH):
@@ -254,7 +262,9 @@ def expected() -> dict:
 
 
 def disliked(texts) -> bool:
-    """Somebody who sees each draw pulls the plug where the sum is even: the worst that can be done."""
+    """Somebody who sees each draw pulls the plug where the sum is even: the worst that can be
+    done.
+    """
     return (sum(texts[0]) + sum(texts[1])) % 2 == 0
 
 
@@ -293,7 +303,9 @@ def test_texts_of_attempts_cut_by_what_was_drawn_have_the_law_of_one_attempt():
 
 
 def test_drawn_anew_they_would_not():
-    """The test sees it: attempts that are cut by what was drawn, and draw again, choose among draws."""
+    """The test sees it: attempts that are cut by what was drawn, and draw again, choose among
+    draws.
+    """
     assert p_value(Forgetful, 1000) < 1e-9
 
 
@@ -310,7 +322,9 @@ def taking_part(store, stops: bool) -> int:
 
 
 def test_coins_are_kept_before_anything_is_computed_from_them():
-    """Else an attempt that is cut because many take part is made anew with fewer: no price covers that."""
+    """Else an attempt that is cut because many take part is made anew with fewer: no price covers
+    that.
+    """
 
     def heads(store_of: type[Memory]) -> int:
         found = 0

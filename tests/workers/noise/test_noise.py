@@ -1,4 +1,6 @@
-"""The noise is distributed exactly, decided exactly, never seeded and has no scale but the one paid for."""
+"""The noise is distributed exactly, decided exactly, never seeded and has no scale but the one paid
+for.
+"""
 
 import os
 import random
@@ -25,11 +27,13 @@ KINDS = pytest.mark.parametrize("kind", ADD)
 
 ROOT = Path(__file__).resolve().parents[3]
 
-#: A correct sampler falls below this p-value in fewer than one of 10^8 runs, the approximations included.
+#: A correct sampler falls below this p-value in fewer than one of 10^8 runs, the approximations
+#: included.
 ALARM = 1e-9
 
 scales = st.one_of(
-    st.floats(0.01, 2.0**30).map(Fraction), st.fractions(Fraction(1, 1000), 10**6, max_denominator=10**9)
+    st.floats(0.01, 2.0**30).map(Fraction),
+    st.fractions(Fraction(1, 1000), 10**6, max_denominator=10**9),
 )
 
 
@@ -42,9 +46,11 @@ def _bin_chances(kind: str, scale: float, most: int) -> np.ndarray:
 
 
 def _steps_p_value(kind: str, drawn: np.ndarray, scale: float) -> float:
-    """Chi-square of whole-number noise, in bins of neighbouring steps that expect 1 % of the draws or more.
+    """Chi-square of whole-number noise, in bins of neighbouring steps that expect 1 % of the draws
+    or more.
 
-    A bin that expects few has no chi-square law: two draws where a tenth of one is expected are an alarm.
+    A bin that expects few has no chi-square law: two draws where a tenth of one is expected are an
+    alarm.
     """
     most = int(-(-CONTINUOUS[kind].isf(50 / drawn.size) * scale // 1)) + 1
     counts = np.bincount(np.clip(drawn, -most, most) + most, minlength=2 * most + 1)
@@ -56,10 +62,13 @@ def _steps_p_value(kind: str, drawn: np.ndarray, scale: float) -> float:
             starts.append(step)
             gathered = 0.0
     starts.pop()  # the rest joins the last bin
-    return float(stats.chisquare(np.add.reduceat(counts, starts), np.add.reduceat(expected, starts)).pvalue)
+    return float(
+        stats.chisquare(np.add.reduceat(counts, starts), np.add.reduceat(expected, starts)).pvalue
+    )
 
 
-# --- the distribution ------------------------------------------------------------------------------
+# --- the distribution
+# ------------------------------------------------------------------------------
 
 
 @KINDS
@@ -81,7 +90,9 @@ def test_a_scale_five_per_cent_off_would_be_noticed(kind, off):
 
 @KINDS
 def test_on_a_fine_grid_noise_is_as_good_as_continuous(kind):
-    """At 655,360 steps rounding moves the distribution by less than 1e-6, a thousandth of what KS sees."""
+    """At 655,360 steps rounding moves the distribution by less than 1e-6, a thousandth of what KS
+    sees.
+    """
     drawn = ADD[kind](np.zeros(400_000, dtype=np.int64), 10 * 2**16)
     assert stats.kstest(drawn / (10.0 * 2**16), CONTINUOUS[kind].cdf).pvalue > ALARM
 
@@ -93,7 +104,10 @@ def test_values_of_one_release_get_independent_noise(kind):
     table = [[np.sum((signs[:, 0] == a) & (signs[:, 1] == b)) for b in (-1, 1)] for a in (-1, 1)]
     assert stats.chi2_contingency(table).pvalue > ALARM
     large = np.abs(drawn) > 700
-    table = [[np.sum((large[:, 0] == a) & (large[:, 1] == b)) for b in (False, True)] for a in (False, True)]
+    table = [
+        [np.sum((large[:, 0] == a) & (large[:, 1] == b)) for b in (False, True)]
+        for a in (False, True)
+    ]
     assert stats.chi2_contingency(table).pvalue > ALARM
 
 
@@ -101,12 +115,15 @@ def test_values_of_one_release_get_independent_noise(kind):
 @pytest.mark.slow
 def test_the_exact_path_alone_has_the_same_distribution(kind):
     words = np.frombuffer(os.urandom(8 * 12_000), dtype="<u8")
-    steps = [samplers._exactly(LAW[kind], Fraction(10, 3), int(word) >> 1, os.urandom) for word in words]
+    steps = [
+        samplers._exactly(LAW[kind], Fraction(10, 3), int(word) >> 1, os.urandom) for word in words
+    ]
     signs = 1 - 2 * (words & np.uint64(1)).astype(np.int64)
     assert _steps_p_value(kind, np.array(steps) * signs, 10 / 3) > ALARM
 
 
-# --- the decisions ---------------------------------------------------------------------------------
+# --- the decisions
+# ---------------------------------------------------------------------------------
 
 
 def _entropy(first: bytes, *more: bytes):
@@ -136,7 +153,9 @@ def _tail(kind: str, x: mpmath.mpf) -> mpmath.mpf:
 @KINDS
 @settings(max_examples=300, deadline=None)
 @given(
-    step=st.integers(0, 30), scale=st.fractions(Fraction(5), 10, max_denominator=50), away=st.integers(-3, 3)
+    step=st.integers(0, 30),
+    scale=st.fractions(Fraction(5), 10, max_denominator=50),
+    away=st.integers(-3, 3),
 )
 def test_next_to_a_boundary_as_independent_digits_decide(kind, step, scale, away):
     """T is put a few units of its last bit from a boundary, with 63 zeros or ones to follow."""
@@ -173,7 +192,12 @@ def test_far_tails_go_on(kind):
 
 @settings(max_examples=200, deadline=None)
 @given(st.fractions(Fraction(1, 10**9), 25), st.integers(20, 400))
-@example(Fraction(2523985175314625636621790991880811984975147, 129316634016935787734920067460583 * 10**9), 34)
+@example(
+    Fraction(
+        2523985175314625636621790991880811984975147, 129316634016935787734920067460583 * 10**9
+    ),
+    34,
+)
 def test_the_bounds_of_the_tails_hold_and_are_tight(x, precision):
     with mpmath.workdps(400):
         argument = mpmath.mpf(x.numerator) / x.denominator
@@ -210,7 +234,8 @@ def test_the_quantiles_are_nearer_than_the_slack_assumes(kind):
             assert abs(quantile - exact) < 2.0**-50 * (1 + exact)
 
 
-# --- arguments, and what noise may depend on --------------------------------------------------------
+# --- arguments, and what noise may depend on
+# --------------------------------------------------------
 
 
 @KINDS
@@ -271,7 +296,11 @@ def test_no_seed_and_no_two_processes_the_same():
     run = [sys.executable, "-c", PROCESS]
     texts = {
         subprocess.run(
-            run, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+            run,
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         ).stdout
         for _ in range(2)
     }
@@ -279,7 +308,9 @@ def test_no_seed_and_no_two_processes_the_same():
 
 
 def test_a_two_sided_geometric_would_cost_more_than_its_price():
-    """Counts get a rounded Laplace: at an integer sensitivity the discrete one is randomised response."""
+    """Counts get a rounded Laplace: at an integer sensitivity the discrete one is randomised
+    response.
+    """
     multiplier, order = 4.0, 8.0
     ratio = np.exp(-1 / multiplier)
     steps = np.arange(-400, 402)
@@ -290,5 +321,7 @@ def test_a_two_sided_geometric_would_cost_more_than_its_price():
     assert discrete > 1.04 * price
     most = 400
     chances = _bin_chances("laplace", multiplier, most)
-    rounded = np.log(np.sum(chances[1:] * (chances[1:] / chances[:-1]) ** (order - 1))) / (order - 1)
+    rounded = np.log(np.sum(chances[1:] * (chances[1:] / chances[:-1]) ** (order - 1))) / (
+        order - 1
+    )
     assert rounded <= price

@@ -1,9 +1,10 @@
-"""A worst-case canary on each released quantity shows no more loss than was paid; at half the noise it does.
+"""A worst-case canary on each released quantity shows no more loss than was paid; at half the noise
+it does.
 
-Each test draws many times with the canary and without, and bounds from below the loss that the counts of
-one event prove (Clopper-Pearson, both bounds wrong with a chance of 1e-9 together). Where noise is what it
-should be, the bound passes the price once in 10^9 runs; with halved noise it does by ten of its standard
-deviations.
+Each test draws many times with the canary and without, and bounds from below the loss that the
+counts of one event prove (Clopper-Pearson, both bounds wrong with a chance of 1e-9 together). Where
+noise is what it should be, the bound passes the price once in 10^9 runs; with halved noise it does
+by ten of its standard deviations.
 """
 
 from fractions import Fraction
@@ -35,7 +36,9 @@ def _pure_loss(with_canary: np.ndarray, without: np.ndarray) -> float:
 
 
 def _gaussian_loss(with_canary: np.ndarray, without: np.ndarray) -> float:
-    """At least this mu: Phi^-1(power) - Phi^-1(level) of the test that rejects where the event happens."""
+    """At least this mu: Phi^-1(power) - Phi^-1(level) of the test that rejects where the event
+    happens.
+    """
     low, high = _bounds(int(with_canary.sum()), int(without.sum()), with_canary.size)
     return float(norm.ppf(low) - norm.ppf(high))
 
@@ -45,8 +48,12 @@ def weakened(request, monkeypatch) -> int:
     """By how much noise is divided on purpose, inside the meter."""
     by = request.param
     gaussian, laplace, draw = metering.gaussian_on_grid, metering.laplace_on_grid, metering.draw
-    monkeypatch.setattr(metering, "gaussian_on_grid", lambda values, sigma: gaussian(values, sigma / by))
-    monkeypatch.setattr(metering, "laplace_on_grid", lambda values, scale: laplace(values, scale / by))
+    monkeypatch.setattr(
+        metering, "gaussian_on_grid", lambda values, sigma: gaussian(values, sigma / by)
+    )
+    monkeypatch.setattr(
+        metering, "laplace_on_grid", lambda values, scale: laplace(values, scale / by)
+    )
     monkeypatch.setattr(metering, "draw", lambda scores, scale: draw(scores, scale * by))
     return by
 
@@ -57,7 +64,9 @@ def _judge(loss: float, price: float, weakened: int) -> None:
 
 @pytest.mark.parametrize("multiplier", [1.0, 4.0])
 def test_a_count_with_gaussian_noise(weakened, multiplier):
-    """The canary is one record more. Every copy has noise of its own: each is a run of the release."""
+    """The canary is one record more. Every copy has noise of its own: each is a run of the
+    release.
+    """
     event, draws = Gaussian(multiplier), 400_000
     outcomes = []
     for count in (101, 100):
@@ -102,7 +111,9 @@ def test_a_mean_of_clipped_logits(weakened):
 
 @pytest.mark.slow
 def test_a_token(weakened):
-    """The canary pulls one rare token up by c and all others down by c: the largest change of a ratio."""
+    """The canary pulls one rare token up by c and all others down by c: the largest change of a
+    ratio.
+    """
     clip, size, vocabulary, draws = 4.0, 8, 3, 12_000
     shift = 0.5
     temperature = Fraction(clip) / size / Fraction(shift)
@@ -114,5 +125,7 @@ def test_a_token(weakened):
     for contexts in (torch.cat([rows, torch.tensor([canary])]), rows):
         total = mean_scores([contexts], clip, vocabulary)
         meter = Meter(SelfComposed(event, draws))
-        outcomes.append(np.array([meter.sample_token(total, scale, event) == 0 for _ in range(draws)]))
+        outcomes.append(
+            np.array([meter.sample_token(total, scale, event) == 0 for _ in range(draws)])
+        )
     _judge(_pure_loss(*outcomes), float(pure_epsilon(event)), weakened)

@@ -74,7 +74,9 @@ def test_the_exact_path_decides_as_the_fast_one(scores, entropy, temperature):
 def test_near_a_boundary_the_exact_path_is_taken(monkeypatch):
     taken = []
     monkeypatch.setattr(token_sampler, "_draw_exactly", lambda *_: taken.append(1) or 0)
-    token_sampler.draw(np.zeros(2, dtype=np.int64), Fraction(1), lambda _: (2**63).to_bytes(8, "big"))
+    token_sampler.draw(
+        np.zeros(2, dtype=np.int64), Fraction(1), lambda _: (2**63).to_bytes(8, "big")
+    )
     assert taken
 
 
@@ -99,7 +101,9 @@ def test_integers_decide_as_the_exact_path(scores, entropy, temperature, spread)
 
 
 def test_beside_a_boundary_integers_decide_and_on_it_more_digits():
-    """Two equal weights: the boundary is 2^63 of 2^64, and floating point tells neither side of it."""
+    """Two equal weights: the boundary is 2^63 of 2^64, and floating point tells neither side of
+    it.
+    """
     below, scale = np.zeros(2, dtype=np.int64), Fraction(1)
     assert token_sampler._candidates(below, 1.0, 0.5) == (0, 1)
     assert token_sampler._locate_among(below, scale, 2**63 - 2, 0, 1) == 0
@@ -127,7 +131,9 @@ def test_the_meter_refuses_before_it_draws(monkeypatch):
     scores = np.zeros(3, dtype=np.int64)
     for _ in range(2):
         meter.sample_token(scores, SCALE, TOKEN)
-    monkeypatch.setattr("workers.noise.meter.draw", lambda *_: pytest.fail("noise was drawn unpaid"))
+    monkeypatch.setattr(
+        "workers.noise.meter.draw", lambda *_: pytest.fail("noise was drawn unpaid")
+    )
     with pytest.raises(MeterExceeded):
         meter.sample_token(scores, SCALE, TOKEN)
     with pytest.raises(MeterExceeded):
@@ -157,7 +163,9 @@ def test_realized_is_the_worst_part_and_never_more_than_reserved(steps, limit):
 
 ZEROS = np.zeros(3, dtype=np.int64)
 NOISY = pytest.mark.parametrize(
-    ("method", "event"), [("gaussian", Gaussian(2.0)), ("laplace", Laplace(2.0))], ids=["gaussian", "laplace"]
+    ("method", "event"),
+    [("gaussian", Gaussian(2.0)), ("laplace", Laplace(2.0))],
+    ids=["gaussian", "laplace"],
 )
 
 
@@ -205,7 +213,9 @@ def test_noise_is_refused_before_it_is_drawn(method, event, no_noise):
 
 def test_events_that_are_another_noise_cost_nothing_and_give_none(no_noise):
     both = Composed((Gaussian(1.0), Gaussian(2.0)))
-    reserved = Composed((Gaussian(1.0), Gaussian(2.0), Laplace(2.0), TOKEN, WorstOf((Gaussian(1.0),))))
+    reserved = Composed(
+        (Gaussian(1.0), Gaussian(2.0), Laplace(2.0), TOKEN, WorstOf((Gaussian(1.0),)))
+    )
     meter = Meter(reserved)
     for event in (Laplace(2.0), TOKEN, both, Composed(()), WorstOf((Gaussian(1.0),))):
         with pytest.raises(ValueError, match=r"the event|one call"):

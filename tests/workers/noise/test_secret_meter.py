@@ -1,4 +1,6 @@
-"""The meter of a secret release: counts and centres with their noise, one round at a time, and no more."""
+"""The meter of a secret release: counts and centres with their noise, one round at a time, and no
+more.
+"""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -17,7 +19,9 @@ COUNTS, CENTRES = np.array([10, 20]), np.zeros((2, 5), np.int64)
 MOVES = [Fraction(7), Fraction(1, 3)]
 
 
-def take(meter: Meter, release: SecretRelease = PRICED, counts=COUNTS, centres=CENTRES, moves=MOVES):
+def take(
+    meter: Meter, release: SecretRelease = PRICED, counts=COUNTS, centres=CENTRES, moves=MOVES
+):
     return meter.secret(counts, centres, moves, release)
 
 
@@ -75,7 +79,10 @@ def test_noise_has_the_priced_scale_in_counts_and_the_moves_in_centres():
     many = 4000
     meter = Meter(FREE, secret=PRICED)
     counts, centres = take(
-        meter, counts=np.full(many, 5), centres=np.zeros((many, 2), np.int64), moves=[Fraction(7)] * many
+        meter,
+        counts=np.full(many, 5),
+        centres=np.zeros((many, 2), np.int64),
+        moves=[Fraction(7)] * many,
     )
     assert abs(counts.mean() - 5) < 6 * 50 / many**0.5
     assert 0.93 < counts.std() / 50 < 1.07

@@ -34,7 +34,8 @@ def model(tmp_path_factory):
 def sure(monkeypatch):
     """The audits' levels where a sound mechanism fails one of them in fewer than one of 10^7 runs.
 
-    People who audit ask for less: a level of 0.001 is wrong once in a thousand, and so would a test be.
+    People who audit ask for less: a level of 0.001 is wrong once in a thousand, and so would a test
+    be.
     """
     monkeypatch.setattr(reconstruction, "LEVEL", 1e-8)
 
@@ -47,7 +48,9 @@ def keys(count: int):
 
 
 def test_the_test_is_scipys_exact_one_and_holds_its_level():
-    """Against Fisher's exact test of the same table; over the null's outcomes it rejects at most LEVEL."""
+    """Against Fisher's exact test of the same table; over the null's outcomes it rejects at most
+    LEVEL.
+    """
     for source, emitted in ((0, 0), (3, 9), (40, 60), (55, 60)):
         table = [[source, emitted - source], [300 - source, 300 - emitted + source]]
         assert reconstruction.two_sided(source, emitted, 300, 300) == pytest.approx(
@@ -55,7 +58,9 @@ def test_the_test_is_scipys_exact_one_and_holds_its_level():
         )
     law = stats.hypergeom(600, 300, 200)
     rejected = sum(
-        law.pmf(x) for x in range(201) if reconstruction.two_sided(x, 200, 300, 300) < reconstruction.LEVEL
+        law.pmf(x)
+        for x in range(201)
+        if reconstruction.two_sided(x, 200, 300, 300) < reconstruction.LEVEL
     )
     assert 0 < rejected <= reconstruction.LEVEL
 
@@ -63,7 +68,9 @@ def test_the_test_is_scipys_exact_one_and_holds_its_level():
 def test_the_stated_effect_is_found_with_the_stated_probability():
     share = reconstruction.detectable(300, 5_000, 5_000)
     least = next(
-        x for x in range(150, 301) if reconstruction.two_sided(x, 300, 5_000, 5_000) < reconstruction.LEVEL
+        x
+        for x in range(150, 301)
+        if reconstruction.two_sided(x, 300, 5_000, 5_000) < reconstruction.LEVEL
     )
     assert stats.binom.sf(least - 1, 300, share) == pytest.approx(reconstruction.POWER, abs=0.04)
     assert reconstruction.detectable(5, 25_000, 25_000) is None
@@ -90,7 +97,9 @@ def test_only_whole_keys_count_and_repeated_ones_once():
 def test_the_model_gives_each_context_its_own_key(model):
     encode = model.tokenizer.encode
     for key in (0, 90317, 55555):
-        ids = encode(f"{subjects.record_of(key).text}\n{subjects.SENTENCE}", add_special_tokens=False)
+        ids = encode(
+            f"{subjects.record_of(key).text}\n{subjects.SENTENCE}", add_special_tokens=False
+        )
         for digit in f"{key:05d}":
             with torch.inference_mode():
                 logits = model.network(torch.tensor([ids])).logits[0, -1]
@@ -166,7 +175,8 @@ def test_the_lower_bound_is_the_ratio_of_the_two_distributions(model, monkeypatc
     arm.run(data, noted)
     again = leave_one_out.likelihoods(arm, data, noted, set(data.records))
     loss = abs(noted.likely[None, 0] - again.likely[None, 0])
-    # Alone of two: its own digit scores 9/2, other digits 3/2, the rest -3/2; without it all score 0.
+    # Alone of two: its own digit scores 9/2, other digits 3/2, the rest -3/2; without it all score
+    # 0.
     size = model.vocabulary
     scores = torch.full((size,), -3.0)
     scores[[i for i in range(size) if model.tokenizer.decode([i]).isdigit()]] = 3.0
@@ -174,7 +184,9 @@ def test_the_lower_bound_is_the_ratio_of_the_two_distributions(model, monkeypatc
     scores[own] = 9.0
     law = torch.log_softmax(scores / 2 / arm.parameters.temperature, 0)
     (token,) = noted.drawn[None, 0]
-    assert loss == pytest.approx(abs(float(law[token]) + float(torch.log(torch.tensor(size)))), abs=0.01)
+    assert loss == pytest.approx(
+        abs(float(law[token]) + float(torch.log(torch.tensor(size)))), abs=0.01
+    )
 
 
 @pytest.mark.slow
@@ -184,7 +196,9 @@ def test_leave_one_out_finds_a_clip_that_is_not_applied(model, monkeypatch, arm)
     if arm == "mean":
         real = private_prediction.Mean.add
         monkeypatch.setattr(
-            private_prediction.Mean, "add", lambda self, logits: real(self, logits) or self.total.mul_(60)
+            private_prediction.Mean,
+            "add",
+            lambda self, logits: real(self, logits) or self.total.mul_(60),
         )
     elif arm == "median":
         costs = private_prediction.grid_costs
@@ -199,7 +213,9 @@ def test_leave_one_out_finds_a_clip_that_is_not_applied(model, monkeypatch, arm)
 
 @pytest.mark.parametrize("arm", ["summary-token", "summary-oneshot"])
 def test_leave_one_out_of_noisy_sums(model, monkeypatch, arm):
-    """A record moves a sum by no more than is declared; with the clip taken out it does, and is caught."""
+    """A record moves a sum by no more than is declared; with the clip taken out it does, and is
+    caught.
+    """
     given, planted = subjects.key_parameters(model), keys(8)
     found = leave_one_out.audit(model, [arm], planted, given, {})
     (result,) = found["results"]
@@ -257,6 +273,8 @@ def test_the_command_line_ends_as_the_audit_did(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for code, wanted in ((0, 0), (1, 1), (2, 2), (-9, 1)):
         ended = SimpleNamespace(returncode=code)
-        monkeypatch.setattr("web.cli.privacy_audits.subprocess.run", lambda *_, ended=ended, **__: ended)
+        monkeypatch.setattr(
+            "web.cli.privacy_audits.subprocess.run", lambda *_, ended=ended, **__: ended
+        )
         told = CliRunner().invoke(app, ["audit", "reconstruction", "--keys", "1"])
         assert told.exit_code == wanted

@@ -15,12 +15,14 @@ class DataRoutes(Transport):
     def datasets(
         self, *, q: str | None = None, mechanism: str | None = None, open: bool | None = None
     ) -> list[Json]:
-        """The catalogue: with all words of `q`, that admit `mechanism`, that are `open` to you now."""
+        """Return the catalogue: with all words of `q`, that admit `mechanism`, that are `open` to
+        you now.
+        """
         wanted = {"q": q, "mechanism": mechanism, "open": "true" if open else None}
         return list(self._pages("/datasets", "datasets", wanted))
 
     def dataset(self, name: str) -> Json:
-        """One dataset with its account."""
+        """Return one dataset with its account."""
         return self._json("GET", f"/datasets/{part(name)}")
 
     def add_dataset(self, declaration: Mapping[str, Any]) -> Json:
@@ -28,7 +30,9 @@ class DataRoutes(Transport):
         return self._json("POST", "/datasets", json=dict(declaration))
 
     def correct_dataset(self, name: str, **changes: Any) -> Json:
-        """Declare a dataset whose data was refused again: another uri, text_template, label_column, ..."""
+        """Declare a dataset whose data was refused again: another uri, text_template, label_column,
+        ...
+        """
         return self._json("POST", f"/datasets/{part(name)}/data", json=changes)
 
     def add_version(self, name: str, uri: str, **layout: Any) -> Json:
@@ -36,30 +40,35 @@ class DataRoutes(Transport):
         return self._json("POST", f"/datasets/{part(name)}/versions", json={"uri": uri, **layout})
 
     def meaning(self, epsilon: str, delta: str, **of: str) -> Json:
-        """The bound on a guesser for an (ε, δ). `of`: neighbours, unit."""
+        """Return the bound on a guesser for an (ε, δ). `of`: neighbours, unit."""
         return self._json("GET", "/meaning", params={"epsilon": epsilon, "delta": delta, **of})
 
-    def preview_allowance(self, name: str, epsilon: str | None, delta: str | None, **others: Any) -> Json:
+    def preview_allowance(
+        self, name: str, epsilon: str | None, delta: str | None, **others: Any
+    ) -> Json:
         """Return every limit before and after an allowance; nothing is written (stewards)."""
         body = {"epsilon": epsilon, "delta": delta, "reason": "", **others}
         path = f"/datasets/{part(name)}/allowance/preview"
         return self._json("POST", path, json=body, repeat=True)
 
     def policy(self, name: str) -> Json:
-        """A dataset's policy alone."""
+        """Return a dataset's policy alone."""
         return self._json("GET", f"/datasets/{part(name)}/policy")
 
     def set_policy(self, name: str, policy: Mapping[str, Any], *, seen: str | None = None) -> Json:
-        """Replace a dataset's policy: the dataset, or {"decision": ...} where that takes two people.
+        """Replace a dataset's policy: the dataset, or {"decision": ...} where that takes two
+        people.
 
         `seen`: the ETag of the policy that was read (`tagged_policy`); ApiProblem with the code
         `changed` where it is another by now. Without it the last one wins.
         """
         headers = given({"If-Match": seen})
-        return self._json("PUT", f"/datasets/{part(name)}/policy", json=dict(policy), headers=headers)
+        return self._json(
+            "PUT", f"/datasets/{part(name)}/policy", json=dict(policy), headers=headers
+        )
 
     def tagged_policy(self, name: str) -> tuple[Json, str]:
-        """A dataset's policy, and its ETag."""
+        """Return a dataset's policy, and its ETag."""
         response = self._send("GET", f"/datasets/{part(name)}/policy")
         return dict(document(response)), response.headers.get("ETag", "*")
 
@@ -67,7 +76,9 @@ class DataRoutes(Transport):
         """Return what is left over time, and how it was spent, for every currency."""
         return self._json("GET", f"/datasets/{part(name)}/spending")
 
-    def allow(self, name: str, epsilon: str | None, delta: str | None, reason: str, **others: Any) -> Json:
+    def allow(
+        self, name: str, epsilon: str | None, delta: str | None, reason: str, **others: Any
+    ) -> Json:
         """Set a dataset's allowance. Amounts are decimal texts: no digit is lost on the way.
 
         `others`: shares, order, ex_post, ex_post_settlement, secret.
@@ -87,21 +98,24 @@ class DataRoutes(Transport):
         share: float | None = None,
         model: str | None = None,
     ) -> Json:
-        """The price of a request on a dataset and what admission would say now; changes nothing.
+        """Return the price of a request on a dataset and what admission would say now; changes
+        nothing.
 
-        `share`: as if only this part of what is left, above 0 to 1, were there. `model`: the one that would
-        run it; the answer says how long such jobs took on the service.
+        `share`: as if only this part of what is left, above 0 to 1, were there. `model`: the one
+        that would run it; the answer says how long such jobs took on the service.
         """
         body: Json = {"mechanism": mechanism, "parameters": dict(parameters)}
-        body |= given({"fit": fit, "epsilon": epsilon, "project": project, "share": share, "model": model})
+        body |= given(
+            {"fit": fit, "epsilon": epsilon, "project": project, "share": share, "model": model}
+        )
         return self._json("POST", f"/datasets/{part(dataset)}/quote", json=body, repeat=True)
 
     def models(self) -> list[Json]:
-        """Registered models."""
+        """Return registered models."""
         return list(self._pages("/models", "models", {}))
 
     def model(self, name: str) -> Json:
-        """One model."""
+        """Return one model."""
         return self._json("GET", f"/models/{part(name)}")
 
     def add_model(
@@ -118,11 +132,11 @@ class DataRoutes(Transport):
         return self._json("POST", "/models", json=body)
 
     def corpora(self) -> list[Json]:
-        """Registered public corpora."""
+        """Return registered public corpora."""
         return list(self._pages("/corpora", "corpora", {}))
 
     def corpus(self, name: str) -> Json:
-        """One corpus."""
+        """Return one corpus."""
         return self._json("GET", f"/corpora/{part(name)}")
 
     def add_corpus(self, declaration: Mapping[str, Any]) -> Json:
@@ -133,23 +147,27 @@ class DataRoutes(Transport):
         """Return the mechanisms."""
         return self._list("/mechanisms", "mechanisms")
 
-    # --- uploads ------------------------------------------------------------------------------------
+    # --- uploads
+    # ------------------------------------------------------------------------------------
 
     def upload(self, file: BinaryIO, size: int, name: str | None = None) -> Json:
-        """Keep a file of `size` bytes as a dataset's or a corpus's data: {address, sha256, columns, ...}.
+        """Keep a file of `size` bytes as a dataset's or a corpus's data: {address, sha256, columns,
+        ...}.
 
         `name` is what lists show it as.
         """
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         blocks = iter(lambda: file.read(_BLOCK_BYTES), b"")
-        return self._json("POST", "/uploads", params={"name": name}, content=blocks, headers=headers)
+        return self._json(
+            "POST", "/uploads", params={"name": name}, content=blocks, headers=headers
+        )
 
     def uploads(self) -> list[Json]:
-        """Files that are kept, with what was registered with them (stewards)."""
+        """Return files that are kept, with what was registered with them (stewards)."""
         return list(self._pages("/uploads", "uploads", {}))
 
     def uploaded(self, sha256: str) -> Json:
-        """One file that is kept."""
+        """Return one file that is kept."""
         return self._json("GET", f"/uploads/{part(sha256)}")
 
     def discard_upload(self, sha256: str) -> Json:

@@ -14,7 +14,9 @@ class DecidingRoutes(Transport):
         self, *, state: str | None = None, kind: str | None = None, job: str | None = None
     ) -> list[Json]:
         """Return open decisions, or those of a state or about a job."""
-        return list(self._pages("/decisions", "decisions", {"state": state, "kind": kind, "job": job}))
+        return list(
+            self._pages("/decisions", "decisions", {"state": state, "kind": kind, "job": job})
+        )
 
     def decision(self, decision_id: str) -> Json:
         """Return one decision, with what a yes would do now."""
@@ -35,7 +37,9 @@ class DecidingRoutes(Transport):
 
     def correct(self, job_id: str, reason: str, **others: Any) -> Json:
         """Propose a correction of a settled job's charge. `others`: event, nothing, ex_post."""
-        return self._json("POST", f"/jobs/{part(job_id)}/correct", json={"reason": reason, **others})
+        return self._json(
+            "POST", f"/jobs/{part(job_id)}/correct", json={"reason": reason, **others}
+        )
 
     def price_offer(self, job_id: str, parameters: Mapping[str, Any]) -> Json:
         """Return the cost and effect of a request with these changed parameters now (stewards)."""

@@ -13,10 +13,12 @@ class JobRoutes(Transport):
     """Asking, waiting, results."""
 
     def submit(self, request: Mapping[str, Any], *, key: str | None = None) -> Json:
-        """Submit {dataset, mechanism, model, parameters, purpose, project}; the same `key` is the same job.
+        """Submit {dataset, mechanism, model, parameters, purpose, project}; the same `key` is the
+        same job.
 
-        Without a key one is made, so that repeating the request can't charge twice. Where no answer came at
-        all, the error's `key` is the one to try again with: it finds the job, if it was made.
+        Without a key one is made, so that repeating the request can't charge twice. Where no answer
+        came at all, the error's `key` is the one to try again with: it finds the job, if it was
+        made.
         """
         chosen = key or str(uuid.uuid4())
         headers = {"Idempotency-Key": chosen}
@@ -27,23 +29,25 @@ class JobRoutes(Transport):
             raise
 
     def jobs(self, *, limit: int | None = None, **wanted: str | None) -> list[Json]:
-        """A page of the jobs that you may see, newest first; `wanted` as of all_jobs."""
+        """Return a page of the jobs that you may see, newest first; `wanted` as of all_jobs."""
         return self._list("/jobs", "jobs", params=given({**wanted, "limit": limit}))
 
     def all_jobs(self, **wanted: str | None) -> Iterator[Json]:
-        """Every job that you may see, newest first, read a page at a time.
+        """Return every job that you may see, newest first, read a page at a time.
 
         `wanted`: dataset, state, mechanism, analyst, since, until.
         """
         return self._pages("/jobs", "jobs", wanted)
 
     def job(self, job_id: str) -> Json:
-        """One job."""
+        """Return one job."""
         return self._json("GET", f"/jobs/{part(job_id)}")
 
     def comment(self, job_id: str, text: str, *, asks: bool = False) -> Json:
         """Say something about a job; with `asks`, as a steward, wait for its analyst's answer."""
-        return self._json("POST", f"/jobs/{part(job_id)}/comments", json={"text": text, "asks": asks})
+        return self._json(
+            "POST", f"/jobs/{part(job_id)}/comments", json={"text": text, "asks": asks}
+        )
 
     def cancel(self, job_id: str) -> Json:
         """Ask a job to stop."""
@@ -59,7 +63,9 @@ class JobRoutes(Transport):
         self._save(f"/jobs/{part(job_id)}/output", query, file)
 
     def card(self, job_id: str) -> Json:
-        """The data card of a published output: what it is, what holds of it, and where the ledger says so."""
+        """Return the data card of a published output: what it is, what holds of it, and where the
+        ledger says so.
+        """
         return self._json("GET", f"/jobs/{part(job_id)}/card")
 
     def save_card(self, job_id: str, form: str, file: Writable) -> None:
@@ -69,7 +75,9 @@ class JobRoutes(Transport):
     def artifacts(
         self, *, job: str | None = None, dataset: str | None = None, limit: int | None = None
     ) -> list[Json]:
-        """Return artifacts, the releases besides texts, that you may see, newest first: all, or `limit`."""
+        """Return artifacts, the releases besides texts, that you may see, newest first: all, or
+        `limit`.
+        """
         wanted = {"job": job, "dataset": dataset, "limit": limit and min(limit, PAGE)}
         return list(islice(self._pages("/artifacts", "artifacts", wanted), limit))
 

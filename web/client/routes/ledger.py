@@ -10,47 +10,56 @@ from web.client.transport import Transport, Writable, given, part
 class LedgerRoutes(Transport):
     """Routes for stewards and auditors."""
 
-    def ledger(self, dataset: str, *, before: int | None = None, limit: int | None = None) -> list[Json]:
-        """Entries, newest first (stewards and auditors)."""
+    def ledger(
+        self, dataset: str, *, before: int | None = None, limit: int | None = None
+    ) -> list[Json]:
+        """Return entries, newest first (stewards and auditors)."""
         named = {"before": before, "limit": limit}
         return self._list(f"/datasets/{part(dataset)}/ledger", "entries", params=given(named))
 
     def whole_ledger(self, dataset: str) -> Iterator[Json]:
-        """Every entry, newest first, read a page at a time (stewards and auditors)."""
+        """Return every entry, newest first, read a page at a time (stewards and auditors)."""
         path = f"/datasets/{part(dataset)}/ledger"
         return self._pages(path, "entries", {})
 
     def entry(self, dataset: str, seq: int) -> Json:
-        """One entry as it is hashed, priced anew, with the balances after it."""
+        """Return one entry as it is hashed, priced anew, with the balances after it."""
         return self._json("GET", f"/datasets/{part(dataset)}/ledger/{seq}")
 
     def entries(self, **wanted: Any) -> Iterator[Json]:
-        """Entries over all datasets, newest first.
+        """Return entries over all datasets, newest first.
 
         `wanted`: dataset, kind, actor, mechanism, job, since, until.
         """
         return self._pages("/ledger", "entries", wanted)
 
     def refusals(self, **wanted: Any) -> Iterator[Json]:
-        """Refused requests, newest first. `wanted`: dataset, cap, analyst, mechanism."""
+        """Return refused requests, newest first. `wanted`: dataset, cap, analyst, mechanism."""
         return self._pages("/refusals", "refusals", wanted)
 
     def activity(self, **wanted: Any) -> Iterator[Json]:
-        """Yield acts in the audit log, newest first. `wanted`: what, actor, dataset, since, until."""
+        """Yield acts in the audit log, newest first. `wanted`: what, actor, dataset, since,
+        until.
+        """
         return self._pages("/activity", "activity", wanted)
 
     def report(self, dataset: str, *, public: bool = False) -> Json:
-        """Everything that the printed report of a dataset says."""
+        """Return everything that the printed report of a dataset says."""
         query = {"public": "true"} if public else {}
         return self._json("GET", f"/datasets/{part(dataset)}/report", params=query)
 
     def ex_post(self, dataset: str) -> Json:
         """Return the realized costs of ex-post jobs, {jobs, note} (stewards and auditors)."""
         answers = list(self._answers(f"/datasets/{part(dataset)}/ex-post", {}))
-        return {"jobs": [row for each in answers for row in each["jobs"]], "note": answers[0]["note"]}
+        return {
+            "jobs": [row for each in answers for row in each["jobs"]],
+            "note": answers[0]["note"],
+        }
 
     def save_ledger(self, dataset: str, form: str, file: Writable, *, public: bool = False) -> None:
-        """Write a dataset's ledger, `jsonl`, `csv` or `parquet`, to `file`; `public`: for publication."""
+        """Write a dataset's ledger, `jsonl`, `csv` or `parquet`, to `file`; `public`: for
+        publication.
+        """
         query = {"format": form, **({"public": "true"} if public else {})}
         self._save(f"/datasets/{part(dataset)}/ledger/export", query, file)
 
@@ -59,18 +68,20 @@ class LedgerRoutes(Transport):
         return list(self._json("GET", f"/datasets/{part(dataset)}/ledger/check")["problems"])
 
     def make_checkpoint(self, dataset: str) -> Json:
-        """A signed checkpoint of this moment."""
+        """Return a signed checkpoint of this moment."""
         return self._json("POST", f"/datasets/{part(dataset)}/checkpoints", repeat=True)
 
     def checkpoints(self, dataset: str, *, limit: int | None = None) -> list[Json]:
-        """Checkpoints that were handed out, newest first."""
+        """Return checkpoints that were handed out, newest first."""
         query = given({"limit": limit})
         return self._list(f"/datasets/{part(dataset)}/checkpoints", "checkpoints", params=query)
 
     def all_checkpoints(self, *, dataset: str | None = None) -> Iterator[Json]:
-        """Checkpoints of every dataset, newest first, each checked now: `problem` is None where one holds."""
+        """Return checkpoints of every dataset, newest first, each checked now: `problem` is None
+        where one holds.
+        """
         return self._pages("/checkpoints", "checkpoints", {"dataset": dataset})
 
     def keys(self) -> list[Json]:
-        """The public keys that sign checkpoints, oldest first; no token is needed."""
+        """Return the public keys that sign checkpoints, oldest first; no token is needed."""
         return self._list("/keys", "keys")

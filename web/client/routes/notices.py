@@ -16,7 +16,9 @@ class NoticeRoutes(Transport):
         return self._list("/notices", "notices")
 
     def add_notice(self, url: str, events: list[str], *, kind: str, person: str) -> Json:
-        """Set an address for a person, who decides what it is told. `kind`: mail, chat, teams or json."""
+        """Set an address for a person, who decides what it is told. `kind`: mail, chat, teams or
+        json.
+        """
         body = {"url": url, "events": events, "kind": kind, "person": person}
         return self._json("POST", "/notices", json=body)
 

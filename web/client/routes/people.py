@@ -11,7 +11,7 @@ class PeopleRoutes(Transport):
     """People."""
 
     def sign_in(self, name: str, password: str) -> Json:
-        """A token for `name`: {token, expires_at, name, roles}."""
+        """Return a token for `name`: {token, expires_at, name, roles}."""
         return self._json("POST", "/session", json={"name": name, "password": password})
 
     def sign_out(self) -> Json:
@@ -23,7 +23,9 @@ class PeopleRoutes(Transport):
         return self._json("GET", "/me")
 
     def change_password(self, current: str, new: str) -> Json:
-        """Another password of one's own; sessions and tokens of sign-ins end, this one included."""
+        """Return another password of one's own; sessions and tokens of sign-ins end, this one
+        included.
+        """
         return self._json("POST", "/me/password", json={"current": current, "new": new})
 
     def sign_out_everywhere(self) -> Json:
@@ -31,44 +33,46 @@ class PeopleRoutes(Transport):
         return self._json("POST", "/me/sign-out-everywhere")
 
     def sign_ins(self, **wanted: Any) -> Iterator[Json]:
-        """Tries to sign in, newest first. `wanted`: name, outcome, method."""
+        """Return tries to sign in, newest first. `wanted`: name, outcome, method."""
         return self._pages("/sign-ins", "sign_ins", wanted)
 
-    # --- tokens -------------------------------------------------------------------------------------
+    # --- tokens
+    # -------------------------------------------------------------------------------------
 
     def tokens(self) -> list[Json]:
-        """One's own tokens that work; never the tokens themselves."""
+        """Return one's own tokens that work; never the tokens themselves."""
         return self._list("/me/tokens", "tokens")
 
     def add_token(self, name: str, scopes: list[str], days: int) -> Json:
-        """A token of one's own with some scopes; it is shown once."""
+        """Return a token of one's own with some scopes; it is shown once."""
         return self._json("POST", "/me/tokens", json={"name": name, "scopes": scopes, "days": days})
 
     def revoke_token(self, token_id: str) -> Json:
         """End a token."""
         return self._json("POST", f"/me/tokens/{part(token_id)}/revoke")
 
-    # --- accounts (administrators) ------------------------------------------------------------------
+    # --- accounts (administrators)
+    # ------------------------------------------------------------------
 
     def users(self) -> list[Json]:
-        """All accounts, by name."""
+        """Return all accounts, by name."""
         return list(self._pages("/users", "users", {}))
 
     def user(self, name: str) -> Json:
-        """One account, with its lock."""
+        """Return one account, with its lock."""
         return self._json("GET", f"/users/{part(name)}")
 
     def user_tokens(self, name: str) -> list[Json]:
-        """The tokens of an account that work; never the tokens themselves."""
+        """Return the tokens of an account that work; never the tokens themselves."""
         return self._list(f"/users/{part(name)}/tokens", "tokens")
 
     def add_user(self, name: str, password: str | None, roles: list[str]) -> Json:
-        """A new account; without a password a one-time one is made, and shown once."""
+        """Return a new account; without a password a one-time one is made, and shown once."""
         body = {"name": name, "roles": roles, **given({"password": password})}
         return self._json("POST", "/users", json=body)
 
     def set_roles(self, name: str, roles: list[str]) -> Json:
-        """Other roles for an account; its sessions end."""
+        """Return other roles for an account; its sessions end."""
         return self._json("PUT", f"/users/{part(name)}/roles", json={"roles": roles})
 
     def act_on_user(self, name: str, act: str) -> Json:

@@ -1,12 +1,13 @@
-"""`dp-kps` (paper 002): private counts and sketches of phrases, then prompts made of draws from them.
+"""`dp-kps` (paper 002): private counts and sketches of phrases, then prompts made of draws from
+them.
 
-    vocabulary   public terms -> noisy counts of all of them -> the N largest           artifact "vocabulary"
-    sketches     each record's terms among these -> noisy sums by label                 artifact "sketches"
-    sequences    densities of the terms -> draws; any number, free
-    texts        prompts with the drawn phrases -> what a writer makes of them; free
+    vocabulary public terms -> noisy counts of all of them -> the N largest artifact "vocabulary"
+    sketches each record's terms among these -> noisy sums by label artifact "sketches" sequences
+    densities of the terms -> draws; any number, free texts prompts with the drawn phrases -> what a
+    writer makes of them; free
 
-A later job with `from_job` begins at the third step, with any writer, prompt and length, and where the
-sketches are histograms with any kernel. The writer never sees a record.
+A later job with `from_job` begins at the third step, with any writer, prompt and length, and where
+the sketches are histograms with any kernel. The writer never sees a record.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: DpKps, terms: Terms) -> int:
-        """Sequences of all labels."""
+        """Return sequences of all labels."""
         return parameters.sequences_per_label * max(1, len(terms.labels))
 
     def check(self, parameters: DpKps, terms: Terms, public: Public) -> None:  # noqa: ARG002
@@ -80,28 +81,41 @@ class Runner:
         most = max(found.layout.blocks)
         if found.layout.method != "independent" and parameters.sequence_length > most:
             asked = parameters.sequence_length
-            raise DataError(f"sequence_length: {asked} of sketches of at most {most} (allowed: 1 to {most})")
+            raise DataError(
+                f"sequence_length: {asked} of sketches of at most {most} (allowed: 1 to {most})"
+            )
         yield from _written(parameters, terms, found, progress, public, KeptDraws())
 
 
 def sketched(
-    parameters: DpKps, terms: Terms, records: Records, meter: Meter, progress: Progress, public: Public
+    parameters: DpKps,
+    terms: Terms,
+    records: Records,
+    meter: Meter,
+    progress: Progress,
+    public: Public,
 ) -> Sketched:
-    """The private steps: all that is released. Raises DataError where the term list does not serve."""
+    """Return the private steps: all that is released. Raises DataError where the term list does not
+    serve.
+    """
     listed_terms, artifact = sketches.term_list(parameters, public)
     every = list(listed_terms.documents)
     counts = partial(sketches.term_counts, parameters, records, listed_terms, progress.check)
     noisy = sketches.release_counts(parameters, terms, counts, meter)
     places = sketches.largest(noisy, parameters.vocabulary_size)
     phrases = tuple(all_released(artifact, [every[place] for place in places]))
-    # Fourier features are drawn from a seed: a later attempt's must be those of the sums that are kept.
+    # Fourier features are drawn from a seed: a later attempt's must be those of the sums that are
+    # kept.
     seed = meter.kept.seed("sketches", None) if parameters.seed is None else parameters.seed
     layout = Layout.of(parameters, terms, records.labels, seed)
     fourier = layout.sketch == "fourier"
     points = (
-        embed_all(public.embedder("embedding"), phrases, PHRASE_TOKENS) if fourier else _none(len(phrases))
+        embed_all(public.embedder("embedding"), phrases, PHRASE_TOKENS)
+        if fourier
+        else _none(len(phrases))
     )
-    # Terms that an embedding can't place would all lie at one point: Fourier sketches do without them.
+    # Terms that an embedding can't place would all lie at one point: Fourier sketches do without
+    # them.
     placed = (points != 0).any(axis=1) if fourier else np.ones(len(phrases), bool)
     usable = {str(phrase): place for place, phrase in enumerate(phrases) if placed[place]}
 
@@ -120,7 +134,9 @@ def _none(terms: int) -> Floats:
 
 
 def sequences(parameters: DpKps, found: Sketched, public: Public) -> Sequences:
-    """What sequences are drawn from: the sketches, with this job's kernel where they are histograms."""
+    """Return what sequences are drawn from: the sketches, with this job's kernel where they are
+    histograms.
+    """
     points = _none(len(found.phrases))
     if parameters.embedding is not None and found.layout.sketch == "histogram":
         points = embed_all(public.embedder("embedding"), found.phrases, PHRASE_TOKENS)
@@ -128,9 +144,14 @@ def sequences(parameters: DpKps, found: Sketched, public: Public) -> Sequences:
 
 
 def _written(
-    parameters: DpKps, terms: Terms, found: Sketched, progress: Progress, public: Public, kept: KeptDraws
+    parameters: DpKps,
+    terms: Terms,
+    found: Sketched,
+    progress: Progress,
+    public: Public,
+    kept: KeptDraws,
 ) -> Iterator[Text]:
-    """The free steps, label by label; empty texts are left out."""
+    """Yield the free steps, label by label; empty texts are left out."""
     drawing = sequences(parameters, found, public)
     random = np.random.default_rng(parameters.seed)
     asking = _prompts(parameters, terms, found, public)
@@ -159,14 +180,14 @@ def _written(
 def _advancing(
     progress: Progress, asked: Sequence[PublicPrompt], manner: Manner, writer: Writer
 ) -> Iterator[Written]:
-    """A text of each prompt, each a step."""
+    """Yield a text of each prompt, each a step."""
     for each in writer.write(asked, manner):
         progress.advance()
         yield each
 
 
 def _prompts(parameters: DpKps, terms: Terms, found: Sketched, public: Public) -> Prompts | None:
-    """None where the sequences themselves are the output."""
+    """Return None where the sequences themselves are the output."""
     if parameters.output == "phrases":
         return None
     corpus = None if parameters.examples is None else public.corpus("examples")

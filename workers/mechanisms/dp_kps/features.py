@@ -1,12 +1,13 @@
-"""Random Fourier features of phrase sequences (Rahimi and Recht 2007; paper 002, Lemma B.1), in integers.
+"""Random Fourier features of phrase sequences (Rahimi and Recht 2007; paper 002, Lemma B.1), in
+integers.
 
     f_i(x) = sqrt(2) cos(sqrt(2) w_i . x + b_i)        w_i standard normal, b_i uniform on a turn
 
-so that the mean over i of f_i(x) f_i(y) is about exp(-|x - y|^2). A sequence x is the vectors of its
-phrases side by side, each of squared norm u / bandwidth^2. The angle is therefore a sum with a part for each
-phrase and place: these parts are tabled once, in 2^16ths of a turn, and integers wrap where turns do. The
-cosine is a table of integers too. So what a record adds to a sum depends on its phrases alone, to the last
-bit, whatever stands beside it.
+so that the mean over i of f_i(x) f_i(y) is about exp(-|x - y|^2). A sequence x is the vectors of
+its phrases side by side, each of squared norm u / bandwidth^2. The angle is therefore a sum with a
+part for each phrase and place: these parts are tabled once, in 2^16ths of a turn, and integers wrap
+where turns do. The cosine is a table of integers too. So what a record adds to a sum depends on its
+phrases alone, to the last bit, whatever stands beside it.
 """
 
 import math
@@ -31,7 +32,9 @@ _COSINE, _SINE = np.cos(_ANGLES).astype(np.float32), np.sin(_ANGLES).astype(np.f
 
 
 def _random(seed: int, stream: int, count: int) -> NDArray[np.uint64]:
-    """Public random words, the same for a seed and stream on every machine and in every version."""
+    """Return public random words, the same for a seed and stream on every machine and in every
+    version.
+    """
     return np.random.Philox(key=[seed, stream]).random_raw(count)
 
 
@@ -39,8 +42,8 @@ def _random(seed: int, stream: int, count: int) -> NDArray[np.uint64]:
 class Features:
     """The features of sequences of up to `blocks` phrases.
 
-    `parts`: (blocks, terms, features), the angle that a term adds at a place. `offsets`: (features,), the
-    b_i. `squared_norm`: that of each block.
+    `parts`: (blocks, terms, features), the angle that a term adds at a place. `offsets`:
+    (features,), the b_i. `squared_norm`: that of each block.
     """
 
     parts: Phases
@@ -49,9 +52,18 @@ class Features:
 
     @classmethod
     def of(
-        cls, points: Floats, blocks: int, features: int, bandwidth: float, norm: float, seed: int, number: int
+        cls,
+        points: Floats,
+        blocks: int,
+        features: int,
+        bandwidth: float,
+        norm: float,
+        seed: int,
+        number: int,
     ) -> "Features":
-        """`points`: (terms, d), unit vectors. `norm`: the squared norm u. `seed`, `number`: which ones."""
+        """`points`: (terms, d), unit vectors. `norm`: the squared norm u. `seed`, `number`: which
+        ones.
+        """
         squared_norm = norm / bandwidth**2
         factor = math.sqrt(2 * squared_norm) * TURN / (2 * math.pi)
         parts = np.empty((blocks, len(points), features), np.uint16)
@@ -71,23 +83,23 @@ class Features:
         return len(self.parts)
 
     def phases(self, sequences: Integers) -> Phases:
-        """Angles of sequences of terms by their places: (n, length) to (n, features)."""
+        """Return angles of sequences of terms by their places: (n, length) to (n, features)."""
         total = np.broadcast_to(self.offsets, (len(sequences), len(self.offsets))).copy()
         for block, terms in enumerate(sequences.T):
             total += self.parts[block, terms]
         return total
 
     def integers(self, sequences: Integers, steps: int) -> NDArray[np.int32]:
-        """Features of sequences, (n, features), `steps` for sqrt(2): |each| <= steps."""
+        """Return features of sequences, (n, features), `steps` for sqrt(2): |each| <= steps."""
         table = np.rint(steps * np.cos(_ANGLES)).astype(np.int32)
         return table[self.phases(sequences)]
 
     def densities(self, weights: Doubles, prefixes: Integers) -> Doubles:
-        """Densities of every prefix with every term after it: (n, length) to (n, terms).
+        """Return densities of every prefix with every term after it: (n, length) to (n, terms).
 
-        `weights`: (features,), a sum over records of their features, 1 for sqrt(2). A query that is shorter
-        than the blocks is padded with zeros, which divides its density by exp(squared_norm) a block (paper
-        002, Theorem B.2). Sums over records, not means. Not clipped.
+        `weights`: (features,), a sum over records of their features, 1 for sqrt(2). A query that is
+        shorter than the blocks is padded with zeros, which divides its density by exp(squared_norm)
+        a block (paper 002, Theorem B.2). Sums over records, not means. Not clipped.
         """
         place = prefixes.shape[1]
         padded = math.exp(min(self.squared_norm * (self.blocks - place - 1), 700.0))

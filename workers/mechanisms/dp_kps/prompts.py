@@ -1,8 +1,9 @@
-"""The prompt of a sequence: the phrases in their slot, after example texts with theirs where these are named.
+"""The prompt of a sequence: the phrases in their slot, after example texts with theirs where these
+are named.
 
-Example texts come from a registered corpus, of which a steward has stated whose it is (paper 002, C.2.5,
-takes them from the client's own texts). Their phrases are found as a record's are. No prompt has a record's
-text.
+Example texts come from a registered corpus, of which a steward has stated whose it is (paper 002,
+C.2.5, takes them from the client's own texts). Their phrases are found as a record's are. No prompt
+has a record's text.
 """
 
 from collections.abc import Sequence
@@ -38,13 +39,13 @@ class Prompts:
     writer: Writer
 
     def of(self, phrases: Sequence[PublicText], label: PublicText) -> PublicPrompt:
-        """The prompt of one sequence."""
+        """Return the prompt of one sequence."""
         cut = [self.writer.shortened(each, PHRASE_TOKENS) for each in phrases]
         return PublicPrompt(joined(self.examples, _asked(self.template, cut, label)), chat=True)
 
 
 def listed(phrases: Sequence[PublicText]) -> PublicText:
-    """Phrases with commas between them."""
+    """Return phrases with commas between them."""
     parts = [part for each in phrases for part in (COMMA, each)]
     return joined(*parts[1:])
 
@@ -54,9 +55,15 @@ def _asked(template: PublicText, phrases: Sequence[PublicText], label: PublicTex
 
 
 def prompts(
-    parameters: DpKps, terms: Terms, phrases: Sequence[PublicText], writer: Writer, corpus: Corpus | None
+    parameters: DpKps,
+    terms: Terms,
+    phrases: Sequence[PublicText],
+    writer: Writer,
+    corpus: Corpus | None,
 ) -> Prompts:
-    """The prompts of a job. Texts of the corpus that have none of the phrases are no examples."""
+    """Return the prompts of a job. Texts of the corpus that have none of the phrases are no
+    examples.
+    """
     template = parameter(parameters, "prompt")
     if corpus is None:
         return Prompts(template, NOTHING, writer)
@@ -71,7 +78,9 @@ def prompts(
 def _examples(
     parameters: DpKps, terms: Terms, phrases: Sequence[PublicText], corpus: Corpus
 ) -> list[tuple[PublicText, list[PublicText], PublicText]]:
-    """(text, its phrases, its label if declared) of the first texts that have any, label by label in turn."""
+    """(text, its phrases, its label if declared) of the first texts that have any, label by label
+    in turn.
+    """
     public = {str(each): each for each in phrases}
     matching = TermList(dict.fromkeys(public, 1), 1)
     by_label: dict[str | None, list[tuple[PublicText, list[PublicText], PublicText]]] = {}
@@ -83,5 +92,10 @@ def _examples(
         if own and len(held) < parameters.shots:
             shown = public_label(terms, label if label in terms.labels else None)
             held.append((text, [public[term] for term in own], shown))
-    turns = (held[turn] for turn in range(parameters.shots) for held in by_label.values() if turn < len(held))
+    turns = (
+        held[turn]
+        for turn in range(parameters.shots)
+        for held in by_label.values()
+        if turn < len(held)
+    )
     return list(turns)[: parameters.shots]

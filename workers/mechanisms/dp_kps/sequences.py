@@ -1,10 +1,12 @@
-"""Densities of phrases, and sequences drawn from them: free, since they read what was released only.
+"""Densities of phrases, and sequences drawn from them: free, since they read what was released
+only.
 
-    independent    L draws from the densities of single phrases
-    iterative      phrase by phrase, each drawn from the densities of the prefix with every phrase after it
+    independent L draws from the densities of single phrases iterative phrase by phrase, each drawn
+    from the densities of the prefix with every phrase after it
 
-"High scoring" in paper 002 (section 2, ii) is a draw here: the best phrase of each step would write one
-sequence a thousand times. Noise makes some densities negative; they are clipped at 0 after summation.
+"High scoring" in paper 002 (section 2, ii) is a draw here: the best phrase of each step would write
+one sequence a thousand times. Noise makes some densities negative; they are clipped at 0 after
+summation.
 """
 
 from dataclasses import dataclass
@@ -25,10 +27,11 @@ ROWS = 512
 
 
 def smoothed(weights: Doubles, points: Floats, bandwidth: float) -> Doubles:
-    """Densities at every term, (labels, terms): weights times the kernel exp(-|x - y|^2 / bandwidth^2).
+    """Return densities at every term, (labels, terms): weights times the kernel exp(-|x - y|^2 /
+    bandwidth^2).
 
-    `weights`: (labels, terms). `points`: (terms, d) unit vectors; a term that has none, a row of zeros, is
-    like itself only.
+    `weights`: (labels, terms). `points`: (terms, d) unit vectors; a term that has none, a row of
+    zeros, is like itself only.
     """
     if not points.shape[1]:
         return weights
@@ -54,8 +57,8 @@ def draw(
 ) -> Integers:
     """`count` draws from each row's densities, clipped at 0: (n, terms) to (n, count).
 
-    `top`: only among so many of the highest, and others as high. A row that has none above 0 tells nothing:
-    each term is as likely, of the `usable` ones where there are.
+    `top`: only among so many of the highest, and others as high. A row that has none above 0 tells
+    nothing: each term is as likely, of the `usable` ones where there are.
     """
     likely = np.maximum(densities, 0)
     if top is not None and top < likely.shape[1]:
@@ -72,8 +75,8 @@ def draw(
 class Sequences:
     """Sequences of terms drawn from released sketches.
 
-    `points`: (terms, d) unit vectors of the kernel of histograms; (terms, 0): no kernel. `bandwidth`: of it.
-    `top`: phrases that are drawn among, None for all.
+    `points`: (terms, d) unit vectors of the kernel of histograms; (terms, 0): no kernel.
+    `bandwidth`: of it. `top`: phrases that are drawn among, None for all.
     """
 
     sketched: Sketched
@@ -88,7 +91,9 @@ class Sequences:
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
-        """The terms that sketches can tell apart: for Fourier ones those that the embedding could place."""
+        """The terms that sketches can tell apart: for Fourier ones those that the embedding could
+        place.
+        """
         if self.sketched.layout.sketch == "histogram":
             return np.ones(len(self.sketched.points), bool)
         return np.asarray((self.sketched.points != 0).any(axis=1))

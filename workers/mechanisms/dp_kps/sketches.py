@@ -1,13 +1,15 @@
-"""The private steps of `dp-kps`: counts of vocabulary terms, then a sketch of each label, both with noise.
+"""The private steps of `dp-kps`: counts of vocabulary terms, then a sketch of each label, both with
+noise.
 
-    counts[v]            records among whose first S distinct terms is v: of every v in V, seen or not
-    kept                 the N largest noisy counts
-    weights[label, v]    sum over records of 1 / k for each of its first k <= S distinct terms in kept
-    sums[j, label, i]    sum over records of feature i of its first 2^j (or j) terms, side by side
+    counts[v] records among whose first S distinct terms is v: of every v in V, seen or not kept the
+    N largest noisy counts weights[label, v] sum over records of 1 / k for each of its first k <= S
+    distinct terms in kept sums[j, label, i] sum over records of feature i of its first 2^j (or j)
+    terms, side by side
 
-Terms are matched against all of V, so that a record's terms are the same ones in both steps. All sums are of
-whole numbers, so their order does not matter. A record with fewer terms than a sketch has places adds nothing
-to that sketch: zeros in its place would break the rescaling of padded queries.
+Terms are matched against all of V, so that a record's terms are the same ones in both steps. All
+sums are of whole numbers, so their order does not matter. A record with fewer terms than a sketch
+has places adds nothing to that sketch: zeros in its place would break the rescaling of padded
+queries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +43,8 @@ from workers.noise.meter import Meter, Values
 Check = Callable[[], None]
 Integers = NDArray[np.int64]
 
-#: Records between two looks at whether the job was cancelled, and those whose features are held at a time.
+#: Records between two looks at whether the job was cancelled, and those whose features are held at
+#: a time.
 BETWEEN_CHECKS, ROWS = 1_000, 1_024
 
 
@@ -49,7 +52,8 @@ BETWEEN_CHECKS, ROWS = 1_000, 1_024
 class Layout:
     """How sketches were made: all that a later job has to know. Public.
 
-    `steps`: grid steps of a record, in a weight or in the largest feature. `blocks`: phrases of each sketch.
+    `steps`: grid steps of a record, in a weight or in the largest feature. `blocks`: phrases of
+    each sketch.
     """
 
     sketch: str
@@ -62,7 +66,9 @@ class Layout:
     labels: tuple[str | None, ...]
 
     @classmethod
-    def of(cls, parameters: DpKps, terms: Terms, labels: Sequence[str | None], seed: int) -> "Layout":
+    def of(
+        cls, parameters: DpKps, terms: Terms, labels: Sequence[str | None], seed: int
+    ) -> "Layout":
         """That of a job. `seed`: of the features."""
         return cls(
             parameters.sketch or "",
@@ -76,23 +82,29 @@ class Layout:
         )
 
     def sketches(self, points: Floats) -> list[Features]:
-        """The features of every Fourier sketch: (terms, d) unit vectors in.
+        """Return the features of every Fourier sketch: (terms, d) unit vectors in.
 
-        A block has the squared norm 1 alone, 1 / l in the sketch of l phrases, and 2 / 2^j in that of up to
-        2^j, which serves prefixes from half as long on (paper 002, "Bandwidth selection").
+        A block has the squared norm 1 alone, 1 / l in the sketch of l phrases, and 2 / 2^j in that
+        of up to 2^j, which serves prefixes from half as long on (paper 002, "Bandwidth selection").
         """
         found = []
         for number, count in enumerate(self.blocks):
-            norm = {"independent": 1.0, "linear": 1 / count, "logarithmic": 2 / 2**number}[self.method]
-            found.append(Features.of(points, count, self.features, self.bandwidth, norm, self.seed, number))
+            norm = {"independent": 1.0, "linear": 1 / count, "logarithmic": 2 / 2**number}[
+                self.method
+            ]
+            found.append(
+                Features.of(points, count, self.features, self.bandwidth, norm, self.seed, number)
+            )
         return found
 
 
 @dataclass(frozen=True)
 class Sketched:
-    """The releases of a job: terms kept, their noisy counts, and noisy sums (sketches, labels, width).
+    """The releases of a job: terms kept, their noisy counts, and noisy sums (sketches, labels,
+    width).
 
-    `points`: (terms, d) unit vectors of Fourier features, zeros where a term has none; (terms, 0) otherwise.
+    `points`: (terms, d) unit vectors of Fourier features, zeros where a term has none; (terms, 0)
+    otherwise.
     """
 
     layout: Layout
@@ -102,8 +114,11 @@ class Sketched:
     points: Floats
 
     def artifacts(self) -> tuple[Artifact, Artifact]:
-        """Both artifacts."""
-        pairs = [[str(term), count] for term, count in zip(self.phrases, self.counts.tolist(), strict=True)]
+        """Return both artifacts."""
+        pairs = [
+            [str(term), count]
+            for term, count in zip(self.phrases, self.counts.tolist(), strict=True)
+        ]
         content = {"layout": asdict(self.layout), "terms": pairs}
         tensors: dict[str, NDArray[Any]] = {"sums": self.sums, "points": self.points}
         return (
@@ -113,9 +128,11 @@ class Sketched:
 
     @classmethod
     def released(cls, artifacts: Mapping[str, Released]) -> "Sketched":
-        """What an earlier job released."""
+        """Return what an earlier job released."""
         content, tensors = artifacts["vocabulary"].json(), artifacts["sketches"].tensors()
-        layout = content["layout"] | {name: tuple(content["layout"][name]) for name in ("blocks", "labels")}
+        layout = content["layout"] | {
+            name: tuple(content["layout"][name]) for name in ("blocks", "labels")
+        }
         return cls(
             Layout(**layout),
             tuple(all_released(artifacts["vocabulary"], [term for term, _ in content["terms"]])),
@@ -129,7 +146,7 @@ class Sketched:
 
 
 def term_list(parameters: DpKps, public: Public) -> tuple[TermList, Released]:
-    """The public vocabulary V. Raises DataError where it does not serve."""
+    """Return the public vocabulary V. Raises DataError where it does not serve."""
     (artifact,) = public.sources["vocabulary"].values()
     listed = TermList.of(artifact)
     if not listed.documents:
@@ -137,7 +154,8 @@ def term_list(parameters: DpKps, public: Public) -> tuple[TermList, Released]:
     if parameters.vocabulary_size > len(listed.documents):
         most = len(listed.documents)
         raise DataError(
-            f"vocabulary_size: {parameters.vocabulary_size:,} of {most:,} terms (allowed: 1 to {most})"
+            f"vocabulary_size: {parameters.vocabulary_size:,} of {most:,} terms (allowed: 1 to "
+            f"{most})"
         )
     return listed, artifact
 
@@ -155,12 +173,14 @@ def term_counts(parameters: DpKps, records: Records, listed: TermList, check: Ch
 
 
 def release_counts(parameters: DpKps, terms: Terms, counts: Values, meter: Meter) -> Integers:
-    """Noisy counts of every term of V, for all labels at once."""
-    return meter.laplace(counts, vocabulary_sensitivity(parameters, terms), vocabulary_event(parameters))
+    """Return noisy counts of every term of V, for all labels at once."""
+    return meter.laplace(
+        counts, vocabulary_sensitivity(parameters, terms), vocabulary_event(parameters)
+    )
 
 
 def largest(noisy: Integers, size: int) -> Integers:
-    """Places of the `size` largest noisy counts, largest first; of equals, the first."""
+    """Return places of the `size` largest noisy counts, largest first; of equals, the first."""
     return np.argsort(-noisy, kind="stable")[:size]
 
 
@@ -170,18 +190,24 @@ def largest(noisy: Integers, size: int) -> Integers:
 def own_terms(
     parameters: DpKps, records: Records, listed: TermList, usable: Mapping[str, int], check: Check
 ) -> dict[str | None, list[list[int]]]:
-    """By label, each record's first distinct terms among the `usable` ones, as their places. Private."""
+    """By label, each record's first distinct terms among the `usable` ones, as their places.
+    Private.
+    """
     found: dict[str | None, list[list[int]]] = {label: [] for label in records.labels}
     for number, record in enumerate(records.records):
         if number % BETWEEN_CHECKS == 0:
             check()
-        own = listed.distinct(record.text, parameters.terms_per_record, parameters.record_words, usable)
+        own = listed.distinct(
+            record.text, parameters.terms_per_record, parameters.record_words, usable
+        )
         found[record.label].append([usable[term] for term in own])
     return found
 
 
 def weights(parameters: DpKps, own: Mapping[str | None, list[list[int]]], size: int) -> Integers:
-    """Weights of terms by label, (labels, size): a record's terms share its steps, rounded down."""
+    """Return weights of terms by label, (labels, size): a record's terms share its steps, rounded
+    down.
+    """
     found = np.zeros((len(own), size), np.int64)
     for row, held in zip(found, own.values(), strict=True):
         for terms in held:
@@ -198,7 +224,9 @@ def sums(
     sketches: Sequence[Features],
     check: Check,
 ) -> Integers:
-    """Exact sums of all sketches and labels, (sketches, labels, width). Private, in memory only."""
+    """Return exact sums of all sketches and labels, (sketches, labels, width). Private, in memory
+    only.
+    """
     if layout.method == "independent":
         mean = weights(parameters, own, size)
         if layout.sketch == "histogram":
@@ -211,12 +239,16 @@ def sums(
             for first in range(0, len(whole), ROWS):
                 check()
                 places = np.array(whole[first : first + ROWS], np.int64)
-                found[number, label] += sketch.integers(places, layout.steps).sum(axis=0, dtype=np.int64)
+                found[number, label] += sketch.integers(places, layout.steps).sum(
+                    axis=0, dtype=np.int64
+                )
     return found
 
 
 def _linear(mean: Integers, sketch: Features, steps: int) -> Integers:
-    """Sums of mean features are linear in the weights: (labels, terms) to (labels, features)."""
+    """Return sums of mean features are linear in the weights: (labels, terms) to (labels,
+    features).
+    """
     total = np.zeros((len(mean), sketch.parts.shape[2]), np.int64)
     for first in range(0, mean.shape[1], ROWS):
         places = np.arange(first, min(first + ROWS, mean.shape[1]))
@@ -224,8 +256,10 @@ def _linear(mean: Integers, sketch: Features, steps: int) -> Integers:
     return total
 
 
-def release_sums(parameters: DpKps, terms: Terms, layout: Layout, exact: Values, meter: Meter) -> Integers:
-    """The sums with noise, (sketches, labels, width), or what computes them.
+def release_sums(
+    parameters: DpKps, terms: Terms, layout: Layout, exact: Values, meter: Meter
+) -> Integers:
+    """Return the sums with noise, (sketches, labels, width), or what computes them.
 
     One row a sketch, of all labels, since a unit may have records of several.
     """

@@ -1,11 +1,11 @@
 """`epsvec` (paper 000, Algorithms 1 and 2): three steps, and what they release.
 
-    shots      candidates of the model alone -> noisy counts of the nearest -> the largest  artifact "shots"
-    vectors    states of records minus those of partners -> noisy sums -> directions        artifact "vectors"
-    texts      the model with the shots in its prompt, steered by the vectors; any number, free
+    shots candidates of the model alone -> noisy counts of the nearest -> the largest artifact
+    "shots" vectors states of records minus those of partners -> noisy sums -> directions artifact
+    "vectors" texts the model with the shots in its prompt, steered by the vectors; any number, free
 
-A later job with `from_job` begins at the third step. Its prompts, layers and shots are those of the first
-job, because a vector is the difference to what that very prompt makes of the model.
+A later job with `from_job` begins at the third step. Its prompts, layers and shots are those of the
+first job, because a vector is the difference to what that very prompt makes of the model.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: Epsvec, terms: Terms) -> int:
-        """Texts read and written, as the parameters state them: public."""
+        """Return texts read and written, as the parameters state them: public."""
         labels = max(1, len(terms.labels))
         written = parameters.samples * (labels if parameters.label is None else 1)
         if parameters.from_job is not None:
@@ -84,10 +84,14 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text]:
-        """Write with the shots and vectors of an earlier job. Raises DataError where they don't fit."""
+        """Write with the shots and vectors of an earlier job. Raises DataError where they don't
+        fit.
+        """
         chosen = fixed_shots.from_released(artifacts[SHOTS])
         tensors = artifacts[VECTORS].tensors()
-        steered = Steered(Scaffold.released(artifacts[SHOTS]), chosen, tensors["layers"], tensors["vectors"])
+        steered = Steered(
+            Scaffold.released(artifacts[SHOTS]), chosen, tensors["layers"], tensors["vectors"]
+        )
         check_fit(parameters, terms, model, steered)
         writer = LocalWriter(model, generator(model.device, parameters.seed))
         yield from _write(parameters, terms, writer, progress, public, steered, KeptDraws())
@@ -102,7 +106,7 @@ def find_shots(
     progress: Progress,
     public: Public,
 ) -> dict[Label, list[Shot]]:
-    """The first step: candidates of every label, their noisy counts, the shots."""
+    """Return the first step: candidates of every label, their noisy counts, the shots."""
     if not parameters.shots:
         return {label: [] for label in records.labels}
     scaffold, model = Scaffold.of(parameters), writer.model
@@ -111,7 +115,9 @@ def find_shots(
         prompt = scaffold.prompt(model.tokenizer, public_label(terms, label))
         # Each text once, and no empty one: a count is of a text, not of how often it was written.
         name = f"candidates of {label!r}"
-        written = _counted(writer, prompt, parameters.candidates, parameters, progress, meter.kept, name)
+        written = _counted(
+            writer, prompt, parameters.candidates, parameters, progress, meter.kept, name
+        )
         candidates[label] = list(dict.fromkeys(text for text in written if text))
     embedder = OwnEmbedder(model) if parameters.embedding is None else public.embedder("embedding")
     tokens = parameters.record_tokens
@@ -136,17 +142,23 @@ def find_vectors(
     progress: Progress,
     shots: Mapping[Label, Sequence[Shot]],
 ) -> NDArray[np.float32]:
-    """The second step: partners of every label, the sum over the records drawn, the noisy vectors.
+    """Return the second step: partners of every label, the sum over the records drawn, the noisy
+    vectors.
 
-    (labels, layers, hidden). Progress moves when all labels are done: that of one would tell its size.
+    (labels, layers, hidden). Progress moves when all labels are done: that of one would tell its
+    size.
     """
     scaffold, layers, model = Scaffold.of(parameters), layer_range(parameters), writer.model
     model.structure.check_layers(list(layers))
     partners: dict[Label, tuple[Prompt, list[PublicText]]] = {}
     for label, own in shots.items():
-        prompt = scaffold.prompt(model.tokenizer, public_label(terms, label), [shot.text for shot in own])
+        prompt = scaffold.prompt(
+            model.tokenizer, public_label(terms, label), [shot.text for shot in own]
+        )
         name = f"partners of {label!r}"
-        texts = _counted(writer, prompt, parameters.partners, parameters, progress, meter.kept, name)
+        texts = _counted(
+            writer, prompt, parameters.partners, parameters, progress, meter.kept, name
+        )
         partners[label] = prompt, texts
     taking_part = dataset_vectors.drawn(parameters, terms, records, meter.kept)
 
@@ -158,7 +170,9 @@ def find_vectors(
             )
             for label, (prompt, texts) in partners.items()
         }
-        return dataset_vectors.sums(parameters, model, taking_part, records.key, views, progress.check)
+        return dataset_vectors.sums(
+            parameters, model, taking_part, records.key, views, progress.check
+        )
 
     vectors = dataset_vectors.release(parameters, terms, len(shots), total, meter)
     progress.advance(parameters.samples_per_label * len(shots))
@@ -174,7 +188,9 @@ def _counted(
     kept: KeptDraws,
     name: str,
 ) -> list[PublicText]:
-    """Texts by the prompt alone, each a step; kept under `name` before anything depends on them."""
+    """Return texts by the prompt alone, each a step; kept under `name` before anything depends on
+    them.
+    """
     manner = Manner(parameters.max_tokens, parameters.temperature, Scaffold.of(parameters).marker)
 
     def make(own: Writer) -> Iterator[Written]:
@@ -194,7 +210,7 @@ def _write(
     steered: Steered,
     kept: KeptDraws,
 ) -> Iterator[Text]:
-    """The third step, for every label or the one that is asked for."""
+    """Yield the third step, for every label or the one that is asked for."""
     judge = public.writer("judge", parameters.seed) if parameters.rejection == "judge" else None
     for label in steered.shots:
         if parameters.label in (None, label):

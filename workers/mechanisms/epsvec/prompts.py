@@ -1,10 +1,11 @@
-"""The one prompt of all three steps (paper 000, B.3 to B.5): an introduction, the shots, an open entry.
+"""The one prompt of all three steps (paper 000, B.3 to B.5): an introduction, the shots, an open
+entry.
 
     introduction   entry: opening shot stop   entry ...   opening |
 
-Candidates are written after it without any shot, partners and samples with the shots; a record is read in the
-place of the text that would be written. An instruction model gets the same as a request of its chat template,
-and what it writes is its answer.
+Candidates are written after it without any shot, partners and samples with the shots; a record is
+read in the place of the text that would be written. An instruction model gets the same as a request
+of its chat template, and what it writes is its answer.
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,8 @@ class Scaffold:
     def of(cls, parameters: Epsvec) -> "Scaffold":
         template = parameter(parameters, "template")
         return cls(
-            template.through(lambda text: text.replace("\r\n", "\n")),  # what a browser makes of a line break
+            # what a browser makes of a line break
+            template.through(lambda text: text.replace("\r\n", "\n")),
             parameter(parameters, "description"),
             None if parameters.stop is None else parameter(parameters, "stop"),
             parameters.prompting,
@@ -68,8 +70,10 @@ class Scaffold:
         """The text that ends a text."""
         return self.stop or "\n"
 
-    def prompt(self, tokenizer: Any, label: PublicText, shots: Sequence[PublicText] = ()) -> "Prompt":
-        """Tokens of the prompt for one label."""
+    def prompt(
+        self, tokenizer: Any, label: PublicText, shots: Sequence[PublicText] = ()
+    ) -> "Prompt":
+        """Return tokens of the prompt for one label."""
         return Prompt(self, tokenizer, label, shots)
 
 
@@ -81,12 +85,16 @@ class Prompt:
     ) -> None:
         self.tokenizer = tokenizer
         values = {"label": label, "description": filled(scaffold.description, {"label": label})}
-        opening = filled(scaffold.template.through(lambda text: text.split("{examples}", 1)[1]), values)
+        opening = filled(
+            scaffold.template.through(lambda text: text.split("{examples}", 1)[1]), values
+        )
         end = LINE if scaffold.stop is None else joined(LINE, scaffold.stop, PARAGRAPH)
         cut = [shot.through(lambda text: self._cut(text, scaffold.text_tokens)) for shot in shots]
         entries = joined(*(part for shot in cut for part in (opening, BLANK, shot, end)))
         text = filled(scaffold.template, {**values, "examples": entries})
-        chat = scaffold.prompting == "chat" and getattr(tokenizer, "chat_template", None) is not None
+        chat = (
+            scaffold.prompting == "chat" and getattr(tokenizer, "chat_template", None) is not None
+        )
         self.asked = PublicPrompt(joined(text, REQUEST) if chat else text, chat)
         # Tokenizers join a blank to the word that follows, so a record brings its own.
         self.lead = "" if chat else " "
@@ -100,7 +108,8 @@ class Prompt:
         return shorter
 
     def read(self, text: str, tokens: int) -> list[int]:
-        """Tokens of a text in the place after the prompt, at most `tokens` of them."""
-        # Characters far beyond any use of the tokens are cut first: time must not follow a record's length.
+        """Return tokens of a text in the place after the prompt, at most `tokens` of them."""
+        # Characters far beyond any use of the tokens are cut first: time must not follow a record's
+        # length.
         shown = text[: 32 * tokens].strip()
         return text_tokens(self.tokenizer, self.lead + shown)[:tokens] if shown else []

@@ -23,8 +23,10 @@ ANSWER = Manner(max_tokens=64, temperature=0.3, stop="}")
 TEMPLATE_TOKENS = 64
 
 QUESTION = constant(
-    "You rate how well a text is written, not whether it is true. Give whole numbers: fluency, grammar and "
-    "coherence from 1 to 5, and overall from 1 to 10. Answer with one JSON object and nothing else, such as "
+    "You rate how well a text is written, not whether it is true. Give whole numbers: fluency, "
+    "grammar and "
+    "coherence from 1 to 5, and overall from 1 to 10. Answer with one JSON object and nothing "
+    "else, such as "
     '{"fluency": 3, "grammar": 4, "coherence": 3, "overall": 6}.\n\nThe text:\n'
 )
 ASK = constant("\n\nThe rating as JSON:")
@@ -32,7 +34,9 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def by_rule(texts: Sequence[Written]) -> list[int]:
-    """Two points each for: an end, five words or more, letters, few repeated words, few repeated triples."""
+    """Return two points each for: an end, five words or more, letters, few repeated words, few
+    repeated triples.
+    """
     return [_rule(each) for each in texts]
 
 
@@ -52,7 +56,9 @@ def _rule(written: Written) -> int:
 
 
 def overall(answer: str) -> int | None:
-    """The rating in the first JSON object of a judge's answer; None where there is none from 1 to 10."""
+    """Return the rating in the first JSON object of a judge's answer; None where there is none from
+    1 to 10.
+    """
     found = _OBJECT.search(answer)
     if found is None:
         return None
@@ -86,9 +92,13 @@ class Judge:
             if not open_ones:
                 break
             questions = [self._question(texts[place].text) for place in open_ones]
-            for place, answer in zip(open_ones, answers(self.writer, questions, ANSWER), strict=True):
+            for place, answer in zip(
+                open_ones, answers(self.writer, questions, ANSWER), strict=True
+            ):
                 ratings[place] = overall(answer + "}")  # the brace that ended the answer
         return [rating or 0 for rating in ratings]
 
     def _question(self, text: PublicText) -> PublicPrompt:
-        return PublicPrompt(joined(QUESTION, self.writer.shortened(text, self.most_tokens), ASK), chat=True)
+        return PublicPrompt(
+            joined(QUESTION, self.writer.shortened(text, self.most_tokens), ASK), chat=True
+        )

@@ -1,7 +1,8 @@
-"""Fixed shots (paper 000, section 4.4): candidates without private data, a noisy count of who is near which.
+"""Fixed shots (paper 000, section 4.4): candidates without private data, a noisy count of who is
+near which.
 
-    count[j]  = records of the label whose nearest candidate, by cosine, is j
-    released  = count + noise, of all labels in one release; the largest `shots` of each label are its shots
+    count[j] = records of the label whose nearest candidate, by cosine, is j released = count +
+    noise, of all labels in one release; the largest `shots` of each label are its shots
 
 A record counts for one candidate of its own label, and which one depends on that record alone
 (workers/embedding/neighbours.py), so a unit moves the counts by as many steps as it has records.
@@ -38,12 +39,16 @@ class Shot:
 
 
 def count_near(
-    records: Records, candidates: Mapping[Label, Sequence[str]], embedder: Embedder, tokens: int, check: Check
+    records: Records,
+    candidates: Mapping[Label, Sequence[str]],
+    embedder: Embedder,
+    tokens: int,
+    check: Check,
 ) -> dict[Label, Integers]:
     """Count the records of each label nearest to each of its candidates: int64 (candidates,).
 
-    Private, and held in memory only. Embeddings of candidates are centred on their mean, which is public: the
-    states of a language model lie in a narrow cone, where all cosines are alike.
+    Private, and held in memory only. Embeddings of candidates are centred on their mean, which is
+    public: the states of a language model lie in a narrow cone, where all cosines are alike.
     """
     found = {}
     for label in records.labels:
@@ -60,7 +65,7 @@ def count_near(
 
 
 def _centred(pieces: Iterator[Floats], centre: Floats, check: Check) -> Iterator[Floats]:
-    """A row of zeros is a text that can't be placed and stays one."""
+    """Yield a row of zeros is a text that can't be placed and stays one."""
     for piece in pieces:
         check()
         known = (piece != 0).any(axis=1, keepdims=True)
@@ -74,7 +79,8 @@ def release(
     counts: Callable[[], Mapping[Label, Integers]],
     meter: Meter,
 ) -> dict[Label, Integers]:
-    """The counts of all labels with noise: one release, since a unit may have records of several labels.
+    """Return the counts of all labels with noise: one release, since a unit may have records of
+    several labels.
 
     `sizes`: the candidates of each label. `counts` computes theirs.
     """
@@ -83,12 +89,13 @@ def release(
     sensitivity = terms.max_records_per_unit * root
     event = Gaussian(parameters.shots_noise_multiplier)
     noisy = meter.gaussian(lambda: np.concatenate(list(counts().values())), sensitivity, event)
-    ends = np.cumsum(list(sizes.values()))[:-1]  # of each label's among all candidates, (all candidates,)
+    # of each label's among all candidates, (all candidates,)
+    ends = np.cumsum(list(sizes.values()))[:-1]
     return dict(zip(sizes, np.split(noisy, ends), strict=True))
 
 
 def largest(candidates: Sequence[PublicText], noisy: Integers, shots: int) -> list[Shot]:
-    """The `shots` candidates with the largest noisy counts; of equals, the first."""
+    """Return the `shots` candidates with the largest noisy counts; of equals, the first."""
     order = np.argsort(-noisy, kind="stable")[:shots]
     return [Shot(candidates[place], int(noisy[place])) for place in order.tolist()]
 
@@ -101,8 +108,10 @@ def to_json(shots: Mapping[Label, Sequence[Shot]]) -> list[dict[str, Any]]:
 
 
 def from_released(artifact: Released) -> dict[Label, list[Shot]]:
-    """The shots that an earlier job released, by label."""
+    """Return the shots that an earlier job released, by label."""
     return {
-        each["label"]: [Shot(released(artifact, shot["text"]), shot["noisy_count"]) for shot in each["shots"]]
+        each["label"]: [
+            Shot(released(artifact, shot["text"]), shot["noisy_count"]) for shot in each["shots"]
+        ]
         for each in artifact.json()["labels"]
     }

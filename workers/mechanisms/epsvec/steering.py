@@ -27,7 +27,8 @@ from workers.mechanisms.epsvec.shots import Label, Shot
 from workers.models import LocalModel
 from workers.noise.kept_draws import KeptDraws
 
-#: How often texts are written in place of those that were dropped; then fewer come out than were asked for.
+#: How often texts are written in place of those that were dropped; then fewer come out than were
+#: asked for.
 ROUNDS = 4
 
 #: Texts that are rated together.
@@ -41,7 +42,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Steered:
-    """The releases of the first two steps: prompts, shots by label, and vectors (labels, layers, hidden)."""
+    """The releases of the first two steps: prompts, shots by label, and vectors (labels, layers,
+    hidden).
+    """
 
     scaffold: Scaffold
     shots: Mapping[Label, Sequence[Shot]]
@@ -49,7 +52,7 @@ class Steered:
     vectors: NDArray[np.float32]
 
     def bias(self, label: Label, coefficient: float) -> dict[int, torch.Tensor]:
-        """The vector added after each layer: layer to (hidden,)."""
+        """Return the vector added after each layer: layer to (hidden,)."""
         own = self.vectors[list(self.shots).index(label)]  # (layers, hidden)
         pairs = zip(self.layers.tolist(), own, strict=True)
         return {layer: torch.from_numpy(coefficient * vector) for layer, vector in pairs}
@@ -66,10 +69,14 @@ def check_fit(parameters: Epsvec, terms: Terms, model: LocalModel, steered: Stee
         raise DataError("from_job: its vectors are not of this model's width")
     for label in labels:
         shots = [shot.text for shot in steered.shots[label]]
-        needed = len(steered.scaffold.prompt(model.tokenizer, public_label(terms, label), shots).ids)
+        needed = len(
+            steered.scaffold.prompt(model.tokenizer, public_label(terms, label), shots).ids
+        )
         needed += parameters.max_tokens
         if needed > model.context_tokens:
-            raise DataError(f"max_tokens: with the earlier job's shots {needed} tokens would be needed")
+            raise DataError(
+                f"max_tokens: with the earlier job's shots {needed} tokens would be needed"
+            )
 
 
 def texts_of(
@@ -105,11 +112,18 @@ def texts_of(
         progress.advance(left)
 
     if not kept.keeps:
-        yield from (Text(each.text, label, each.complete) for each in good(writer, parameters.samples, judge))
+        yield from (
+            Text(each.text, label, each.complete)
+            for each in good(writer, parameters.samples, judge)
+        )
         return
     for first in range(0, parameters.samples, AT_A_TIME):
         name = f"texts of {label!r} from {first}"
-        own = None if judge is None else judge.seeded(kept.seed(f"ratings of {name}", parameters.seed))
+        own = (
+            None
+            if judge is None
+            else judge.seeded(kept.seed(f"ratings of {name}", parameters.seed))
+        )
         make = partial(good, left=min(AT_A_TIME, parameters.samples - first), judge=own)
         for each in kept_texts(kept, name, parameters.seed, writer, progress, make):
             yield Text(each.text, label, each.complete)

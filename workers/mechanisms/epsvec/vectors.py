@@ -1,15 +1,15 @@
 """Dataset vectors (paper 000, Algorithm 1), with the sum of integers that the price is stated for.
 
-    h(x)     = hidden states after each layer, averaged over the text's tokens, inside the fixed-shot prompt
-    d(x)     = h(x) - h(partner): a synthetic text picked by a keyed hash of the record, or the mean of all
-    clipped  = d(x) scaled to norm C or less, on a grid of 2^16 steps to C, towards zero: never longer than C
-    sum      = of the records drawn, exact in int64; one release for all layers and labels
-    vector   = sum with noise, over the public m, brought to length 1 layer by layer (free)
+    h(x) = hidden states after each layer, averaged over the text's tokens, inside the fixed-shot
+    prompt d(x) = h(x) - h(partner): a synthetic text picked by a keyed hash of the record, or the
+    mean of all clipped = d(x) scaled to norm C or less, on a grid of 2^16 steps to C, towards zero:
+    never longer than C sum = of the records drawn, exact in int64; one release for all layers and
+    labels vector = sum with noise, over the public m, brought to length 1 layer by layer (free)
 
-The labels' sums stand side by side in each release: a unit whose records bear several labels is drawn once
-and moves all of them together by no more than its records' number times C. A record's coin and its partner
-depend on nothing but itself, so one that comes or goes moves no other. Sums, states and coins are never
-written to disk.
+The labels' sums stand side by side in each release: a unit whose records bear several labels is
+drawn once and moves all of them together by no more than its records' number times C. A record's
+coin and its partner depend on nothing but itself, so one that comes or goes moves no other. Sums,
+states and coins are never written to disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,11 +44,13 @@ ROWS = 64
 # --- who takes part -----------------------------------------------------------------------------
 
 
-def drawn(parameters: Epsvec, terms: Terms, records: Records, kept: KeptDraws | None = None) -> list[Record]:
-    """The records of the units that take part: all records of a unit, or none.
+def drawn(
+    parameters: Epsvec, terms: Terms, records: Records, kept: KeptDraws | None = None
+) -> list[Record]:
+    """Return the records of the units that take part: all records of a unit, or none.
 
-    All coins are tossed in one go and kept before anything is computed from them, so that no attempt has
-    others.
+    All coins are tossed in one go and kept before anything is computed from them, so that no
+    attempt has others.
     """
     kept = kept or KeptDraws()
     if parameters.sampling == "poisson":
@@ -62,7 +64,8 @@ def drawn(parameters: Epsvec, terms: Terms, records: Records, kept: KeptDraws | 
     count = parameters.samples_per_label
     # A place without a record, because it could not be read, is drawn like any other.
     every = kept.step(
-        "who takes part", lambda: [coins.places(max(size, len(units)), count) for size, units in strata]
+        "who takes part",
+        lambda: [coins.places(max(size, len(units)), count) for size, units in strata],
     )
     for (_, units), places in zip(strata, every, strict=True):
         chosen += [record for place in places if place < len(units) for record in units[place]]
@@ -70,7 +73,7 @@ def drawn(parameters: Epsvec, terms: Terms, records: Records, kept: KeptDraws | 
 
 
 def _units(terms: Terms, records: Iterable[Record]) -> list[list[Record]]:
-    """Records by unit. Where a unit has one record, equal records are units of their own."""
+    """Return records by unit. Where a unit has one record, equal records are units of their own."""
     if terms.max_records_per_unit == 1:
         return [[record] for record in records]
     found: dict[str, list[Record]] = {}
@@ -82,7 +85,9 @@ def _units(terms: Terms, records: Iterable[Record]) -> list[list[Record]]:
 def _strata(terms: Terms, records: Records) -> list[tuple[int, list[Record]]]:
     """(exact public size, records) of each label, or of everything where there is no label."""
     sizes_of = terms.label_sizes if terms.labels else (terms.public_size or 0,)
-    groups = [[record for record in records.records if record.label == label] for label in records.labels]
+    groups = [
+        [record for record in records.records if record.label == label] for label in records.labels
+    ]
     return list(zip(sizes_of, groups, strict=True))
 
 
@@ -92,9 +97,11 @@ def _strata(terms: Terms, records: Records) -> list[tuple[int, list[Record]]]:
 def states(
     model: LocalModel, prompt: Prompt, texts: Iterable[str], tokens: int, layers: range
 ) -> Iterator[Floats]:
-    """Mean-pooled states of each text in the place after the prompt: (layers, hidden) float32, in order.
+    """Yield mean-pooled states of each text in the place after the prompt: (layers, hidden)
+    float32, in order.
 
-    An empty text gives NaN. Every pass has the same public shape; memory does not grow with the texts.
+    An empty text gives NaN. Every pass has the same public shape; memory does not grow with the
+    texts.
     """
     prefix, own = prompt.ids[:-1], prompt.ids[-1:]
     shape = Shape(len(prefix), 1 + tokens, 0)
@@ -102,14 +109,18 @@ def states(
     stream = iter(texts)
     while group := [own + prompt.read(text, tokens) for text in islice(stream, chosen.rows)]:
         spans = [(1, len(ids)) for ids in group]
-        found = hidden_states(model.structure, group, layers, shape, chosen, prefix=prefix, spans=spans)
+        found = hidden_states(
+            model.structure, group, layers, shape, chosen, prefix=prefix, spans=spans
+        )
         yield from (each.cpu().numpy() for each in found)
 
 
 def partners(
     model: LocalModel, prompt: Prompt, texts: Sequence[str], tokens: int, layers: range, kind: str
 ) -> Floats:
-    """States that records are compared with: (partners, layers, hidden); for kind "mean" their mean alone."""
+    """Return states that records are compared with: (partners, layers, hidden); for kind "mean"
+    their mean alone.
+    """
     found = np.stack(list(states(model, prompt, texts, tokens, layers)))  # (texts, layers, hidden)
     found = found[np.isfinite(found).all(axis=(1, 2))]
     if not len(found):  # the model wrote nothing: records are compared with the origin
@@ -118,7 +129,7 @@ def partners(
 
 
 def partner_of(record: Record, key: bytes, count: int) -> int:
-    """The number of a record's partner: a keyed hash of the record, and of nothing else."""
+    """Return the number of a record's partner: a keyed hash of the record, and of nothing else."""
     place = keyed_hash(key, "partner", record.unit, record.label or "", record.text)
     return int.from_bytes(place[:8], "big") * count >> 64
 
@@ -142,10 +153,11 @@ def sums(
     views: Mapping[Label, View],
     check: Callable[[], None] = lambda: None,
 ) -> Integers:
-    """The sum of the clipped differences of all records, label beside label: (layers, labels, hidden) int64.
+    """Return the sum of the clipped differences of all records, label beside label: (layers,
+    labels, hidden) int64.
 
-    Private, and held in memory only. A label with fewer records than are expected is filled up with empty
-    ones, which add nothing, so that labels take about the same time.
+    Private, and held in memory only. A label with fewer records than are expected is filled up with
+    empty ones, which add nothing, so that labels take about the same time.
     """
     layers = layer_range(parameters)
     axis = 1 if parameters.clipping == "per-layer" else None
@@ -166,10 +178,11 @@ def sums(
 
 
 def release(parameters: Epsvec, terms: Terms, labels: int, total: Values, meter: Meter) -> Floats:
-    """The vectors of all labels, of length 1 in each layer: (labels, layers, hidden) float32.
+    """Return the vectors of all labels, of length 1 in each layer: (labels, layers, hidden)
+    float32.
 
-    One release for each layer, or one for all where they were clipped together, on one draw of records.
-    `total`: what `sums` gives, or computes it; `labels`: their number.
+    One release for each layer, or one for all where they were clipped together, on one draw of
+    records. `total`: what `sums` gives, or computes it; `labels`: their number.
     """
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
 
@@ -178,7 +191,9 @@ def release(parameters: Epsvec, terms: Terms, labels: int, total: Values, meter:
         return sums.reshape(len(sums), -1)  # (layers, labels * hidden)
 
     noisy = meter.gaussian(rows, sensitivity, vectors_event(parameters, terms))
-    mean = noisy.reshape(len(noisy), labels, -1) * (parameters.clip / GRID / parameters.samples_per_label)
+    mean = noisy.reshape(len(noisy), labels, -1) * (
+        parameters.clip / GRID / parameters.samples_per_label
+    )
     norms = np.sqrt(np.sum(mean**2, axis=2, keepdims=True))  # (layers, labels, 1)
     vectors = np.divide(mean, norms, out=np.zeros_like(mean), where=norms > 0)
     return np.ascontiguousarray(vectors.transpose(1, 0, 2), np.float32)

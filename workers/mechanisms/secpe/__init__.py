@@ -1,12 +1,14 @@
-"""`secpe` (paper 003, Algorithms 1 to 3): texts that evolve towards noisy clusters which protect secrets.
+"""`secpe` (paper 003, Algorithms 1 to 3): texts that evolve towards noisy clusters which protect
+secrets.
 
-    cells       k-means of a registered public corpus, for each label: centres e_k and numbers n_k, public
-    released    counts and centres that records were added to, with noise: one release, or one a round
-    rounds      each noisy centre votes for the nearest sample with its noisy count; survivors are varied
+    cells k-means of a registered public corpus, for each label: centres e_k and numbers n_k, public
+    released counts and centres that records were added to, with noise: one release, or one a round
+    rounds each noisy centre votes for the nearest sample with its noisy count; survivors are varied
 
-Only a release reads records. All that follows takes as long for a hundred records as for a million, and a
-later job with `from_job` does it again for nothing. Where there are several releases, a round votes by the
-mean of those so far: a function of what was released, with less noise than any of them.
+Only a release reads records. All that follows takes as long for a hundred records as for a million,
+and a later job with `from_job` does it again for nothing. Where there are several releases, a round
+votes by the mean of those so far: a function of what was released, with less noise than any of
+them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,11 +42,13 @@ class Runner:
     resumes = True
 
     def total(self, parameters: SecPe, terms: Terms) -> int:
-        """Texts written, as the parameters state them: public."""
+        """Return texts written, as the parameters state them: public."""
         return max(1, len(terms.labels)) * sum(texts_written(parameters))
 
     def check(self, parameters: SecPe, terms: Terms, public: Public) -> None:
-        """Raises DataError where the corpus has fewer texts for a label than clusters are asked for."""
+        """Raises DataError where the corpus has fewer texts for a label than clusters are asked
+        for.
+        """
         if parameters.from_job is not None:
             return
         labels: tuple[Label, ...] = terms.labels or (None,)
@@ -53,7 +57,8 @@ class Runner:
             if len(own) < parameters.clusters:
                 of = "" if label is None else f" of the label {label!r}"
                 raise DataError(
-                    f"clusters: {parameters.clusters} are asked for, the corpus has {len(own):,} texts{of}"
+                    f"clusters: {parameters.clusters} are asked for, the corpus has {len(own):,} "
+                    f"texts{of}"
                 )
 
     def run(
@@ -67,16 +72,22 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
         """Release counts and centres, once or in each round, and evolve."""
-        texts = public_texts(public.corpus("public_corpus"), records.labels, parameters.public_texts)
+        texts = public_texts(
+            public.corpus("public_corpus"), records.labels, parameters.public_texts
+        )
         where = space(parameters, model, public, (text for own in texts for text in own))
         cells = Cells.kept(
             meter.kept,
-            lambda: Cells.of([where.all(own) for own in texts], parameters.clusters, parameters.radius),
+            lambda: Cells.of(
+                [where.all(own) for own in texts], parameters.clusters, parameters.radius
+            ),
         )
         members = Members(parameters, records, where, cells, progress.check)
         noisy = Noisy.of(cells, where, release(parameters, members, meter))
         scribe, random = tools(parameters, terms, model, progress, public)
-        evolution = Evolution.begun(parameters, records.labels, scribe, random, progress, meter.kept)
+        evolution = Evolution.begun(
+            parameters, records.labels, scribe, random, progress, meter.kept
+        )
         for place in range(parameters.iterations):
             if place:
                 evolution.vary()
@@ -118,11 +129,11 @@ class Runner:
 
 
 def votes(evolution: Evolution, where: Space, noisy: Noisy) -> dict[Label, Counts]:
-    """Each label's candidates' votes, in thousandths of a record.
+    """Return each label's candidates' votes, in thousandths of a record.
 
-    A noisy centre votes with its noisy count, its public texts taken from it or not (`counted`), for the
-    nearest candidate, or shares the places of survivors with the others (`voting`). Counts below 0 are 0. A
-    centre without direction votes for nobody.
+    A noisy centre votes with its noisy count, its public texts taken from it or not (`counted`),
+    for the nearest candidate, or shares the places of survivors with the others (`voting`). Counts
+    below 0 are 0. A centre without direction votes for nobody.
     """
     counts, centres = noisy.mean()
     parameters = evolution.parameters

@@ -1,4 +1,6 @@
-"""Public clusters of a registered corpus: what private records are then added to. Nothing here is private."""
+"""Public clusters of a registered corpus: what private records are then added to. Nothing here is
+private.
+"""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -15,7 +17,9 @@ from workers.noise.kept_draws import KeptDraws
 
 
 def public_texts(corpus: Corpus, labels: Sequence[str | None], most: int) -> list[list[str]]:
-    """For each label at most `most` texts of the corpus: its own where the corpus has some, else any."""
+    """For each label at most `most` texts of the corpus: its own where the corpus has some, else
+    any.
+    """
     pools = {label: Reservoir(most) for label in labels}
     everything = Reservoir(most)
     for text, own in corpus.texts():
@@ -29,8 +33,9 @@ def public_texts(corpus: Corpus, labels: Sequence[str | None], most: int) -> lis
 class Cells:
     """The public clusters of all labels, label after label: `rows` in all.
 
-    `centres`: means of public texts, none longer than the radius, (rows, dimensions) float64. `sizes`: public
-    texts of each, at least 1, int64 (rows,). `owners`: of which label each is, by its place, int64 (rows,).
+    `centres`: means of public texts, none longer than the radius, (rows, dimensions) float64.
+    `sizes`: public texts of each, at least 1, int64 (rows,). `owners`: of which label each is, by
+    its place, int64 (rows,).
     """
 
     centres: NDArray[np.float64]
@@ -39,7 +44,8 @@ class Cells:
 
     @classmethod
     def of(cls, texts: Sequence[Floats], clusters: int, radius: float) -> "Cells":
-        """At most `clusters` for each label, of the vectors of its public texts: (texts, dimensions).
+        """At most `clusters` for each label, of the vectors of its public texts: (texts,
+        dimensions).
 
         Fewer where fewer texts can be embedded. Vectors are cut to the radius as records are.
         """
@@ -52,7 +58,9 @@ class Cells:
 
     @classmethod
     def kept(cls, kept: KeptDraws, make: Callable[[], "Cells"]) -> "Cells":
-        """What `make` gives, or gave in an earlier attempt: releases are about these clusters alone."""
+        """Return what `make` gives, or gave in an earlier attempt: releases are about these
+        clusters alone.
+        """
 
         def arrays() -> str:
             return base64.b64encode(save(vars(make()))).decode()
@@ -60,7 +68,9 @@ class Cells:
         return cls(**load(base64.b64decode(kept.step("clusters", arrays))))
 
 
-def _clusters(vectors: Floats, clusters: int, radius: float) -> tuple[NDArray[np.float64], Integers]:
+def _clusters(
+    vectors: Floats, clusters: int, radius: float
+) -> tuple[NDArray[np.float64], Integers]:
     """(centres, sizes) of one label; a cluster that is nearest to no text is left out."""
     known = vectors[(vectors != 0).any(axis=1)]
     if not len(known):

@@ -1,19 +1,20 @@
-"""The one kind of release of `secpe`: counts and centres with records added (paper 003, Equation 7).
+"""The one kind of release of `secpe`: counts and centres with records added (paper 003, Equation
+7).
 
-    takes part   a record with a secret by a fresh coin of the declared rate; a record without one always
-    joins        the public centre of its label that is nearest
-    count_k      n_k + m_k, m_k the records that joined
-    centre_k     (n_k e_k + sum of their vectors, cut to norm R) / (n_k + m_k)
-    released     round(count + N(0, sigma^2)), round(centre + (2R / n_k) N(0, sigma^2)), all as one Gaussian
+    takes part a record with a secret by a fresh coin of the declared rate; a record without one
+    always joins the public centre of its label that is nearest count_k n_k + m_k, m_k the records
+    that joined centre_k (n_k e_k + sum of their vectors, cut to norm R) / (n_k + m_k) released
+    round(count + N(0, sigma^2)), round(centre + (2R / n_k) N(0, sigma^2)), all as one Gaussian
 
-Vectors are whole numbers on a grid of G steps to R, cut towards zero, so none is longer than G. Two centres
-that differ by one record are at most 2G / (n_k + 1) apart before they are rounded down to whole steps, which
-adds less than one step a coordinate: sqrt(dimensions) in all. That is added to what one record is declared to
-move. n_k is public, m_k is not, and the release is made whether a record takes part or not.
+Vectors are whole numbers on a grid of G steps to R, cut towards zero, so none is longer than G. Two
+centres that differ by one record are at most 2G / (n_k + 1) apart before they are rounded down to
+whole steps, which adds less than one step a coordinate: sqrt(dimensions) in all. That is added to
+what one record is declared to move. n_k is public, m_k is not, and the release is made whether a
+record takes part or not.
 
-A record carries a secret if one stands anywhere in its text, whatever is cut afterwards, or the tag that
-stands for a redacted one: the record and its redacted twin then toss the same coin, as the price of
-"redacted" assumes, and a secret half cut away does not let a record in without one.
+A record carries a secret if one stands anywhere in its text, whatever is cut afterwards, or the tag
+that stands for a redacted one: the record and its redacted twin then toss the same coin, as the
+price of "redacted" assumes, and a secret half cut away does not let a record in without one.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,12 +50,14 @@ SAME = 1e-2
 
 
 def carries(secrets: Secrets, record: Record) -> bool:
-    """True if a secret, or the tag of a redacted one, stands in a record's text."""
+    """Return True if a secret, or the tag of a redacted one, stands in a record's text."""
     return secrets.is_in(record.text, record.secret)
 
 
 def steps_to(dimensions: int, sigma: float) -> int:
-    """G: steps of the grid to the radius, for centres of so many dimensions and noise of sigma moves."""
+    """Return G: steps of the grid to the radius, for centres of so many dimensions and noise of
+    sigma moves.
+    """
     steps = MOST_STEPS
     while Fraction(sigma) * (2 * steps + root_up(dimensions)) > MOST_SCALE:
         steps //= 2
@@ -62,7 +65,8 @@ def steps_to(dimensions: int, sigma: float) -> int:
 
 
 def on_grid(vectors: NDArray[np.floating], radius: float, steps: int) -> Integers:
-    """Vectors cut to the radius, in steps of radius / `steps`: int64, none longer than `steps`.
+    """Return vectors cut to the radius, in steps of radius / `steps`: int64, none longer than
+    `steps`.
 
     Cut towards zero from a little less than `steps`, which is more than the norm's own rounding.
     """
@@ -74,8 +78,8 @@ def on_grid(vectors: NDArray[np.floating], radius: float, steps: int) -> Integer
 class Members:
     """The private records of a job: their vectors and who carries a secret. Held in memory only.
 
-    Vectors are held where several rounds ask for them, else computed as they are added up; none are before
-    something is to be released.
+    Vectors are held where several rounds ask for them, else computed as they are added up; none are
+    before something is to be released.
     """
 
     def __init__(
@@ -86,7 +90,11 @@ class Members:
         cells: Cells,
         check: Callable[[], None],
     ) -> None:
-        self.cells, self.radius, self.dimensions = cells, parameters.radius, where.embedder.dimensions
+        self.cells, self.radius, self.dimensions = (
+            cells,
+            parameters.radius,
+            where.embedder.dimensions,
+        )
         self.carriers = {
             label: np.array([carries(records.secrets, each) for each in own], bool)
             for label, own in _by_label(records).items()
@@ -100,7 +108,9 @@ class Members:
         )
 
     def coins(self, rate: float) -> list[list[int]]:
-        """1 for each record that takes part in a round, label by label: all but carriers, by their coin."""
+        """1 for each record that takes part in a round, label by label: all but carriers, by their
+        coin.
+        """
         return [
             [int(not each or coins.heads(rate)) for each in carriers.tolist()]
             for carriers in self.carriers.values()
@@ -138,24 +148,30 @@ class Members:
 
 
 def _by_label(records: Records) -> Mapping[str | None, list[Record]]:
-    return {label: [each for each in records.records if each.label == label] for label in records.labels}
+    return {
+        label: [each for each in records.records if each.label == label] for label in records.labels
+    }
 
 
 def release(parameters: SecPe, members: Members, meter: Meter) -> tuple[Integers, Floats]:
-    """One round: (noisy counts int64 (rows,), noisy centres float32 (rows, dimensions)).
+    """Return one round: (noisy counts int64 (rows,), noisy centres float32 (rows, dimensions)).
 
     All its coins are tossed first, and kept before anything is computed from them.
     """
     stated, cells = priced(parameters), members.cells
     steps = steps_to(members.dimensions, stated.sigma)
-    coin = meter.kept.step(f"who takes part {meter.secret_rounds}", lambda: members.coins(stated.rate))
+    coin = meter.kept.step(
+        f"who takes part {meter.secret_rounds}", lambda: members.coins(stated.rate)
+    )
     noisy = meter.kept_secret(stated)
     if noisy is None:
         joined, sums = members.added(coin, steps)
         counts = cells.sizes + joined
         grid = on_grid(cells.centres, parameters.radius, steps)
         centres = (cells.sizes[:, None] * grid + sums) // counts[:, None]
-        moves = [Fraction(2 * steps, size) + root_up(members.dimensions) for size in cells.sizes.tolist()]
+        moves = [
+            Fraction(2 * steps, size) + root_up(members.dimensions) for size in cells.sizes.tolist()
+        ]
         noisy = meter.secret(counts, centres, moves, stated)
     return noisy[0], (noisy[1] * (parameters.radius / steps)).astype(np.float32)
 
@@ -164,8 +180,9 @@ def release(parameters: SecPe, members: Members, meter: Meter) -> tuple[Integers
 class Noisy:
     """What was released: one or more rounds of counts and centres of the same public cells.
 
-    `counts`: int64 (rounds, rows). `centres`: float32 (rounds, rows, dimensions). `owners`, `sizes`: of the
-    cells. `origin`: the public point that was taken from all vectors. `probe`: the vector of PROBE.
+    `counts`: int64 (rounds, rows). `centres`: float32 (rounds, rows, dimensions). `owners`,
+    `sizes`: of the cells. `origin`: the public point that was taken from all vectors. `probe`: the
+    vector of PROBE.
     """
 
     counts: Integers
@@ -177,14 +194,19 @@ class Noisy:
 
     @classmethod
     def of(cls, cells: Cells, where: Space, first: tuple[Integers, Floats]) -> "Noisy":
-        """The first release."""
+        """Return the first release."""
         counts, centres = first
         return cls(
-            counts[None], centres[None], cells.owners, cells.sizes, where.centre, where.all([PROBE])[0]
+            counts[None],
+            centres[None],
+            cells.owners,
+            cells.sizes,
+            where.centre,
+            where.all([PROBE])[0],
         )
 
     def with_another(self, release: tuple[Integers, Floats]) -> "Noisy":
-        """These and one release more."""
+        """Return these and one release more."""
         counts, centres = release
         return replace(
             self,
@@ -194,19 +216,22 @@ class Noisy:
 
     def mean(self) -> tuple[NDArray[np.float64], Floats]:
         """(counts (rows,), centres (rows, dimensions)), over all releases."""
-        return self.counts.mean(axis=0), self.centres.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return self.counts.mean(axis=0), self.centres.mean(axis=0, dtype=np.float64).astype(
+            np.float32
+        )
 
     def artifact(self, name: str) -> Artifact:
-        """All of it, as arrays."""
+        """Return all of it, as arrays."""
         return Artifact.of_tensors(name, CLUSTERS, vars(self))
 
     @classmethod
     def read(
         cls, artifact: Released, parameters: SecPe, model: LocalModel, public: Public, labels: int
     ) -> tuple["Noisy", Space]:
-        """What an earlier job released, and the space that it is in.
+        """Return what an earlier job released, and the space that it is in.
 
-        Raises DataError naming the field where this job embeds texts elsewhere, or has other labels.
+        Raises DataError naming the field where this job embeds texts elsewhere, or has other
+        labels.
         """
         found = cls(**artifact.tensors())
         if len(found.owners) and int(found.owners.max()) >= labels:
@@ -214,5 +239,7 @@ class Noisy:
         where = space(parameters, model, public, centre=found.origin)
         same = where.embedder.dimensions == len(found.origin)
         if not same or np.abs(where.all([PROBE])[0] - found.probe).max() > SAME:
-            raise DataError("embedding: it is not the one that the job in from_job compared texts with")
+            raise DataError(
+                "embedding: it is not the one that the job in from_job compared texts with"
+            )
         return found, where

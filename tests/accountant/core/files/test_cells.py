@@ -1,4 +1,6 @@
-"""Cells: one form for one value, spellings that may be one person, what is missing, and what names nobody."""
+"""Cells: one form for one value, spellings that may be one person, what is missing, and what names
+nobody.
+"""
 
 import uuid
 from datetime import UTC, date, datetime, time
@@ -13,7 +15,18 @@ from accountant.core.files.cells import Half, Single, Unreadable, fold, identifi
 
 #: Cells of one person each, whatever wrote them.
 ONE = {
-    "17": [17, 17.0, Single(17), Half(17), Decimal("17"), Decimal("17.00"), "17", "17.0", "17.000", b"17"],
+    "17": [
+        17,
+        17.0,
+        Single(17),
+        Half(17),
+        Decimal("17"),
+        Decimal("17.00"),
+        "17",
+        "17.0",
+        "17.000",
+        b"17",
+    ],
     "0": [0, 0.0, -0.0, Decimal("-0.0"), "0", "-0", "0.0", "-0.00"],
     "-5": [-5, -5.0, "-5", "-5.0"],
     "9007199254740993": [2**53 + 1, "9007199254740993", Decimal(2**53 + 1)],
@@ -29,9 +42,16 @@ ONE = {
         ),
         "2024-01-02 00:00:00.000000000",
     ],
-    "2024-01-02T03:04:05.5": [datetime.fromisoformat("2024-01-02T03:04:05.5"), "2024-01-02 03:04:05.500000"],
+    "2024-01-02T03:04:05.5": [
+        datetime.fromisoformat("2024-01-02T03:04:05.5"),
+        "2024-01-02 03:04:05.500000",
+    ],
     "2024-01-02T03:04:05Z": [
-        *(datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), "2024-01-02T03:04:05Z", "2024-01-02 05:04:05+02:00"),
+        *(
+            datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC),
+            "2024-01-02T03:04:05Z",
+            "2024-01-02 05:04:05+02:00",
+        ),
         *("2024-01-02T03:04:05.000000+0000", "2024-01-01 22:04:05-05"),
     ],
     "03:04:05": [time(3, 4, 5), "03:04:05", "03:04:05.000000"],
@@ -80,7 +100,11 @@ MAYBE = [
     ("ann-lee", "ann‑lee", "in compatibility characters such as full width"),
     ("2024-01-02T03:04:05", "2024-01-02T03:04:05Z", "as a time with a zone"),
     ("550e8400-e29b-41d4-a716-446655440000", "550e8400e29b41d4a716446655440000", "as plain text"),
-    ("550e8400-e29b-41d4-a716-446655440000", "{550e8400-e29b-41d4-a716-446655440000}", "as plain text"),
+    (
+        "550e8400-e29b-41d4-a716-446655440000",
+        "{550e8400-e29b-41d4-a716-446655440000}",
+        "as plain text",
+    ),
 ]
 
 
@@ -93,7 +117,21 @@ def test_spellings_that_may_be_one_person_share_a_folded_form_alone(one, other, 
 
 
 DIFFERENT = [
-    *("17", "170", "1.7", "-17", "17a", "a17", "1.10", "1.1a", "", "2024-01-03", "ann", "anne", "1e3f"),
+    *(
+        "17",
+        "170",
+        "1.7",
+        "-17",
+        "17a",
+        "a17",
+        "1.10",
+        "1.1a",
+        "",
+        "2024-01-03",
+        "ann",
+        "anne",
+        "1e3f",
+    ),
     *("0e4", "0e6", "12e1"),
 ]
 
@@ -139,8 +177,24 @@ def test_a_missing_text_is_empty(value):
 
 
 NOBODY = [
-    *(1.5, 2.0**53, -(2.0**60), 1e300, float("inf"), Single(2**24), Half(2048), Decimal("Infinity"), [1]),
-    *({"a": 1}, "1.23457E+11", "1.2345678901234568e+18", "1.2345678901234568e18", "9007199254740993.0"),
+    *(
+        1.5,
+        2.0**53,
+        -(2.0**60),
+        1e300,
+        float("inf"),
+        Single(2**24),
+        Half(2048),
+        Decimal("Infinity"),
+        [1],
+    ),
+    *(
+        {"a": 1},
+        "1.23457E+11",
+        "1.2345678901234568e+18",
+        "1.2345678901234568e18",
+        "9007199254740993.0",
+    ),
     *(b"\xff\xfe", "a\0", pytest.param(object(), id="object")),
 ]
 
@@ -163,7 +217,10 @@ TEXTS = [
     ("17.50", "17.50"),
     (b"na\xc3\xafve", "naïve"),
     ([1.0, float("nan"), None, "ü"], '[1, null, null, "ü"]'),
-    ({"role": "user", "content": "열이 나요", "name": None}, '{"role": "user", "content": "열이 나요"}'),
+    (
+        {"role": "user", "content": "열이 나요", "name": None},
+        '{"role": "user", "content": "열이 나요"}',
+    ),
     (
         {"at": date(2024, 1, 2), "raw": "ж".encode(), "n": Decimal("1.0")},
         '{"at": "2024-01-02", "raw": "ж", "n": "1"}',
@@ -185,7 +242,14 @@ def test_bytes_that_are_no_text_are_refused():
 
 @pytest.mark.parametrize(
     "names",
-    [("id", "id"), ("id", "id "), ("id", "ｉｄ"), ("é", "e\u0301"), ("id", "\ufeffid"), ("a b", "a\u00a0b")],
+    [
+        ("id", "id"),
+        ("id", "id "),
+        ("id", "ｉｄ"),
+        ("é", "e\u0301"),
+        ("id", "\ufeffid"),
+        ("a b", "a\u00a0b"),
+    ],
 )
 def test_columns_that_only_look_different_are_alike(names):
     assert cells.has_two_alike(names)

@@ -98,7 +98,9 @@ def test_memory_does_not_grow_with_the_output(form):
     def peak(count):
         table = rows.columns(lines(1))
         write = (
-            rows.csv_lines if form == "csv" else lambda lines, table: parquet.write_output(lines, table, {})
+            rows.csv_lines
+            if form == "csv"
+            else lambda lines, table: parquet.write_output(lines, table, {})
         )
         tracemalloc.start()
         size = sum(len(piece) for piece in write(lines(count), table))

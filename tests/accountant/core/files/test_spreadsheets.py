@@ -1,4 +1,6 @@
-"""CSV that people open in a spreadsheet: no text of it runs, numbers are numbers, its encoding is known."""
+"""CSV that people open in a spreadsheet: no text of it runs, numbers are numbers, its encoding is
+known.
+"""
 
 import csv
 import io
@@ -105,7 +107,13 @@ def test_nothing_is_lost_and_nothing_runs(text):
     "text", [*FORMULAS[:7], *FORMULAS[9:16], "a;=1+1", "\\u003b", "\\;x", 'a"; \\\\;=b', ";"]
 )
 def test_a_ledger_row_runs_nothing_and_gives_its_entry_back(field, text):
-    document = {"seq": 7, "kind": "RESERVE", "at": "2026-01-01T00:00:00.000000Z", "actor": "ada", "job": None}
+    document = {
+        "seq": 7,
+        "kind": "RESERVE",
+        "at": "2026-01-01T00:00:00.000000Z",
+        "actor": "ada",
+        "job": None,
+    }
     canonical = json.dumps(document | {field: text}, ensure_ascii=False)
     line = export_formats.csv_row(document | {field: text, "version": 1}, "ab" * 32, canonical)
     (row,) = csv.reader(io.StringIO(line, newline=""))
@@ -121,15 +129,20 @@ _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
 
 @pytest.mark.slow
 @pytest.mark.skipif(SOFFICE is None, reason="LibreOffice is not installed")
-@pytest.mark.parametrize("separators", ["44", "59", "44/59/9"])  # as its dialog offers them: , ; and tab
+# as its dialog offers them: , ; and tab
+@pytest.mark.parametrize("separators", ["44", "59", "44/59/9"])
 def test_libreoffice_runs_no_cell_and_reads_the_letters(tmp_path, separators):
     texts = [*FORMULAS, *WITHIN, *TEXTS, *NUMBERS, "Łódź: ε ≤ ½"]
     lines = [json.dumps({"n": -1.5, "text": each}).encode() for each in texts]
     path = tmp_path / "output.csv"
-    path.write_text("".join(rows.csv_lines(lines, rows.columns(lines))), encoding="utf-8", newline="")
+    path.write_text(
+        "".join(rows.csv_lines(lines, rows.columns(lines))), encoding="utf-8", newline=""
+    )
     table = _read_by_libreoffice(path, separators, tmp_path)
     assert not [
-        cell.attrib for cell in table.iter(f"{_TABLE}table-cell") if f"{_TABLE}formula" in cell.attrib
+        cell.attrib
+        for cell in table.iter(f"{_TABLE}table-cell")
+        if f"{_TABLE}formula" in cell.attrib
     ]
     assert "Łódź: ε ≤ ½" in "".join(table.itertext())
     if separators == "44":
@@ -138,7 +151,9 @@ def test_libreoffice_runs_no_cell_and_reads_the_letters(tmp_path, separators):
 
 
 def _read_by_libreoffice(path, separators, folder):
-    """The file as LibreOffice reads it, with formulas evaluated: token 16 of its filter's options."""
+    """The file as LibreOffice reads it, with formulas evaluated: token 16 of its filter's
+    options.
+    """
     options = f"CSV:{separators},34,0,1,,0,false,true,false,false,false,-1,true,false,false,true"
     command = [SOFFICE, f"-env:UserInstallation=file://{folder}/profile", "--headless"]
     command += [f"--infilter={options}", "--convert-to", "fods", "--outdir", folder, path]

@@ -16,7 +16,9 @@ scalars = (
 )
 documents = st.dictionaries(
     st.text(),
-    st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10),
+    st.recursive(
+        scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10
+    ),
     max_size=5,
 )
 

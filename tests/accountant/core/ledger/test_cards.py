@@ -1,4 +1,6 @@
-"""Data cards: the sentence is true of each kind of release, and no figure states less than was paid."""
+"""Data cards: the sentence is true of each kind of release, and no figure states less than was
+paid.
+"""
 
 import re
 from decimal import Decimal
@@ -7,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.core.ledger.data_card import Guarantee, _section, _value, figure, inherited, sentence, step
+from accountant.core.ledger.data_card import (
+    Guarantee,
+    _section,
+    _value,
+    figure,
+    inherited,
+    sentence,
+    step,
+)
 
 PLAIN = {"delta": 2.9053e-06, "neighbours": "add-remove", "unit": "record", "records_per_unit": 1}
 
@@ -22,7 +32,8 @@ def test_a_figure_never_states_less(value):
 def test_an_epsilon_delta_release():
     told = sentence(Guarantee(epsilon=0.123421, **PLAIN))
     assert told == (
-        "By itself the release is (0.1235, 2.9053e-06)-differentially private for adding or removing one "
+        "By itself the release is (0.1235, 2.9053e-06)-differentially private for adding or "
+        "removing one "
         "record, given whatever was released before it."
     )
 
@@ -37,7 +48,12 @@ def test_an_epsilon_delta_release():
             4,
             "adding or removing one patient_id (of which at most 4 records are read)",
         ),
-        ("replace-one", "patient_id", 1, "replacing one patient_id (of which at most one record are read)"),
+        (
+            "replace-one",
+            "patient_id",
+            1,
+            "replacing one patient_id (of which at most one record are read)",
+        ),
     ],
 )
 def test_the_step_names_relation_and_unit(neighbours, unit, most, words):
@@ -92,4 +108,5 @@ def test_a_text_stays_where_it_stands_on_a_card(text):
     assert shown.endswith(fence)
     assert not inside.startswith("`")
     assert not inside.endswith("`")
-    assert len(fence) not in map(len, re.findall("`+", inside))  # nothing inside closes it (CommonMark 6.1)
+    # nothing inside closes it (CommonMark 6.1)
+    assert len(fence) not in map(len, re.findall("`+", inside))

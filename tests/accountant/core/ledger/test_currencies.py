@@ -69,7 +69,9 @@ class Ledger:
         return self.replay.books
 
     def allow(self, epsilon, delta, **others):
-        self.add(EntryKind.ALLOW, None, allow_body(self.books.account, epsilon, delta, "why", **others))
+        self.add(
+            EntryKind.ALLOW, None, allow_body(self.books.account, epsilon, delta, "why", **others)
+        )
 
     def reserve(self, job, asked):
         part = entry_part(self.books.accounts, asked)
@@ -159,7 +161,8 @@ def test_a_filter_names_the_job_that_closed_it_and_reopens_only_by_its_void():
 
 def test_a_filter_that_another_one_passed_is_not_closed():
     ledger = Ledger()
-    ledger.reserve("a", Demand(SelfComposed(Gaussian(10.0), 36)))  # room on the Gaussian filter alone
+    # room on the Gaussian filter alone
+    ledger.reserve("a", Demand(SelfComposed(Gaussian(10.0), 36)))
     shown = {each.filter.kind: each.state for each in filter_states(ledger.books)}
     assert shown == {
         Kind.RENYI: "passed",
@@ -168,7 +171,9 @@ def test_a_filter_that_another_one_passed_is_not_closed():
         Kind.BASIC: "passed",
     }
     ledger.commit("a", Demand(SelfComposed(Gaussian(10.0), 30)))
-    assert {each.filter.kind: each.state for each in filter_states(ledger.books)}[Kind.RENYI] == "open"
+    assert {each.filter.kind: each.state for each in filter_states(ledger.books)}[
+        Kind.RENYI
+    ] == "open"
 
 
 def test_where_batches_were_secret_the_statement_has_two_sentences():
@@ -182,7 +187,9 @@ def test_where_batches_were_secret_the_statement_has_two_sentences():
     said = ledger.says()["dp"]
     first, second, _ = said.text.split(". ", 1)[0], *said.text.split(". ", 1)[1].split("; ")
     assert first.startswith("All releases together are (10, 0.000001)-differentially private")
-    assert second.startswith("That is for whoever does not hold the keys, deleted as they ended, of 2 jobs")
+    assert second.startswith(
+        "That is for whoever does not hold the keys, deleted as they ended, of 2 jobs"
+    )
     shown = float(said.text.rsplit("add up to (", 1)[1].split(",")[0])
     exact = epsilon_alone(SelfComposed(Exponential(0.1), 200), 1e-6)[0]
     assert exact * 0.99 < shown < exact * 1.3, "what they cost together where the batches are known"
@@ -196,7 +203,9 @@ def test_where_batches_were_secret_the_statement_has_two_sentences():
 
 
 def test_what_was_reserved_by_a_secret_coin_is_not_charged_otherwise_afterwards():
-    """The cheaper of "allocated" and "plain with refund", chosen after the run, would be unsound."""
+    """The cheaper of "allocated" and "plain with refund", chosen after the run, would be
+    unsound.
+    """
     ledger = Ledger("10", "1e-6")
     ledger.reserve("a", Demand(Allocated(4, 4, 40, Exponential(0.1))))
     for event in (

@@ -1,4 +1,6 @@
-"""Foreign ledgers with any value anywhere: an error with a name, never a traceback or a lost spend."""
+"""Foreign ledgers with any value anywhere: an error with a name, never a traceback or a lost
+spend.
+"""
 
 import contextlib
 import copy
@@ -39,7 +41,21 @@ NASTY: tuple[Any, ...] = (
         " 1",
         "٣",
     ),
-    *(-0.0, 5e-324, 2.2e-308, 1e308, 1e400, float("nan"), 2**53, 2**53 + 1, 10**400, -1, 0, 0.5, True),
+    *(
+        -0.0,
+        5e-324,
+        2.2e-308,
+        1e308,
+        1e400,
+        float("nan"),
+        2**53,
+        2**53 + 1,
+        10**400,
+        -1,
+        0,
+        0.5,
+        True,
+    ),
     *(None, [], {}, [[]], {"type": "composed", "events": []}),
 )
 
@@ -78,7 +94,9 @@ def paths(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         inner = enumerate(value)
     else:
         inner = ()
-    return [before] * bool(before) + [found for key, each in inner for found in paths(each, (*before, key))]
+    return [before] * bool(before) + [
+        found for key, each in inner for found in paths(each, (*before, key))
+    ]
 
 
 PLACES = [(number, path) for number, each in enumerate(LEDGER) for path in paths(each)]
@@ -93,11 +111,17 @@ def put(document: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
 
 def charged(verifier: Verifier) -> list[tuple[Any, ...]]:
     account = verifier.replay.books.account
-    return [] if account is None else [(each.spent, each.reserved, each.closed) for each in account.filters]
+    return (
+        []
+        if account is None
+        else [(each.spent, each.reserved, each.closed) for each in account.filters]
+    )
 
 
 def verified(documents: list[dict[str, Any]]) -> Verifier:
-    """What a verifier makes of these documents, whose hashes follow from them as far as they can."""
+    """What a verifier makes of these documents, whose hashes follow from them as far as they
+    can.
+    """
     verifier, head = Verifier(), GENESIS
     for each in documents:
         document = {**each, "previous": head} if "previous" in each else each
@@ -227,7 +251,9 @@ def test_any_event_is_refused_by_name_or_priced_everywhere(stored):
 @pytest.mark.parametrize("edge", [0, 1])
 @pytest.mark.parametrize("kind", ["gaussian", "laplace", "exponential", "zcdp", "epsilon_delta"])
 def test_the_ends_of_the_range_have_prices(kind, edge):
-    name = {"exponential": "shift", "zcdp": "rho", "epsilon_delta": "epsilon"}.get(kind, "noise_multiplier")
+    name = {"exponential": "shift", "zcdp": "rho", "epsilon_delta": "epsilon"}.get(
+        kind, "noise_multiplier"
+    )
     ends = MULTIPLIERS if name == "noise_multiplier" else LOSSES
     stored = {"type": kind, name: ends[edge]} | ({"delta": 0.0} if kind == "epsilon_delta" else {})
     event = from_json({"type": "self_composed", "event": stored, "count": 10**12})

@@ -1,4 +1,5 @@
-"""Exports that lie about what they are: what they hide, who people are, when they were signed, how they read.
+"""Exports that lie about what they are: what they hide, who people are, when they were signed, how
+they read.
 
 All hashes and sums of these are right. `test_forged_exports.py` has the acts that no rule allows.
 """
@@ -14,8 +15,20 @@ import pytest
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import commitments
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.checkpoints import Checkpoint, introduction, public_key, read_checkpoint, sign
-from accountant.core.ledger.export_formats import header, json_header, json_row, summary, verify_lines
+from accountant.core.ledger.checkpoints import (
+    Checkpoint,
+    introduction,
+    public_key,
+    read_checkpoint,
+    sign,
+)
+from accountant.core.ledger.export_formats import (
+    header,
+    json_header,
+    json_row,
+    summary,
+    verify_lines,
+)
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.ledger.lineage import of_artifacts
 from accountant.core.ledger.verifier import Verifier
@@ -44,7 +57,10 @@ def signed_lines(
 def restated(lines: list[str], **changed: Any) -> list[str]:
     """An export with other claims in its header; None: without that one."""
     claimed = {**json.loads(lines[0]), **changed}
-    return [json_header({name: value for name, value in claimed.items() if value is not None}), *lines[1:]]
+    return [
+        json_header({name: value for name, value in claimed.items() if value is not None}),
+        *lines[1:],
+    ]
 
 
 def documents_of(lines: list[str]) -> list[tuple[str, dict[str, Any]]]:
@@ -54,7 +70,9 @@ def documents_of(lines: list[str]) -> list[tuple[str, dict[str, Any]]]:
 
 def rewritten(lines: list[str], change: Callable[[dict[str, Any]], dict[str, Any]]) -> list[str]:
     """An export with each document changed, under the hashes that it had."""
-    rows = [json_row(hashed, canonical(change(each)).decode()) for hashed, each in documents_of(lines)]
+    rows = [
+        json_row(hashed, canonical(change(each)).decode()) for hashed, each in documents_of(lines)
+    ]
     return [lines[0], *rows]
 
 
@@ -77,7 +95,11 @@ def hide(document: dict[str, Any], *path: str) -> dict[str, Any]:
     holder: Any = changed
     for step in path[:-1]:
         holder = holder.get(step, {})
-    if isinstance(holder, dict) and isinstance(holder.get(path[-1]), dict) and "salt" in holder[path[-1]]:
+    if (
+        isinstance(holder, dict)
+        and isinstance(holder.get(path[-1]), dict)
+        and "salt" in holder[path[-1]]
+    ):
         holder[path[-1]] = {"sha256": commitments.commitment(holder[path[-1]])}
     return changed
 
@@ -87,7 +109,9 @@ HIDDEN = {place for places in commitments.places_by_kind().values() for place in
 
 @pytest.mark.parametrize("place", sorted(HIDDEN), ids=".".join)
 def test_a_full_export_hides_nothing(place):
-    """Who acted, who approved, and what an ex-post job really cost, are not checked where they are hidden."""
+    """Who acted, who approved, and what an ex-post job really cost, are not checked where they are
+    hidden.
+    """
     lines = signed_lines(with_ex_post())
     changed = rewritten(lines, lambda document: hide(document, *place))
     if changed == lines:
@@ -185,7 +209,9 @@ def test_two_people_are_not_one_by_another_spelling(name):
         found.actor = name
         with pytest.raises(VerificationFailed) as told:
             verify_lines(export(ledger.lines))
-        assert "one person proposed and confirmed it" in str(told.value) or "no name" in str(told.value)
+        assert "one person proposed and confirmed it" in str(told.value) or "no name" in str(
+            told.value
+        )
 
 
 @pytest.mark.parametrize("name", ["Ana", "ana\u200b", "\u0430na", "ana\u00a0", "an\u0430"])
@@ -208,7 +234,9 @@ def test_nobody_approves_their_own_job_by_a_name_that_looks_alike():
 @pytest.mark.parametrize("name", ["", " ", "Ana", "ana\n", None, 5, ["ana"], {"sha256": "a" * 64}])
 @pytest.mark.parametrize("kind", ["ALLOW", "RESERVE", "POLICY", "REVERSAL", "COMMIT", "REGISTER"])
 def test_who_acts_has_a_name(kind, name):
-    """An empty name would pass for one that is hidden, and a policy's list of analysts for no list."""
+    """An empty name would pass for one that is hidden, and a policy's list of analysts for no
+    list.
+    """
     ledger = honest()
     if kind in ("COMMIT", "REGISTER") and name == "Ana":
         return  # a worker's host may have such a name
@@ -418,7 +446,9 @@ TEXTS: dict[str, Callable[[str], str]] = {
     "solidus": lambda text: text.replace('"letters"', '"letters\\/"'),
     "mark": lambda text: "\ufeff" + text,
     "real": lambda text: text.replace('"version":', '"version":0.0e1,"version":'),
-    "order": lambda text: '{"version":' + text[-3] + "," + text[1:].replace(f',"version":{text[-3]}', ""),
+    "order": lambda text: (
+        '{"version":' + text[-3] + "," + text[1:].replace(f',"version":{text[-3]}', "")
+    ),
 }
 
 
@@ -516,7 +546,12 @@ def reader(**elsewhere: str) -> list[str]:
     """A ledger with a job that reads artifacts of another dataset."""
     ledger = honest()
     job = name_of("public")
-    sizes = {"vocabulary_size": 4, "sequences_per_label": 2, "sequence_length": 3, "output": "phrases"}
+    sizes = {
+        "vocabulary_size": 4,
+        "sequences_per_label": 2,
+        "sequence_length": 3,
+        "output": "phrases",
+    }
     ledger.reserve("reader", "dp-kps", source=reading(job, **elsewhere), vocabulary=job, **sizes)
     return export(ledger.lines)
 
@@ -534,7 +569,8 @@ def test_what_is_private_there_is_not_called_public():
 def test_that_it_is_public_takes_the_ledger_of_the_other_dataset():
     found = verify_lines(reader(dataset="novels", mechanism="vocabulary"))
     assert found.unproved == (
-        "not provable: that what entry 25 reads of 'novels' is public: verify an export of that dataset "
+        "not provable: that what entry 25 reads of 'novels' is public: verify an export of that "
+        "dataset "
         "together with this one",
     )
 

@@ -1,4 +1,6 @@
-"""Thirty exports whose hashes and sums are right and whose acts no rule allows: each is refused by name."""
+"""Thirty exports whose hashes and sums are right and whose acts no rule allows: each is refused by
+name.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +34,9 @@ def forgery(problem: str) -> Callable[[Forgery], Forgery]:
 def line(ledger: Ledger, kind: str, job: str | None = None, nth: int = 0) -> Line:
     """The nth entry of a kind, of a job where one is named."""
     wanted = None if job is None else name_of(job)
-    found = [each for each in ledger.lines if each.kind == kind and (job is None or each.job == wanted)]
+    found = [
+        each for each in ledger.lines if each.kind == kind and (job is None or each.job == wanted)
+    ]
     return found[nth]
 
 
@@ -264,7 +268,9 @@ def test_it_is_refused_by_entry_and_rule(name):
     ],
 )
 def test_a_ledger_begins_with_its_rules(without, problem):
-    """The owner of a database may leave them out and hash all anew: then nothing could be judged."""
+    """The owner of a database may leave them out and hash all anew: then nothing could be
+    judged.
+    """
     lines = [each for each in honest().lines if each.kind not in without]
     with pytest.raises(VerificationFailed, match=problem):
         verify_lines(export(lines))
@@ -292,7 +298,9 @@ def test_a_request_of_somebody_who_left_needs_a_policy_that_admits_it():
         ledger = honest()
         ledger.policy(two(), departed_analysts=admitted)
         ledger.reserve("later", tokens_per_batch=5, batches_per_label=1)
-        line(ledger, "RESERVE", "later").body["approval"]["departed"] = "the account of ana is closed"
+        line(ledger, "RESERVE", "later").body["approval"]["departed"] = (
+            "the account of ana is closed"
+        )
         if admitted:
             assert verify_lines(export(ledger.lines)).entries == 26
             continue
@@ -397,11 +405,15 @@ def test_terms_may_change_until_data_was_found_right():
     ledger.register(version=2, public_size=5000)
     assert verify_lines(export(ledger.lines)).entries == 3
     ledger.register(version=2, public_size=5000)
-    with pytest.raises(VerificationFailed, match="entry 4: its version is 2, which is no new number"):
+    with pytest.raises(
+        VerificationFailed, match="entry 4: its version is 2, which is no new number"
+    ):
         verify_lines(export(ledger.lines))
 
 
-@pytest.mark.parametrize("value", [None, [], {}, "x", 1e400, -1, True, "9" * 5000, "\ud800", [[]] * 3])
+@pytest.mark.parametrize(
+    "value", [None, [], {}, "x", 1e400, -1, True, "9" * 5000, "\ud800", [[]] * 3]
+)
 def test_any_value_anywhere_in_a_rule_is_refused_by_name(value):
     for kind, field in (("REGISTER", "terms"), ("REGISTER", "version"), ("POLICY", "policy")):
         ledger = honest()
@@ -417,7 +429,9 @@ def test_any_value_anywhere_in_a_rule_is_refused_by_name(value):
 
 
 def test_what_is_charged_says_which_data_it_reads():
-    """Else it could say in the end that nothing was read, and two people could take its charge back."""
+    """Else it could say in the end that nothing was read, and two people could take its charge
+    back.
+    """
     ledger = honest()
     line(ledger, "RESERVE", "live").body["source"] = {}
     with pytest.raises(VerificationFailed, match="does not say which version of the data it reads"):

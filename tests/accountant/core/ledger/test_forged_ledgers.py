@@ -1,4 +1,6 @@
-"""Ledgers whose hashes and sums are right and whose entries cannot be: a database's owner can make them."""
+"""Ledgers whose hashes and sums are right and whose entries cannot be: a database's owner can make
+them.
+"""
 
 import math
 from dataclasses import replace
@@ -50,7 +52,9 @@ class Forger:
     def books(self):
         return self.verifier.replay.books
 
-    def reserve(self, job: str, terms: Terms = TERMS, source: Any = None, **parameters: object) -> Any:
+    def reserve(
+        self, job: str, terms: Terms = TERMS, source: Any = None, **parameters: object
+    ) -> Any:
         """A RESERVE as the service writes it; returns the event."""
         raw = parameters or {"tokens_per_batch": 4, "batches_per_label": 1}
         mechanism = mechanisms.get("epsvec" if "from_job" in raw else "private-prediction")
@@ -78,7 +82,9 @@ class Forger:
 def test_an_honest_ledger_stands():
     forger = Forger()
     written = forger.reserve("writer")
-    artifacts = [{"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in ARTIFACTS.items()]
+    artifacts = [
+        {"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in ARTIFACTS.items()
+    ]
     forger.commit("writer", written, artifacts=artifacts)
     forger.reserve("reader", source=of_artifacts("writer", ARTIFACTS), from_job="writer")
     forger.commit("reader", FREE, read=False)
@@ -90,7 +96,9 @@ def test_an_honest_ledger_stands():
 
 
 def forged(kind: Kind, **changed: Any) -> dict[str, Any]:
-    """The first allowance with one filter's share, order or step changed, and the limit that follows."""
+    """The first allowance with one filter's share, order or step changed, and the limit that
+    follows.
+    """
     body = allowance()
     for each in body["filters"]:
         share = changed.get("shares", {}).get(each["kind"])
@@ -99,14 +107,18 @@ def forged(kind: Kind, **changed: Any) -> dict[str, Any]:
         if each["kind"] == kind and "order" in changed:
             each["order"] = changed["order"]
         order = None if each["order"] is None else Fraction(each["order"])
-        made = Filter(Kind(each["kind"]), Fraction(each["share"]), order, int(each.get("step_delta", 0)))
+        made = Filter(
+            Kind(each["kind"]), Fraction(each["share"]), order, int(each.get("step_delta", 0))
+        )
         limit = made.limit(EPSILON, DELTA)
         each["limit"] = {"main": str(limit.main), "delta": str(limit.delta)}
     return body
 
 
 def test_a_gaussian_filter_has_no_order():
-    """With one, its limit would be a divergence of nearly all of epsilon, and its costs stay mu squared."""
+    """With one, its limit would be a divergence of nearly all of epsilon, and its costs stay mu
+    squared.
+    """
     body = forged(Kind.GAUSSIAN, order="1000000")
     honest = {each["kind"]: int(each["limit"]["main"]) for each in allowance()["filters"]}
     assert int(body["filters"][1]["limit"]["main"]) > 2 * honest["gaussian"]

@@ -1,8 +1,10 @@
-"""Forty adaptive steps against the ledger's own admission: plain, sampled and allocated releases mixed.
+"""Forty adaptive steps against the ledger's own admission: plain, sampled and allocated releases
+mixed.
 
-The best strategy's delta is bounded from above, over all strategies at once: the value of what may still be
-done, V(r) = sup E_Q (r P/Q - e^epsilon)+, is convex in r, so a chord between grid points lies above it.
-Reservations only add up: what may still be done depends on how often each release was made, not on the order.
+The best strategy's delta is bounded from above, over all strategies at once: the value of what may
+still be done, V(r) = sup E_Q (r P/Q - e^epsilon)+, is convex in r, so a chord between grid points
+lies above it. Reservations only add up: what may still be done depends on how often each release
+was made, not on the order.
 """
 
 import math
@@ -70,7 +72,9 @@ def worst_delta(of: Account, epsilon: float, menu: list[Release], swapped: bool)
     costs = [of.costs(event) for event, _, _ in menu]
     firsts = [of.charge(event) for event, _, _ in menu]
     ends = np.maximum(RATIOS - math.exp(epsilon), 0.0)
-    steps = [step(without, with_) if swapped else step(with_, without) for _, with_, without in menu]
+    steps = [
+        step(without, with_) if swapped else step(with_, without) for _, with_, without in menu
+    ]
     levels: list[dict[tuple[int, ...], Account]] = [{(0,) * len(menu): of}]
     for _ in range(STEPS):
         found = {}
@@ -106,7 +110,9 @@ def step(p: tuple[float, ...], q: tuple[float, ...]) -> Callable[[np.ndarray], n
         below, above = ratios < RATIOS[0], ratios > RATIOS[-1]
         right = np.clip(np.searchsorted(RATIOS, ratios), 1, len(RATIOS) - 1)
         share = (ratios - RATIOS[right - 1]) / (RATIOS[right] - RATIOS[right - 1])
-        weights[every, right - 1] += b * np.where(above, 0.0, np.where(below, ratios / RATIOS[0], 1 - share))
+        weights[every, right - 1] += b * np.where(
+            above, 0.0, np.where(below, ratios / RATIOS[0], 1 - share)
+        )
         weights[every, right] += b * np.where(above | below, 0.0, share)
         beyond = beyond + b * np.where(above, ratios, 0.0)
     sparse = csr_array(weights)
@@ -118,7 +124,8 @@ def loosened(of: Account, times: int) -> Account:
     return replace(
         of,
         filters=tuple(
-            replace(e, limit=Amount(times * e.limit.main, times * e.limit.delta)) for e in of.filters
+            replace(e, limit=Amount(times * e.limit.main, times * e.limit.delta))
+            for e in of.filters
         ),
     )
 
@@ -164,11 +171,17 @@ def sampled(multiplier: float, rate: float) -> Event:
 
 
 def test_the_bound_has_teeth():
-    """It passes delta where twice the allowance is admitted, by rounds of secret batches alone too."""
+    """It passes delta where twice the allowance is admitted, by rounds of secret batches alone
+    too.
+    """
     shares = {Kind.RENYI: Fraction(1), Kind.GAUSSIAN: Fraction(0), Kind.RENYI_LOW: Fraction(0)}
     of = account("1", "0.02", {**shares, Kind.BASIC: Fraction(0)})
     for menu in (MENUS["mixed"][:2], MENUS["mixed"][:1]):
-        assert worst_delta(of, 1.0, menu, False) <= 0.02 < worst_delta(loosened(of, 3), 1.0, menu, False)
+        assert (
+            worst_delta(of, 1.0, menu, False)
+            <= 0.02
+            < worst_delta(loosened(of, 3), 1.0, menu, False)
+        )
 
 
 def test_the_masses_are_those_of_a_round():

@@ -1,4 +1,6 @@
-"""Long exports, whose later entries are like earlier ones: what is wrong in one of them is found too."""
+"""Long exports, whose later entries are like earlier ones: what is wrong in one of them is found
+too.
+"""
 
 import copy
 import hashlib
@@ -12,7 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accountant.core.errors import VerificationFailed
-from accountant.core.ledger.checkpoints import Checkpoint, introduction, public_key, read_checkpoint, sign
+from accountant.core.ledger.checkpoints import (
+    Checkpoint,
+    introduction,
+    public_key,
+    read_checkpoint,
+    sign,
+)
 from accountant.core.ledger.commitments import hidden
 from accountant.core.ledger.export_formats import json_row, summary, verify_lines
 from accountant.core.ledger.hash_chain import canonical, digest, read_time
@@ -60,7 +68,9 @@ def problem_of(lines: list[str]) -> tuple[str, int | None] | None:
 LINES = {public: export(long().lines, public) for public in (False, True)}
 HONEST = LINES[False]
 DOCUMENTS = written(long().lines)[0]
-PLACES = [(number, path) for number, each in enumerate(DOCUMENTS) if number > 23 for path in paths(each)]
+PLACES = [
+    (number, path) for number, each in enumerate(DOCUMENTS) if number > 23 for path in paths(each)
+]
 
 
 def charges(documents: list[str]) -> list[Any]:
@@ -92,7 +102,14 @@ def rehashed(documents: list[dict[str, Any]], public: bool = False) -> list[str]
             shown = dict(hidden(document)) if public else document
             head = digest(document)
             lines.append(json_row(head, canonical(shown).decode()))
-        except (ValueError, RecursionError, VerificationFailed, TypeError, AttributeError, KeyError):
+        except (
+            ValueError,
+            RecursionError,
+            VerificationFailed,
+            TypeError,
+            AttributeError,
+            KeyError,
+        ):
             head = "0" * 64
             try:
                 lines.append(json.dumps({**document, "hash": head}) + "\n")
@@ -137,7 +154,9 @@ def test_any_value_anywhere_is_refused_by_its_entry_or_changes_no_charge(place, 
 def test_entries_that_are_moved_left_out_or_repeated_are_refused(data):
     """All hashes are made anew, and numbers and times: what they say of jobs is left to judge."""
     documents = copy.deepcopy(DOCUMENTS)
-    reserves = [place for place in range(24, len(documents)) if documents[place]["kind"] == "RESERVE"]
+    reserves = [
+        place for place in range(24, len(documents)) if documents[place]["kind"] == "RESERVE"
+    ]
     first = data.draw(st.sampled_from(reserves))
     change = data.draw(st.sampled_from(["swap", "drop", "repeat", "job"]))
     if change == "swap":
@@ -197,7 +216,10 @@ def of_file(path, lines: list[str]):
 
 
 def test_the_last_line_may_lack_its_end(tmp_path):
-    assert of_file(tmp_path / "ledger.jsonl", [*HONEST[:-1], HONEST[-1][:-1]]).entries == len(HONEST) - 1
+    assert (
+        of_file(tmp_path / "ledger.jsonl", [*HONEST[:-1], HONEST[-1][:-1]]).entries
+        == len(HONEST) - 1
+    )
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -264,7 +286,9 @@ WRONG_TIMES = [
     "2026-W10-1" + GOOD[10:],
     "0000-01-01" + GOOD[10:],
 ]
-SPELLED = [GOOD[:place] + digit + GOOD[place + 1 :] for place in range(27) for digit in "0123679T:.Z-+ ٣"]
+SPELLED = [
+    GOOD[:place] + digit + GOOD[place + 1 :] for place in range(27) for digit in "0123679T:.Z-+ ٣"
+]
 WRONG_TIMES += [
     "",
     GOOD[:-1],
@@ -315,7 +339,9 @@ FORGED_TEXTS = {
 
 @pytest.mark.parametrize("change", FORGED_TEXTS)
 def test_a_text_that_was_hashed_as_it_stands_is_refused(change):
-    """A hash is that of the canonical text: that of another text is wrong, though it fits what is written."""
+    """A hash is that of the canonical text: that of another text is wrong, though it fits what is
+    written.
+    """
     number = 45
     altered = with_own_hash(FORGED_TEXTS[change](HONEST[number]))
     problem = problem_of([*HONEST[:number], altered, *HONEST[number + 1 :]])
@@ -323,7 +349,9 @@ def test_a_text_that_was_hashed_as_it_stands_is_refused(change):
 
 
 def test_a_commitment_in_an_opening_hides_nobody():
-    """A full export could else leave its approvals unchecked, and not say that anything is hidden."""
+    """A full export could else leave its approvals unchecked, and not say that anything is
+    hidden.
+    """
     ledger = honest()
     (found,) = (
         each
@@ -336,16 +364,22 @@ def test_a_commitment_in_an_opening_hides_nobody():
 
 
 def test_a_job_is_judged_by_the_policy_in_force():
-    """The next job of a shape is judged by the new policy: here one that allows another mechanism."""
+    """The next job of a shape is judged by the new policy: here one that allows another
+    mechanism.
+    """
     ledger = long()
     ledger.policy(analysts=["ana", "sam"], mechanisms=["noisy-count"])
     ledger.reserve("again", tokens_per_batch=5, batches_per_label=1)
-    with pytest.raises(VerificationFailed, match="does not allow the mechanism 'private-prediction'"):
+    with pytest.raises(
+        VerificationFailed, match="does not allow the mechanism 'private-prediction'"
+    ):
         verify_lines(export(ledger.lines))
 
 
 def test_an_approver_who_is_no_owner_is_refused_after_one_who_is():
-    """The first job of a shape was approved by an owner of the dataset, the next one by somebody else."""
+    """The first job of a shape was approved by an owner of the dataset, the next one by somebody
+    else.
+    """
     ledger = long()
     ledger.policy(two(), analysts=["ana", "sam"], stewards=["sam", "tom"])
     for turn in ("first", "second"):
@@ -353,5 +387,7 @@ def test_an_approver_who_is_no_owner_is_refused_after_one_who_is():
         ledger.commit(turn, event)
     assert problem_of(export(ledger.lines)) is None
     ledger.lines[-2].body["approval"] = {"by": "eve", "reason": "why not"}
-    with pytest.raises(VerificationFailed, match="'eve' approved it, who is not among the stewards"):
+    with pytest.raises(
+        VerificationFailed, match="'eve' approved it, who is not among the stewards"
+    ):
         verify_lines(export(ledger.lines))

@@ -1,4 +1,6 @@
-"""Replaying long ledgers: one step an entry, a few hundred bytes a job, one meaning with the writer."""
+"""Replaying long ledgers: one step an entry, a few hundred bytes a job, one meaning with the
+writer.
+"""
 
 import tracemalloc
 import uuid

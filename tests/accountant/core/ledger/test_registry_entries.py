@@ -1,4 +1,6 @@
-"""A registry entry says what its ledger says, in whichever form that was exported, and nothing else holds."""
+"""A registry entry says what its ledger says, in whichever form that was exported, and nothing else
+holds.
+"""
 
 import pytest
 

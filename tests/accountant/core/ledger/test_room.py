@@ -14,7 +14,14 @@ from accountant.core.ledger.capacity import binding
 from accountant.core.ledger.caps import Usage, counted
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import move
-from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Gaussian, Laplace, SelfComposed
+from accountant.core.privacy.events import (
+    FREE,
+    Composed,
+    EpsilonDelta,
+    Gaussian,
+    Laplace,
+    SelfComposed,
+)
 from accountant.core.privacy.filters import Amount, Kind, portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.queries.account_views import account_view
@@ -25,7 +32,9 @@ POLICY = Policy(auto_approve_epsilon="1000")
 
 def fresh(epsilon: int, delta: float = 1e-6) -> Account:
     units = (epsilon * EPSILON_UNITS, int(delta * DELTA_UNITS))
-    return Account(*units, tuple(FilterAccount(each, each.limit(*units)) for each in portfolio(*units)))
+    return Account(
+        *units, tuple(FilterAccount(each, each.limit(*units)) for each in portfolio(*units))
+    )
 
 
 def step_of(account: Account) -> int:
@@ -33,7 +42,9 @@ def step_of(account: Account) -> int:
     return account.costs(Gaussian(20.0))[Kind.BASIC].delta
 
 
-def admitted(accounts: Accounts, asked: Demand, policy: Policy, alone: float, most: int = 3000) -> int:
+def admitted(
+    accounts: Accounts, asked: Demand, policy: Policy, alone: float, most: int = 3000
+) -> int:
     """Return the number of jobs really admitted, one after the other."""
     used = 0
     for count in range(most):
@@ -43,7 +54,9 @@ def admitted(accounts: Accounts, asked: Demand, policy: Policy, alone: float, mo
         used += counted(alone)
         account = move(accounts.dp, accounts.dp.costs(asked.dp), reserved=1)
         reserved = accounts.ex_post.reserved + asked.ex_post
-        accounts = replace(accounts, dp=account, ex_post=replace(accounts.ex_post, reserved=reserved))
+        accounts = replace(
+            accounts, dp=account, ex_post=replace(accounts.ex_post, reserved=reserved)
+        )
     raise AssertionError("it never ends")
 
 
@@ -64,7 +77,9 @@ def test_the_number_is_where_admission_stops(event, epsilon):
     assert room.jobs == admitted(accounts, Demand(event), POLICY, 0.1)
 
 
-@pytest.mark.parametrize(("cap", "alone", "jobs"), [("1", 0.3, 3), ("0.300000001", 0.3, 1), ("0.29", 0.3, 0)])
+@pytest.mark.parametrize(
+    ("cap", "alone", "jobs"), [("1", 0.3, 3), ("0.300000001", 0.3, 1), ("0.29", 0.3, 0)]
+)
 def test_a_cap_of_the_asker_binds_before_the_filters(cap, alone, jobs):
     policy = Policy(auto_approve_epsilon="1000", analyst_epsilon=cap)
     accounts, asked = Accounts(fresh(10)), Demand(Gaussian(20.0))
@@ -87,7 +102,9 @@ def test_what_is_free_has_no_bound_and_what_has_no_allowance_has_no_room():
 
 
 def drained(account: Account, steps: Fraction) -> Account:
-    """The basic filter has half of its ε left, and δ for so many jobs that are not pure; others are full."""
+    """The basic filter has half of its ε left, and δ for so many jobs that are not pure; others are
+    full.
+    """
 
     def basic(each: FilterAccount) -> FilterAccount:
         left = int(step_of(account) * steps)
@@ -126,8 +143,8 @@ def test_a_filter_without_delta_is_full_and_is_not_the_one_with_most_room():
     seen = account_view(Books(account))
     assert seen["best_filter"] != "basic"
     assert seen["used_share"] == pytest.approx(0.9, rel=1e-6)
-    told = Standing(Accounts(account), Usage(), POLICY).effect(Shape(Demand(Gaussian(20.0)), 0.2))["filters"][
-        -1
-    ]
+    told = Standing(Accounts(account), Usage(), POLICY).effect(Shape(Demand(Gaussian(20.0)), 0.2))[
+        "filters"
+    ][-1]
     assert told["kind"] == "basic"
     assert told["after"] > 1

@@ -1,4 +1,5 @@
-"""Acts signed with passkeys: ledgers whose signatures are right verify, and every forgery is refused by name.
+"""Acts signed with passkeys: ledgers whose signatures are right verify, and every forgery is
+refused by name.
 
 Hashes and sums of all forgeries are made anew, as the owner of a database can.
 """
@@ -37,7 +38,9 @@ def honest() -> list[str]:
 def place(ledger: Ledger, kind: str, job: str | None = None, nth: int = 0) -> int:
     wanted = None if job is None else name_of(job)
     found = [
-        i for i, each in enumerate(ledger.lines) if each.kind == kind and job in (None, each.job and job)
+        i
+        for i, each in enumerate(ledger.lines)
+        if each.kind == kind and job in (None, each.job and job)
     ]
     found = [i for i in found if wanted is None or ledger.lines[i].job == wanted]
     return found[nth]
@@ -57,7 +60,8 @@ ANOTHER_ACT = "what was signed is not what the entry says"
 ANOTHER_KEY = "signed with a key that the policy in force does not name for"
 
 
-# --- signatures that are not there ------------------------------------------------------------------
+# --- signatures that are not there
+# ------------------------------------------------------------------
 
 
 @forgery(NOT_SIGNED.format("approve"))
@@ -106,7 +110,8 @@ def a_signature_lacks_its_nonce(ledger: Ledger) -> None:
     del approval(ledger, "second")["signature"]["nonce"]
 
 
-# --- other acts -------------------------------------------------------------------------------------
+# --- other acts
+# -------------------------------------------------------------------------------------
 
 
 @forgery(ANOTHER_ACT)
@@ -162,10 +167,12 @@ def an_approval_given_under_an_earlier_policy_is_used_now(ledger: Ledger) -> Non
 def the_confirmation_is_of_another_proposal(ledger: Ledger) -> None:
     at = place(ledger, "ALLOW", nth=2)
     body = ledger.lines[at].body
-    body["signature"] = TOM.sign(acts_of(ledger.lines, at)[0])  # the same act, signed again: another nonce
+    # the same act, signed again: another nonce
+    body["signature"] = TOM.sign(acts_of(ledger.lines, at)[0])
 
 
-# --- other keys -------------------------------------------------------------------------------------
+# --- other keys
+# -------------------------------------------------------------------------------------
 
 
 @forgery(ANOTHER_KEY)
@@ -204,7 +211,8 @@ def a_signature_names_a_key_that_did_not_make_it(ledger: Ledger) -> None:
     signed |= Passkey("sam").sign(acts_of(ledger.lines, at)[0]) | {"key": signed["key"]}
 
 
-# --- not by a person at a page of the service -------------------------------------------------------
+# --- not by a person at a page of the service
+# -------------------------------------------------------
 
 
 def signed_so(ledger: Ledger, **how: Any) -> None:
@@ -271,7 +279,9 @@ def its_client_data_has_two_origins(ledger: Ledger) -> None:
     """A parser that takes the first would see another page than one that takes the last."""
     at = place(ledger, "RESERVE", "live")
     act = acts_of(ledger.lines, at)[0]
-    approval(ledger, "live")["signature"] = SAM.sign(act, text=('{"', '{"origin":"https://evil.example","'))
+    approval(ledger, "live")["signature"] = SAM.sign(
+        act, text=('{"', '{"origin":"https://evil.example","')
+    )
 
 
 @forgery("its signature can't be read")
@@ -300,7 +310,8 @@ def test_a_public_export_says_that_it_shows_no_signatures():
     ledger = signed_ledger()
     result = verify_lines(export(ledger.lines, public=True))
     assert result.unproved == (
-        "not provable: whether people signed 10 entries, as the policy asks: the export does not show it",
+        "not provable: whether people signed 10 entries, as the policy asks: the export does not "
+        "show it",
     )
     shown = "".join(export(ledger.lines, public=True))
     assert SAM.signer.key not in shown
@@ -345,14 +356,19 @@ def test_a_signature_that_nobody_asks_for_is_over_its_own_act():
         verify_lines(export(ledger.lines))
 
 
-# --- the policy -------------------------------------------------------------------------------------
+# --- the policy
+# -------------------------------------------------------------------------------------
 
 
 def test_other_signers_and_fewer_acts_are_weaker():
     before = Policy(**SIGNING)
-    assert weakened(before, before.model_copy(update={"signers": before.signers[:1]})) == ("signers",)
+    assert weakened(before, before.model_copy(update={"signers": before.signers[:1]})) == (
+        "signers",
+    )
     assert weakened(before, before.model_copy(update={"signed": ("policy",)})) == ("signed",)
-    assert weakened(Policy(), Policy(signed=("policy",), signers=SIGNING["signers"])) == ("signers",)
+    assert weakened(Policy(), Policy(signed=("policy",), signers=SIGNING["signers"])) == (
+        "signers",
+    )
     assert weakened(before, before) == ()
 
 

@@ -1,11 +1,15 @@
-"""10,000 forged exports, each a true one with something changed: none verifies that states something false.
+"""10,000 forged exports, each a true one with something changed: none verifies that states
+something false.
 
-A third change the text and leave its hashes. The others are what the owner of a database can do: an entry is
-changed, every hash after it made anew, and the totals are those that the entries add up to.
+A third change the text and leave its hashes. The others are what the owner of a database can do: an
+entry is changed, every hash after it made anew, and the totals are those that the entries add up
+to.
 
-    form    the same value in another form, a field that no reader knows, a value hidden, a person respelled:
+    form the same value in another form, a field that no reader knows, a value hidden, a person
+    respelled:
             refused, whoever signed it
-    value   other values, entries and fields moved, swapped or left out: refused by the key that an auditor
+    value other values, entries and fields moved, swapped or left out: refused by the key that an
+    auditor
             knows; without a key they verify only if nothing that was spent is another
 """
 
@@ -52,7 +56,12 @@ def charged(found: Verified) -> list[Any]:
     """What is spent and reserved in each filter and currency, and how many jobs there were."""
     stated = summary(found.books, found.live)
     filters = [(each["spent"], each["reserved"], each["closed"]) for each in stated["filters"]]
-    return [filters, stated.get("ex_post", [])[1:], stated["live_reservations"], found.books.history.jobs]
+    return [
+        filters,
+        stated.get("ex_post", [])[1:],
+        stated["live_reservations"],
+        found.books.history.jobs,
+    ]
 
 
 TRUTHS = [truth_of(signed_lines(made())) for made in (with_ex_post, signed_ledger)]
@@ -91,13 +100,22 @@ def named_twice(line: str, dice: random.Random) -> str:
 
 
 def respelled_number(line: str, dice: random.Random) -> str:
-    places = [place for place, each in enumerate(line[:-1]) if each == ":" and line[place + 1].isdigit()]
+    places = [
+        place for place, each in enumerate(line[:-1]) if each == ":" and line[place + 1].isdigit()
+    ]
     if not places:
         return missing_character(line, dice)
     place = dice.choice(places) + 1
     end = next(at for at in range(place, len(line)) if line[at] in ",}]")
     number = line[place:end]
-    forms = [f"{number}.0", f"{number}e0", f"0{number}", f"+{number}", f'"{number}"', f"{number}.0e+0"]
+    forms = [
+        f"{number}.0",
+        f"{number}e0",
+        f"0{number}",
+        f"+{number}",
+        f'"{number}"',
+        f"{number}.0e+0",
+    ]
     return line[:place] + dice.choice(forms) + line[end:]
 
 
@@ -146,7 +164,8 @@ def changed_claim(claimed: Document, dice: random.Random) -> Document:
     name = dice.choice(list(claimed))
     value = claimed.pop(name)
     if dice.random() < 0.3:
-        return claimed  # without its checkpoint it says nothing false, and the key that is known misses it
+        # without its checkpoint it says nothing false, and the key that is known misses it
+        return claimed
     if isinstance(value, dict):
         place, holder, own = dice.choice(list(leaves(value)))
         holder[own] = other_value(place, dice)
@@ -169,7 +188,9 @@ def leaves(value: Any) -> Iterator[tuple[Any, Any, Any]]:
 def objects(value: Any) -> Iterator[Document]:
     if isinstance(value, dict):
         yield value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+    for part in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
         yield from objects(part)
 
 
@@ -216,12 +237,17 @@ def form_of_a_value(documents: list[Document], dice: random.Random) -> None:
 
 def a_field_that_nobody_knows(documents: list[Document], dice: random.Random) -> None:
     holder = dice.choice(list(objects(dice.choice(documents))))
-    holder[dice.choice(["note", "sha256 ", "", "approved", "Reason"])] = dice.choice(["yes", True, 0, {}])
+    holder[dice.choice(["note", "sha256 ", "", "approved", "Reason"])] = dice.choice(
+        ["yes", True, 0, {}]
+    )
 
 
 def a_hidden_value(documents: list[Document], dice: random.Random) -> None:
     openings = [
-        each for document in documents for each in objects(document) if set(each) == {"salt", "value"}
+        each
+        for document in documents
+        for each in objects(document)
+        if set(each) == {"salt", "value"}
     ]
     opening = dice.choice(openings)
     hashed = commitments.commitment(opening)
@@ -254,7 +280,9 @@ def value_of_a_field(documents: list[Document], dice: random.Random) -> None:
 
 
 def value_of_another_entry(documents: list[Document], dice: random.Random) -> None:
-    """A value from where another entry has one of the same name: amounts, names, hashes, jobs, times."""
+    """A value from where another entry has one of the same name: amounts, names, hashes, jobs,
+    times.
+    """
     _, holder, name = dice.choice(list(leaves(dice.choice(documents))))
     others = [value for each in documents for value, _, own in leaves(each) if own == name]
     holder[name] = dice.choice(others)
@@ -297,7 +325,9 @@ VALUE = (
 
 
 def rewritten(truth: Truth, documents: list[Document], whole: bool) -> list[str]:
-    """An export of documents: hashes anew, and numbers and times too if entries were moved (`whole`)."""
+    """An export of documents: hashes anew, and numbers and times too if entries were moved
+    (`whole`).
+    """
     head, rows, replay = GENESIS, [], Replay()
     times = sorted(each["at"] for each in truth.documents)
     for place, document in enumerate(documents):
@@ -321,7 +351,8 @@ def rewritten(truth: Truth, documents: list[Document], whole: bool) -> list[str]
     return [json_header(claimed), *rows]
 
 
-# --- the test ---------------------------------------------------------------------------------------
+# --- the test
+# ---------------------------------------------------------------------------------------
 
 
 def refused(lines: list[str], key: bytes | None = None) -> bool:
@@ -359,7 +390,10 @@ def test_none_verifies_that_states_something_false(turn):
         made += 1
         if refused(lines):
             continue
-        told = f"turn {turn}, forgery {made}, {change.__name__}: {difference(truth.documents, documents)}"
+        told = (
+            f"turn {turn}, forgery {made}, {change.__name__}: "
+            f"{difference(truth.documents, documents)}"
+        )
         assert change not in FORM, told
         found = verify_lines(lines)
         assert charged(found) == truth.charged or cut(truth, documents), told
@@ -386,7 +420,10 @@ def difference(before: list[Document], after: list[Document]) -> str:
             own = [as_text([dict(leaf_texts(each.get(name)))]) for each in (one, other)]
             if own[0] != own[1] and name != "previous":
                 parts = [set(leaf_texts(each.get(name))) for each in (one, other)]
-                return f"entry {one['seq']}, {name}: {parts[0] - parts[1]} became {parts[1] - parts[0]}"
+                return (
+                    f"entry {one['seq']}, {name}: {parts[0] - parts[1]} became "
+                    f"{parts[1] - parts[0]}"
+                )
     return "nothing"
 
 

@@ -1,4 +1,6 @@
-"""Verification holds the books, not the entries: its memory stays bounded however long the ledger is."""
+"""Verification holds the books, not the entries: its memory stays bounded however long the ledger
+is.
+"""
 
 import subprocess
 import sys
@@ -18,8 +20,8 @@ print(found.entries, int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) // 1024)
 """
 
 
-#: 18,000 entries more; kept whole they would be 18 MB of text and far more as objects. A million may take
-#: 150 MB above the start, so these may take 2.7.
+#: 18,000 entries more; kept whole they would be 18 MB of text and far more as objects. A million
+#: may take 150 MB above the start, so these may take 2.7.
 LENGTHS = 2_000, 20_000
 
 

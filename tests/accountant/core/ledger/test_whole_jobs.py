@@ -1,4 +1,6 @@
-"""A first job that no filter admits takes the account for whole jobs: what follows it, what undoes it."""
+"""A first job that no filter admits takes the account for whole jobs: what follows it, what undoes
+it.
+"""
 
 import pytest
 
@@ -116,7 +118,9 @@ def test_a_void_after_other_jobs_leaves_the_other_filters_closed():
 
 
 def test_nothing_of_a_whole_job_returns():
-    """Not even of its releases that were never made: its price covers the job and none of its prefixes."""
+    """Not even of its releases that were never made: its price covers the job and none of its
+    prefixes.
+    """
     step = Gaussian(1.5656 * 2)
     ledger = ledger_with(SelfComposed(step, 4))
     assert ledger.books.account.whole
@@ -166,7 +170,9 @@ def test_room_and_preview_are_those_of_the_decision():
 
 
 def test_a_forged_whole_job_is_refused():
-    """An export may not take an account where its filters admit the job, nor under another allowance."""
+    """An export may not take an account where its filters admit the job, nor under another
+    allowance.
+    """
     honest = ledger_with(OTHER).entries[-1][2]
     large = {**honest, "whole": {"epsilon": "4000000000", "delta": honest["whole"]["delta"]}}
     small = ledger_with(SMALL).entries[-1][2] | {"whole": honest["whole"], "costs": honest["costs"]}

@@ -1,4 +1,6 @@
-"""Requests with amplification: which events they make, what they refuse, and what `fit` finds for rounds."""
+"""Requests with amplification: which events they make, what they refuse, and what `fit` finds for
+rounds.
+"""
 
 from fractions import Fraction
 
@@ -57,18 +59,27 @@ def test_where_a_unit_is_replaced_the_event_is_that_of_two_coins(mechanism):
     event = priced(mechanism, SECRET, terms).dp
     assert isinstance(event, AllocatedReplaced)
     added = priced(mechanism, SECRET)
-    assert event.draw == added.dp.draw, "how far a batch with one unit lies from the batch with neither"
+    assert event.draw == added.dp.draw, (
+        "how far a batch with one unit lies from the batch with neither"
+    )
 
 
 @pytest.mark.parametrize("mechanism", BOTH, ids=lambda each: each.id)
 @pytest.mark.parametrize("order", [Fraction(2), Fraction(4), Fraction(10)])
-def test_a_secret_batch_never_costs_more_than_a_known_one_and_fewer_batches_cost_less(mechanism, order):
+def test_a_secret_batch_never_costs_more_than_a_known_one_and_fewer_batches_cost_less(
+    mechanism, order
+):
     terms = Terms(public_size=5_000, labels=("a", "b"))
     for neighbours in Neighbours:
         own = Terms(neighbours, public_size=5_000, labels=terms.labels)
         costs = [
             renyi(priced(mechanism, raw, own).dp, order)
-            for raw in ({}, SECRET, {**SECRET, "batches_to_run": 5}, {**SECRET, "batches_to_run": 1})
+            for raw in (
+                {},
+                SECRET,
+                {**SECRET, "batches_to_run": 5},
+                {**SECRET, "batches_to_run": 1},
+            )
         ]
         assert costs == sorted(costs, reverse=True), costs
 
@@ -139,7 +150,9 @@ def test_fitting_rounds_without_amplification_says_what_is_missing():
 
 
 def test_the_quote_says_what_is_charged_whom_it_holds_for_and_where_the_cliff_is():
-    parsed = PREDICTION.parse({**SECRET, "tokens_per_batch": 50, "rounds": 341, "batches_to_run": 100}, TERMS)
+    parsed = PREDICTION.parse(
+        {**SECRET, "tokens_per_batch": 50, "rounds": 341, "batches_to_run": 100}, TERMS
+    )
     told = " ".join(quote(PREDICTION, parsed, TERMS)["breakdown"])
     assert "468 batches, of which 100 are run," in told
     assert "341 rounds of 50 tokens, each charged whole once a token of it is drawn" in told

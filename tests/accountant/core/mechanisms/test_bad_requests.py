@@ -1,4 +1,6 @@
-"""Every impossible request is an error that names the field and what is allowed, before anything is read."""
+"""Every impossible request is an error that names the field and what is allowed, before anything is
+read.
+"""
 
 import json
 
@@ -46,11 +48,21 @@ REFUSED = [
         "context_partner",
     ),
     ("private-prediction", {"batching": "clusters", "clusters": 1}, LABELS, "clusters"),
-    ("private-prediction", {"batching": "clusters", "batches_per_label": 29}, LABELS, "batches_per_label"),
+    (
+        "private-prediction",
+        {"batching": "clusters", "batches_per_label": 29},
+        LABELS,
+        "batches_per_label",
+    ),
     ("private-prediction", {"public_corpus": "wiki"}, ADD, "public_corpus"),
     ("private-prediction", {"embedding": "minilm"}, ADD, "embedding"),
     ("private-prediction", {"shots": "a text"}, ADD, "shots"),
-    ("private-prediction", TWO | {"context_partner": "shot", "shots": "1\n---\n2\n---\n3"}, LABELS, "shots"),
+    (
+        "private-prediction",
+        TWO | {"context_partner": "shot", "shots": "1\n---\n2\n---\n3"},
+        LABELS,
+        "shots",
+    ),
     ("private-prediction", TWO | {"template": "{record} and"}, ADD, "template"),
     ("private-prediction", {"template": "{record} {partner}"}, ADD, "template"),
     ("private-prediction", {"template": "{user}{record}"}, ADD, "template"),
@@ -83,7 +95,12 @@ REFUSED = [
     ("dp-kps", {"sketch": "histogram", "method": "linear"}, ADD, "sketch"),
     ("dp-kps", {"output": "phrases", "writer": "large"}, ADD, "writer"),
     ("dp-kps", {"output": "phrases", "examples": "corpus"}, ADD, "examples"),
-    ("dp-kps", {"sketch": "fourier", "vocabulary_size": 100_000, "features": 100_000}, ADD, "features"),
+    (
+        "dp-kps",
+        {"sketch": "fourier", "vocabulary_size": 100_000, "features": 100_000},
+        ADD,
+        "features",
+    ),
     ("dp-kps", {"kde_noise_multiplier": 1e9, "method": "linear"}, ADD, "kde_noise_multiplier"),
     ("dp-kps", {"kde_epsilon": 1e-6, "method": "linear", "features": 10_000}, ADD, "kde_epsilon"),
     (
@@ -126,7 +143,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "raw", "terms", "field"), REFUSED, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(
+    ("name", "raw", "terms", "field"), REFUSED, ids=lambda value: str(value)[:60]
+)
 def test_an_impossible_request_names_the_field_and_what_is_allowed(name, raw, terms, field):
     with pytest.raises(InvalidRequest) as refused:
         get(name).parse(raw, terms)

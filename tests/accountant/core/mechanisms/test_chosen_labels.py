@@ -67,9 +67,17 @@ def test_each_label_gets_the_batches_that_its_records_fill(mechanism):
     [
         ({"label_counts": [1, 2]}, "label_counts", "2 for a dataset with 3 labels"),
         ({"label_counts": [1, -2, 3]}, "label_counts", ""),
-        ({"label_counts": [1, 10**12, 3], "batch_size": 64}, "label_counts", "over 1,000,000 batches of 64"),
+        (
+            {"label_counts": [1, 10**12, 3], "batch_size": 64},
+            "label_counts",
+            "over 1,000,000 batches of 64",
+        ),
         ({"label_counts": [1, 2, 3], "batches_per_label": 5}, "batches_per_label", "given beside"),
-        ({"label_counts": [1, 2, 3], "amplification": "allocation"}, "label_counts", "a coin is worth"),
+        (
+            {"label_counts": [1, 2, 3], "amplification": "allocation"},
+            "label_counts",
+            "a coin is worth",
+        ),
     ],
 )
 @pytest.mark.parametrize("mechanism", BOTH, ids=lambda each: each.id)
@@ -97,9 +105,9 @@ def test_the_quote_says_the_effective_temperature():
     unlike = "90/8/2 %: 45,000, 4,000 and 1,000 records"
     terms = Terms(public_size=50_000, labels=TERMS.labels)
     uneven = BOTH[0].parse({"batch_size": 64, "batches_per_label": 78}, terms)
-    assert any("a batch holds 213.7 records" in line for line in BOTH[0].price(uneven, terms).breakdown), (
-        unlike
-    )
+    assert any(
+        "a batch holds 213.7 records" in line for line in BOTH[0].price(uneven, terms).breakdown
+    ), unlike
     fitting = BOTH[0].parse({"batch_size": 64, "label_counts": [45_000, 4_000, 1_000]}, terms)
     (line,) = (each for each in BOTH[0].price(fitting, terms).breakdown if "effective" in each)
     assert "temperature of 1.488 to 1.536" in line

@@ -1,4 +1,6 @@
-"""Fitting: the value of a field that spends as much of an epsilon as possible without passing it."""
+"""Fitting: the value of a field that spends as much of an epsilon as possible without passing
+it.
+"""
 
 import pytest
 
@@ -18,7 +20,13 @@ FIELDS = [
     ("private-prediction", {}, "batch_size", TERMS, False),
     ("private-prediction", {}, "clip", TERMS, True),
     ("private-prediction", {}, "temperature", TERMS, False),
-    ("private-prediction", {"batching": "clusters", "tokens_per_batch": 99}, "cluster_epsilon", TERMS, True),
+    (
+        "private-prediction",
+        {"batching": "clusters", "tokens_per_batch": 99},
+        "cluster_epsilon",
+        TERMS,
+        True,
+    ),
     ("private-prediction", {"max_text_tokens": 20}, "tokens_per_batch", TERMS, True),
     ("invisible-ink", {"max_tokens": 20}, "texts_per_batch", TERMS, True),
     ("invisible-ink", {}, "max_tokens", TERMS, True),
@@ -61,7 +69,9 @@ FIELDS = [
     ("name", "raw", "field", "terms", "rises"), FIELDS, ids=lambda value: str(value)[:40]
 )
 def test_every_field_that_moves_the_price_can_be_fitted(name, raw, field, terms, rises):
-    """The value found is affordable; one step further towards the dearer end is not, or is not accepted."""
+    """The value found is affordable; one step further towards the dearer end is not, or is not
+    accepted.
+    """
     mechanism, target = get(name), 7.0
 
     def spent(price: Price) -> float:
@@ -91,7 +101,9 @@ def test_on_a_dataset_a_field_is_fitted_to_what_the_filters_have_left(field, dea
     filters = portfolio(*allowance)
 
     def admitted(price: Price) -> bool:
-        return any((cost := each.cost(price.dp)) and cost.fits(each.limit(*allowance)) for each in filters)
+        return any(
+            (cost := each.cost(price.dp)) and cost.fits(each.limit(*allowance)) for each in filters
+        )
 
     mechanism = get("private-prediction")
     found = fit(mechanism, {}, TERMS, field, admitted)
@@ -103,7 +115,9 @@ def test_on_a_dataset_a_field_is_fitted_to_what_the_filters_have_left(field, dea
 
 def test_a_cap_of_the_median_is_fitted_like_any_price():
     raw = {"aggregation": "median", "ex_post_cap": 1.0}
-    found = fit(get("private-prediction"), raw, Terms(), "ex_post_cap", lambda price: price.ex_post_cap <= 5)
+    found = fit(
+        get("private-prediction"), raw, Terms(), "ex_post_cap", lambda price: price.ex_post_cap <= 5
+    )
     assert found is not None
     assert found.value == 5
 

@@ -36,14 +36,23 @@ ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 SHAPES = {
     "mean": ("private-prediction", {}),
     "mean of clusters": ("private-prediction", {"batching": "clusters"}),
-    "two of a slot": ("private-prediction", {"examples_per_context": 2, "context_partner": "exact-slot"}),
-    "two lowest": ("private-prediction", {"examples_per_context": 2, "context_partner": "lowest-hash"}),
+    "two of a slot": (
+        "private-prediction",
+        {"examples_per_context": 2, "context_partner": "exact-slot"},
+    ),
+    "two lowest": (
+        "private-prediction",
+        {"examples_per_context": 2, "context_partner": "lowest-hash"},
+    ),
     "noisy-count": ("noisy-count", {}),
     "noisy-count gaussian": ("noisy-count", {"noise": "gaussian", "noise_multiplier": 5.0}),
     "invisible-ink": ("invisible-ink", {}),
     "epsvec": ("epsvec", {"epsilon": 3.0}),
     "epsvec joint": ("epsvec", {"epsilon": 3.0, "clipping": "joint", "shots": 0}),
-    "epsvec all": ("epsvec", {"noise_multiplier": 2.0, "sampling_rate": 1.0, "shots_noise_multiplier": 9.0}),
+    "epsvec all": (
+        "epsvec",
+        {"noise_multiplier": 2.0, "sampling_rate": 1.0, "shots_noise_multiplier": 9.0},
+    ),
     "dp-kps": ("dp-kps", {}),
     "dp-kps linear": ("dp-kps", {"method": "linear"}),
     "dp-kps gaussian": ("dp-kps", {"method": "logarithmic", "noise": "gaussian"}),
@@ -67,7 +76,9 @@ def priced(name: str, raw: dict, terms: Terms):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("terms", TERMS, ids=str)
 def test_a_price_is_positive_recomputable_and_readable(shape, terms):
-    """Under every relation: positive on each filter, equal after a round trip through stored JSON."""
+    """Under every relation: positive on each filter, equal after a round trip through stored
+    JSON.
+    """
     name, raw = SHAPES[shape]
     price, parameters = priced(name, raw, terms)
     stored = json.loads(json.dumps(parameters.model_dump(mode="json")))
@@ -96,11 +107,14 @@ def test_what_reads_only_released_artifacts_is_free_and_nothing_else_is():
 
 
 @pytest.mark.parametrize(
-    ("partner", "factor"), [(None, 1), ("public", 1), ("shot", 1), ("exact-slot", 1), ("lowest-hash", 2)]
+    ("partner", "factor"),
+    [(None, 1), ("public", 1), ("shot", 1), ("exact-slot", 1), ("lowest-hash", 2)],
 )
 @pytest.mark.parametrize("records", [1, 4])
 def test_a_token_moves_by_c_over_s_and_twice_that_where_a_context_changes(partner, factor, records):
-    """Trap 4: the public batch size divides, and two private records that share a context double it."""
+    """Trap 4: the public batch size divides, and two private records that share a context double
+    it.
+    """
     raw = {"batch_size": 50, "clip": 8.0, "temperature": 2.0, "tokens_per_batch": 7}
     raw |= {"examples_per_context": 2, "context_partner": partner} if partner else {}
     shift = float(Fraction(factor * records * 8, 100))
@@ -120,7 +134,9 @@ def test_the_number_of_batches_and_of_records_in_them_does_not_move_the_price():
 
 
 def test_clusters_cost_one_laplace_histogram_on_top():
-    price, _ = priced("private-prediction", {"batching": "clusters", "cluster_epsilon": 0.25}, Terms())
+    price, _ = priced(
+        "private-prediction", {"batching": "clusters", "cluster_epsilon": 0.25}, Terms()
+    )
     counts, tokens = price.dp.events
     assert counts == Laplace(4.0)
     assert tokens == priced("private-prediction", {}, Terms())[0].dp
@@ -151,7 +167,8 @@ def test_the_cost_of_tokens_is_superadditive_in_the_shift_on_every_filter(a, b, 
     """All records of a unit in one batch are the worst case, as private_prediction.py claims."""
     for cost, rounding in (
         (lambda event: divergences.renyi(event, Fraction(order)), Fraction(1, 10**9)),
-        (lambda event: divergences.renyi(event, Fraction(order), 2), Fraction(1, 10**5)),  # 20 digits
+        # 20 digits
+        (lambda event: divergences.renyi(event, Fraction(order), 2), Fraction(1, 10**5)),
         (divergences.gaussian_mu_squared, Fraction(1, 10**9)),
         (divergences.pure_epsilon, Fraction(1, 10**9)),
     ):
@@ -191,7 +208,9 @@ def test_a_unit_moves_as_many_counts_as_it_may_have_labels(terms, per, moved):
     assert price.dp == Laplace(2.0)
     assert noisy_count.sensitivity(parameters, terms) == moved
     assert f"scale {2 * moved}" in price.breakdown[0]
-    gaussian, parameters = priced("noisy-count", {"per": per, "noise": "gaussian", "epsilon": 0.5}, terms)
+    gaussian, parameters = priced(
+        "noisy-count", {"per": per, "noise": "gaussian", "epsilon": 0.5}, terms
+    )
     assert epsilon_alone(gaussian.dp, terms.delta)[0] == pytest.approx(0.5)
     assert Fraction(noisy_count.sensitivity(parameters, terms)) ** 2 >= moved
     assert noisy_count.sensitivity(parameters, terms) == pytest.approx(math.sqrt(moved))
@@ -213,7 +232,9 @@ def test_invisible_ink_pays_for_the_tokens_of_one_batch_and_nothing_for_top_k():
 
 
 def test_layers_of_one_draw_are_one_sample_of_a_composition():
-    """Trap 5: Sampled(SelfComposed(...)), never the reverse, which would cost less than is spent."""
+    """Trap 5: Sampled(SelfComposed(...)), never the reverse, which would cost less than is
+    spent.
+    """
     raw = {"noise_multiplier": 2.0, "shots": 0, "sampling_rate": 0.05}
     whole = SelfComposed(Gaussian(2.0), 4)
     assert priced("epsvec", raw, Terms())[0].dp == PoissonSampled(0.05, whole)
@@ -278,7 +299,9 @@ def test_the_sensitivities_of_shots_and_vectors():
     ],
 )
 @pytest.mark.parametrize("neighbours", Neighbours)
-def test_sketches_share_their_epsilon_and_the_vocabulary_comes_on_top(method, length, count, neighbours):
+def test_sketches_share_their_epsilon_and_the_vocabulary_comes_on_top(
+    method, length, count, neighbours
+):
     raw = {"method": method, "sequence_length": length}
     price, _ = priced("dp-kps", raw, Terms(neighbours, labels=("a", "b")))
     vocabulary, sketches = price.dp.events
@@ -292,13 +315,18 @@ def test_sketches_share_their_epsilon_and_the_vocabulary_comes_on_top(method, le
 def test_the_sensitivities_of_vocabulary_and_sketches():
     fourier, histogram = {"features": 200, "sketch": "fourier"}, {"sketch": "histogram"}
     for neighbours, bound in ((ADD, 1), (REPLACE, 1), (REPLACE, 3)):
-        terms, factor = Terms(neighbours, max_records_per_unit=bound), bound * (1 + (neighbours is REPLACE))
+        terms, factor = (
+            Terms(neighbours, max_records_per_unit=bound),
+            bound * (1 + (neighbours is REPLACE)),
+        )
         made = {
             (sketch["sketch"], noise): get("dp-kps").parse(sketch | {"noise": noise}, terms)
             for sketch in (fourier, histogram)
             for noise in ("laplace", "gaussian")
         }
-        moved = {key: dp_kps.sketch_sensitivity(parameters, terms) for key, parameters in made.items()}
+        moved = {
+            key: dp_kps.sketch_sensitivity(parameters, terms) for key, parameters in made.items()
+        }
         assert dp_kps.vocabulary_sensitivity(made["fourier", "laplace"], terms) == 10 * factor
         assert moved["fourier", "laplace"] == pytest.approx(math.sqrt(2) * 200 * factor)
         assert moved["fourier", "gaussian"] == pytest.approx(20 * factor)
@@ -318,11 +346,15 @@ def test_the_sensitivities_of_vocabulary_and_sketches():
 
 @pytest.mark.parametrize("method", ["independent", "linear", "logarithmic"])
 @given(noise=st.floats(1e-3, 1e9), features=st.integers(1, 10_000), bound=st.integers(1, 50))
-def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(method, noise, features, bound):
+def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(
+    method, noise, features, bound
+):
     raw = {"kde_noise_multiplier": noise, "features": features, "method": method}
     raw |= {"sketch": "fourier", "vocabulary_size": 100}
     terms = Terms(REPLACE, max_records_per_unit=bound)
-    least = dp_kps.LEAST_FEATURE_STEPS * (dp_kps.WEIGHT_STEPS["fourier"] if method == "independent" else 1)
+    least = dp_kps.LEAST_FEATURE_STEPS * (
+        dp_kps.WEIGHT_STEPS["fourier"] if method == "independent" else 1
+    )
     if Fraction(noise) * 2 * bound * features * least > dp_kps.MOST_NOISE:
         with pytest.raises(InvalidRequest, match="kde_noise_multiplier"):
             get("dp-kps").parse(raw, terms)
@@ -330,7 +362,9 @@ def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(method,
     parameters = get("dp-kps").parse(raw, terms)
     steps = dp_kps.feature_steps(parameters, terms)
     assert dp_kps.LEAST_FEATURE_STEPS <= steps <= dp_kps.MOST_FEATURE_STEPS
-    scale = Fraction(noise) * dp_kps.shift(parameters, terms) * dp_kps.weight_steps(parameters) * steps
+    scale = (
+        Fraction(noise) * dp_kps.shift(parameters, terms) * dp_kps.weight_steps(parameters) * steps
+    )
     assert scale <= dp_kps.MOST_NOISE
     assert steps == dp_kps.MOST_FEATURE_STEPS or 2 * scale > dp_kps.FAST_NOISE
     assert steps == dp_kps.LEAST_FEATURE_STEPS or scale <= dp_kps.FAST_NOISE
@@ -338,9 +372,14 @@ def test_the_grid_of_a_sketch_leaves_its_noise_within_what_samplers_draw(method,
 
 @given(SHIFTS, SHIFTS, st.floats(1.01, 200))
 def test_one_moved_count_is_the_worst_of_all_moves_of_one_l1_norm(a, b, order):
-    """A Laplace event needs the L1 norm only: two coordinates cost no more than one that moves as far."""
+    """A Laplace event needs the L1 norm only: two coordinates cost no more than one that moves as
+    far.
+    """
     one, first, second = Laplace(1 / (a + b)), Laplace(1 / a), Laplace(1 / b)
-    for cost in (lambda event: divergences.renyi(event, Fraction(order)), divergences.gaussian_mu_squared):
+    for cost in (
+        lambda event: divergences.renyi(event, Fraction(order)),
+        divergences.gaussian_mu_squared,
+    ):
         slack = Fraction(1, 10**9)
         assert cost(one) * (1 + slack) + slack >= cost(Composed((first, second)))
 
@@ -357,27 +396,35 @@ def test_votes_of_one_record_are_one_vector_per_epoch():
 
 
 def test_one_gaussian_at_the_whole_budget_beats_k_at_a_share_each():
-    """MECHANISMS, summary-oneshot: k releases at epsilon / k each need more noise than k together."""
+    """MECHANISMS, summary-oneshot: k releases at epsilon / k each need more noise than k
+    together.
+    """
     together = get("summary-oneshot").parse({"epsilon": 4.0, "releases": 4}, Terms(public_size=100))
     split = get("summary-oneshot").parse({"epsilon": 1.0}, Terms(public_size=100))
     assert together.noise_multiplier < split.noise_multiplier
 
 
 def test_the_same_sigma_under_the_other_relation_is_twice_the_multiplier():
-    """Trap 1: sigma 2 on sensitivity 1 is epsilon 2.0 where records come and go, 4.4 where they change."""
+    """Trap 1: sigma 2 on sensitivity 1 is epsilon 2.0 where records come and go, 4.4 where they
+    change.
+    """
     from dp_accounting import GaussianDpEvent, NeighboringRelation
     from dp_accounting.pld import PLDAccountant
 
     for neighbours, multiplier in ((ADD, 2.0), (REPLACE, 1.0)):
         terms = Terms(neighbours, 1e-5)
-        price, _ = priced("aug-pe", {"noise_multiplier": multiplier, "epochs": 1, "votes": 1}, terms)
+        price, _ = priced(
+            "aug-pe", {"noise_multiplier": multiplier, "epochs": 1, "votes": 1}, terms
+        )
         assert price.dp.event.noise_multiplier == multiplier
         relation = NeighboringRelation.ADD_OR_REMOVE_ONE
         if neighbours is REPLACE:
             relation = NeighboringRelation.REPLACE_ONE
         accountant = PLDAccountant(relation, value_discretization_interval=1e-3)
         accountant.compose(GaussianDpEvent(2.0))
-        assert epsilon_alone(price.dp, 1e-5)[0] == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-3)
+        assert epsilon_alone(price.dp, 1e-5)[0] == pytest.approx(
+            accountant.get_epsilon(1e-5), abs=1e-3
+        )
 
 
 def test_the_registry_names_every_mechanism_by_its_own_id():

@@ -25,7 +25,9 @@ PRICE = mechanisms.get("secpe")
 
 
 def most_powerful(log_ratio, q_mass, prior):
-    """B(prior) of a finite pair: outputs in the order of their likelihood ratio until Q is used up."""
+    """B(prior) of a finite pair: outputs in the order of their likelihood ratio until Q is used
+    up.
+    """
     order = np.argsort(-log_ratio)
     with np.errstate(divide="ignore"):
         q, p = q_mass[order], np.exp(np.minimum(np.log(q_mass) + log_ratio, 0.0))[order]
@@ -36,7 +38,9 @@ def most_powerful(log_ratio, q_mass, prior):
 
 
 def integrated(group, sigma, rounds, prior):
-    """The blow-up on a grid over the outputs of one or two rounds (and, where seen, over the draws)."""
+    """The blow-up on a grid over the outputs of one or two rounds (and, where seen, over the
+    draws).
+    """
     draws = np.arange(group.records + 1)
     weights = binom.pmf(draws, group.records, group.rate)
     step = (math.sqrt(2) if group.without is REMOVED else 2.0) / sigma
@@ -94,7 +98,8 @@ def test_one_removed_round_is_the_stated_formula(records, rate, sigma, prior):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("records", "rate", "rounds", "sigma"), [(5, 0.3, 5, 6.0), (10, 0.1, 10, 5.0), (30, 0.05, 20, 9.0)]
+    ("records", "rate", "rounds", "sigma"),
+    [(5, 0.3, 5, 6.0), (10, 0.1, 10, 5.0), (30, 0.05, 20, 9.0)],
 )
 def test_many_removed_rounds_by_an_independent_pld(records, rate, rounds, sigma):
     """dp-accounting's mixture of Gaussians, composed: inf over epsilon of e^epsilon p + delta."""
@@ -108,7 +113,9 @@ def test_many_removed_rounds_by_an_independent_pld(records, rate, rounds, sigma)
         value_discretization_interval=2e-3,
     )
     composed = once.self_compose(rounds)
-    bounds = [math.exp(e) * prior + composed.get_delta_for_epsilon(e) for e in np.linspace(1, 7, 121)]
+    bounds = [
+        math.exp(e) * prior + composed.get_delta_for_epsilon(e) for e in np.linspace(1, 7, 121)
+    ]
     ours = blow_up(GroupSampling(records, rate, REMOVED), sigma, rounds, prior)
     assert ours == pytest.approx(min(bounds), rel=5e-3)
 
@@ -148,7 +155,9 @@ def test_divergence_by_quadrature(group, sigma, order):
     top = order * step * group.records + 12
     places = np.linspace(-12, top, 20_001)
     if group.without is REMOVED:
-        ratio = logsumexp(step * np.outer(places, draws) - (step * draws) ** 2 / 2, b=weights, axis=1)
+        ratio = logsumexp(
+            step * np.outer(places, draws) - (step * draws) ** 2 / 2, b=weights, axis=1
+        )
         terms = order * ratio - places**2 / 2
         shifted = terms.max()
         integral = np.trapezoid(np.exp(terms - shifted), places) / math.sqrt(2 * math.pi)
@@ -166,7 +175,9 @@ def test_divergence_by_quadrature(group, sigma, order):
 def test_the_renyi_bound_never_passes_below_the_blow_up(group, sigma, rounds, order):
     """(p e^D)^((alpha - 1) / alpha) bounds B(p): what a `many` account relies on."""
     prior = 1e-3
-    bound = (prior * math.exp(min(divergence(group, sigma, rounds, order), 700))) ** ((order - 1) / order)
+    bound = (prior * math.exp(min(divergence(group, sigma, rounds, order), 700))) ** (
+        (order - 1) / order
+    )
     assert blow_up(group, sigma, rounds, prior) <= min(1.0, bound) * (1 + 1e-3)
 
 
@@ -181,11 +192,14 @@ def test_price_has_no_dp_part_and_states_the_bound():
     assert found["dp"] is None
     assert found["secret"]["bound"] <= 1e-3
     assert SecretRelease.from_json(found["secret"]["release"]).rounds == 1
-    assert PRICE.parse(parameters.model_dump(), TERMS) == parameters  # a verifier gets the same noise
+    # a verifier gets the same noise
+    assert PRICE.parse(parameters.model_dump(), TERMS) == parameters
 
 
 def test_reclustering_costs_a_release_a_round():
-    once, often = (PRICE.parse({"recluster": value, "iterations": 10}, TERMS) for value in (False, True))
+    once, often = (
+        PRICE.parse({"recluster": value, "iterations": 10}, TERMS) for value in (False, True)
+    )
     assert often.noise_multiplier > 1.5 * once.noise_multiplier
     assert PRICE.price(often, TERMS).secret["release"]["rounds"] == 10
 
@@ -216,7 +230,8 @@ def test_bad_input_names_its_field(raw, terms, field):
 
 
 @pytest.mark.parametrize(
-    "declared", [SecretTerms(1e-6, 1e-4, 1000, 0.01, REDACTED), SecretTerms(1e-4, 1e-3, 300, 0.5, REMOVED)]
+    "declared",
+    [SecretTerms(1e-6, 1e-4, 1000, 0.01, REDACTED), SecretTerms(1e-4, 1e-3, 300, 0.5, REMOVED)],
 )
 def test_price_takes_under_five_seconds(declared):
     start = time.perf_counter()

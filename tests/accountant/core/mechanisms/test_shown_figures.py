@@ -1,4 +1,6 @@
-"""Figures as people read them: a price is never shown below what it is, and what is left never above."""
+"""Figures as people read them: a price is never shown below what it is, and what is left never
+above.
+"""
 
 from fractions import Fraction
 

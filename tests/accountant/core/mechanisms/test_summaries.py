@@ -31,7 +31,9 @@ def sigma_of_the_paper(epsilon, delta, clip, size, tokens, doubled):
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("epsilon", [0.5, 1, 2, 10, 50])
-@pytest.mark.parametrize(("tokens", "size", "clip"), [(1, 100, 1.0), (50, 100, 10.0), (50, 500, 7.5)])
+@pytest.mark.parametrize(
+    ("tokens", "size", "clip"), [(1, 100, 1.0), (50, 100, 10.0), (50, 500, 7.5)]
+)
 def test_sigma_is_the_root_of_equations_3_and_4(neighbours, epsilon, tokens, size, clip):
     terms, doubled = Terms(neighbours), 2 if neighbours is REPLACE else 1
     raw = {"epsilon": float(epsilon), "clip": clip, "public_size": size}
@@ -43,7 +45,9 @@ def test_sigma_is_the_root_of_equations_3_and_4(neighbours, epsilon, tokens, siz
 
 
 @given(st.integers(1, 400), st.floats(0.1, 100), st.integers(1, 5), st.sampled_from(Neighbours))
-def test_the_price_of_a_job_is_its_gaussians_and_no_more_than_was_asked(count, epsilon, bound, neighbours):
+def test_the_price_of_a_job_is_its_gaussians_and_no_more_than_was_asked(
+    count, epsilon, bound, neighbours
+):
     terms = Terms(neighbours, max_records_per_unit=bound, public_size=300, groups=GROUPS)
     raw = {"epsilon": epsilon, "public_size": 300, "group_sizes": "east=40, north=1000"}
     for name, field in (("summary-token", "max_tokens"), ("summary-oneshot", "releases")):
@@ -51,13 +55,17 @@ def test_the_price_of_a_job_is_its_gaussians_and_no_more_than_was_asked(count, e
         parameters = mechanism.parse(raw | {field: count}, terms)
         price = mechanism.price(parameters, terms)
         gaussian = Gaussian(parameters.noise_multiplier)
-        single = gaussian if count == 1 and name == "summary-oneshot" else SelfComposed(gaussian, count)
+        single = (
+            gaussian if count == 1 and name == "summary-oneshot" else SelfComposed(gaussian, count)
+        )
         assert price.dp == single
         assert epsilon_alone(price.dp, terms.delta)[0] <= epsilon * (1 + 1e-9)
         assert "groups are disjoint" in price.breakdown[1]
         assert "n 40" in price.breakdown[0]  # the noise is told where it is largest
         factor = (2 if neighbours is REPLACE else 1) * bound
-        assert group_means.sensitivity(parameters, terms) == pytest.approx(factor * parameters.clip / 40)
+        assert group_means.sensitivity(parameters, terms) == pytest.approx(
+            factor * parameters.clip / 40
+        )
 
 
 def test_a_public_size_is_of_each_group_and_no_real_one_is_needed():
@@ -81,7 +89,8 @@ def test_centre_components_and_decodings_change_no_price(option):
     plain = get("summary-oneshot").parse({"epsilon": 2.0}, terms)
     with_option = get("summary-oneshot").parse({"epsilon": 2.0, **option}, terms)
     assert (
-        get("summary-oneshot").price(with_option, terms).dp == get("summary-oneshot").price(plain, terms).dp
+        get("summary-oneshot").price(with_option, terms).dp
+        == get("summary-oneshot").price(plain, terms).dp
     )
 
 
@@ -106,7 +115,9 @@ def test_means_are_decoded_again_for_nothing_and_only_with_an_adapter():
         ("summary-adapter", {"corpus": "c", "target_tokens": 502}, "target_tokens"),
     ],
 )
-def test_what_a_model_has_no_room_for_is_told_by_field_before_anything_is_reserved(name, raw, field):
+def test_what_a_model_has_no_room_for_is_told_by_field_before_anything_is_reserved(
+    name, raw, field
+):
     mechanism, terms = get(name), Terms(public_size=500)
     noise = {} if mechanism.public else {"epsilon": 1.0}
     parameters = mechanism.parse(noise | raw, terms)

@@ -1,4 +1,6 @@
-"""Paper 001, Table 10: the twelve token counts that an epsilon allows, by `fit` alone and on an account."""
+"""Paper 001, Table 10: the twelve token counts that an epsilon allows, by `fit` alone and on an
+account.
+"""
 
 from fractions import Fraction
 
@@ -25,7 +27,9 @@ TABLE = [
     ("epsilon", "batch_size", "dataset", "tokens"),
     [(epsilon, size, name, count) for epsilon, size, row in TABLE for name, count in row.items()],
 )
-def test_the_most_tokens_that_an_epsilon_allows_are_those_of_the_paper(epsilon, batch_size, dataset, tokens):
+def test_the_most_tokens_that_an_epsilon_allows_are_those_of_the_paper(
+    epsilon, batch_size, dataset, tokens
+):
     terms = Terms(delta=SIZES[dataset] ** -1.1)
 
     def affordable(price: Price) -> bool:
@@ -38,13 +42,17 @@ def test_the_most_tokens_that_an_epsilon_allows_are_those_of_the_paper(epsilon, 
 
 @pytest.mark.parametrize(("edition", "tokens"), [(1, 358), (2, 360)])
 def test_on_a_dataset_the_filters_give_fewer_tokens_than_alone(edition, tokens):
-    """An account of (10, delta) admits 360 and not 373: the filter that serves holds half of delta."""
+    """An account of (10, delta) admits 360 and not 373: the filter that serves holds half of
+    delta.
+    """
     delta = 108_000**-1.1
     allowance = granted(10, delta)
     filters = portfolio(*allowance, edition=edition)
 
     def affordable(price: Price) -> bool:
-        return any((cost := each.cost(price.dp)) and cost.fits(each.limit(*allowance)) for each in filters)
+        return any(
+            (cost := each.cost(price.dp)) and cost.fits(each.limit(*allowance)) for each in filters
+        )
 
     found = fit(MECHANISM, {}, Terms(delta=delta), "tokens_per_batch", affordable)
     assert found is not None

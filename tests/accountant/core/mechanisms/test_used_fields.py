@@ -1,4 +1,6 @@
-"""Which fields a configuration uses: only those are recorded and shown, and the others move no price."""
+"""Which fields a configuration uses: only those are recorded and shown, and the others move no
+price.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,9 +17,13 @@ TERMS = Terms(public_size=100_000, labels=("a", "b"), groups=())
 #: What examples leave out because their page's dataset states it.
 STATED = {"summary-token": {"public_size": 500}, "summary-oneshot": {"public_size": 500}}
 #: What has a price without it, and can't run.
-MISSING = {"private-prediction": {"public_corpus": "corpus", "embedding": "embedding", "ex_post_cap": 1.0}}
+MISSING = {
+    "private-prediction": {"public_corpus": "corpus", "embedding": "embedding", "ex_post_cap": 1.0}
+}
 
-CONDITIONS = [(name, condition) for name in mechanisms.runnable() for condition in mechanisms.get(name).needs]
+CONDITIONS = [
+    (name, condition) for name in mechanisms.runnable() for condition in mechanisms.get(name).needs
+]
 
 
 def request(mechanism: Mechanism[Any], condition: str) -> dict[str, Any] | None:
@@ -46,7 +52,9 @@ def others(mechanism: Mechanism[Any], name: str) -> Iterator[Any]:
             case "integer":
                 yield (default or part.get("minimum", 1)) + 1
             case "number":
-                yield (default or part.get("minimum", part.get("exclusiveMinimum", 1.0)) or 1.0) * 1.5
+                yield (
+                    default or part.get("minimum", part.get("exclusiveMinimum", 1.0)) or 1.0
+                ) * 1.5
             case "boolean":
                 yield not default
             case "string":
@@ -88,20 +96,27 @@ def test_what_is_not_used_is_not_recorded_and_moves_no_price(name, condition):
 
 
 def test_a_uniform_job_records_no_clusters():
-    asked = JobRequest("reviews", "private-prediction", "model", {"tokens_per_batch": 5, "clusters": 30})
+    asked = JobRequest(
+        "reviews", "private-prediction", "model", {"tokens_per_batch": 5, "clusters": 30}
+    )
     columns = priced(asked, TERMS).columns
-    assert {"clusters", "cluster_epsilon", "public_centres", "rounds"}.isdisjoint(columns["parameters"])
+    assert {"clusters", "cluster_epsilon", "public_centres", "rounds"}.isdisjoint(
+        columns["parameters"]
+    )
     assert columns["parameters"]["tokens_per_batch"] == 5
 
 
 def test_a_condition_may_hang_on_another():
     used = mechanisms.get("private-prediction").used_fields
     assert "shots" not in used({"examples_per_context": 1, "context_partner": "shot"})
-    assert "shots" in used({"examples_per_context": "2", "context_partner": "shot"})  # texts of a form
+    # texts of a form
+    assert "shots" in used({"examples_per_context": "2", "context_partner": "shot"})
     assert "clusters" in used({"batching": "clusters"})
 
 
 def test_a_field_that_is_missing_is_named_without_the_rest():
     with pytest.raises(InvalidRequest) as found:
         mechanisms.get("evaluation").parse({"embedding": "some", "corpus": "reviews"}, TERMS)
-    assert [(each.field, each.problem) for each in found.value.problems] == [("from_job", "not given")]
+    assert [(each.field, each.problem) for each in found.value.problems] == [
+        ("from_job", "not given")
+    ]

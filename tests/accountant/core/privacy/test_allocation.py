@@ -1,4 +1,6 @@
-"""Prices of allocated tokens: brute force over adaptive strategies, mpmath, dp-accounting, and each lemma."""
+"""Prices of allocated tokens: brute force over adaptive strategies, mpmath, dp-accounting, and each
+lemma.
+"""
 
 import math
 from fractions import Fraction
@@ -32,11 +34,13 @@ SHIFTS = st.floats(1e-3, 2.0)
 # --- brute force --------------------------------------------------------------------------------
 
 
-def play(batches: int, run: int, tokens: int, shift: float, places) -> tuple[np.ndarray, np.ndarray]:
+def play(
+    batches: int, run: int, tokens: int, shift: float, places
+) -> tuple[np.ndarray, np.ndarray]:
     """Q's law over all outcomes and m there, for a strategy that knows everything drawn so far.
 
-    Tokens are drawn in turn, one of each batch. `places`: for every history, in [0, 1], where its pair of log
-    ratios (t, t - 2 shift) lies: t = 2 shift * place.
+    Tokens are drawn in turn, one of each batch. `places`: for every history, in [0, 1], where its
+    pair of log ratios (t, t - 2 shift) lies: t = 2 shift * place.
     """
     law, ratios, used = np.ones(1), [np.ones(1) for _ in range(run)], 0
     for step in range(run * tokens):
@@ -46,7 +50,9 @@ def play(batches: int, run: int, tokens: int, shift: float, places) -> tuple[np.
         law = np.concatenate([law * q, law * (1 - q)])
         for number in range(run):
             up, down = (t, t - 2 * shift) if number == step % run else (0 * t, 0 * t)
-            ratios[number] = np.concatenate([ratios[number] * np.exp(up), ratios[number] * np.exp(down)])
+            ratios[number] = np.concatenate(
+                [ratios[number] * np.exp(up), ratios[number] * np.exp(down)]
+            )
     return law, (sum(ratios) + batches - run) / batches
 
 
@@ -88,17 +94,22 @@ CASES = [
 def test_no_adaptive_strategy_passes_the_price(batches, run, tokens, shift):
     """Both directions; strategies differ by batch and see all batches."""
     for order in (1.5, 2.0, 4.0, 9.0):
-        price = float(divergences.renyi(Allocated(batches, run, tokens, Exponential(shift)), Fraction(order)))
+        price = float(
+            divergences.renyi(Allocated(batches, run, tokens, Exponential(shift)), Fraction(order))
+        )
         found = worst(order, batches, run, tokens, shift, seed=batches + tokens)
         assert found <= price
-        if order in (2.0, 4.0) and shift < 1:  # the price isn't idle; between whole orders it is a chord
+        # the price isn't idle; between whole orders it is a chord
+        if order in (2.0, 4.0) and shift < 1:
             assert found >= 0.8 * price
 
 
 @pytest.mark.parametrize(("batches", "shift", "order"), [(16, 0.3, 32), (4, 0.6, 9), (8, 0.2, 40)])
 def test_the_direction_without_against_with_is_priced(batches, shift, order):
     """One draw a batch, where the power series alone lies below a real pair."""
-    price = float(divergences.renyi(Allocated(batches, batches, 1, Exponential(shift)), Fraction(order)))
+    price = float(
+        divergences.renyi(Allocated(batches, batches, 1, Exponential(shift)), Fraction(order))
+    )
     n = np.arange(batches + 1)
     found = 0.0
     for t in 2 * shift * np.linspace(0.05, 0.95, 91):
@@ -111,7 +122,9 @@ def test_the_direction_without_against_with_is_priced(batches, shift, order):
 
 
 def replaced(batches: int, tokens: int, shift: float, order: float, seed: int) -> float:
-    """The largest D_order(A || B) found, A and B 2 * shift in logits from the world without either."""
+    """The largest D_order(A || B) found, A and B 2 * shift in logits from the world without
+    either.
+    """
     random = np.random.default_rng(seed)
     best = 0.0
     for _ in range(60):
@@ -144,7 +157,9 @@ def test_no_replaced_unit_passes_the_price(batches, tokens, shift):
         found = replaced(batches, tokens, shift, order, seed=batches)
         price = float(divergences.renyi(event, Fraction(order)))
         assert found <= price
-        once = float(divergences.renyi(Allocated(batches, batches, tokens, event.draw), Fraction(order)))
+        once = float(
+            divergences.renyi(Allocated(batches, batches, tokens, event.draw), Fraction(order))
+        )
         assert price >= once  # the unit that is there may be replaced by one that changes nothing
 
 
@@ -180,10 +195,15 @@ def test_one_tokens_laplace_transform_is_bounded(shift, log_z, place):
     q = (math.exp(-t) - math.exp(-2 * shift)) / -math.expm1(-2 * shift)
     a, b = math.expm1(t), -math.expm1(t - 2 * shift)
     with mpmath.workdps(30):
-        exact = (b * mpmath.expm1(-z * mpmath.mpf(a)) + a * mpmath.expm1(z * mpmath.mpf(b))) / (a + b)
+        exact = (b * mpmath.expm1(-z * mpmath.mpf(a)) + a * mpmath.expm1(z * mpmath.mpf(b))) / (
+            a + b
+        )
     assert q == pytest.approx(b / (a + b), rel=1e-9)
     v, sixth = allocation._small_tilts(shift)
-    for variance, more in ((Batch(1, shift=shift).log_normal, 0.0), (v, sixth * z**6 * math.exp(z))):
+    for variance, more in (
+        (Batch(1, shift=shift).log_normal, 0.0),
+        (v, sixth * z**6 * math.exp(z)),
+    ):
         assert float(exact) <= (log_normal_laplace(z, variance) + more) * (1 + 1e-8)
 
 
@@ -200,7 +220,9 @@ def test_no_pair_has_a_larger_moment(order, shift, place):
 @settings(max_examples=100, deadline=None)
 @given(st.floats(1e-3, 1), st.floats(1e-3, 1), st.integers(2, 60))
 def test_shifts_that_add_up_cost_no_more_together_than_as_one(one, other, order):
-    """A unit of several records in batches of one number: its shifts there add up to the stated one."""
+    """A unit of several records in batches of one number: its shifts there add up to the stated
+    one.
+    """
     apart, whole = (Batch(1, shift=one), Batch(1, shift=other)), Batch(1, shift=one + other)
     for figure in (
         lambda batch: batch.log_moment(order),
@@ -224,7 +246,9 @@ def compositions(total: int, parts: int):
             yield (first, *rest)
 
 
-@pytest.mark.parametrize(("batches", "run", "order", "mu"), [(3, 3, 6, 0.7), (4, 4, 5, 1.3), (5, 2, 7, 0.4)])
+@pytest.mark.parametrize(
+    ("batches", "run", "order", "mu"), [(3, 3, 6, 0.7), (4, 4, 5, 1.3), (5, 2, 7, 0.4)]
+)
 def test_gaussians_with_against_without_are_the_sum_over_all_placements(batches, run, order, mu):
     """Feldman and Shenfeld 2025: the multinomial sum itself, in 40 digits."""
     with mpmath.workdps(40):
@@ -256,9 +280,13 @@ def test_gaussians_without_against_with_by_a_double_integral(order, mu):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 40), st.integers(2, 2000), st.floats(0.7, 20))
 def test_a_coin_costs_no_more_than_dp_accountings_poisson_sample(order, batches, multiplier):
-    """Each batch by a coin of its own, q = 1/k: in every case dearer, and close where batches are many."""
+    """Each batch by a coin of its own, q = 1/k: in every case dearer, and close where batches are
+    many.
+    """
     accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    poisson = dp_accounting.PoissonSampledDpEvent(1 / batches, dp_accounting.GaussianDpEvent(multiplier))
+    poisson = dp_accounting.PoissonSampledDpEvent(
+        1 / batches, dp_accounting.GaussianDpEvent(multiplier)
+    )
     accountant.compose(poisson, batches)
     theirs = float(accountant._rdp[0])
     mine = allocation.renyi(order, batches, batches, Batch(1, mu=1 / multiplier)) - allocation.SLACK
@@ -271,7 +299,9 @@ def test_a_coin_costs_no_more_than_dp_accountings_poisson_sample(order, batches,
 @pytest.mark.parametrize(("shift", "tokens"), [(0.02, 30), (0.09375, 10), (0.09375, 50), (0.4, 4)])
 @pytest.mark.parametrize("order", [2.0, 9.36, 21.3])
 def test_many_batches_without_against_with(batches, shift, tokens, order):
-    """Equal pairs of several asymmetries, by a dense sum over ln λ: below the price, and near it."""
+    """Equal pairs of several asymmetries, by a dense sum over ln λ: below the price, and near
+    it.
+    """
     s, found = order - 1, 0.0
     n = np.arange(tokens + 1)
     ln = np.linspace(-30, 12, 30001)
@@ -283,7 +313,9 @@ def test_many_batches_without_against_with(batches, shift, tokens, order):
         moved = np.expm1(t * n + (t - 2 * shift) * (tokens - n))
         few = np.minimum(z, 1.0)
         excess = sum(p * (np.expm1(-few * y) + few * y) for p, y in zip(law, moved, strict=True))
-        direct = np.logaddexp.reduce([math.log(p) - z * (1 + y) for p, y in zip(law, moved, strict=True)])
+        direct = np.logaddexp.reduce(
+            [math.log(p) - z * (1 + y) for p, y in zip(law, moved, strict=True)]
+        )
         logs = s * ln + batches * np.where(z < 1, np.log1p(np.maximum(excess, 0)) - z, direct)
         total = np.exp(logs - math.lgamma(s)).sum() * (ln[1] - ln[0])
         found = max(found, math.log(total) / s)
@@ -298,7 +330,9 @@ def test_the_last_digits_of_tiny_prices():
     for shift in (1e-3, 0.01, 0.1):
         batch = Batch(20, shift=shift)
         mine = (allocation.renyi(5, 10**6, 10**6, batch) - allocation.SLACK) * 10**6 / 2.5
-        assert mine == pytest.approx(math.expm1(batch.log_moment(2)), rel=3e-3 + 1e-6 / batch.spread)
+        assert mine == pytest.approx(
+            math.expm1(batch.log_moment(2)), rel=3e-3 + 1e-6 / batch.spread
+        )
 
 
 # --- properties ---------------------------------------------------------------------------------
@@ -335,7 +369,9 @@ def test_a_price_grows_with_the_order(event, one, other):
     """The bound of a replaced unit need not: another Hölder exponent comes within reach."""
     low, high = sorted((one, other))
     event = Allocated(event.batches, event.run, event.tokens, event.draw)
-    assert divergences.renyi(event, low) <= divergences.renyi(event, high) * Fraction(100001, 100000)
+    assert divergences.renyi(event, low) <= divergences.renyi(event, high) * Fraction(
+        100001, 100000
+    )
 
 
 @RELAXED
@@ -377,7 +413,9 @@ def test_every_filter_prices_a_coin():
         assert costs[Kind.RENYI].main < plain[Kind.RENYI].main / 100
         assert 0 < costs[Kind.BASIC].delta <= filters[-1].step_delta
         assert costs[Kind.BASIC].main < plain[Kind.BASIC].main / 5
-        assert divergences.pure_epsilon(event) == divergences.pure_epsilon(SelfComposed(event.event.plain, 3))
+        assert divergences.pure_epsilon(event) == divergences.pure_epsilon(
+            SelfComposed(event.event.plain, 3)
+        )
 
 
 def test_fewer_rounds_never_cost_the_basic_filter_more_than_was_reserved():
@@ -389,7 +427,8 @@ def test_fewer_rounds_never_cost_the_basic_filter_more_than_was_reserved():
         part = basic_cost(SelfComposed(coin, rounds), step)
         assert part.fits(whole)
         assert part.delta == whole.delta == step
-    assert basic_cost(coin, 0).delta == 0  # without a delta of its own the filter adds up pure epsilons
+    # without a delta of its own the filter adds up pure epsilons
+    assert basic_cost(coin, 0).delta == 0
 
 
 def test_a_group_of_units_has_several_coins_and_pays_the_plain_price():
@@ -397,5 +436,7 @@ def test_a_group_of_units_has_several_coins_and_pays_the_plain_price():
     for size in (1, 4):
         cost = group_divergence(event, Fraction(3), size)
         assert (
-            cost == group_divergence(event.plain, Fraction(3), size) >= divergences.renyi(event, Fraction(3))
+            cost
+            == group_divergence(event.plain, Fraction(3), size)
+            >= divergences.renyi(event, Fraction(3))
         )

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from accountant.core.privacy import allocation_pairs, loss_distributions
 from accountant.core.privacy.allocation import Batch
-from accountant.core.privacy.composition import epsilon_alone, gaussian_delta, gaussian_epsilon, renyi_epsilon
+from accountant.core.privacy.composition import (
+    epsilon_alone,
+    gaussian_delta,
+    gaussian_epsilon,
+    renyi_epsilon,
+)
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,
@@ -61,7 +66,9 @@ def test_one_batch_of_one_token_is_the_two_point_pair():
     t = 2 * shift * np.linspace(1e-6, 1 - 1e-6, 200_001)
     q = (np.exp(-t) - math.exp(-2 * shift)) / -math.expm1(-2 * shift)
     for k in (0.7, 0.9, 1.0, 1.1, 1.4):
-        found = q * np.maximum(np.exp(t) - k, 0) + (1 - q) * np.maximum(np.exp(t - 2 * shift) - k, 0)
+        found = q * np.maximum(np.exp(t) - k, 0) + (1 - q) * np.maximum(
+            np.exp(t - 2 * shift) - k, 0
+        )
         mine = float(ratio.under_q @ np.maximum(ratio.values - k, 0))
         assert found.max() <= mine + 1e-12 <= found.max() * 1.01 + 1e-4
 
@@ -69,12 +76,15 @@ def test_one_batch_of_one_token_is_the_two_point_pair():
 @pytest.mark.parametrize("shift", [0.02, 0.3, 1.5])
 @pytest.mark.parametrize(("parts", "tokens"), [(2, 1), (3, 2), (2, 20)])
 def test_a_shift_in_parts_is_dominated_by_the_whole(shift, parts, tokens):
-    """A unit of several records moves batches of one number by shifts that add up to the stated one."""
+    """A unit of several records moves batches of one number by shifts that add up to the stated
+    one.
+    """
     whole = allocation_pairs.worst_ratio(Batch(tokens, shift=shift))
     split = allocation_pairs.worst_ratio(Batch(parts * tokens, shift=shift / parts))
     for k in np.exp(2 * shift * tokens * np.linspace(-0.9, 0.9, 37)):
         calls = [
-            float(each.under_q @ np.maximum(each.values - k, 0)) + each.infinite for each in (split, whole)
+            float(each.under_q @ np.maximum(each.values - k, 0)) + each.infinite
+            for each in (split, whole)
         ]
         assert calls[0] <= calls[1] * (1 + 1e-9) + 1e-12
 
@@ -186,8 +196,11 @@ def test_the_gaussian_pair_dominates_its_profile():
 # --- a replaced unit ----------------------------------------------------------------------------
 
 
-def two_units(batches: int, tokens: int, shift: float, opposite: bool, random) -> tuple[np.ndarray, ...]:
-    """The law with neither unit over all outcomes of two, and the ratios with the one and with the other.
+def two_units(
+    batches: int, tokens: int, shift: float, opposite: bool, random
+) -> tuple[np.ndarray, ...]:
+    """The law with neither unit over all outcomes of two, and the ratios with the one and with the
+    other.
 
     A unit moves the two scores of a token in its batch by `shift`, each its own way.
     """
@@ -201,7 +214,9 @@ def two_units(batches: int, tokens: int, shift: float, opposite: bool, random) -
             return 1 / (1 + np.exp(-logit - moved))
 
         q, p = chance(0 * logit), chance(2 * shift * signs)
-        other = chance(-2 * shift * signs if opposite else 2 * shift * random.choice([-1, 1], len(law)))
+        other = chance(
+            -2 * shift * signs if opposite else 2 * shift * random.choice([-1, 1], len(law))
+        )
         grown = []
         for ratios, mine in ((ones, p), (twos, other)):
             up, down = ratios.copy(), ratios.copy()
@@ -233,7 +248,9 @@ def test_no_replaced_unit_passes_the_quote(batches, tokens, shift):
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.05, 1.2), st.integers(1, 30), st.floats(0.1, 3), st.floats(1e-7, 1e-3))
-def test_a_replaced_unit_whose_batch_is_known_costs_what_two_steps_of_gaussians_do(mu, rounds, beside, at):
+def test_a_replaced_unit_whose_batch_is_known_costs_what_two_steps_of_gaussians_do(
+    mu, rounds, beside, at
+):
     """With one batch the two steps are Gaussians of distance mu, and together one of 2 mu."""
     coin = SelfComposed(AllocatedReplaced(1, 1, 1, Gaussian(1 / mu)), rounds)
     pair = [(allocation_pairs.worst_ratio(Batch(1, mu=mu)), rounds)]
@@ -243,7 +260,9 @@ def test_a_replaced_unit_whose_batch_is_known_costs_what_two_steps_of_gaussians_
     if math.isfinite(found) and exact < 10:
         assert found <= exact * 1.02 + 2e-3
     together, _ = epsilon_alone(Composed((Gaussian(1 / beside), coin)), at)
-    assert together >= gaussian_epsilon(math.sqrt(beside**2 + 4 * mu * mu * rounds), at) * (1 - 1e-6)
+    assert together >= gaussian_epsilon(math.sqrt(beside**2 + 4 * mu * mu * rounds), at) * (
+        1 - 1e-6
+    )
 
 
 def test_the_quote_of_a_replaced_unit_is_less_than_by_holders_inequality():

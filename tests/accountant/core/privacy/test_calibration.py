@@ -34,13 +34,24 @@ def mu_by_bisection(epsilon: float, delta: float) -> float:
 
 
 @settings(max_examples=25, deadline=None)
-@given(EPSILONS, LOG_DELTAS, st.floats(0.1, 100), st.integers(2, 10**6), st.integers(1, 500), st.booleans())
+@given(
+    EPSILONS,
+    LOG_DELTAS,
+    st.floats(0.1, 100),
+    st.integers(2, 10**6),
+    st.integers(1, 500),
+    st.booleans(),
+)
 def test_the_noise_of_a_summary_is_equation_4_with_the_root_of_equation_3(
     epsilon, log_delta, clip, size, tokens, replace
 ):
-    """sigma = Delta sqrt(T) / mu; the paper states Delta = 2C/n (replace-one); C/n under add-remove."""
+    """sigma = Delta sqrt(T) / mu; the paper states Delta = 2C/n (replace-one); C/n under
+    add-remove.
+    """
     delta = 10**log_delta
-    terms = Terms(Neighbours.REPLACE_ONE if replace else Neighbours.ADD_REMOVE, delta, public_size=size)
+    terms = Terms(
+        Neighbours.REPLACE_ONE if replace else Neighbours.ADD_REMOVE, delta, public_size=size
+    )
     mu = mu_by_bisection(epsilon, delta)
     delta_2 = (2 if replace else 1) * clip / size
     raw = {"epsilon": epsilon, "clip": clip, "max_tokens": tokens}
@@ -96,7 +107,9 @@ NOISY = [
 
 
 @pytest.mark.parametrize(("mechanism", "multiplier", "epsilon"), NOISY)
-def test_noise_is_given_as_a_multiplier_or_as_epsilon_and_never_as_both(mechanism, multiplier, epsilon):
+def test_noise_is_given_as_a_multiplier_or_as_epsilon_and_never_as_both(
+    mechanism, multiplier, epsilon
+):
     terms = Terms(public_size=10_000)
     other = {"epsilon": 1.0} if mechanism == "epsvec" and epsilon != "epsilon" else {}
     with pytest.raises(InvalidRequest, match=f"{multiplier}: given together with {epsilon}"):

@@ -1,4 +1,6 @@
-"""The second calculation of a price: no sound price is refused, and one that is too low is found."""
+"""The second calculation of a price: no sound price is refused, and one that is too low is
+found.
+"""
 
 import itertools
 import math
@@ -66,7 +68,9 @@ RELEASES = st.one_of(
     logarithmic(0.1, 1000).map(Laplace),
     TOKENS,
     logarithmic(1e-5, 5).map(ZCDp),
-    st.builds(EpsilonDelta, logarithmic(1e-4, 5), st.one_of(st.just(0.0), logarithmic(1e-14, 1e-3))),
+    st.builds(
+        EpsilonDelta, logarithmic(1e-4, 5), st.one_of(st.just(0.0), logarithmic(1e-14, 1e-3))
+    ),
     st.builds(PoissonSampled, logarithmic(1e-5, 1), TOGETHER),
     st.builds(PoissonReplaced, logarithmic(1e-5, 1), TOGETHER),
     st.builds(PoissonSwapped, logarithmic(1e-5, 1), TOGETHER),
@@ -97,7 +101,9 @@ EVENTS = st.recursive(
     max_leaves=4,
 )
 ACCOUNTS = st.builds(
-    lambda epsilon, delta, edition: portfolio(int(epsilon * 1e9), int(delta * 1e21), edition=edition),
+    lambda epsilon, delta, edition: portfolio(
+        int(epsilon * 1e9), int(delta * 1e21), edition=edition
+    ),
     logarithmic(0.1, 30),
     logarithmic(1e-9, 1e-4),
     st.sampled_from(EDITIONS),
@@ -164,15 +170,20 @@ def test_the_ends_of_every_range_hold_too(event):
 
 
 def test_orders_from_just_above_1_to_huge_ones():
-    event = Composed((PoissonSampled(0.01, Gaussian(1.0)), Allocated(50, 50, 20, TOKEN), Laplace(2.0)))
+    event = Composed(
+        (PoissonSampled(0.01, Gaussian(1.0)), Allocated(50, 50, 20, TOKEN), Laplace(2.0))
+    )
     for order in ("1.000001", "1.4", "2", "2.5", "3", "255.5", "256", "10000000"):
-        assert findings(charged(event, filters=portfolio(10**10, 10**15, order=Fraction(order)))) == ()
+        assert (
+            findings(charged(event, filters=portfolio(10**10, 10**15, order=Fraction(order)))) == ()
+        )
 
 
 # --- a price that is too low is found -----------------------------------------------------------
 
-#: An event, and the part of its price on each filter that is found to be too little: Rényi, Gaussian, basic.
-#: 0.999 where dp-accounting has the same event; less where a weaker case stands in.
+#: An event, and the part of its price on each filter that is found to be too little: Rényi,
+#: Gaussian, basic. 0.999 where dp-accounting has the same event; less where a weaker case stands
+#: in.
 TOO_LOW = [
     (Gaussian(2.0), (0.999, 0.999, 0.99)),
     (SelfComposed(Gaussian(20.0), 100), (0.999, 0.999, 0.99)),
@@ -182,7 +193,10 @@ TOO_LOW = [
     (EpsilonDelta(1.0, 0.0), (0.999, 0.999, 0.999)),
     (TOKEN, (0.87, 0.999, 0.999)),
     (SelfComposed(TOKEN, 373), (0.87, 0.999, 0.999)),
-    (WorstOf((SelfComposed(Exponential(0.1875), 9), SelfComposed(TOKEN, 18))), (0.66, 0.999, 0.999)),
+    (
+        WorstOf((SelfComposed(Exponential(0.1875), 9), SelfComposed(TOKEN, 18))),
+        (0.66, 0.999, 0.999),
+    ),
     (PoissonSampled(0.01, SelfComposed(Gaussian(5.0), 24)), (0.999, 0.95, 0.45)),
     (SelfComposed(PoissonSampled(0.01, Gaussian(1.0)), 100), (0.999, 0.95, 0.6)),
     (PoissonReplaced(0.01, Gaussian(1.0)), (0.99, 0.95, 0.5)),
@@ -203,13 +217,16 @@ def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
     assert findings(asked) == ()
     by_kind = dict(zip((Kind.RENYI, Kind.GAUSSIAN, Kind.BASIC), parts, strict=True))
     by_kind[Kind.RENYI_LOW] = parts[0]
-    exact = not any(isinstance(leaf, events.Sampled | events.Allocation) for leaf in events.releases(event))
+    exact = not any(
+        isinstance(leaf, events.Sampled | events.Allocation) for leaf in events.releases(event)
+    )
     for place, (each, cost) in enumerate(asked.costs):
         part = by_kind[each.kind]
         if part is None or cost is None:
             continue
         if each.order is not None and not exact:
-            part = min(part, 0.45)  # between whole orders; those beside it are checked by the next test
+            # between whole orders; those beside it are checked by the next test
+            part = min(part, 0.45)
         lower = list(asked.costs)
         lower[place] = (each, replace(cost, main=math.floor(cost.main * part)))
         assert findings(replace(asked, costs=tuple(lower))), each.kind
@@ -238,11 +255,15 @@ def test_too_low_a_price_of_the_second_edition_is_found(event, kind, part):
 
 @pytest.mark.parametrize(("event", "parts"), TOO_LOW)
 def test_too_low_a_divergence_is_found(event, parts, monkeypatch):
-    """A wrong price is wrong wherever it is computed, also at the whole orders around the filter's."""
+    """A wrong price is wrong wherever it is computed, also at the whole orders around the
+    filter's.
+    """
     asked = charged(event)
     low = Fraction(parts[0])
     monkeypatch.setattr(
-        cross_check.divergences, "renyi", lambda of, order, edition: first_renyi(of, order, edition) * low
+        cross_check.divergences,
+        "renyi",
+        lambda of, order, edition: first_renyi(of, order, edition) * low,
     )
     assert findings(asked)
 
@@ -266,7 +287,9 @@ def test_too_low_a_quote_is_found(event, part):
 
 def test_a_pure_price_for_what_is_not_pure_is_found():
     asked = charged(Gaussian(2.0))
-    basic = tuple((each, Amount(10**12) if each.kind is Kind.BASIC else cost) for each, cost in asked.costs)
+    basic = tuple(
+        (each, Amount(10**12) if each.kind is Kind.BASIC else cost) for each, cost in asked.costs
+    )
     assert findings(replace(asked, costs=basic))
 
 
@@ -278,7 +301,9 @@ def test_a_figure_that_is_no_number_is_no_confirmation(wrong):
 
 def test_a_divergence_that_is_no_number_is_no_confirmation(monkeypatch):
     cross_check._divergences.cache_clear()
-    monkeypatch.setattr(RdpAccountant, "rdp", property(lambda self: np.array([math.nan] * len(self.orders))))
+    monkeypatch.setattr(
+        RdpAccountant, "rdp", property(lambda self: np.array([math.nan] * len(self.orders)))
+    )
     with pytest.raises(ArithmeticError):
         findings(charged(Gaussian(2.125)))
     with pytest.raises(ArithmeticError):  # where it would be one of several bounds
@@ -308,9 +333,13 @@ def test_a_type_without_one_is_no_confirmation(monkeypatch):
 @given(st.integers(2, 12), st.integers(2, 300), st.floats(0.4, 20))
 def test_one_batch_of_a_coin_is_dp_accountings_poisson_sample(order, batches, multiplier):
     """With one batch run: E m^a is A of the Poisson sample at 1/k, which dp-accounting has."""
-    poisson = dp_accounting.PoissonSampledDpEvent(1 / batches, dp_accounting.GaussianDpEvent(multiplier))
+    poisson = dp_accounting.PoissonSampledDpEvent(
+        1 / batches, dp_accounting.GaussianDpEvent(multiplier)
+    )
     theirs = float(RdpAccountant([order]).compose(poisson).rdp[0])
-    found = float(cross_check._of_a_coin(Allocated(batches, 1, 1, Gaussian(multiplier)), (order,))[0])
+    found = float(
+        cross_check._of_a_coin(Allocated(batches, 1, 1, Gaussian(multiplier)), (order,))[0]
+    )
     assert found == pytest.approx(theirs, rel=1e-6, abs=1e-11)
 
 
@@ -351,7 +380,9 @@ def test_between_whole_orders_the_bound_lies_below(order, probability, multiplie
 
 
 def test_dp_accounting_overstates_samples_at_orders_that_are_not_whole():
-    """Why only whole orders are asked for. If this fails, a newer release can be asked at any order."""
+    """Why only whole orders are asked for. If this fails, a newer release can be asked at any
+    order.
+    """
     poisson = dp_accounting.PoissonSampledDpEvent(0.0926, dp_accounting.GaussianDpEvent(26.8))
     low, between, high = RdpAccountant([1.1, 1.38, 2.0]).compose(poisson).rdp
     assert between > high > 0  # a divergence rises with the order
@@ -373,7 +404,8 @@ def test_the_types_of_the_union_are_those_of_the_codec():
     assert set(typing.get_args(events.Event)) == {build for build, _ in events._FIELDS.values()}
 
 
-# --- its time and memory ----------------------------------------------------------------------------
+# --- its time and memory
+# ----------------------------------------------------------------------------
 
 SMALL = Exponential(1e-3)
 LONG = (
@@ -382,11 +414,17 @@ LONG = (
     SelfComposed(Exponential(1e-6), 10**12),
     SelfComposed(Allocated(10**6, 10**6, 10**6, SMALL), 1000),
     Composed(tuple(SelfComposed(EpsilonDelta(0.01 + n / 1000, 1e-9), 1000) for n in range(64))),
-    Composed(tuple(SelfComposed(PoissonSampled(0.01 * (n + 1), Gaussian(1.0 + n)), 1000) for n in range(64))),
+    Composed(
+        tuple(
+            SelfComposed(PoissonSampled(0.01 * (n + 1), Gaussian(1.0 + n)), 1000) for n in range(64)
+        )
+    ),
     Composed(tuple(SelfComposed(Allocated(100 + n, 50, 50, TOKEN), 1000) for n in range(64))),
     Composed(
         tuple(
-            WorstOf(tuple(SelfComposed(Exponential(1e-3 + n / 1e5 + m / 1e8), 10**5) for n in range(64)))
+            WorstOf(
+                tuple(SelfComposed(Exponential(1e-3 + n / 1e5 + m / 1e8), 10**5) for n in range(64))
+            )
             for m in range(64)
         )
     ),

@@ -122,7 +122,12 @@ COIN = {"type": "allocated", "batches": 8, "run": 4, "tokens": 3, "draw": GAUSSI
             "probability": 0.5,
             "event": {"type": "laplace", "noise_multiplier": 1.0},
         },
-        {"type": "sampled_without_replacement", "sample_size": 3, "population": 2, "event": GAUSSIAN},
+        {
+            "type": "sampled_without_replacement",
+            "sample_size": 3,
+            "population": 2,
+            "event": GAUSSIAN,
+        },
         {**COIN, "run": 9},
         {**COIN, "run": 0},
         {**COIN, "tokens": 0},

@@ -1,4 +1,6 @@
-"""The portfolio of filters: what adaptive analysts can do to it, and how much of the budget it keeps."""
+"""The portfolio of filters: what adaptive analysts can do to it, and how much of the budget it
+keeps.
+"""
 
 import math
 from dataclasses import dataclass, replace
@@ -55,7 +57,9 @@ def account(
 
 @dataclass(frozen=True)
 class Job:
-    """Up to `count` releases of `event`, each a draw from `p` on one dataset and `q` on its neighbour."""
+    """Up to `count` releases of `event`, each a draw from `p` on one dataset and `q` on its
+    neighbour.
+    """
 
     event: Event
     count: int
@@ -73,7 +77,9 @@ def cells(cdf_p, cdf_q, edges: tuple[float, ...]) -> tuple[tuple[float, ...], tu
     return tuple(np.diff(cdf_p(bounds))), tuple(np.diff(cdf_q(bounds)))
 
 
-def quantised_gaussian(multiplier: float, count: int, edges: tuple[float, ...], rate: float = 1.0) -> Job:
+def quantised_gaussian(
+    multiplier: float, count: int, edges: tuple[float, ...], rate: float = 1.0
+) -> Job:
     mu = 1 / multiplier
 
     def with_unit(x):
@@ -104,7 +110,9 @@ def secret_coin(shift: float, count: int, place: float, batches: int) -> Job:
     for drawn in product((0, 1), repeat=batches):
         under_q = math.prod(one.q[each] for each in drawn)
         q.append(under_q)
-        p.append(under_q * sum(one.p[each] / one.q[each] for each in drawn if one.q[each]) / batches)
+        p.append(
+            under_q * sum(one.p[each] / one.q[each] for each in drawn if one.q[each]) / batches
+        )
     return Job(Allocated(batches, batches, 1, Exponential(shift)), count, tuple(p), tuple(q))
 
 
@@ -116,7 +124,8 @@ def leaky_response(epsilon: float, delta: float, count: int) -> Job:
 
 
 class Adversary:
-    """The worst delta at `epsilon` over all adaptive strategies of at most `depth` releases, exactly.
+    """The worst delta at `epsilon` over all adaptive strategies of at most `depth` releases,
+    exactly.
 
     At every point it may start any job that the account admits, go on, or end the job early and get
     the difference back; its gain is sum over outputs of (P - e^epsilon Q)+.
@@ -133,13 +142,17 @@ class Adversary:
         for job in self.menu:
             costs, whole = job.costs(START, job.count), False
             if of.untouched:  # the first job may take the account for whole jobs
-                costs, whole = of.charge(SelfComposed(job.event, job.count) if job.count > 1 else job.event)
+                costs, whole = of.charge(
+                    SelfComposed(job.event, job.count) if job.count > 1 else job.event
+                )
             if whole or of.admitting(costs):
                 begun = move(of.with_whole(True) if whole else of, costs, reserved=1)
                 best = max(best, self.inside(job, costs, 0, begun, p, q, depth))
         return best
 
-    def inside(self, job: Job, reserved: Costs, taken: int, of: Account, p: float, q: float, depth: int):
+    def inside(
+        self, job: Job, reserved: Costs, taken: int, of: Account, p: float, q: float, depth: int
+    ):
         best = 0.0
         if taken:
             realized = job.costs(START, taken)
@@ -164,7 +177,8 @@ def worst_delta(of: Account, epsilon: float, menu: list[Job], depth: int) -> flo
     global START  # noqa: PLW0603
     START = of
     return max(
-        Adversary(epsilon, menu, swapped).between_jobs(of, 1.0, 1.0, depth) for swapped in (False, True)
+        Adversary(epsilon, menu, swapped).between_jobs(of, 1.0, 1.0, depth)
+        for swapped in (False, True)
     )
 
 
@@ -182,10 +196,14 @@ def menus(draw, most: int):
     count = st.integers(1, 3)
     jobs = st.one_of(
         st.builds(quantised_gaussian, multiplier, count, edges),
-        st.builds(quantised_gaussian, multiplier.map(lambda m: m / 2), count, edges, st.floats(0.1, 0.9)),
+        st.builds(
+            quantised_gaussian, multiplier.map(lambda m: m / 2), count, edges, st.floats(0.1, 0.9)
+        ),
         st.builds(quantised_laplace, pure.map(lambda x: 1 / x), count, edges),
         st.builds(softmax_of_two, pure, count, st.floats(0, 1)),
-        st.builds(secret_coin, pure.map(lambda x: 2 * x), count, st.floats(0.05, 0.95), st.integers(2, 3)),
+        st.builds(
+            secret_coin, pure.map(lambda x: 2 * x), count, st.floats(0.05, 0.95), st.integers(2, 3)
+        ),
         st.builds(leaky_response, pure, st.floats(0.01, 0.3).map(lambda x: x * delta), count),
     )
     return epsilon, delta, shares, draw(st.lists(jobs, min_size=1, max_size=most))
@@ -218,7 +236,10 @@ def test_the_adversary_has_teeth():
     of = account("1", "0.05", {**shares, Kind.BASIC: Fraction(0)})
     sound = worst_delta(of, 1.0, menu, depth=5)
     loose = replace(
-        of, filters=tuple(replace(e, limit=Amount(2 * e.limit.main, e.limit.delta)) for e in of.filters)
+        of,
+        filters=tuple(
+            replace(e, limit=Amount(2 * e.limit.main, e.limit.delta)) for e in of.filters
+        ),
     )
     assert sound <= 0.05 < worst_delta(loose, 1.0, menu, depth=5)
 
@@ -226,7 +247,8 @@ def test_the_adversary_has_teeth():
 # --- static sequences against an independent accountant -----------------------------------------
 
 
-GRID = 2.0**-10  # losses of randomised response lie on it: dp-accounting rounds them up, not between
+# losses of randomised response lie on it: dp-accounting rounds them up, not between
+GRID = 2.0**-10
 
 
 def loss_distribution(event: Event, count: int):
@@ -237,7 +259,9 @@ def loss_distribution(event: Event, count: int):
         case Laplace(multiplier):
             return pld.from_laplace_mechanism(multiplier, **grid).self_compose(count)
         case PoissonSampled(rate, Gaussian(multiplier)):
-            return pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **grid).self_compose(count)
+            return pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **grid).self_compose(
+                count
+            )
         case Exponential(shift):
             response = DifferentialPrivacyParameters(shift, 0)  # randomised response, on the grid
             return pld.from_privacy_parameters(response, **grid).self_compose(count)
@@ -306,7 +330,8 @@ def test_identical_gaussian_jobs(multiplier, shares, kept):
         assert count / exact >= kept
 
 
-#: Jobs of each shape that together cost half of (3, 1e-6) by the tightest accountant: 1, 5 and 50 of them.
+#: Jobs of each shape that together cost half of (3, 1e-6) by the tightest accountant: 1, 5 and 50
+#: of them.
 HALVES = {
     "Gaussian": (Gaussian, (0.3444, 0.154, 0.0487)),
     "rate 0.01": (partial(PoissonSampled, 0.01), (1.433, 1.323, 1.189)),
@@ -342,14 +367,18 @@ def test_many_small_jobs_on_samples_are_served_by_the_low_order():
 def test_identical_pure_jobs_get_the_count_of_the_best_filter(epsilon, allowance):
     of = account(allowance, "1e-6")
     event = EpsilonDelta(epsilon, 0.0)
-    single = [e.limit.main // cost.main for e in of.filters if (cost := e.filter.cost(event)) is not None]
+    single = [
+        e.limit.main // cost.main for e in of.filters if (cost := e.filter.cost(event)) is not None
+    ]
     assert len(single) == 4
     assert admitted(of, event) == max(single)
 
 
 @pytest.mark.parametrize("shift", [1e-3, 0.1, 1.0, 4.0])
 def test_no_softmax_pair_is_easier_to_tell_apart_than_its_gaussian(shift):
-    """mu = -2 Phi^-1(1 / (1 + e^shift)) bounds pairs of every asymmetry, and the symmetric one attains it."""
+    """mu = -2 Phi^-1(1 / (1 + e^shift)) bounds pairs of every asymmetry, and the symmetric one
+    attains it.
+    """
     cost = account("3", "1e-6").costs(Exponential(shift))[Kind.GAUSSIAN]
     mu = -2 * norm.ppf(1 / (1 + math.exp(shift)))
     assert cost.main == pytest.approx(mu**2 * 1e9, abs=1.5)

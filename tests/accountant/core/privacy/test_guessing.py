@@ -16,7 +16,9 @@ DELTAS = strategies.floats(0, 1)
 def delta_of(one: np.ndarray, other: np.ndarray, epsilon: float) -> float:
     """The smallest δ with which both are (epsilon, δ)-indistinguishable."""
     factor = math.exp(epsilon)
-    return float(max(np.maximum(one - factor * other, 0).sum(), np.maximum(other - factor * one, 0).sum()))
+    return float(
+        max(np.maximum(one - factor * other, 0).sum(), np.maximum(other - factor * one, 0).sum())
+    )
 
 
 def best_guess(one: np.ndarray, other: np.ndarray) -> float:
@@ -38,7 +40,9 @@ def test_no_pair_of_distributions_beats_the_bound(epsilon, outcomes, seed):
 
 @given(EPSILONS, DELTAS)
 def test_the_extreme_pair_reaches_it(epsilon, delta):
-    """The dominating pair of Kairouz, Oh and Viswanath 2015: two outcomes tell all, two tell e^ε."""
+    """The dominating pair of Kairouz, Oh and Viswanath 2015: two outcomes tell all, two tell
+    e^ε.
+    """
     odds = math.exp(epsilon) / (1 + math.exp(epsilon))
     one = np.array([delta, (1 - delta) * odds, (1 - delta) * (1 - odds), 0])
     other = one[::-1]
@@ -62,6 +66,13 @@ def test_known_values_and_bounds():
     assert best_success(math.log(3), 0) == pytest.approx(0.75)
     assert best_success(5000, 0) == 1.0
     assert most_detected(0, 0, 0.01) == pytest.approx(0.01)
-    for epsilon, delta in ((-1, 0), (math.nan, 0), (math.inf, 0), (1, -0.1), (1, 1.1), (1, math.nan)):
+    for epsilon, delta in (
+        (-1, 0),
+        (math.nan, 0),
+        (math.inf, 0),
+        (1, -0.1),
+        (1, 1.1),
+        (1, math.nan),
+    ):
         with pytest.raises(InvalidRequest):
             best_success(epsilon, delta)

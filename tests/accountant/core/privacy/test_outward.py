@@ -124,7 +124,8 @@ def test_a_profile_has_every_digit_that_prices_rest_on(mu):
             assert abs(found / true - 1) < 1e-11, (mu, epsilon)
 
 
-# --- Rényi divergence and zCDP ---------------------------------------------------------------------
+# --- Rényi divergence and zCDP
+# ---------------------------------------------------------------------
 
 
 @given(above=exponents(-6, 12), delta=DELTAS)
@@ -144,7 +145,8 @@ def test_a_conversion_is_not_below_the_truth(above, delta):
 def test_an_epsilon_of_zcdp_is_not_below_the_best_order_s(rho, delta):
     found = renyi_epsilon(ZCDp(rho), delta)
     best = min(
-        true_conversion(1 + 10.0**power, delta) + exact(1 + 10.0**power) * exact(rho) for power in _POWERS
+        true_conversion(1 + 10.0**power, delta) + exact(1 + 10.0**power) * exact(rho)
+        for power in _POWERS
     )
     assert found >= max(_least(rho, delta), 0)
     assert found <= best * (1 + mpmath.mpf("0.05")) or best <= 0
@@ -160,7 +162,9 @@ def _least(rho, delta):
         above = mpmath.exp(log_above)
         first = mpmath.log1p(-1 / (1 + above))
         return (
-            first - (mpmath.log(mpmath.mpf(delta)) + mpmath.log1p(above)) / above + (1 + above) * exact(rho)
+            first
+            - (mpmath.log(mpmath.mpf(delta)) + mpmath.log1p(above)) / above
+            + (1 + above) * exact(rho)
         )
 
     low, high = mpmath.mpf(-12), mpmath.mpf(34)
@@ -174,7 +178,10 @@ def _least(rho, delta):
 @example(epsilon=1e-6, delta=1e-21, order=1e-6)
 @settings(max_examples=200, deadline=None)
 def test_a_filter_s_limit_is_not_above_the_truth(epsilon, delta, order):
-    units, delta_units = math.floor(epsilon * EPSILON_UNITS), max(1, math.floor(delta * DELTA_UNITS))
+    units, delta_units = (
+        math.floor(epsilon * EPSILON_UNITS),
+        max(1, math.floor(delta * DELTA_UNITS)),
+    )
     share = Fraction(3, 10)
     true_share = exact(share * Fraction(delta_units, DELTA_UNITS))
     alpha = 1 + Fraction(order)
@@ -191,7 +198,8 @@ def true_conversion_at(order, delta):
     return mpmath.log1p(-1 / order) - (mpmath.log(delta) + mpmath.log(order)) / (order - 1)
 
 
-# --- Rényi divergence of one release, at every order -------------------------------------------------
+# --- Rényi divergence of one release, at every order
+# -------------------------------------------------
 
 
 def true_token(order, shift):
@@ -299,7 +307,8 @@ def test_a_mu_squared_is_not_below_the_truth(size):
         assert mpmath.ncdf(-mu / 2) <= error, event
 
 
-# --- others ----------------------------------------------------------------------------------------
+# --- others
+# ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12, 1e-20])
@@ -313,7 +322,9 @@ def test_a_sampled_gaussian_is_not_below_the_truth(multiplier, rate, delta):
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-12, 1e-20])
-@pytest.mark.parametrize(("scale", "multiplier"), [(1.0, 1.0), (10.0, 5.0), (300.0, 30.0), (0.3, 50.0)])
+@pytest.mark.parametrize(
+    ("scale", "multiplier"), [(1.0, 1.0), (10.0, 5.0), (300.0, 30.0), (0.3, 50.0)]
+)
 def test_laplace_beside_a_gaussian_is_not_below_the_truth(scale, multiplier, delta):
     epsilon, _ = epsilon_alone(Composed((Laplace(scale), Gaussian(multiplier))), delta)
     pure, mu = 1 / mpmath.mpf(scale), 1 / mpmath.mpf(multiplier)
@@ -326,7 +337,9 @@ def test_laplace_beside_a_gaussian_is_not_below_the_truth(scale, multiplier, del
     with mpmath.workdps(30):
         turns = sorted((mpmath.mpf(epsilon) - kink - mu * mu / 2) / mu for kink in (-pure, pure))
         places = sorted({-14, 14, *(min(max(turn, -14), 14) for turn in turns), -3, 0, 3})
-        true = mpmath.quad(lambda z: mpmath.npdf(z) * profile(epsilon - mu * mu / 2 - mu * z), places)
+        true = mpmath.quad(
+            lambda z: mpmath.npdf(z) * profile(epsilon - mu * mu / 2 - mu * z), places
+        )
     assert true <= mpmath.mpf(delta) * (1 + mpmath.mpf("1e-9"))
 
 

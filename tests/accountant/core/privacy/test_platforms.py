@@ -1,7 +1,7 @@
 """A price is the same figure on another processor, whose logarithms differ in the last digits.
 
-A verifier computes every price of a ledger again and demands equality. NumPy picks its vector code by the
-processor; told to use none of it, it computes as on an old one.
+A verifier computes every price of a ledger again and demands equality. NumPy picks its vector code
+by the processor; told to use none of it, it computes as on an old one.
 """
 
 import json
@@ -62,7 +62,9 @@ def drawn(draw: random.Random) -> Event:
 
 
 def prices(count: int, seed: int) -> list[list[str]]:
-    """What `count` events cost on every filter of accounts of several sizes and of both editions."""
+    """What `count` events cost on every filter of accounts of several sizes and of both
+    editions.
+    """
     draw, found = random.Random(seed), []
     for _ in range(count):
         event = drawn(draw)
@@ -82,9 +84,13 @@ def test_prices_do_not_depend_on_the_processors_vector_instructions():
     seed = random.randrange(2**32)
     if not vector_code():
         pytest.skip("NumPy uses no vector code of this processor")
-    switched_off = {"NPY_DISABLE_CPU_FEATURES": " ".join(vector_code()), "OPENBLAS_CORETYPE": "Nehalem"}
+    switched_off = {
+        "NPY_DISABLE_CPU_FEATURES": " ".join(vector_code()),
+        "OPENBLAS_CORETYPE": "Nehalem",
+    }
     program = (
-        f"import json; from {__name__} import *; print(json.dumps([vector_code(), prices({EVENTS}, {seed})]))"
+        f"import json; from {__name__} import *; print(json.dumps([vector_code(), "
+        f"prices({EVENTS}, {seed})]))"
     )
     asked = [sys.executable, "-W", "ignore", "-c", program]
     done = subprocess.run(

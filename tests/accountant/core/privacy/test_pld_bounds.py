@@ -112,6 +112,8 @@ def test_without_the_library_ours_stands(monkeypatch):
 def test_a_quote_states_which_accountant_gave_it():
     mechanism, terms = get("dp-kps"), Terms()
     parameters = mechanism.parse({}, terms)
-    stated = quote(mechanism, parameters, terms, alone=lambda event, delta: (1.5, "loss distribution"))
+    stated = quote(
+        mechanism, parameters, terms, alone=lambda event, delta: (1.5, "loss distribution")
+    )
     assert (stated["dp"]["epsilon"], stated["dp"]["accountant"]) == (1.5, "loss distribution")
     assert math.isclose(quote(mechanism, parameters, terms)["dp"]["epsilon"], 6, rel_tol=1e-3)

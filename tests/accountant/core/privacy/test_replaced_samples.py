@@ -1,4 +1,6 @@
-"""A unit replaced on a Poisson sample, by all three distances: brute force, and integrals in mpmath."""
+"""A unit replaced on a Poisson sample, by all three distances: brute force, and integrals in
+mpmath.
+"""
 
 import math
 from fractions import Fraction
@@ -40,7 +42,9 @@ DISTANCES = st.floats(0.05, 4)
 
 
 def pair(q: float, mu: float, angle: float, short: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Log densities of both samples on a grid, and a cell's area; the units' shifts span an angle."""
+    """Log densities of both samples on a grid, and a cell's area; the units' shifts span an
+    angle.
+    """
     half = mu / 2
     first = np.array([half, 0.0])
     second = short * half * np.array([math.cos(angle), math.sin(angle)])
@@ -83,7 +87,8 @@ def test_no_pair_of_units_passes_the_divergence(q, mu, angle, short, order):
 
 
 @pytest.mark.parametrize(
-    ("q", "mu", "order"), [(0.02, 1.0, 9.356), (0.02, 1.0, 18.7), (0.1, 2.0, 3.0), (0.5, 1.0, 9.356)]
+    ("q", "mu", "order"),
+    [(0.02, 1.0, 9.356), (0.02, 1.0, 18.7), (0.1, 2.0, 3.0), (0.5, 1.0, 9.356)],
 )
 def test_it_is_within_a_seventh_of_opposite_units(q, mu, order):
     a, b, area = pair(q, mu, math.pi, 1.0)
@@ -109,7 +114,8 @@ def test_each_split_bounds_its_mixture(q, mu, u, part):
 
 
 @pytest.mark.parametrize(
-    ("q", "mu", "order", "part"), [(0.02, 1.0, 9.356, 1.0), (0.3, 0.4, 2.5, 0.05), (0.01, 2.0, 4.0, 0.0)]
+    ("q", "mu", "order", "part"),
+    [(0.02, 1.0, 9.356, 1.0), (0.3, 0.4, 2.5, 0.05), (0.01, 2.0, 4.0, 0.0)],
 )
 def test_the_integral_of_one_split_is_that_of_mpmath(monkeypatch, q, mu, order, part):
     monkeypatch.setattr(replaced_samples, "_MANY", (part,))
@@ -147,7 +153,9 @@ def test_the_integral_of_one_split_is_that_of_mpmath(monkeypatch, q, mu, order, 
 def test_it_is_never_above_the_profile_of_pairs_far_apart(epsilon, q, mu):
     """Of PoissonReplaced, where the sample with neither may lie as far off as the others."""
     at = np.array([epsilon])
-    new, old = (each(q, mu)(at)[0] for each in (replaced_samples.profile, privacy_profiles.replaced))
+    new, old = (
+        each(q, mu)(at)[0] for each in (replaced_samples.profile, privacy_profiles.replaced)
+    )
     assert new <= old * (1 + 1e-12)
     mirrored = -math.expm1(epsilon) + math.exp(epsilon) * replaced_samples.profile(q, mu)(-at)[0]
     assert new == pytest.approx(mirrored, rel=1e-9, abs=1e-12 * math.exp(abs(epsilon)))
@@ -157,7 +165,9 @@ def test_it_is_never_above_the_profile_of_pairs_far_apart(epsilon, q, mu):
 
 
 def swapped(q: float, multiplier: float, count: int, edges: tuple[float, ...], place: float) -> Job:
-    """Quantised samples of two units on a line, at half the distance and its part `place`, opposite."""
+    """Quantised samples of two units on a line, at half the distance and its part `place`,
+    opposite.
+    """
     half = 1 / multiplier / 2
 
     def law(shift):
@@ -178,7 +188,9 @@ def swapped(q: float, multiplier: float, count: int, edges: tuple[float, ...], p
     st.floats(0, 1),
     st.integers(1, 2),
 )
-def test_no_adaptive_strategy_passes_the_allowance(epsilon, delta, q, multiplier, edges, place, count):
+def test_no_adaptive_strategy_passes_the_allowance(
+    epsilon, delta, q, multiplier, edges, place, count
+):
     epsilon, delta = float(f"{epsilon:.3f}"), float(f"{delta:.3f}")
     menu = [
         swapped(q, multiplier, count, tuple(edges), place),
@@ -233,4 +245,6 @@ def test_every_other_price_is_that_of_a_replaced_unit():
     assert releases(SelfComposed(new, 3)) == {new: 3}
     everybody = PoissonSwapped(1.0, whole)
     assert divergences.renyi(everybody, Fraction(5)) == divergences.renyi(whole, Fraction(5))
-    assert epsilon_alone(everybody, 1e-6)[0] == pytest.approx(epsilon_alone(whole, 1e-6)[0], rel=1e-6)
+    assert epsilon_alone(everybody, 1e-6)[0] == pytest.approx(
+        epsilon_alone(whole, 1e-6)[0], rel=1e-6
+    )

@@ -59,7 +59,9 @@ def test_the_renyi_divergence_of_a_poisson_sample_is_the_integral(order, q, mult
 def test_the_renyi_divergence_of_a_poisson_sample_is_that_of_dp_accounting(order, q, multiplier):
     """At whole orders, where its formula is a finite sum."""
     accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(multiplier)))
+    accountant.compose(
+        dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(multiplier))
+    )
     assert privacy_profiles.renyi_poisson(order, q, 1 / multiplier) == pytest.approx(
         float(accountant._rdp[0]), rel=1e-9, abs=1e-13
     )
@@ -67,13 +69,19 @@ def test_the_renyi_divergence_of_a_poisson_sample_is_that_of_dp_accounting(order
 
 @RELAXED
 @given(st.integers(2, 60), st.integers(1, 999), MULTIPLIERS)
-def test_without_replacement_the_bound_is_never_above_that_of_dp_accounting(order, size, multiplier):
+def test_without_replacement_the_bound_is_never_above_that_of_dp_accounting(
+    order, size, multiplier
+):
     accountant = RdpAccountant([order], dp_accounting.NeighboringRelation.REPLACE_ONE)
     accountant.compose(
-        dp_accounting.SampledWithoutReplacementDpEvent(1000, size, dp_accounting.GaussianDpEvent(multiplier))
+        dp_accounting.SampledWithoutReplacementDpEvent(
+            1000, size, dp_accounting.GaussianDpEvent(multiplier)
+        )
     )
     theirs = float(accountant._rdp[0])
-    assert privacy_profiles.renyi_replaced(order, size / 1000, 1 / multiplier) <= theirs * (1 + 1e-9)
+    assert privacy_profiles.renyi_replaced(order, size / 1000, 1 / multiplier) <= theirs * (
+        1 + 1e-9
+    )
 
 
 @RELAXED
@@ -96,15 +104,21 @@ def test_a_replaced_record_costs_no_less_than_the_worst_pair_found(order, q, mul
         divergence = peak + math.log(np.exp(logs - peak).sum() * step)
         noise = 4e-12 / (order - 1)  # of the sum above, near 1
     divergence /= order - 1
-    assert privacy_profiles.renyi_replaced(order, q, 1 / multiplier) >= divergence * (1 - 1e-9) - noise
+    assert (
+        privacy_profiles.renyi_replaced(order, q, 1 / multiplier) >= divergence * (1 - 1e-9) - noise
+    )
 
 
 @RELAXED
 @given(st.floats(1.05, 60), MULTIPLIERS)
 def test_a_sample_of_everybody_is_no_sample(order, multiplier):
     plain = order / (2 * multiplier**2)
-    assert privacy_profiles.renyi_replaced(order, 1.0, 1 / multiplier) == pytest.approx(plain, rel=1e-9)
-    assert privacy_profiles.renyi_poisson(order, 1.0, 1 / multiplier) == pytest.approx(plain, rel=1e-9)
+    assert privacy_profiles.renyi_replaced(order, 1.0, 1 / multiplier) == pytest.approx(
+        plain, rel=1e-9
+    )
+    assert privacy_profiles.renyi_poisson(order, 1.0, 1 / multiplier) == pytest.approx(
+        plain, rel=1e-9
+    )
 
 
 @RELAXED
@@ -126,10 +140,13 @@ def test_every_filter_takes_the_smaller_of_amplified_and_plain(order, q, multipl
 
 
 @pytest.mark.parametrize(
-    ("q", "multiplier", "shots"), [(0.05, 1.0, 30.0), (0.01, 0.7, None), (0.3, 2.0, 1.5), (0.001, 0.5, 3.0)]
+    ("q", "multiplier", "shots"),
+    [(0.05, 1.0, 30.0), (0.01, 0.7, None), (0.3, 2.0, 1.5), (0.001, 0.5, 3.0)],
 )
 def test_sampled_vectors_and_shots_cost_what_a_loss_distribution_says(q, multiplier, shots):
-    """Paper 000: Sampled(SelfComposed(Gaussian, 4)) with the counts of shots, against dp-accounting's PLD."""
+    """Paper 000: Sampled(SelfComposed(Gaussian, 4)) with the counts of shots, against
+    dp-accounting's PLD.
+    """
     event = PoissonSampled(q, SelfComposed(Gaussian(2 * multiplier), 4))
     theirs = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(multiplier))
     if shots:
@@ -185,7 +202,9 @@ def test_the_profile_of_a_sample_is_the_paper_s_amplified_delta(epsilon, q, mult
 @RELAXED
 @given(st.floats(-20, 20), RATES, MULTIPLIERS)
 def test_the_two_directions_of_a_profile_mirror_each_other(epsilon, q, multiplier):
-    """H_t(P || Q) = 1 - t + t H_1/t(Q || P), for the coin and for the symmetric bound of a replacement."""
+    """H_t(P || Q) = 1 - t + t H_1/t(Q || P), for the coin and for the symmetric bound of a
+    replacement.
+    """
     mu = 1 / multiplier
     pairs = [
         (privacy_profiles.poisson_added(q, mu), privacy_profiles.poisson_removed(q, mu)),
@@ -203,11 +222,16 @@ def test_the_two_directions_of_a_profile_mirror_each_other(epsilon, q, multiplie
 @RELAXED
 @given(MULTIPLIERS, MULTIPLIERS, st.floats(-12, -2))
 def test_a_sample_of_everybody_composes_like_a_gaussian(multiplier, shots, log_delta):
-    """Both halves of the profile of a replacement count where something else is composed with it."""
+    """Both halves of the profile of a replacement count where something else is composed with
+    it.
+    """
     delta = 10**log_delta
     plain, how = epsilon_alone(Composed((Gaussian(multiplier), Gaussian(shots))), delta)
     assert how == "exact Gaussian"
-    for sampled in (PoissonReplaced(1.0, Gaussian(multiplier)), PoissonSampled(1.0, Gaussian(multiplier))):
+    for sampled in (
+        PoissonReplaced(1.0, Gaussian(multiplier)),
+        PoissonSampled(1.0, Gaussian(multiplier)),
+    ):
         found, _ = epsilon_alone(Composed((sampled, Gaussian(shots))), delta)
         assert found == pytest.approx(plain, rel=1e-8, abs=1e-9)
 
@@ -228,7 +252,9 @@ def test_sampled_events_survive_json_and_count_as_one_release(event):
     assert releases(SelfComposed(event, 3)) == {event: 3}
 
 
-@pytest.mark.parametrize("inner", [Laplace(1.0), WorstOf((Gaussian(1.0),)), Composed(()), "gaussian"])
+@pytest.mark.parametrize(
+    "inner", [Laplace(1.0), WorstOf((Gaussian(1.0),)), Composed(()), "gaussian"]
+)
 def test_what_is_not_a_composition_of_gaussians_has_no_price_on_a_sample(inner):
     with pytest.raises(InvalidRequest, match="composition of Gaussians"):
         PoissonSampled(0.5, inner)

@@ -36,7 +36,8 @@ from accountant.core.privacy.secrets import (
 )
 
 PIN = SecretTerms(1e-4, 0.02, 1, 1.0, Without.REMOVED)
-#: Two of four digits: sure with the secret, one chance in a hundred without. D is ln 100 at any order.
+#: Two of four digits: sure with the secret, one chance in a hundred without. D is ln 100 at any
+#: order.
 HALF = math.ceil(math.log(100) * 10**9)
 
 
@@ -53,7 +54,9 @@ def after(account, job):
 
 
 def test_adding_r_over_jobs_is_false():
-    """Each half of the PIN is (1e-4, 1e-2), which paper 003, Theorem 3, adds to 2e-2. The truth is 1."""
+    """Each half of the PIN is (1e-4, 1e-2), which paper 003, Theorem 3, adds to 2e-2. The truth is
+    1.
+    """
     likelier = 100  # how much likelier the true two digits are with the secret than without
     assert PIN.prior * likelier == pytest.approx(1e-2)
     assert PIN.prior * likelier**2 == pytest.approx(1.0)
@@ -77,7 +80,9 @@ def test_one_exact_job_takes_half_a_pin_and_no_second_half():
 @pytest.mark.parametrize("kind", list(SecretKind))
 def test_two_pure_jobs_as_strong_as_half_a_pin_are_never_admitted(kind):
     job = Demand(EpsilonDelta(math.log(100), 0.0))
-    account = new_secret_account(PIN, kind, "add-remove", Fraction(16) if kind is SecretKind.MANY else None)
+    account = new_secret_account(
+        PIN, kind, "add-remove", Fraction(16) if kind is SecretKind.MANY else None
+    )
     once = after(account, job)
     assert once is not None
     assert after(once, job) is None
@@ -182,7 +187,9 @@ def test_removal_under_replace_one_is_refused():
     st.sampled_from([None, 4, 10]),
 )
 def test_composed_gaussians_never_pass_the_bound(prior, ratio, multipliers, order):
-    """Jobs admitted by a `many` account together keep the exact blow-up of one Gaussian within r."""
+    """Jobs admitted by a `many` account together keep the exact blow-up of one Gaussian within
+    r.
+    """
     bound = min(0.9, prior * ratio)
     terms = SecretTerms(prior, bound, 3, 1.0, Without.REMOVED)
     account = new_secret_account(

@@ -1,4 +1,6 @@
-"""Whole jobs at a delta of their own: each figure against independent numerics, and what may not return."""
+"""Whole jobs at a delta of their own: each figure against independent numerics, and what may not
+return.
+"""
 
 import math
 from fractions import Fraction
@@ -72,7 +74,10 @@ def loss_distribution(event: Event):
 )
 def test_an_epsilon_is_not_below_an_independent_one_and_near_it(event, delta, above):
     """PLD overstates by at most a few grid steps; Rényi divergence by what is written here."""
-    own, other = float(epsilon_at(event, delta)), loss_distribution(event).get_epsilon_for_delta(delta)
+    own, other = (
+        float(epsilon_at(event, delta)),
+        loss_distribution(event).get_epsilon_for_delta(delta),
+    )
     assert own >= other - 2 * GRID - 1e-4
     assert own <= other * above + 1e-4
 
@@ -97,7 +102,9 @@ def test_a_gaussian_is_exact_in_forty_digits():
 
         true = mpmath.findroot(excess, gaussian_epsilon(float(mu), delta))
         own = epsilon_at(Gaussian(multiplier), delta)
-        assert true <= mpmath.mpf(own.numerator) / own.denominator <= true * (1 + mpmath.mpf("3e-6"))
+        assert (
+            true <= mpmath.mpf(own.numerator) / own.denominator <= true * (1 + mpmath.mpf("3e-6"))
+        )
 
 
 @pytest.mark.parametrize("order", ["1.001", "2", "9.356", "64"])
@@ -118,7 +125,11 @@ def test_a_token_has_its_exact_divergence(shift, order):
     true = mpmath.log(moment(low)) / (a - 1)
     own = divergences.renyi(Exponential(shift), Fraction(order), 2)
     plain = divergences.renyi(Exponential(shift), Fraction(order))
-    assert true <= mpmath.mpf(own.numerator) / own.denominator <= true * (1 + mpmath.mpf("3e-6")) + 1e-9
+    assert (
+        true
+        <= mpmath.mpf(own.numerator) / own.denominator
+        <= true * (1 + mpmath.mpf("3e-6")) + 1e-9
+    )
     assert own <= plain
 
 
@@ -126,7 +137,9 @@ def test_a_token_has_its_exact_divergence(shift, order):
 
 EVENTS = st.one_of(
     st.builds(Gaussian, st.floats(0.3, 300)),
-    st.builds(PoissonSampled, st.sampled_from([0.01, 0.1]), st.builds(Gaussian, st.floats(0.5, 10))),
+    st.builds(
+        PoissonSampled, st.sampled_from([0.01, 0.1]), st.builds(Gaussian, st.floats(0.5, 10))
+    ),
     st.builds(lambda m: SampledWithoutReplacement(10, 1000, Gaussian(m)), st.floats(0.5, 10)),
     st.builds(SelfComposed, st.builds(Laplace, st.floats(1, 100)), st.integers(1, 100)),
     st.builds(SelfComposed, st.builds(Exponential, st.floats(0.01, 0.5)), st.integers(1, 300)),
@@ -156,15 +169,20 @@ def test_no_other_part_of_delta_leaves_more(event):
 def test_a_job_that_fits_at_some_part_of_delta_fits(event):
     epsilon, delta = whole_cost(event, ALL_DELTA, WHOLE)
     fits = any(
-        float(epsilon_at(event, float(part) * ALL_DELTA / 1e21)) * 1e9 <= WHOLE * (1 - 1e-6) for part in PARTS
+        float(epsilon_at(event, float(part) * ALL_DELTA / 1e21)) * 1e9 <= WHOLE * (1 - 1e-6)
+        for part in PARTS
     )
     assert (epsilon <= WHOLE and delta <= ALL_DELTA) or not fits
 
 
 @given(EVENTS, st.integers(1, 40), st.integers(1, 40))
 def test_fewer_releases_never_have_the_larger_share(event, few, more):
-    """Though they may pay more epsilon or more delta: what an offer of a smaller job is compared by."""
-    shares = [least_share(SelfComposed(event, each), ALL_DELTA, WHOLE) for each in (few, few + more)]
+    """Though they may pay more epsilon or more delta: what an offer of a smaller job is compared
+    by.
+    """
+    shares = [
+        least_share(SelfComposed(event, each), ALL_DELTA, WHOLE) for each in (few, few + more)
+    ]
     assert None not in shares
     assert shares[0] <= shares[1]
 
@@ -187,10 +205,12 @@ def test_without_delta_only_what_is_pure_has_a_price():
 
 
 def test_a_prefix_at_the_same_delta_would_pass_it():
-    """Stop after the first of two steps where its loss is beyond its epsilon at delta, go on elsewhere.
+    """Stop after the first of two steps where its loss is beyond its epsilon at delta, go on
+    elsewhere.
 
-    Were each end re-priced at the job's delta, and what is left taken by a pure release that almost surely
-    tells as much as it may, losses beyond epsilon would weigh what both ends lose: nearly 1.7 delta here.
+    Were each end re-priced at the job's delta, and what is left taken by a pure release that almost
+    surely tells as much as it may, losses beyond epsilon would weigh what both ends lose: nearly
+    1.7 delta here.
     """
     mu, delta = 1.0, 1e-3
     one, two = gaussian_epsilon(mu, delta), gaussian_epsilon(math.sqrt(2) * mu, delta)
@@ -202,7 +222,10 @@ def test_a_prefix_at_the_same_delta_would_pass_it():
     stopped, _ = quad(lambda z: under_p(z) * -math.expm1(one - mu * mu / 2 - mu * z), threshold, 12)
     assert stopped == pytest.approx(delta, rel=1e-6)
     gone_on, _ = quad(
-        lambda z: under_p(z) * gaussian_delta(mu, two - mu * mu / 2 - mu * z), -12, threshold, points=[0, 1]
+        lambda z: under_p(z) * gaussian_delta(mu, two - mu * mu / 2 - mu * z),
+        -12,
+        threshold,
+        points=[0, 1],
     )
     assert stopped + gone_on > 1.6 * delta
 
@@ -211,7 +234,9 @@ def test_a_pure_reservation_never_pays_a_delta_for_a_part():
     whole = {Kind.BASIC: Amount(500, 0)}
     assert settled(whole, {Kind.BASIC: Amount(300, 0)}) == {Kind.BASIC: Amount(300, 0)}
     assert settled(whole, {Kind.BASIC: Amount(100, 7)}) == whole
-    assert settled({Kind.BASIC: Amount(500, 9)}, {Kind.BASIC: Amount(1, 0)}) == {Kind.BASIC: Amount(500, 9)}
+    assert settled({Kind.BASIC: Amount(500, 9)}, {Kind.BASIC: Amount(1, 0)}) == {
+        Kind.BASIC: Amount(500, 9)
+    }
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,4 +1,6 @@
-"""Roots and proofs of the tree, compared with RFC 6962's definitions written as they stand there."""
+"""Roots and proofs of the tree, compared with RFC 6962's definitions written as they stand
+there.
+"""
 
 import hashlib
 from functools import partial
@@ -69,7 +71,9 @@ def subtree(start: int, end: int) -> bytes:
 
 
 def test_roots_are_those_of_the_rfc():
-    assert [root_of(HASHES[:size]) for size in range(71)] == [mth(LEAVES[:size]) for size in range(71)]
+    assert [root_of(HASHES[:size]) for size in range(71)] == [
+        mth(LEAVES[:size]) for size in range(71)
+    ]
 
 
 def test_every_leaf_of_every_tree_is_proved():
@@ -86,7 +90,9 @@ def test_every_tree_is_proved_to_continue_every_smaller_one():
         for first in range(second + 1):
             proof = consistency_proof(subtree, first, second)
             assert proof == (subproof(first, LEAVES[:second], True) if first else [])
-            check_consistency(first, second, root_of(HASHES[:first]), root_of(HASHES[:second]), proof)
+            check_consistency(
+                first, second, root_of(HASHES[:first]), root_of(HASHES[:second]), proof
+            )
 
 
 @settings(max_examples=150, deadline=None)

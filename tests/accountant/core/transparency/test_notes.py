@@ -41,7 +41,9 @@ def test_a_note_of_another_library_is_verified():
 
 def test_a_checkpoint_is_signed_and_cosigned():
     text = str(HEAD)
-    given = note(text, [sign(text, HEAD.origin, SEED), cosign(text, "witness.example", OTHER, 1_700_000_000)])
+    given = note(
+        text, [sign(text, HEAD.origin, SEED), cosign(text, "witness.example", OTHER, 1_700_000_000)]
+    )
     log, witness = key_of(HEAD.origin, SEED), key_of("witness.example", OTHER, COSIGNATURE)
     assert verified(given, [log, witness]) == (text, {log: None, witness: 1_700_000_000})
     assert read_head(text) == HEAD
@@ -88,7 +90,9 @@ def test_what_is_no_note_is_refused(change):
         verified(change(KNOWN), [read_key(PETER)])
 
 
-@pytest.mark.parametrize("text", ["", "a", "a+b+c", PETER[:-2], PETER.replace("c74f", "c74e"), "a b" + PETER])
+@pytest.mark.parametrize(
+    "text", ["", "a", "a+b+c", PETER[:-2], PETER.replace("c74f", "c74e"), "a b" + PETER]
+)
 def test_what_is_no_key_is_refused(text):
     with pytest.raises(ValueError, match="is no key"):
         read_key(text)

@@ -1,4 +1,6 @@
-"""A log published from ledgers, and exports that prove their place in it: as an auditor sees them."""
+"""A log published from ledgers, and exports that prove their place in it: as an auditor sees
+them.
+"""
 
 import json
 from collections.abc import Iterator
@@ -89,7 +91,9 @@ def test_another_export_has_no_place_in_the_log(desk):
     desk.publish()
     ledger = honest()
     ledger.lines[-1].body["approval"]["reason"] = "another"
-    with pytest.raises(VerificationFailed, match="leaf 46 is not proved to stand in the tree of 48"):
+    with pytest.raises(
+        VerificationFailed, match="leaf 46 is not proved to stand in the tree of 48"
+    ):
         checked(exported(desk, export(ledger.lines)), Demands(LOG, [WITNESS]))
 
 
@@ -109,7 +113,8 @@ def test_two_trees_of_one_size_are_told_apart(desk, tmp_path):
     theirs, _ = checkpoint(other.folder)
     with pytest.raises(VerificationFailed, match="the log shows two trees of 48 entries"):
         checked(exported(desk), Demands(LOG, [WITNESS], theirs))
-    with pytest.raises(VerificationFailed, match="the witness does not sign"):  # the true one doesn't
+    # the true one doesn't
+    with pytest.raises(VerificationFailed, match="the witness does not sign"):
         publish(
             tmp_path / "third",
             lambda count: iter(ENTRIES_SWAPPED[count:]),
@@ -123,7 +128,9 @@ def test_ledgers_that_do_not_continue_what_was_signed_are_not_published(desk):
     desk.publish(21)
     kept = (desk.folder / "checkpoint").read_bytes()
     for entries in ([*ENTRIES[:20], ("other", 10, "f" * 64), *ENTRIES[21:]], ENTRIES[:20]):
-        with pytest.raises(VerificationFailed, match="entry 20 of the log is not that of the ledgers"):
+        with pytest.raises(
+            VerificationFailed, match="entry 20 of the log is not that of the ledgers"
+        ):
             publish(desk.folder, lambda count, entries=entries: iter(entries[count:]), desk.signer)
     assert (desk.folder / "checkpoint").read_bytes() == kept
 

@@ -3,7 +3,12 @@
 import pytest
 
 from accountant.core.errors import VerificationFailed
-from accountant.core.transparency.merkle import check_consistency, check_inclusion, leaf_hash, root_of
+from accountant.core.transparency.merkle import (
+    check_consistency,
+    check_inclusion,
+    leaf_hash,
+    root_of,
+)
 from accountant.core.transparency.tiles import Tiles, drop_partial, extend, tile_path
 
 
@@ -33,7 +38,9 @@ def test_paths():
 
 
 def test_files_are_those_of_the_specification(log):
-    """A tree of 66,000: 257 full tiles, one of 208; one full above them, one of 1; one of 1 at the top."""
+    """A tree of 66,000: 257 full tiles, one of 208; one full above them, one of 1; one of 1 at the
+    top.
+    """
     assert (log / "tile/0/256").stat().st_size == 8192
     assert (log / "tile/0/257.p/208").stat().st_size == 32 * 208
     assert (log / "tile/1/000").stat().st_size == 8192

@@ -12,16 +12,29 @@ import pytest
 from accountant.core.errors import VerificationFailed
 from accountant.core.transparency.merkle import consistency_proof, leaf_hash, root_of
 from accountant.core.transparency.notes import COSIGNATURE, Head, Key, key_of, note, sign
-from accountant.core.transparency.proofs import check_head, check_logged, check_only_history, leaf, proof_text
+from accountant.core.transparency.proofs import (
+    check_head,
+    check_logged,
+    check_only_history,
+    leaf,
+    proof_text,
+)
 from accountant.core.transparency.tiles import Tiles, extend
-from accountant.core.transparency.witnesses import LogSigner, Witness, cosigned, read_request, request_text
+from accountant.core.transparency.witnesses import (
+    LogSigner,
+    Witness,
+    cosigned,
+    read_request,
+    request_text,
+)
 
 ORIGIN, NAME = "exchequer.example/log", "witness.example/one"
 SEED, WITNESS_SEED = b"s" * 32, b"w" * 32
 LOG = key_of(ORIGIN, SEED)
 WITNESS = key_of(NAME, WITNESS_SEED, COSIGNATURE)
 
-#: The witness as a process of its own: its key and its state are its own, and it sees requests alone.
+#: The witness as a process of its own: its key and its state are its own, and it sees requests
+#: alone.
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -38,8 +51,19 @@ class Foreign:
     """A witness that is asked over a pipe."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(folder), NAME, WITNESS_SEED.hex(), ORIGIN, str(LOG)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(folder),
+            NAME,
+            WITNESS_SEED.hex(),
+            ORIGIN,
+            str(LOG),
+        ]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, request: str) -> tuple[int, str]:
         assert self.process.stdin is not None
@@ -93,7 +117,9 @@ class Forest:
         self.honest = [leaf_hash(each) for each in entries(200)]
 
     def forked(self, at: int, size: int) -> list[bytes]:
-        made = [leaf_hash(leaf("notes", seq, f"{seq + 10**6:064x}")) for seq in range(at + 1, size + 1)]
+        made = [
+            leaf_hash(leaf("notes", seq, f"{seq + 10**6:064x}")) for seq in range(at + 1, size + 1)
+        ]
         return self.honest[:at] + made
 
 
@@ -102,7 +128,9 @@ def subtree_of(hashes: list[bytes]):
 
 
 def test_of_a_thousand_split_views_none_is_cosigned(foreign, tmp_path):
-    """The attacker has the service's key, may write any tree, and has kept every answer of the witness."""
+    """The attacker has the service's key, may write any tree, and has kept every answer of the
+    witness.
+    """
     drawn, forest = random.Random(5), Forest()
     size, kept = 0, []
     for attempt in range(1_000):
@@ -201,7 +229,9 @@ def test_what_is_signed_is_kept_before(tmp_path, monkeypatch):
 
 def test_a_witness_answers_as_the_protocol_says(tmp_path):
     extend(tmp_path / "log", 0, entries(20))
-    witness = Witness(tmp_path / "witness", NAME, WITNESS_SEED, {ORIGIN: LOG}, lambda: 1_700_000_000.5)
+    witness = Witness(
+        tmp_path / "witness", NAME, WITNESS_SEED, {ORIGIN: LOG}, lambda: 1_700_000_000.5
+    )
     five, twenty = (Tiles(tmp_path / "log", size) for size in (5, 20))
     extend(tmp_path / "log", 0, entries(5))  # the partial tile of 5
 
@@ -218,7 +248,10 @@ def test_a_witness_answers_as_the_protocol_says(tmp_path):
     assert witness.add_checkpoint("old 0\n\nnothing")[0] == 400
     assert asked(0, [bytes(32)], signed(five)) == 422
     status, line = witness.add_checkpoint(request_text(0, [], signed(five)))
-    assert (status, check_head(signed(five) + line, LOG, [WITNESS])[1][WITNESS]) == (200, 1_700_000_000)
+    assert (status, check_head(signed(five) + line, LOG, [WITNESS])[1][WITNESS]) == (
+        200,
+        1_700_000_000,
+    )
     assert witness.add_checkpoint(request_text(0, [], signed(twenty))) == (409, "5\n")
     assert asked(5, [], signed(twenty)) == 422
     assert asked(5, [], signed(five)) == 200  # the same head again
