@@ -99,7 +99,7 @@ def opendp_filter(jobs: list[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--most", type=int, default=10_000)
     most = parser.parse_args().most
     print(

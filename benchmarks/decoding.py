@@ -421,7 +421,7 @@ def benches(arguments: argparse.Namespace) -> Iterator[Bench]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="two layers, few rounds: does it run?")
     parser.add_argument("--parts", default=",".join([*PARTS, "aggregation", "memory"]))
     parser.add_argument("--model", action="append", default=[], help="folder of another model")

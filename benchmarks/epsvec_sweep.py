@@ -232,7 +232,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--model", type=Path, required=True, help="folder of a language model")
     parser.add_argument("--corpus", required=True, help="public text: CSV, JSON Lines or Parquet")
     parser.add_argument("--text-template", default="{text}")

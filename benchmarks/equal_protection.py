@@ -445,7 +445,7 @@ def noise(_: argparse.Namespace) -> None:
 
 def main() -> int:
     """Run, or print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("command", choices=["noise", "run", "table"])
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--model", type=Path)

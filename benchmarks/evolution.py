@@ -277,7 +277,7 @@ def of_rounds() -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Print a JSON line for each row."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parts = parser.add_subparsers(dest="part", required=True)
     fid = parts.add_parser("fid")
     fid.add_argument("--model", type=Path, default=None)

@@ -105,7 +105,7 @@ def before(name: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("--only", help="the name of one of them, without .json")
     parser.add_argument(
         "--smollm2", type=Path, metavar="FOLDER", help="for the requests that name it"

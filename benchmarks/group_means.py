@@ -67,7 +67,7 @@ def measured(folder: Path, data: Data, variant: str, seed: int) -> dict[str, tup
 
 def main() -> None:
     """Both figures of each variant and ε: mean over the seeds, and at ε 2 each seed's."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--data", choices=list(DATA), default="yelp")
     parser.add_argument("--seeds", type=int, default=5)

@@ -333,7 +333,7 @@ PARTS: Mapping[str, Callable[[Bench, int, Table], None]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("--part", choices=[*PARTS, "timing"], default="sketches")
     parser.add_argument("--corpus", choices=["dbpedia", "imdb"], default="dbpedia")
     parser.add_argument("--embedding", type=Path)

@@ -322,7 +322,7 @@ PARTS: dict[str, tuple[str, Callable[[Subject, int], Medians]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="two layers, few steps: does it run?")
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--repeats", type=int, default=3)

@@ -141,7 +141,7 @@ def drawing(names: list[str], rows: list[list[float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--svg", type=Path)
     target = parser.parse_args().svg
     largest, names, rows, taking_part = table()

@@ -414,7 +414,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("command", choices=["run", "table"])
     parser.add_argument("--folder", required=True)
     parser.add_argument("--data", choices=list(DATA), default="sample")

@@ -96,7 +96,7 @@ def score(texts: Sequence[str], references: Sequence[Sequence[str]]) -> list[flo
 
 def main() -> None:
     """A row for each way; texts go to the file."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--sets", type=int, default=20)

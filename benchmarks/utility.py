@@ -59,7 +59,7 @@ def cache_folder() -> Path:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--table", action="append", choices=TABLES, help="all of them unless given")
     parser.add_argument("--dataset", action="append", choices=["ag_news", "yelp", "imdb"])

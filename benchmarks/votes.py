@@ -127,7 +127,7 @@ def of_kmeans() -> None:
 
 def main() -> int:
     """Print both tables; 1 where a bound is passed."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--records", type=int, default=1_900_000)
     records = parser.parse_args().records
     with threadpool_limits(1):

@@ -101,7 +101,7 @@ Answer = Schema | type[BaseModel] | Listing
 class Operation:
     """The request and answer of one route beside its address.
 
-    The first line of the view's docstring is the summary; what follows it, the description.
+    The first paragraph of the view's docstring is the summary; what follows it, the description.
     """
 
     body: type[BaseModel] | None = None
@@ -305,10 +305,10 @@ def _schema(answer: Answer, schemas: Mapping[type[BaseModel], Schema]) -> dict[s
 
 def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[str, Any]:
     operation = route.operation
-    summary, _, rest = (inspect.getdoc(route.view) or "").partition("\n")
+    summary, _, rest = (inspect.getdoc(route.view) or "").partition("\n\n")
     found: dict[str, Any] = {
         "operationId": route.endpoint.removeprefix("api."),
-        "summary": summary,
+        "summary": " ".join(summary.split()),
         "description": " ".join([*rest.split(), _who(operation)]),
         "tags": [_tag(route)],
         "parameters": _parameters(route),

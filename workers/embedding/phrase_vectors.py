@@ -201,7 +201,7 @@ def _factorise(information: csr_matrix, dimensions: int) -> Floats:
 
 def main() -> None:
     """Train on a file and write the folder."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("file", help="public text")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--text-template", default="{text}")

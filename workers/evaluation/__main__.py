@@ -23,7 +23,7 @@ UNUSED_JOB = "0" * 36
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m workers.evaluation", description=__doc__.split("\n")[0]
+        prog="python -m workers.evaluation", description=__doc__.partition("\n\n")[0]
     )
     parser.add_argument("synthetic", help="published texts")
     parser.add_argument("reference", help="public or consented texts")

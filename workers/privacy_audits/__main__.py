@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m workers.privacy_audits", description=__doc__.splitlines()[0]
+        prog="python -m workers.privacy_audits", description=__doc__.partition("\n\n")[0]
     )
     commands = parser.add_subparsers(dest="audit", required=True)
     for name, texts in (("reconstruction", 20), ("leave-one-out", 8)):

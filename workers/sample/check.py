@@ -171,7 +171,7 @@ def run(settings: Settings, texts: int, generator: Generator, reader: Reader) ->
 
 def main() -> None:
     """Check the committed model at the given temperatures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--tau", type=float, nargs="+", default=[1.5, 1.0])
     parser.add_argument("--clip", type=float, default=9.0)
     parser.add_argument("--batch", type=int, default=64)

@@ -231,7 +231,7 @@ def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
 
 def main() -> None:
     """Train from nothing and write the model directory."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
     steps = parser.parse_args().steps
     torch.manual_seed(SEED)

@@ -132,9 +132,9 @@ def test_a_refusal_under_realized_settlement_tells_an_analyst_no_figure_that_fol
     for site in sites:
         api, pages = site.api("analyst"), site.pages("analyst")
         job_id = api.post("/jobs", site.job(parameters=whole)).json["id"]
-        refused = site.api("steward").post(
-            f"/decisions/{job_id}/answer", {"yes": True, "reason": "let us see"}
-        )
+        steward, answer = site.api("steward"), {"yes": True, "reason": "let us see"}
+        assert steward.post(f"/decisions/{job_id}/answer", answer).status_code == 200
+        refused = steward.get(f"/jobs/{job_id}")
         assert refused.json["refusal"]["cap"] == "ex-post"
         asked = [
             partial(api.get, f"/jobs/{job_id}"),
