@@ -333,8 +333,12 @@ def test_a_job_that_is_void_says_why_and_names_no_path(bench, configured, runner
 def test_data_out_of_reach_is_found_before_it_counts_as_read(
     bench, configured, runner, monkeypatch, tmp_path, spoil, why
 ):
-    def down(_: str) -> None:
-        raise ConnectionRefusedError("s3://bucket/secret/path")
+    up = addresses.fsspec.core.url_to_fs
+
+    def down(address: str, **options: object) -> object:
+        if address.endswith("data.csv"):
+            raise ConnectionRefusedError("s3://bucket/secret/path")
+        return up(address, **options)  # the store of results
 
     runner.before = lambda *_: pytest.fail("data was opened")
     job_id = bench.submit(TOKENS, batches_per_label=BATCHES)

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from accountant import settings
-from accountant.transactions import expiry, leases, messages
+from accountant.transactions import asking, leases, messages
 from workers.jobs import relay, staging
 
 
@@ -12,7 +12,7 @@ def _fails(*_, **__):
     raise ValueError("what the row holds")
 
 
-@pytest.mark.parametrize("duty", [(leases, "expire"), (expiry, "sweep"), (staging, "tidy")])
+@pytest.mark.parametrize("duty", [(leases, "expire"), (asking, "sweep"), (staging, "tidy")])
 def test_messages_are_sent_again_whatever_else_fails(engine, monkeypatch, capfd, duty):
     monkeypatch.setattr(*duty, _fails)
     sent = []

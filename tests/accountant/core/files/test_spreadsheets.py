@@ -114,8 +114,10 @@ def test_a_ledger_row_runs_nothing_and_gives_its_entry_back(field, text):
         "actor": "ada",
         "job": None,
     }
-    canonical = json.dumps(document | {field: text}, ensure_ascii=False)
-    line = export_formats.csv_row(document | {field: text, "version": 1}, "ab" * 32, canonical)
+    plain = document | {field: text}
+    stored = plain | {"actor": {"salt": "00" * 16, "value": plain["actor"]}}
+    canonical = json.dumps(plain, ensure_ascii=False)
+    line = export_formats.csv_row(stored, "ab" * 32, canonical)
     (row,) = csv.reader(io.StringIO(line, newline=""))
     assert ";" not in row[-1]
     assert json.loads(row[-1])[field] == text
