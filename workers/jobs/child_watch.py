@@ -123,11 +123,12 @@ def start_watchdog(instance: Any, **_: Any) -> None:
         threading.Thread(target=watchdog.run, name="watchdog", daemon=True).start()
 
 
-@signals.celeryd_after_setup.connect
-def start_publishing(instance: Any, **_: Any) -> None:
+# Not before the children were made: one that is forked while a thread holds a lock waits for ever.
+@signals.worker_ready.connect
+def start_publishing(sender: Any, **_: Any) -> None:
     """Start a thread that publishes what a worker committed that died before it could publish."""
     configured = settings.load()
-    if configured.database_url is not None and "generate" in instance.app.amqp.queues.consume_from:
+    if configured.database_url is not None and "generate" in sender.app.amqp.queues.consume_from:
         threading.Thread(
             target=publish_waiting, args=(configured,), name="publisher", daemon=True
         ).start()

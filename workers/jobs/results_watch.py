@@ -58,12 +58,13 @@ def name(process: int) -> str:
     return f"{socket.gethostname()}/{process}"
 
 
-@signals.celeryd_after_setup.connect
-def start(instance: Any, **_: Any) -> None:
+# Not before the children were made: one that is forked while a thread holds a lock waits for ever.
+@signals.worker_ready.connect
+def start(sender: Any, **_: Any) -> None:
     """Watch the results folder in the main process of a worker that takes jobs."""
     configured = settings.load()
     if configured.database_url is not None and {"generate", "free"} & set(
-        instance.app.amqp.queues.consume_from
+        sender.app.amqp.queues.consume_from
     ):
         threading.Thread(target=watch, args=(configured,), name="results", daemon=True).start()
 
