@@ -1,16 +1,17 @@
 """The policy of a dataset's jobs. Needs no numpy, so the client reads it too."""
 
 import re
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from accountant.core.errors import invalid
 from accountant.core.names import NAME
-from accountant.core.privacy.units import EPSILON_UNITS, exact, round_allowance
+from accountant.core.privacy.units import EPSILON_UNITS, exact, is_plain, round_allowance
 
 #: Acts of which entries tell, and so can hold a signature (signatures.py).
 ACTS = ("approve", "allow", "correct", "policy")
@@ -134,6 +135,14 @@ class Policy(BaseModel):
         description="whose passkeys sign: each `person origin key`, the key's public half as "
         "base64url SPKI",
     )
+
+    @field_validator("auto_approve_epsilon", "analyst_epsilon", "project_epsilon")
+    @classmethod
+    def _in_one_form(cls, amount: str | None) -> str | None:
+        """Return an amount in the one form that entries have: 2.5, however it was typed."""
+        if amount is None or not is_plain(amount) or abs(Decimal(amount).adjusted()) > 100:
+            return amount  # `check` says what is wrong with it
+        return format(Decimal(amount).normalize(), "f")
 
     def check(self, prefix: str = "") -> None:
         """Raise InvalidRequest naming a field that is not a valid amount."""
