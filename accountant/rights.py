@@ -1,8 +1,9 @@
 """What each process may do to each table: one database role a process, and nothing that is not
 stated here.
 
-    web ── people's requests relay ── messages, leases that ran out worker ── jobs that it leases
-    checks ── looks at data and models, fingerprints signer ── checkpoints
+    web ── people's requests     relay ── messages, leases that ran out     worker ── jobs that it
+      leases
+    checks ── looks at data and models, fingerprints     signer ── checkpoints
 
 The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for
 columns in brackets; `FOR UPDATE` asks for UPDATE of any column. A table that is named nowhere here

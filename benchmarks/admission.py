@@ -4,9 +4,8 @@ MS]`.
 One run on one embedded PostgreSQL on the disk of `--home`, fsync and synchronous_commit on, as a
 role that the guards hold for. Rates, per second, of
 
-    admission ledger.submit, each request with an idempotency key, threads of one process; every
-    entry
-                  also goes, synced, to the log outside the database
+    admission     ledger.submit, each request with an idempotency key, threads of one process; every
+                  entry also goes, synced, to the log outside the database
     pgbench (a)   the bare equivalent: lock a row, update it, insert two rows, commit
     bare (b)      the same statements by SQLAlchemy and psycopg, threads of one process
     http          POST /api/v1/jobs under waitress as web/serve.py runs it, beside an empty JSON

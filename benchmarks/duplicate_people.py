@@ -1,7 +1,7 @@
 """How often strangers' datasets are refused as one, and how often a shared hundredth is missed.
 
     python -m benchmarks.duplicate_people [--shared FOLDER] [--pairs 100000] [--file FILE.csv:COLUMN
-    ...]
+      ...]
 
 Each record of a corpus goes into one of two datasets of strangers by a coin, or into neither,
 `pairs` times for each size. They are weighed as data is (accountant.core.text_evidence). Copies of

@@ -1,9 +1,10 @@
 """aug-pe, secpe and dp-kps at equal protection: quality of the texts and prompts sent to the
 language model.
 
-    python -m benchmarks.equal_protection noise python -m benchmarks.equal_protection run --model
-    FOLDER --embedding FOLDER --folder F [--arm NAME …] python -m benchmarks.equal_protection table
-    --folder F
+    python -m benchmarks.equal_protection noise
+    python -m benchmarks.equal_protection run --model FOLDER --embedding FOLDER --folder F [--arm
+      NAME …]
+    python -m benchmarks.equal_protection table --folder F
 
 `run`: the Yelp development reviews of EXCHEQUER_SHARED play the private records, restaurants and
 other businesses as two labels that no prompt names; a part of the test reviews is secpe's public

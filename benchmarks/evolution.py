@@ -1,9 +1,10 @@
 """aug-pe and secpe: Fréchet distance over epochs, memory of a voting pass, and time of a round.
 
     python -m benchmarks.evolution fid --embedding FOLDER [--model FOLDER] [--epsilon inf 4 1]
-    [--seeds 1] python -m benchmarks.evolution votes one voting pass of 10,000 to 1,000,000 records
-    python -m benchmarks.evolution rounds secpe: the release, and a round, for 100 to 1,000,000
-    records
+      [--seeds 1]
+    python -m benchmarks.evolution votes      one voting pass of 10,000 to 1,000,000 records
+    python -m benchmarks.evolution rounds     secpe: the release, and a round, for 100 to 1,000,000
+                                              records
 
 `fid` runs the mechanism's own runner on a part of some reviews, which plays the private one, and
 compares the survivors of each epoch with the other part, which it does not see: the bundled reviews

@@ -2,8 +2,7 @@
 Table 5).
 
     python -m benchmarks.kps [--part sketches|epsilon|methods|limits|coral|timing] [--corpus
-    dbpedia|imdb]
-        [--embedding FOLDER] [--seeds 5]
+        dbpedia|imdb] [--embedding FOLDER] [--seeds 5]
 
 14,000 DBpedia summaries of 14 topics from the folder of real corpora (EXCHEQUER_SHARED), a fifth of
 each topic held out; "private" is the part that the rest plays. (imdb: 10,000 reviews of two

@@ -2,7 +2,7 @@
 thread.
 
     python -m benchmarks.mechanisms [--quick] [--parts mean,median,invisible-ink,epsvec] [--repeats
-    3]
+      3]
 
 Each mechanism's own runner decodes 64 private rows, or writes 64 steered texts, and between any two
 of its steps the engine's own benchmark (benchmarks.decoding) does one step of the same shape: the

@@ -2,7 +2,7 @@
 and another.
 
     python -m benchmarks.reading [--gigabytes 1] [--before FOLDER] [--rounds 2] [--forms …] [--what
-    …]
+      …]
 
 `--before` is another checkout of the project. Both trees read the same files in turn, each in a
 process of its own: all records as a job reads them, and the units' fingerprints as a registration

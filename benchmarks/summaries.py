@@ -1,7 +1,8 @@
 """Private summaries of groups of reviews: score over ε, one-shot against token by token.
 
     python -m benchmarks.summaries run --folder F [--data sample|yelp] [--model FOLDER] [--part
-    NAME] python -m benchmarks.summaries table --folder F
+      NAME]
+    python -m benchmarks.summaries table --folder F
 
 sample: the bundled public reviews and model, groups are kinds of business; shifted: the private
 ones. yelp: six groups of Yelp's reviews by category and stars, read from EXCHEQUER_SHARED;

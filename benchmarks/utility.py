@@ -2,21 +2,17 @@
 settings.
 
     python -m benchmarks.utility MODEL [--table prediction ...] [--dataset ag_news] [--seeds 3]
-    [--minutes 4]
+      [--minutes 4]
 
-| table | shape of | what |
-|---|---|---|
-| context | – | what the model makes of a record in its context: without it nothing else can show |
-| clusters | 001, Table 2 | k-means, DP k-means, public centres with and without rebalancing; no
-model |
-| prediction | 001, Table 3 | zero-shot, mean, median, at matched tokens, with ε and ex-post ε |
-| amplification | – | the mean at equal ε, with batches that are known and with batches that nobody
-knows |
-| examples | 001, Table 4 | one against two examples in a context |
-| cluster-count | 001, Table 5 | number of clusters, without privacy |
-| coefficient | 000, Table 5 | how strongly to steer this model, on public texts |
-| epsvec | 000, Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram |
-| labels | – | one label's texts where it is 90 % of the records, and where it is 2 % |
+| table | shape of | what | |---|---|---| | context | – | what the model makes of a record in its
+context: without it nothing else can show | | clusters | 001, Table 2 | k-means, DP k-means, public
+centres with and without rebalancing; no model | | prediction | 001, Table 3 | zero-shot, mean,
+median, at matched tokens, with ε and ex-post ε | | amplification | – | the mean at equal ε, with
+batches that are known and with batches that nobody knows | | examples | 001, Table 4 | one against
+two examples in a context | | cluster-count | 001, Table 5 | number of clusters, without privacy | |
+coefficient | 000, Table 5 | how strongly to steer this model, on public texts | | epsvec | 000,
+Tables 1 and 2 | zero-shot, fixed shots, EPSVec, with and without histogram | | labels | – | one
+label's texts where it is 90 % of the records, and where it is 2 % |
 
 MODEL is a folder that `exchequer model get` made. Mechanisms are run by their own runners under a
 meter that reserves the real price; noise has no seed, so repeats are repeats, and seeds drive only

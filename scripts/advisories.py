@@ -1,8 +1,10 @@
 """`make audit`: no locked version has an advisory of the kept list, scripts/advisories.json. Works
 offline.
 
-    python scripts/advisories.py # compares; exits with 1 where a locked version is affected python
-    scripts/advisories.py renew # asks osv.dev about every locked package, and keeps what it says
+    python scripts/advisories.py           # compares; exits with 1 where a locked version is
+                                           affected
+    python scripts/advisories.py renew     # asks osv.dev about every locked package, and keeps what
+                                           it says
 
 A range is [first version, version that mends it or null]: the first is affected, the second is not.
 The list says when, and from where, it was made; an advisory that is younger is not known to it.

@@ -1,8 +1,8 @@
 """How Exchequer is built: by setuptools, a checkout where it lies, or the client as one package.
 
-    editable the checkout: `accountant`, `workers`, `web` and `exchequer` are imported from it
-    wheel, sdist `exchequer` alone: prices, verification, command line and client, which need no
-    server
+    editable      the checkout: `accountant`, `workers`, `web` and `exchequer` are imported from it
+    wheel, sdist  `exchequer` alone: prices, verification, command line and client, which need no
+                  server
 
 In the package the folders lie under `exchequer`, and the imports among them name it. So there is
 one way to import a module in each environment, and no package with a name that other projects use.

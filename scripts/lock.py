@@ -1,9 +1,11 @@
 """`make lock`: write the five locks anew from pyproject.toml, with the hashes of every file.
 
-    requirements-uv.lock uv, which installs the others requirements-build.lock what packages are
-    built with requirements.lock what the service needs, but torch requirements-cuda.lock torch as
-    the package index has it: built for CUDA, with NVIDIA's libraries requirements-dev.lock what
-    tests and linters need besides
+    requirements-uv.lock     uv, which installs the others
+    requirements-build.lock  what packages are built with
+    requirements.lock        what the service needs, but torch
+    requirements-cuda.lock   torch as the package index has it: built for CUDA, with NVIDIA's
+                             libraries
+    requirements-dev.lock    what tests and linters need besides
 
 The locks hold for every supported Python, on x86-64 and ARM: markers say which package is for which
 one. Below each package stands what it requires, so that a test can tell a lock that lacks

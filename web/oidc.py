@@ -6,7 +6,8 @@ links to an account that is there) and which roles they have, anew at each sign-
 is asked again.
 
     begin ──▶ the provider ──▶ finish: its answer, the code for an id token, claims that stand at
-    userinfo standing.py asks again with the refresh token; provider_logout.py signs out
+      userinfo
+    standing.py asks again with the refresh token; provider_logout.py signs out
 """
 
 import hashlib

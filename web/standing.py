@@ -2,7 +2,8 @@
 them.
 
 half of oidc_check_minutes after the last confirmation ──▶ the refresh token asks the provider again
-it confirms ──▶ roles are those of now it refuses ──▶ sessions end, tokens rest until a new sign-in
+it confirms ──▶ roles are those of now       it refuses ──▶ sessions end, tokens rest until a new
+                                             sign-in
 no answer, or no refresh token ──▶ both rest after oidc_check_minutes
 """
 

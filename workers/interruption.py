@@ -1,7 +1,8 @@
 """Where long work looks whether it must stop: before every forward pass, every piece of a file,
 every text.
 
-    with watching(look): # the attempt's: raises LeaseLost, Cancelled, TimeLimit or Drained
+    with watching(look):            # the attempt's: raises LeaseLost, Cancelled, TimeLimit or
+        Drained
         ...  network(...)           # a network that `looks` asks first, whoever calls it
         ...  check()                # loops without a network ask by themselves
 

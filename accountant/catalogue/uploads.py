@@ -1,8 +1,7 @@
 """Files that stewards send: taken in block by block, checked while they pass, kept by their hash.
 
     receive ── draft, locked, 0600 ── scanned ── fsync ── Parquet read through by a process of its
-    own
-            ── under one lock: row, rename to SHA-256 ──▶ an address, as a dataset declares it
+            own ── under one lock: row, rename to SHA-256 ──▶ an address, as a dataset declares it
 
 Nothing stays of a file that was refused or broken off: its draft goes with the request, and a draft
 whose process was killed is found by its lock. A file that no dataset and no corpus names is

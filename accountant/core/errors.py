@@ -1,18 +1,25 @@
 """Every error that the service raises on purpose.
 
-    ExchequerError ├── InvalidRequest fields with what was wrong and what is allowed ├── NotFound no
-    such thing, or not for you ├── NotPermitted the role or the policy forbids it │ └──
-    SignatureNeeded the policy asks that it is signed with a passkey ├── Conflict the state of the
-    thing, or of the idempotency key, forbids it ├── MeterExceeded a mechanism asked for noise that
-    its reservation does not cover ├── LeaseLost another attempt owns the job, or nobody does ├──
-    KeyMismatch a worker's key is not the one that the job's other attempts and parts have ├──
-    Cancelled a person asked for the job to stop ├── TimeLimit an attempt takes longer than it may
-    ├── Drained its worker is to stop ├── TooLarge more bytes than an upload may have ├── NoRoom the
-    disk is full ├── LedgerBehind a dataset's ledger in the database is not that in the log outside
-    it ├── LogUnusable the log outside the database can't be read or written, or is another's │ └──
-    LogCut it lacks lines that the database has marked, or has others ├── DataError a dataset can't
-    be read as declared (shown to its steward only) └── VerificationFailed an exported ledger does
-    not hold
+    ExchequerError
+    ├── InvalidRequest       fields with what was wrong and what is allowed
+    ├── NotFound             no such thing, or not for you
+    ├── NotPermitted         the role or the policy forbids it
+    │   └── SignatureNeeded  the policy asks that it is signed with a passkey
+    ├── Conflict             the state of the thing, or of the idempotency key, forbids it
+    ├── MeterExceeded        a mechanism asked for noise that its reservation does not cover
+    ├── LeaseLost            another attempt owns the job, or nobody does
+    ├── KeyMismatch          a worker's key is not the one that the job's other attempts and parts
+                             have
+    ├── Cancelled            a person asked for the job to stop
+    ├── TimeLimit            an attempt takes longer than it may
+    ├── Drained              its worker is to stop
+    ├── TooLarge             more bytes than an upload may have
+    ├── NoRoom               the disk is full
+    ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
+    ├── LogUnusable          the log outside the database can't be read or written, or is another's
+    │   └── LogCut           it lacks lines that the database has marked, or has others
+    ├── DataError            a dataset can't be read as declared (shown to its steward only)
+    └── VerificationFailed   an exported ledger does not hold
 
 Errors carry facts as attributes; texts are made from them, in one place.
 """

@@ -4,9 +4,11 @@ Folded text (text_folding) has small letters, one blank for any run of blanks an
 apostrophe, one hyphen and the digits 0 to 9. So letters beyond ASCII are folded in the pattern too,
 and:
 
-    (?i) stands before the whole, so [A-Z] is any letter from a to z \s \t \n are the one blank, and
-    repeating it asks for no more \w is also any character beyond ASCII \b holds anywhere in a
-    pattern with letters beyond ASCII, since RE2's is of ASCII words
+    (?i)            stands before the whole, so [A-Z] is any letter from a to z
+    \s \t \n        are the one blank, and repeating it asks for no more
+    \w              is also any character beyond ASCII
+    \b              holds anywhere in a pattern with letters beyond ASCII, since RE2's is of ASCII
+                    words
 
 What can't be said of folded text is refused: a range that folding tears apart, a letter in brackets
 that becomes two, lines of their own, or capitals told from small letters.

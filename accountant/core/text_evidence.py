@@ -1,9 +1,8 @@
 """How much equal texts in two datasets say about shared people, in nats. docs/decisions/0005 says
 why.
 
-    weight(text) (letters - 20) / 6, from 0 to 12: strangers share a text of n letters e^-(n - 20)/6
-    times
-                   as often as one of 20
+    weight(text)   (letters - 20) / 6, from 0 to 12: strangers share a text of n letters e^-(n -
+                   20)/6 times as often as one of 20
     λ              texts of 20 letters or more that two datasets of strangers are expected to share
     threshold      what the evidence of strangers reaches in one of 10⁴ pairs of datasets
 

@@ -1,11 +1,14 @@
 """Texts folded so that one spelling is found in another, with a map back to the places of the
 original.
 
-    compatibility NFKC: full width, ligatures, composed and decomposed accents case full case
-    folding; ß is ss, and every dotted or dotless i is i blanks any run of blanks and line breaks is
-    one blank marks every apostrophe is ', every hyphen and dash is -, every double quotation mark
-    is " digits 0 to 9 in every script nothing soft hyphens, zero-width and directional marks,
-    variation selectors, control characters
+    compatibility   NFKC: full width, ligatures, composed and decomposed accents
+    case            full case folding; ß is ss, and every dotted or dotless i is i
+    blanks          any run of blanks and line breaks is one blank
+    marks           every apostrophe is ', every hyphen and dash is -, every double quotation mark
+                    is "
+    digits          0 to 9 in every script
+    nothing         soft hyphens, zero-width and directional marks, variation selectors, control
+                    characters
 
 A text is folded piece by piece. A piece is a run of ASCII, a run of blanks, or a character with the
 marks that follow it. So whatever is found in the folded text covers whole characters of the

@@ -1,7 +1,8 @@
 """The files of the log: appended under a lock between processes, synced before anybody is answered.
 
-    folder/00000001.jsonl, 00000002.jsonl, … each begins with a header (lines.py); only the last one
-    grows folder/lock held while lines are written, and waits for nothing
+    folder/00000001.jsonl, 00000002.jsonl, …    each begins with a header (lines.py); only the last
+                                                one grows
+    folder/lock                                 held while lines are written, and waits for nothing
 
 A process keeps each dataset's head in memory and reads what others appended from where it stopped,
 so a look costs one `stat`. A line that a crash cut short has no newline: it was never answered for,

@@ -1,7 +1,7 @@
 """The log as others may see it: a leaf for each entry, in a tree that is signed and witnessed.
 
     log (files.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be
-    served
+      served
 
 The published log says that an entry was written, and in which order; its document stays in the log.
 """

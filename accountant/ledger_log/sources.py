@@ -1,7 +1,7 @@
 """What the entries of the log don't say of data: where it lies, how it is read, whose it is.
 
-    folder/sources/<dataset>/<version> written and synced before the REGISTER that finds the version
-    right
+    folder/sources/<dataset>/<version>    written and synced before the REGISTER that finds the
+                                          version right
 
 Without it a dataset, or a version of its data, that came after the backup could not be made again,
 and the people in it could be registered with another allowance. A file is sealed (AES-256-GCM,

@@ -2,7 +2,7 @@
 for.
 
     steward asks ──▶ the job waits for its analyst ──▶ analyst answers ──▶ it waits for a steward
-    again
+      again
 
 A question changes no state: the job awaits approval throughout, nothing is reserved or charged, and
 it may be decided at any time. Each question and each answer gives the next person the policy's days

@@ -2,8 +2,9 @@
 still so.
 
     known (after an earlier answer) ── decide, post ──▶ one statement (swaps.py): hold the row if
-    number, head, dataset, version, models and clock are as known ──▶ balances, entries, jobs … else
-    nothing
+      number,
+    head, dataset, version, models and clock are as known ──▶ balances, entries, jobs …    else
+      nothing
 
 What is known may be what the batch before will leave, while that one is just being written
 (`Turn`): the next is decided meanwhile, and written after it or not at all.

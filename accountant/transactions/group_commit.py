@@ -2,8 +2,9 @@
 
     ask ── queue of the key ──▶ leader: serve(key, take) ──▶ answers, in order of arrival
                                    │ take(): who waits by now, the longest first; take.put_back():
-                                   not yet └ when it is done, or by take.hand_over() before, the
-                                   next one leads
+                                     not yet
+                                   └ when it is done, or by take.hand_over() before, the next one
+                                     leads
 
 Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data
 structure. Nothing here is durable: a process that dies loses questions that nobody has answered.

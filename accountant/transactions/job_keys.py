@@ -2,7 +2,8 @@
 after.
 
     first claim ── 32 random bytes, sealed under `units` ──▶ row ──▶ every later claim opens the
-    same key the job's last transaction ──▶ the row is deleted
+      same key
+    the job's last transaction ──▶ the row is deleted
 
 It is drawn by the first worker that takes the job and not by the web service, which needs neither
 it nor `units`. Sealing is authenticated and bound to the job: a worker with another `units` can't

@@ -2,7 +2,7 @@
 
 rules_of ── REGISTER, POLICY and ALLOW entries of the dataset ──▶ Rules, kept by their newest hash
 judge ── these, and earlier entries of the jobs that an entry names ──▶ its reservation, or a
-refusal
+  refusal
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
 """Draws of a job's attempts, kept under its reservation until it ends, so that none is made twice.
 
     draws ── sealed under a key made from the job's ──▶ rows of its part ──▶ the next attempt takes
-    them the job's last transaction ──▶ the rows are deleted
+      them
+    the job's last transaction ──▶ the rows are deleted
 
 A row is written in a transaction that holds the part's row and checks the lease: a worker whose
 lease has ended adds nothing behind what its successor read. Sealing is authenticated and bound to

@@ -2,8 +2,9 @@
 it is told.
 
     writing ── lock the account's row ── compare ── write ── COMMIT ── append, sync ──▶ the answer
-    ensure ── read the log, then the row ── compare ── append what a crash left out ──▶ a lease, an
-    output ensure_all ── the same for every ledger, in one look ──▶ any answer, a notice
+    ensure  ── read the log, then the row ── compare ── append what a crash left out ──▶ a lease, an
+            output
+    ensure_all ── the same for every ledger, in one look ──▶ any answer, a notice
 
 The database may be ahead of the log, where a process is about to append or died before it did:
 whoever comes next appends the entries from the database. It is never behind, or another one: unless

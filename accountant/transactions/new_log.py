@@ -1,8 +1,8 @@
 """A new log in place of one that was lost: every entry, written anew from the database.
 
-    plan ── every ledger verified ── public log, marks, what was signed: compared ──▶ what is known
+    plan  ── every ledger verified ── public log, marks, what was signed: compared ──▶ what is known
     begin ── entries, in the order of the public log ── what is known of data ──▶ the marks name the
-    new log
+      new log
 
 The database decides here, and it may be the one that lost something: a restored backup is in itself
 consistent. Whatever else remembers the old log is asked, and what contradicts the database stops

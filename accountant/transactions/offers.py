@@ -3,7 +3,8 @@ declines.
 
     awaiting approval ── offer ──▶ refused for good, and an offer that is open
                                      ├── yes ──▶ another job, decided at once as approved by that
-                                     steward └── no, or nobody answers in time ──▶ nothing happened
+                                       steward
+                                     └── no, or nobody answers in time ──▶ nothing happened
 
 The old request is refused in the transaction that records the offer, so no consent can admit it.
 Nothing is reserved before the consent; then policy, price and account are looked at anew, as for

@@ -1,7 +1,7 @@
 """The order of a job, read from its dataset's entries by the process that runs it.
 
     log outside ── where does the ledger end? ──▶ entries of the database up to there, each hashed
-    ──▶ Order
+      ──▶ Order
 
 An entry names the hash of the entry before it. So entries that end with the hash that the log holds
 are those of the log, every one. A process keeps what it made of a ledger, and hashes each entry

@@ -1,9 +1,9 @@
 """A database that is behind its log is brought forward: every entry, and the rows that state the
 same.
 
-    plan ── the whole log, checked ── each dataset's entries, verified ──▶ what is missing recover
-    ── the account's row ── entries, books, jobs ── jobs without an end are charged in full ──▶
-    COMMIT
+    plan ── the whole log, checked ── each dataset's entries, verified ──▶ what is missing
+    recover ── the account's row ── entries, books, jobs ── jobs without an end are charged in full
+      ──▶ COMMIT
 
 Of data, what was kept beside the log is written again (ledger_log.sources). What neither states is
 lost with what the backup lacks: purposes, projects, models' addresses, passwords, public corpora.

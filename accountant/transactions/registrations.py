@@ -1,7 +1,8 @@
 """The rules of a dataset as entries of its ledger, REGISTER and POLICY, in the transaction of each
 change.
 
-    add_dataset, correct_dataset, a version found right ──▶ REGISTER set_policy, confirm ──▶ POLICY
+    add_dataset, correct_dataset, a version found right ──▶ REGISTER      set_policy, confirm ──▶
+      POLICY
 
 The row of the dataset says the same, for whoever decides on jobs; `exchequer ledger check` compares
 the two.

@@ -2,12 +2,12 @@
 arrival.
 
     submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: take who waits, decide on what is
-    known,
-              write all in one statement that finds the account so (expected_account.py), while the
-              next leader decides; answer each
+              known, write all in one statement that finds the account so (expected_account.py),
+                while the next
+              leader decides; answer each
                    └── it is another ──▶ lock the account's row, take who waits, look up, decide one
-                   after the
-                                         other, write all in one statement, COMMIT, answer each
+                                         after the other, write all in one statement, COMMIT, answer
+                                           each
 
 The row's lock, or the statement's comparison under it, is what makes overspending impossible,
 between processes too; the queue only lets the threads of one process share one lock, one statement

@@ -1,8 +1,9 @@
 """Accounts that are compared and written: the swaps of many accounts in one statement.
 
     write ── queue of the engine ──▶ leader: all who wait by now ──▶ one statement: hold each row if
-    it is
-             as it was known ──▶ balances, entries, jobs … of all else nothing; then each by itself
+             it is
+             as it was known ──▶ balances, entries, jobs … of all    else nothing; then each by
+                                                                     itself
 
 While one statement is under way the decisions on other accounts are made, and the next statement
 takes them along: with many accounts as with one (group_commit.py), the more there is to do, the

@@ -1,8 +1,9 @@
 """Faults of a database beside its log: restores, lost tails, crashes between the two, a log that
 was changed.
 
-    python -m tests.faults.restores --faults 60 # draws faults; exits with 1 where a promise is
-    broken python -m tests.faults.restores --mutations # each guard taken out: a fault has to notice
+    python -m tests.faults.restores --faults 60      # draws faults; exits with 1 where a promise is
+                                                     broken
+    python -m tests.faults.restores --mutations      # each guard taken out: a fault has to notice
 
 On a real PostgreSQL, in one process: a backup is a copy of the database, a process that dies is an
 exception that nobody catches, a start is another engine with the log read anew.

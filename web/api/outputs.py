@@ -2,7 +2,7 @@
 COMMIT.
 
     stored JSON Lines ── bytes compared with the ledger's hash ──▶ jsonl, csv, parquet [──▶ zip with
-    its card]
+      its card]
 
 Files are read twice, once to check and find columns and once to send, and never held. They are
 compared each time (accountant.results).

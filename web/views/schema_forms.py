@@ -1,8 +1,8 @@
 """Forms made from JSON Schemas: inputs for every kind of field, and the values that were typed into
 them.
 
-    schema ──inputs──▶ inputs in groups typed texts ──parameters──▶ JSON values ──typed──▶ texts
-    again
+    schema ──inputs──▶ inputs in groups        typed texts ──parameters──▶ JSON values ──typed──▶
+                                               texts again
 
 A blank input of a field that may be nothing states nothing; any other blank is a mistake that the
 mechanism's own check names. A text that is no number goes on as a text for the same reason.

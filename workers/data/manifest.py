@@ -2,7 +2,7 @@
 noticed.
 
     {"files": 2, "bytes": 48121, "sha256": "…", "list": [["part-0.csv", 24060, "…"], ["part-1.csv",
-    …]]}
+      …]]}
 
 `sha256` covers the hashes of all files in their order; names don't matter. The list stops after
 `LISTED` files, so that the entry of the ledger that holds it stays small.

@@ -2,7 +2,7 @@
 only.
 
     [soft tokens (m, hidden)] [tokens of the target] -> mean cross-entropy of the target -> d loss /
-    d soft
+      d soft
 
 The model's weights are held fixed and get no gradients. The engine's own attention is used, as in
 decoding, so that what was trained is read back alike.

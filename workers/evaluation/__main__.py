@@ -1,7 +1,7 @@
 """Evaluation on files of one's own, without a server.
 
     python -m workers.evaluation synthetic.jsonl reference.csv --embedding models/embedder -o
-    report.html
+      report.html
 
 Both sides are CSV, JSON Lines or Parquet with a text and, for TSTR and TRTS, a label. The reference
 must be public, consented, or held out and one's own to look at: nothing here has a price.

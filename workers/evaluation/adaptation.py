@@ -5,7 +5,8 @@ texts has texts of their own, without labels, and wants a classifier for these. 
 cross entropy on the synthetic texts plus the distance of covariances of what the network makes of
 both (Sun and Saenko 2016):
 
-    |C_A - C_B|_F^2 / (4 d^2) covariances (d, d) of a batch of either side, in the last hidden layer
+    |C_A - C_B|_F^2 / (4 d^2)        covariances (d, d) of a batch of either side, in the last
+                                     hidden layer
 
 Nothing private is read: both sides are public or the receiver's own.
 """

@@ -1,8 +1,9 @@
 """Populations of samples, one for each label, from the first to the last round.
 
-    begin samples * (L + 1) texts by the prompt, or an earlier job's survivors and their variations
-    select by released counts: the survivors vary survivors, and L variations of each, are the next
-    candidates
+    begin    samples * (L + 1) texts by the prompt, or an earlier job's survivors and their
+             variations
+    select   by released counts: the survivors
+    vary     survivors, and L variations of each, are the next candidates
 
 Identical texts are one candidate: their votes would be divided between them. All samples, their
 origins and the counts of every round make one artifact, from which later jobs select and vary for

@@ -2,7 +2,7 @@
 signer.
 
     the log outside the database ── what is new ──▶ tiles ── head: remembered, then signed ──▶
-    checkpoint
+      checkpoint
 
 Whatever stops a publication (a full disk, a witness that is away, a database that does not answer)
 is logged and tried again at the next turn: signing checkpoints of exports goes on meanwhile.

@@ -1,9 +1,8 @@
 """`aug-pe` (Xie et al. 2024): samples of a language model that private records vote for, epoch by
 epoch.
 
-    candidates of each label: the prompt's samples at first, or those of the job in `population`;
-    then
-                 survivors and their variations
+    candidates   of each label: the prompt's samples at first, or those of the job in `population`;
+                 then survivors and their variations
     count[j]     = records of the label that have candidate j among their k nearest, by cosine
     released     = round(count + noise), of all candidates of all labels at once, zeros included
     survivors    = by rank or draw among the released counts, those below the threshold as 0

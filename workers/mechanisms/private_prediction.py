@@ -3,9 +3,10 @@ al. 2024).
 
     for each batch, several side by side:
         repeat until T tokens are written:
-            z_r = logits of every context r of the batch scores = sum, or median, over r of
-            clip_c(z_r), each on a fixed grid of integers token ~ softmax(scores / (s *
-            temperature)) # mean: s is public, whatever the batch holds
+            z_r    = logits of every context r of the batch
+            scores = sum, or median, over r of clip_c(z_r), each on a fixed grid of integers
+            token  ~ softmax(scores / (s * temperature))      # mean: s is public, whatever the
+                     batch holds
                      softmax(scores / temperature)            # median
             append the token to every context; an end token starts the batch's next text
 

@@ -2,9 +2,8 @@
 corpus.
 
     states of all texts, once -> sets of one label -> their clipped mean + N(0, sigma^2) -> soft
-    tokens
-        -> the loss of another text of the label, by the frozen model -> gradients reach the adapter
-        alone
+        tokens -> the loss of another text of the label, by the frozen model -> gradients reach the
+          adapter alone
 
 A share of the texts is held out: sets of them measure the loss, the best weights are kept, and
 training ends early where measures stop improving. Everything is public, so draws may be seeded.

@@ -1,8 +1,9 @@
 """`summary-oneshot` (paper 004, Algorithm 2): one noisy mean state of each group, and texts decoded
 from it.
 
-    states of a group's records, clipped -> one sum of integers -> noise -> mean states artifact
-    "means" mean state -> adapter -> soft tokens -> the model writes after them; any number, free
+    states of a group's records, clipped   -> one sum of integers -> noise -> mean states   artifact
+      "means"
+    mean state -> adapter -> soft tokens   -> the model writes after them; any number, free
 
 The sums of all groups stand side by side in each release: a unit is in one group. A later job with
 `from_job` decodes the means again. States and clean sums are never written to disk.

@@ -2,9 +2,8 @@
 group's records.
 
     template(record), read once -> for every token: last states, clipped, one sum of integers ->
-    noise
-        -> / n -> the model's head -> a draw (free) -> the token is appended to all contexts of the
-        group
+        noise -> / n -> the model's head -> a draw (free) -> the token is appended to all contexts
+          of the group
 
 Contexts keep their keys and values, so a token is one step of the model and not the whole text
 again. Groups are decoded side by side, as many as memory holds; each has its own text, its own end

@@ -1,8 +1,9 @@
 """Entries that are alike but for their place, time, job and salts: their text, written by filling
 these in.
 
-    form = EntryForm(dataset, kind, actor, body) once: the canonical text, cut where entries differ
-    form.write(seq, at, job, previous, salt) each: hashes of openings, and of the whole
+    form = EntryForm(dataset, kind, actor, body)        once: the canonical text, cut where entries
+                                                        differ
+    form.write(seq, at, job, previous, salt)            each: hashes of openings, and of the whole
 
 `write` gives what `Entry.document` gives, as canonical text and with its digest; a test compares
 them.

@@ -1,9 +1,10 @@
 """What a job is, made from the entries of its dataset's ledger and from nothing else.
 
-    REGISTER the version of the data that it reads: address, files, columns, template, unit and
-    bound POLICY who may ask, who must approve and sign, how attempts are limited ALLOW what
-    approvals are based on RESERVE mechanism, parameters, terms, model, lineage, price, parts,
-    approval
+    REGISTER   the version of the data that it reads: address, files, columns, template, unit and
+               bound
+    POLICY     who may ask, who must approve and sign, how attempts are limited
+    ALLOW      what approvals are based on
+    RESERVE    mechanism, parameters, terms, model, lineage, price, parts, approval
 
 A worker runs the order that `Orders` makes of a ledger. `verify` makes the order of each RESERVE by
 the same function, so an auditor and a worker can't disagree. Rows of the database are hints of

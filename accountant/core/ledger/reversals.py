@@ -1,7 +1,8 @@
 """REVERSAL: a charge corrected by two people after its job was settled.
 
     quoted RESERVE + quoted charge (COMMIT, VOID or an earlier REVERSAL) ── charge_of ──▶ current
-    charge current charge + the true event ── corrected ──▶ the body ── reverse ──▶ the books
+      charge
+    current charge + the true event ── corrected ──▶ the body ── reverse ──▶ the books
 
 A REVERSAL may raise a charge. It lowers one only if no private read was recorded, since data that
 was read can't be unread. Its body quotes both entries whole, so that anyone who replays the ledger

@@ -1,9 +1,9 @@
 """The rules of a dataset, which are entries of its own chain, and whether each later act kept to
 them.
 
-    REGISTER {terms, version, data, layout}: what is declared of the data; a version of it that was
-    found
-               right, with its files, their sizes and hashes, where they lie and how they are read
+    REGISTER   {terms, version, data, layout}: what is declared of the data; a version of it that
+               was found right, with its files, their sizes and hashes, where they lie and how they
+                 are read
     POLICY     {policy}, with both people where it took two: who may ask, who must approve
 
 A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms

@@ -1,9 +1,11 @@
 """Acts that people sign with passkeys, and whether the signatures in an entry are theirs.
 
-    RESERVE approval.signature who approved it: the act `approve` ALLOW signature,
-    confirmation_signature who set the allowance, and who confirmed it: `allow` REVERSAL the same
-    who proposed and who confirmed it: `correct` POLICY the same who set the policy, and who
-    confirmed it: `policy`
+    RESERVE    approval.signature                    who approved it: the act `approve`
+    ALLOW      signature, confirmation_signature     who set the allowance, and who confirmed it:
+                                                     `allow`
+    REVERSAL   the same                              who proposed and who confirmed it: `correct`
+    POLICY     the same                              who set the policy, and who confirmed it:
+                                                     `policy`
 
 An act is a document made of its entry alone (`first_act`, `second_act`): what is done to which
 dataset by whom and why, on which terms, and under which POLICY entry, named by its hash. Its

@@ -5,13 +5,13 @@ every term of the public vocabulary, not only on those seen. L1 sensitivity b S 
 most b records, 2 b S under replace-one.
 
 Sketches, of what a record has of the released vocabulary (its first S distinct terms there):
-  histogram the mean of its terms' indicators: weights that are not negative and add up to 1 at
-  most.
-               L1 b and L2 b; under replace-one L1 2 b, and L2 sqrt(2) b, for ||u - v||^2 <= ||u||^2
-               + ||v||^2
+  histogram    the mean of its terms' indicators: weights that are not negative and add up to 1 at
+               most. L1 b and L2 b; under replace-one L1 2 b, and L2 sqrt(2) b, for ||u - v||^2 <=
+                 ||u||^2 + ||v||^2
   fourier      random Fourier features in [-sqrt 2, sqrt 2], I of them: their mean over its terms
                (independent), or those of its first terms side by side (sequences): either way L1
-               sqrt(2) I b and L2 sqrt(2 I) b, twice that under replace-one
+                 sqrt(2) I b
+               and L2 sqrt(2 I) b, twice that under replace-one
 A sequence of length L is drawn from one sketch (independent), L (linear) or ceil(log2 L) + 1
 (logarithmic), which share kde_epsilon equally. Densities, sequences and prompts are free.
 
@@ -19,11 +19,10 @@ Sketches of all labels are one release: a record has one label, so what a unit m
 more than if all its records had the same one. docs/accounting.md section 7 has the proofs.
 
 Departures from the paper: its scale 2 sqrt(2) I / epsilon omits the 1 / |X| that it states
-elsewhere, its
-|X| counts phrases and not records, and a record with S phrases would cost S times as much; its
-ceil(log L) sketches leave none for a prefix of one phrase. It counts a record's first S terms,
-repeated or not; distinct ones give the Gaussian variant its L2 norm and cost nothing. Its Fourier
-sum is a linear image of the histogram, with more noise: docs/mechanisms/dp-kps.md.
+elsewhere, its |X| counts phrases and not records, and a record with S phrases would cost S times as
+much; its ceil(log L) sketches leave none for a prefix of one phrase. It counts a record's first S
+terms, repeated or not; distinct ones give the Gaussian variant its L2 norm and cost nothing. Its
+Fourier sum is a linear image of the histogram, with more noise: docs/mechanisms/dp-kps.md.
 """
 
 import math

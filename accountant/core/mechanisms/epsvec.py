@@ -12,12 +12,13 @@ hash of the record, or are their mean: pairing by position would shift every pai
 comes or goes.
 
 Sampling, with b records of a unit drawn together by one coin:
-  poisson, add-remove Delta = b C / m, PoissonSampled: a unit's coin of public rate q poisson,
-  replace-one Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as far. A
-                           unit that changes its label moves two vectors by C / m each, sqrt(2) C /
-                           m together, which that covers
-  without-replacement Delta = 2 b C / m, replace-one only, exact public numbers: under add-remove
-                           a unit would displace another, which is a replacement (DESIGN, trap 5)
+  poisson, add-remove      Delta = b C / m, PoissonSampled: a unit's coin of public rate q
+  poisson, replace-one     Delta = 2 b C / m, PoissonSwapped: without either unit a sum lies half as
+                           far. A unit that changes its label moves two vectors by C / m each,
+                           sqrt(2) C / m together, which that covers
+  without-replacement      Delta = 2 b C / m, replace-one only, exact public numbers: under
+                           add-remove a unit would displace another, which is a replacement
+                           (DESIGN, trap 5)
 Every filter takes the smaller of the amplified and the plain price; alone, both are exact and the
 amplified is never larger. Labels partition the records: the price is that of one label.
 

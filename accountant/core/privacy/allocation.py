@@ -87,8 +87,8 @@ def token_log_moment(order: float, shift: float) -> float:
     Attained at the two ends e^t and e^(t - 2 shift), with E_Q L = 1, at the best t. With that t the
     moment is
 
-        sinh(n x)/(n sinh x) * (sinh(n x) (n - 1)/(n sinh((n - 1) x)))^(n - 1), n = order, x =
-        shift.
+        sinh(n x)/(n sinh x) * (sinh(n x) (n - 1)/(n sinh((n - 1) x)))^(n - 1),
+        n = order, x = shift.
 
     """
     if order <= 1:

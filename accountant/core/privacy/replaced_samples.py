@@ -10,8 +10,8 @@ Gaboardi 2018, Theorem 2, advanced joint convexity)
 and for every part s of M1' that is split off, w = s b of M1 against b M1' and the rest against
 (1-b) M0,
 
-    H_t(M1 || (1-b) M0 + b M1') <= (1-w) H(M1 || M0) at t (1-b)/(1-w) + w H(M1 || M1') at t b/w =
-    t/s.
+    H_t(M1 || (1-b) M0 + b M1') <= (1-w) H(M1 || M0) at t (1-b)/(1-w)  +  w H(M1 || M1') at t b/w =
+      t/s.
 
 s = 1 is convexity; small s makes use of it that M1' is rare in B. The least over a few s is a
 bound; swapping the two units changes nothing, so both directions have it (docs/accounting.md,

@@ -1,9 +1,10 @@
 """A published log on a folder: extended from ledger entries, signed, cosigned, and asked for
 proofs.
 
-    checkpoint the newest head, with all signatures (notes.py) tile/… the tree and its leaves
-    (tiles.py) places/HASH where the entries of a dataset stand: 8 bytes for each, in order; HASH is
-    of its name
+    checkpoint       the newest head, with all signatures (notes.py)
+    tile/…           the tree and its leaves (tiles.py)
+    places/HASH      where the entries of a dataset stand: 8 bytes for each, in order; HASH is of
+                     its name
 
 The folder can be served as it is. `places` only says where to look: a proof is made from the tiles.
 """

@@ -2,7 +2,7 @@
 witnesses.
 
     request of tlog-witness ── Witness.add_checkpoint ──▶ its cosignature, or the size that it saw
-    last
+      last
 
 Both keep the newest head that they signed in a file, replaced and synced before the signature is
 given: a crash loses a signature, never the knowledge of one. A lock makes reading, checking and

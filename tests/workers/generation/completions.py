@@ -4,10 +4,14 @@
 request. It writes with the bundled model, greedily. The first part of the address says how it
 behaves:
 
-    /good answers /flaky/N dies (closes the connection) N times, then answers /dead closes every
-    connection /hangs never answers; /drips sends a byte of a header now and then /rubbish 200 and
-    no JSON; /empty JSON without a completion; /endless never stops sending /refuses/STATUS that
-    status; /redirects elsewhere /gate/FILE 503 while FILE exists
+    /good              answers
+    /flaky/N           dies (closes the connection) N times, then answers
+    /dead              closes every connection
+    /hangs             never answers; /drips sends a byte of a header now and then
+    /rubbish           200 and no JSON; /empty JSON without a completion; /endless never stops
+                       sending
+    /refuses/STATUS    that status; /redirects elsewhere
+    /gate/FILE         503 while FILE exists
 """
 
 import json

@@ -1,10 +1,10 @@
 """`dp-kps` (paper 002): private counts and sketches of phrases, then prompts made of draws from
 them.
 
-    vocabulary public terms -> noisy counts of all of them -> the N largest artifact "vocabulary"
-    sketches each record's terms among these -> noisy sums by label artifact "sketches" sequences
-    densities of the terms -> draws; any number, free texts prompts with the drawn phrases -> what a
-    writer makes of them; free
+    vocabulary   public terms -> noisy counts of all of them -> the N largest: artifact "vocabulary"
+    sketches     each record's terms among these -> noisy sums by label: artifact "sketches"
+    sequences    densities of the terms -> draws; any number, free
+    texts        prompts with the drawn phrases -> what a writer makes of them; free
 
 A later job with `from_job` begins at the third step, with any writer, prompt and length, and where
 the sketches are histograms with any kernel. The writer never sees a record.

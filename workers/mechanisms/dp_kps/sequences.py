@@ -1,8 +1,9 @@
 """Densities of phrases, and sequences drawn from them: free, since they read what was released
 only.
 
-    independent L draws from the densities of single phrases iterative phrase by phrase, each drawn
-    from the densities of the prefix with every phrase after it
+    independent    L draws from the densities of single phrases
+    iterative      phrase by phrase, each drawn from the densities of the prefix with every phrase
+                   after it
 
 "High scoring" in paper 002 (section 2, ii) is a draw here: the best phrase of each step would write
 one sequence a thousand times. Noise makes some densities negative; they are clipped at 0 after

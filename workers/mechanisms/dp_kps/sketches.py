@@ -1,10 +1,12 @@
 """The private steps of `dp-kps`: counts of vocabulary terms, then a sketch of each label, both with
 noise.
 
-    counts[v] records among whose first S distinct terms is v: of every v in V, seen or not kept the
-    N largest noisy counts weights[label, v] sum over records of 1 / k for each of its first k <= S
-    distinct terms in kept sums[j, label, i] sum over records of feature i of its first 2^j (or j)
-    terms, side by side
+    counts[v]            records among whose first S distinct terms is v: of every v in V, seen or
+                         not
+    kept                 the N largest noisy counts
+    weights[label, v]    sum over records of 1 / k for each of its first k <= S distinct terms in
+                         kept
+    sums[j, label, i]    sum over records of feature i of its first 2^j (or j) terms, side by side
 
 Terms are matched against all of V, so that a record's terms are the same ones in both steps. All
 sums are of whole numbers, so their order does not matter. A record with fewer terms than a sketch

@@ -1,8 +1,10 @@
 """`epsvec` (paper 000, Algorithms 1 and 2): three steps, and what they release.
 
-    shots candidates of the model alone -> noisy counts of the nearest -> the largest artifact
-    "shots" vectors states of records minus those of partners -> noisy sums -> directions artifact
-    "vectors" texts the model with the shots in its prompt, steered by the vectors; any number, free
+    shots      candidates of the model alone -> noisy counts of the nearest -> the largest  artifact
+      "shots"
+    vectors    states of records minus those of partners -> noisy sums -> directions        artifact
+      "vectors"
+    texts      the model with the shots in its prompt, steered by the vectors; any number, free
 
 A later job with `from_job` begins at the third step. Its prompts, layers and shots are those of the
 first job, because a vector is the difference to what that very prompt makes of the model.

@@ -1,8 +1,9 @@
 """Fixed shots (paper 000, section 4.4): candidates without private data, a noisy count of who is
 near which.
 
-    count[j] = records of the label whose nearest candidate, by cosine, is j released = count +
-    noise, of all labels in one release; the largest `shots` of each label are its shots
+    count[j]  = records of the label whose nearest candidate, by cosine, is j
+    released  = count + noise, of all labels in one release; the largest `shots` of each label are
+              its shots
 
 A record counts for one candidate of its own label, and which one depends on that record alone
 (workers/embedding/neighbours.py), so a unit moves the counts by as many steps as it has records.

@@ -1,10 +1,13 @@
 """Dataset vectors (paper 000, Algorithm 1), with the sum of integers that the price is stated for.
 
-    h(x) = hidden states after each layer, averaged over the text's tokens, inside the fixed-shot
-    prompt d(x) = h(x) - h(partner): a synthetic text picked by a keyed hash of the record, or the
-    mean of all clipped = d(x) scaled to norm C or less, on a grid of 2^16 steps to C, towards zero:
-    never longer than C sum = of the records drawn, exact in int64; one release for all layers and
-    labels vector = sum with noise, over the public m, brought to length 1 layer by layer (free)
+    h(x)     = hidden states after each layer, averaged over the text's tokens, inside the
+             fixed-shot prompt
+    d(x)     = h(x) - h(partner): a synthetic text picked by a keyed hash of the record, or the mean
+             of all
+    clipped  = d(x) scaled to norm C or less, on a grid of 2^16 steps to C, towards zero: never
+             longer than C
+    sum      = of the records drawn, exact in int64; one release for all layers and labels
+    vector   = sum with noise, over the public m, brought to length 1 layer by layer (free)
 
 The labels' sums stand side by side in each release: a unit whose records bear several labels is
 drawn once and moves all of them together by no more than its records' number times C. A record's

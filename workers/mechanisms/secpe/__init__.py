@@ -1,9 +1,12 @@
 """`secpe` (paper 003, Algorithms 1 to 3): texts that evolve towards noisy clusters which protect
 secrets.
 
-    cells k-means of a registered public corpus, for each label: centres e_k and numbers n_k, public
-    released counts and centres that records were added to, with noise: one release, or one a round
-    rounds each noisy centre votes for the nearest sample with its noisy count; survivors are varied
+    cells       k-means of a registered public corpus, for each label: centres e_k and numbers n_k,
+                public
+    released    counts and centres that records were added to, with noise: one release, or one a
+                round
+    rounds      each noisy centre votes for the nearest sample with its noisy count; survivors are
+                varied
 
 Only a release reads records. All that follows takes as long for a hundred records as for a million,
 and a later job with `from_job` does it again for nothing. Where there are several releases, a round

@@ -1,10 +1,13 @@
 """The one kind of release of `secpe`: counts and centres with records added (paper 003, Equation
 7).
 
-    takes part a record with a secret by a fresh coin of the declared rate; a record without one
-    always joins the public centre of its label that is nearest count_k n_k + m_k, m_k the records
-    that joined centre_k (n_k e_k + sum of their vectors, cut to norm R) / (n_k + m_k) released
-    round(count + N(0, sigma^2)), round(centre + (2R / n_k) N(0, sigma^2)), all as one Gaussian
+    takes part   a record with a secret by a fresh coin of the declared rate; a record without one
+                 always
+    joins        the public centre of its label that is nearest
+    count_k      n_k + m_k, m_k the records that joined
+    centre_k     (n_k e_k + sum of their vectors, cut to norm R) / (n_k + m_k)
+    released     round(count + N(0, sigma^2)), round(centre + (2R / n_k) N(0, sigma^2)), all as one
+                 Gaussian
 
 Vectors are whole numbers on a grid of G steps to R, cut towards zero, so none is longer than G. Two
 centres that differ by one record are at most 2G / (n_k + 1) apart before they are rounded down to

@@ -5,12 +5,10 @@ A third change the text and leave its hashes. The others are what the owner of a
 entry is changed, every hash after it made anew, and the totals are those that the entries add up
 to.
 
-    form the same value in another form, a field that no reader knows, a value hidden, a person
-    respelled:
-            refused, whoever signed it
-    value other values, entries and fields moved, swapped or left out: refused by the key that an
-    auditor
-            knows; without a key they verify only if nothing that was spent is another
+    form    the same value in another form, a field that no reader knows, a value hidden, a person
+            respelled: refused, whoever signed it
+    value   other values, entries and fields moved, swapped or left out: refused by the key that an
+            auditor knows; without a key they verify only if nothing that was spent is another
 """
 
 import copy
