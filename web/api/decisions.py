@@ -96,7 +96,7 @@ def list_decisions() -> Response:
 @describe(Operation(answer=Decision))
 def show_decision(decision: str) -> Response:
     """Show one decision, with what a yes would do now."""
-    return jsonify(decisions.show(engine(), read_id(decision), current_actor()))
+    return jsonify(decisions.show(engine(), read_id(decision, "decision"), current_actor()))
 
 
 @api.post("/decisions/<decision>/answer")
@@ -107,7 +107,11 @@ def answer(decision: str) -> Response:
     A job that awaits approval is a decision of its id. Who asked withdraws it by a no, and so does
     a steward of an offer. The same yes again changes nothing.
     """
-    actor, decision_id, body = current_actor(), read_id(decision), read(AnswerToDecision)
+    actor, decision_id, body = (
+        current_actor(),
+        read_id(decision, "decision"),
+        read(AnswerToDecision),
+    )
     answers.answer(engine(), decision_id, actor, body.yes, body.reason)
     return jsonify(decisions.show(engine(), decision_id, actor))
 

@@ -148,12 +148,12 @@ _DIGITS = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
 
 def read_id(text: str, kind: str = "job") -> UUID:
     """Return an id from an address; what is no id names nothing. The first digits of a job's id
-    name the job.
+    name the job, and the decision on it.
     """
     try:
         return UUID(text)
     except ValueError:
-        if kind == "job" and _DIGITS.fullmatch(text):
+        if kind in ("job", "decision") and _DIGITS.fullmatch(text):
             return jobs.named(engine(), text, current_actor())
         raise NotFound(kind, text[:80]) from None
 

@@ -295,3 +295,10 @@ def test_one_decision_has_a_page_with_what_was_answered(site):
     assert "It is refused by" in page
     assert "too large for a pilot" in page
     assert 'name="answer"' not in page
+
+
+def test_what_is_no_decision_is_said_to_be_none(site):
+    """A mistyped id of a decision is not reported as a job that is missing."""
+    answer = site.api("steward").get("/decisions/nonsense")
+    assert answer.status_code == 404
+    assert "no decision 'nonsense'" in answer.json["detail"]
