@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, make_url, te
 from accountant.database import connect, migrate
 from accountant.rights import PROCESSES, Process
 from accountant.settings import load
-from tests import scheduling
+from tests import limits, scheduling
 from tests.support import Bench
 from web.stack.addresses import ROLES
 
@@ -66,6 +66,10 @@ hypothesis.settings.register_profile(
     "fresh", hypothesis.settings.get_profile("repeatable"), derandomize=False, print_blob=True
 )
 hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_configure(config):
+    config.pluginmanager.register(limits)
 
 
 @pytest.hookimpl(tryfirst=True)

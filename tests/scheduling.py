@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 #: Those that ask for `warm_service` or `warm_engine`, in two chains, each in one process with one
 #: service. Another module that does starts a service of its own. First of all stand those for which
@@ -94,6 +95,31 @@ class OneProcessAModule(LoadScopeScheduling):
     def __init__(self, config: pytest.Config, log: object) -> None:
         config.option.loadscopereorder = False  # by the number of tests, which says little
         super().__init__(config, log)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Hand what a dead process had left to others, without the test that it died of.
+
+        pytest-xdist would run that one again, until the last process is dead, and would hand out
+        the modules that were done: a process waits for ever for a test among them.
+        """
+        work = self.assigned_work[node]
+        left = [(unit, test) for unit in work.values() for test, done in unit.items() if not done]
+        died_of = left[0][1] if left else None
+        if left:
+            left[0][0][left[0][1]] = True
+        self.assigned_work[node] = {
+            scope: unit for scope, unit in work.items() if not all(unit.values())
+        }
+        super().remove_node(node)
+        return died_of
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Hand out until there are two tests: a process begins one when it knows the next."""
+        if node not in self.registered_collections:  # it starts in place of a dead one
+            return
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
     def _split_scope(self, nodeid: str) -> str:
         path = nodeid.partition("::")[0]
