@@ -321,15 +321,16 @@ def migrate(
 #: What one role for all processes may do to a table; to those not named here it may add, and change
 #: rows.
 _APPEND_ONLY = (
-    *(
-        "entries",
-        "fingerprints",
-        "fingerprint_key",
-        "corpus_fingerprints",
-        "artifacts",
-        "checkpoints",
-    ),
-    *("signing_keys", "idempotency_keys", "ledger_log_marks", "comments"),
+    "entries",
+    "fingerprints",
+    "fingerprint_key",
+    "corpus_fingerprints",
+    "artifacts",
+    "checkpoints",
+    "signing_keys",
+    "idempotency_keys",
+    "ledger_log_marks",
+    "comments",
 )
 _RIGHTS = {
     **dict.fromkeys(_APPEND_ONLY, "SELECT, INSERT"),

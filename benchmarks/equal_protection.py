@@ -352,8 +352,10 @@ def made_by(bench: Bench, arm: Arm, writer: Shared, seed: int) -> dict[str, Any]
 def of_phrases(bench: Bench, writer: Shared, seed: int) -> dict[str, Any]:
     """dp-kps: as many texts as the others publish, a prompt for each."""
     raw = {
-        **{"vocabulary": "JOB", "writer": "given", "sequences_per_label": bench.options.samples},
-        **{"prompt": "Write a short Yelp review of a business that has these words: {phrases}"},
+        "vocabulary": "JOB",
+        "writer": "given",
+        "sequences_per_label": bench.options.samples,
+        "prompt": "Write a short Yelp review of a business that has these words: {phrases}",
         **{name: WRITING[name] for name in ("temperature", "max_tokens")},
         **{**EPSILON, "sequence_length": bench.options.phrases, "seed": seed},
     }

@@ -112,7 +112,9 @@ def of_epochs(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
             name: getattr(arguments, name)
             for name in ("epochs", "samples", "variations", "max_tokens")
         },
-        **{"temperature": 1.0, "record_tokens": TOKENS, "embedding": "given"},
+        "temperature": 1.0,
+        "record_tokens": TOKENS,
+        "embedding": "given",
     }
     for seed in arguments.seeds:
         for epsilon in arguments.epsilon:
@@ -237,8 +239,14 @@ def of_rounds() -> Iterator[dict[str, Any]]:
     """
     where = Space(Numbered(50_000), 10, np.zeros(WIDTH, np.float32))
     raw = {
-        **{"prior": 1e-4, "bound": 1e-3, "records_per_secret": 8, "sampling_rate": 0.5},
-        **{"neighbour": "removed", "public_corpus": "x", "clusters": 600, "samples": SAMPLES // 7},
+        "prior": 1e-4,
+        "bound": 1e-3,
+        "records_per_secret": 8,
+        "sampling_rate": 0.5,
+        "neighbour": "removed",
+        "public_corpus": "x",
+        "clusters": 600,
+        "samples": SAMPLES // 7,
     }
     parameters = secpe.MECHANISM.parse(raw, Terms())
     price = secpe.MECHANISM.price(parameters, Terms())

@@ -117,20 +117,18 @@ def adapter(options: argparse.Namespace) -> dict[str, Any]:
     sigma = group_means.sigma(parsed(data, TRAINED_AT, clip, options.variant), data.terms)
     raw = {
         **{"corpus": "public", "clip": clip, "sigma": sigma, **VARIANTS[options.variant]},
-        **{
-            "soft_tokens": options.soft_tokens,
-            "steps": options.steps,
-            "batch_size": 8,
-            "set_size": 8,
-        },
-        **{
-            "target_tokens": data.tokens,
-            "evaluate_every": 12,
-            "patience": 4,
-            "learning_rate": 1e-3,
-            "seed": 1,
-        },
-        **{"start": data.start, "template": data.oneshot, "public_texts": 600},
+        "soft_tokens": options.soft_tokens,
+        "steps": options.steps,
+        "batch_size": 8,
+        "set_size": 8,
+        "target_tokens": data.tokens,
+        "evaluate_every": 12,
+        "patience": 4,
+        "learning_rate": 1e-3,
+        "seed": 1,
+        "start": data.start,
+        "template": data.oneshot,
+        "public_texts": 600,
     }
     parameters = mechanisms.get("summary-adapter").parse(raw, Terms())
     measures = []

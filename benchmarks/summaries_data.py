@@ -43,7 +43,11 @@ class Data:
 
 
 YELP = (
-    *("Restaurants 1", "Restaurants 5", "Bars 5", "Shopping 5", "Beauty & Spas 5"),
+    "Restaurants 1",
+    "Restaurants 5",
+    "Bars 5",
+    "Shopping 5",
+    "Beauty & Spas 5",
     "Event Planning & Services 5",
 )
 #: Without those that are mostly restaurants too.

@@ -52,9 +52,14 @@ def texts(
     counts = [round(share * size.records) for share in SHARES]
     batches = max(1, counts[corpus.labels.index(label)] // size.batch)
     raw = {
-        **{"batch_size": size.batch, "label_counts": counts, "labels": [label]},
-        **{"clip": size.clip, "temperature": size.temperature, "template": size.template},
-        **{"max_text_tokens": size.tokens, "record_tokens": 64},
+        "batch_size": size.batch,
+        "label_counts": counts,
+        "labels": [label],
+        "clip": size.clip,
+        "temperature": size.temperature,
+        "template": size.template,
+        "max_text_tokens": size.tokens,
+        "record_tokens": 64,
         **({"stop": size.stop} if size.stop else {}),
     }
     if way == ALIKE:
@@ -87,7 +92,9 @@ def unequal_labels(bench: Bench) -> Table:
     described = {
         "batch size": size.batch,
         "shares": [f"{share:.0%}" for share in SHARES],
-        **{"clip": size.clip, "temperature": size.temperature, "template": repr(size.template)},
+        "clip": size.clip,
+        "temperature": size.temperature,
+        "template": repr(size.template),
     }
     settings = settings_of(
         replace(bench, sizes=replace(size, records=min(size.records, 96))), **described

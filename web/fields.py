@@ -46,8 +46,14 @@ FORMS: tuple[tuple[str, str, tuple[tuple[str, type[BaseModel]], ...]], ...] = (
 
 #: Fields that hold others, which have lines of their own, or that no form has.
 LEFT_OUT = {
-    *("dataset.policy", "allowance.shares", "allowance.secret", "job.dataset", "job.parameters"),
-    *("model.endpoint", "account.scopes", "notice.events"),
+    "dataset.policy",
+    "allowance.shares",
+    "allowance.secret",
+    "job.dataset",
+    "job.parameters",
+    "model.endpoint",
+    "account.scopes",
+    "notice.events",
 }
 
 #: Fields of forms alone, and parts of a field.

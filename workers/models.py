@@ -31,8 +31,15 @@ HUB_NAME = re.compile(r"^[\w.-]{1,96}/[\w.-]{1,96}$")
 #: All that changes what a model writes: weights and their index, configuration, generation
 #: settings, and the tokenizer's words, merges, added tokens and chat templates.
 READ_FILES = (
-    *("*.json", "*.safetensors", "*.jinja", "additional_chat_templates/*.jinja"),
-    *("*.model", "*.txt", "*.tiktoken", "*.spm", "*.bpe"),
+    "*.json",
+    "*.safetensors",
+    "*.jinja",
+    "additional_chat_templates/*.jinja",
+    "*.model",
+    "*.txt",
+    "*.tiktoken",
+    "*.spm",
+    "*.bpe",
 )
 
 

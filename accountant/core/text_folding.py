@@ -46,7 +46,8 @@ _JOINING = (
     *range(0x1161, 0x1200),
     *range(0xD7B0, 0xD7FC),
     *range(0x314F, 0x3164),
-    *(0xFF9E, 0xFF9F),
+    0xFF9E,
+    0xFF9F,
     *range(0xFFC2, 0xFFDD),
 )
 #: Marks after one letter, as in Unicode's stream-safe text; it bounds the time that ordering them

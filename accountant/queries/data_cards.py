@@ -67,7 +67,11 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
         artifacts=artifacts,
         ledger=ledger,
         cite=data_card.citation(
-            *(job["id"], dataset["name"], mechanism.title, ledger["charge"], job["output_sha256"]),
+            job["id"],
+            dataset["name"],
+            mechanism.title,
+            ledger["charge"],
+            job["output_sha256"],
             public=mechanism.public,
         ),
         limits=list(data_card.LIMITS),

@@ -310,13 +310,13 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
 
 
 _PUBLIC = (
-    *(
-        "name",
-        "description",
-        "neighbours",
-        "max_records_per_unit",
-        "unit_spelling",
-        "missing_units",
-    ),
-    *("public_size", "labels", "groups"),
+    "name",
+    "description",
+    "neighbours",
+    "max_records_per_unit",
+    "unit_spelling",
+    "missing_units",
+    "public_size",
+    "labels",
+    "groups",
 )

@@ -280,18 +280,20 @@ def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
 
 #: As they stand in their row.
 _AS_THEY_ARE = (
-    *(
-        "dataset",
-        "mechanism",
-        "model",
-        "analyst",
-        "purpose",
-        "project",
-        "parameters",
-        "event",
-        "state",
-    ),
-    *("decision_reason", "attempt", "cancel_requested", "failure", "output_sha256"),
+    "dataset",
+    "mechanism",
+    "model",
+    "analyst",
+    "purpose",
+    "project",
+    "parameters",
+    "event",
+    "state",
+    "decision_reason",
+    "attempt",
+    "cancel_requested",
+    "failure",
+    "output_sha256",
 )
 _TIMES = ("created_at", "approval_expires", "decided_at", "queued_at", "started_at", "finished_at")
 

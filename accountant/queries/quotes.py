@@ -79,7 +79,12 @@ def quote_on(
 
         fitting = usable.shown(overseer).accounts
         found = fitted(
-            *(mechanism, raw, terms, fit_field, epsilon, fitting),
+            mechanism,
+            raw,
+            terms,
+            fit_field,
+            epsilon,
+            fitting,
             within_caps=within_caps if capped else None,
             share=share,
         )

@@ -87,12 +87,16 @@ jobs = Table(
     ),
     Index(
         "ix_jobs_refused",
-        *("finished_at", "id", "dataset_id", "analyst_id"),
+        "finished_at",
+        "id",
+        "dataset_id",
+        "analyst_id",
         postgresql_where=text("state = 'refused'"),
     ),
     Index(
         "ix_jobs_waiting",
-        *("analyst_id", "state"),
+        "analyst_id",
+        "state",
         postgresql_where=text(
             "reads_records AND state IN ('submitted','awaiting_approval','queued')"
         ),

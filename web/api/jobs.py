@@ -93,8 +93,13 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
 @describe(
     Operation(
         query={
-            **{"dataset": TEXT, "state": STATE, "mechanism": MECHANISM, "analyst": TEXT},
-            **{"since": WHEN, "until": WHEN, "before": TIME},
+            "dataset": TEXT,
+            "state": STATE,
+            "mechanism": MECHANISM,
+            "analyst": TEXT,
+            "since": WHEN,
+            "until": WHEN,
+            "before": TIME,
         },
         answer=listing("jobs", JobInList, paged=ORDER),
     )

@@ -281,16 +281,15 @@ def show_dataset(name: DatasetName) -> Answer:
         found = client.dataset(name)
     yield found
     public = (
-        *(
-            "name",
-            "description",
-            "state",
-            "neighbours",
-            "unit",
-            "max_records_per_unit",
-            "unit_spelling",
-        ),
-        *("missing_units", "public_size"),
+        "name",
+        "description",
+        "state",
+        "neighbours",
+        "unit",
+        "max_records_per_unit",
+        "unit_spelling",
+        "missing_units",
+        "public_size",
     )
     rows: list[tuple[str, object]] = [
         (each.replace("_", " "), found[each] or None) for each in public

@@ -244,8 +244,12 @@ def list_jobs(
 ) -> Answer:
     """List the jobs that you may see, newest first."""
     wanted = {
-        **{"dataset": dataset, "state": state and state.replace(" ", "_"), "mechanism": mechanism},
-        **{"analyst": analyst, "since": since, "until": until},
+        "dataset": dataset,
+        "state": state and state.replace(" ", "_"),
+        "mechanism": mechanism,
+        "analyst": analyst,
+        "since": since,
+        "until": until,
     }
     with connect() as client:
         found = (

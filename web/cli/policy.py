@@ -173,8 +173,11 @@ def policy(
         settings or []
     )
     for name in (
-        *("approval_days", "analyst_epsilon", "project_epsilon"),
-        *("time_limit_seconds", "results_every_seconds"),
+        "approval_days",
+        "analyst_epsilon",
+        "project_epsilon",
+        "time_limit_seconds",
+        "results_every_seconds",
     ):
         if name in changes and changes[name] in (0, ""):
             changes[name] = None

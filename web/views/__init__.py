@@ -12,16 +12,18 @@ from web.auth import unauthorized
 #: Pages for anybody. Every other one sends a stranger to the sign-in.
 PUBLIC = frozenset(
     {
-        *(
-            "sign_in.form",
-            "sign_in.submit",
-            "sign_in.passkey",
-            "sign_in.provider_begin",
-            "sign_in.provider_return",
-            "sign_in.provider_left",
-            "sign_in.provider_back_channel",
-        ),
-        *("sign_in.sign_out", "api_docs.show", "jobs.states", "docs.first", "docs.show"),
+        "sign_in.form",
+        "sign_in.submit",
+        "sign_in.passkey",
+        "sign_in.provider_begin",
+        "sign_in.provider_return",
+        "sign_in.provider_left",
+        "sign_in.provider_back_channel",
+        "sign_in.sign_out",
+        "api_docs.show",
+        "jobs.states",
+        "docs.first",
+        "docs.show",
     }
 )
 

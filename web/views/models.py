@@ -51,7 +51,12 @@ def add() -> BaseResponse:
             }
         body = read(NewModel, given)
         models.add_model(
-            *(engine(), body.name, body.path, body.trained_on, current_actor(), body.kind),
+            engine(),
+            body.name,
+            body.path,
+            body.trained_on,
+            current_actor(),
+            body.kind,
             endpoint=body.endpoint,
         )
     except (InvalidRequest, Conflict) as error:

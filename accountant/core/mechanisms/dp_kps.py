@@ -499,12 +499,10 @@ MECHANISM = Mechanism(
         p.max_tokens if p.output == "texts" else None,
     ),
     example={
-        **{
-            "vocabulary": "JOB",
-            "vocabulary_size": 4,
-            "sequences_per_label": 2,
-            "sequence_length": 3,
-        },
+        "vocabulary": "JOB",
+        "vocabulary_size": 4,
+        "sequences_per_label": 2,
+        "sequence_length": 3,
         "output": "phrases",
     },
     artifacts={

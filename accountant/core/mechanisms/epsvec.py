@@ -462,7 +462,11 @@ MECHANISM = Mechanism(
         p.samples, () if p.label else terms.labels, p.max_tokens, "at most"
     ),
     example={
-        **{"epsilon": 6.0, "layers": "1-2", "prompting": "plain", "seed": 1, "stop": None},
+        "epsilon": 6.0,
+        "layers": "1-2",
+        "prompting": "plain",
+        "seed": 1,
+        "stop": None,
         "rejection": "rule",
         "template": "{examples}Another review ({label}):",
     },
