@@ -14,8 +14,7 @@ import psutil
 import psycopg
 
 from web.stack import postgres
-from web.stack.bundled_binaries import plain_environment
-from web.stack.postgres_binaries import reach
+from web.stack.bundled_binaries import plain_environment, reach
 
 #: As a production server, but that nothing waits for the disk: processes are killed here, not
 #: machines.

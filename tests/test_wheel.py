@@ -153,7 +153,7 @@ def test_no_module_of_a_wheel_names_a_package_of_the_checkout(wheel: Path) -> No
         ("web/cli/bootstrap.py", "workers.sample"),
         ("web/cli/bootstrap.py", "workers.data.fingerprints"),
         ("web/cli/model_files.py", "workers.conversion"),
-        ("web/cli/privacy_audits.py", "workers.privacy_audits"),
+        ("web/cli/evaluation.py", "workers.privacy_audits"),
     }  # by commands that refuse to run outside a checkout: see below
     runners = {each for each in named if re.match(r"workers\.(mechanisms\.|rehearsal)", each[1])}
     assert named - runners == started

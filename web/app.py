@@ -19,8 +19,7 @@ from accountant.schema.base import Answer
 from accountant.settings import Settings, load
 from accountant.transactions import second_calculation
 from web.context import engine
-from web.mount import Mount, check_mount
-from web.proxies import Proxies
+from web.proxies import Mount, Proxies, check_mount
 
 MAX_BODY_BYTES = 2**20
 

@@ -15,7 +15,7 @@ from accountant.database import UNAVAILABLE
 from accountant.settings import load
 from web.app import MAX_BODY_BYTES, create_app
 from web.auth import roles_of_sender
-from web.mount import below
+from web.proxies import below
 from web.request_bodies import FORM_BYTES
 from web.stack.ports import inherited
 

@@ -4,8 +4,7 @@ published.
 
 import pytest
 
-from web.judgement import REFERENCES, SCALE, judgement
-from web.meaning import meaning
+from web.meaning import REFERENCES, SCALE, judgement, meaning
 
 
 @pytest.mark.parametrize(("epsilon", "level", "warned"), [

@@ -22,7 +22,7 @@ from tests.web.browsers import PASSWORD
 from tests.web.serving import serving
 from web import oidc
 from web.app import cookie_name, create_app
-from web.mount import below
+from web.proxies import below
 
 HOST = "https://tools.example.org"
 LINK = re.compile(r'(?:href|src|action|formaction|hx-get|hx-post|data-action)="([^"]*)"')

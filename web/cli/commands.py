@@ -8,7 +8,6 @@ import typer
 
 from accountant.core.errors import ExchequerError
 from web.cli import (
-    artifacts,
     completion,
     corpora,
     data,
@@ -22,17 +21,15 @@ from web.cli import (
     oversight,
     people,
     policy,
-    privacy_audits,
     registry,
     results,
     session,
     stack,
-    uploads,
 )
 from web.cli.answers import Group
 from web.cli.output import Mode, out
 from web.cli.price import price
-from web.cli.profile import Selected
+from web.cli.session import Selected
 from web.cli.verify import verify
 from web.version import ROOT, describe, is_checkout
 
@@ -185,8 +182,8 @@ for function, name, panel in (
     (results.result, "result", WORK),
     (results.card, "card", WORK),
     (evaluation.evaluate, "evaluate", WORK),
-    (artifacts.list_artifacts, "artifacts", WORK),
-    (artifacts.artifact, "artifact", WORK),
+    (results.list_artifacts, "artifacts", WORK),
+    (results.artifact, "artifact", WORK),
     (models.list_mechanisms, "mechanisms", LOOK),
     (price, "price", LOOK),
     (verify, "verify", LOOK),
@@ -203,11 +200,11 @@ for group, name, panel in (
     (people.admin, "admin", LOCAL),
     (notices.notices, "notice", LOCAL),
     (data.datasets, "dataset", WORK),
-    (uploads.uploads, "upload", WORK),
+    (data.uploads, "upload", WORK),
     (models.models, "model", WORK),
     (corpora.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
     (registry.registry, "registry", LOOK),
-    (privacy_audits.audits, "audit", LOOK),
+    (evaluation.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

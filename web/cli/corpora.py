@@ -8,7 +8,7 @@ from web.cli.answers import Answer, Group
 from web.cli.data import local_address, until_checked
 from web.cli.options import Wait
 from web.cli.output import Failed, table
-from web.cli.profile import connect
+from web.cli.session import connect
 from web.client.api import Api
 
 corpora = Group(help="Public corpora.", no_args_is_help=True)

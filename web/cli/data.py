@@ -1,4 +1,4 @@
-"""`dataset`: the catalogue, and what a steward registers."""
+"""`dataset` and `upload`: the catalogue, and what a steward registers."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from accountant.core.errors import invalid
 from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.units import percent_up
 from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName, Wait
 from web.cli.output import Failed, err, facts, table
 from web.cli.price import split
-from web.cli.profile import connect
+from web.cli.session import connect
 from web.client.api import Api
 
 CHECK_SECONDS = 600.0
@@ -339,3 +340,58 @@ def _state(each: dict[str, Any]) -> str:
     if each["closed"]:
         return "closed"
     return f"{percent_up(each['used_share'])} used" if each["holds"] else "passed"
+
+
+# --- `upload`: files that become data ------------------------------------------------------------
+
+uploads = Group(help="Files that become data (stewards).", no_args_is_help=True)
+
+
+@uploads.command("add")
+def add_upload(file: Path) -> Answer:
+    """Send a file: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet. Its address is for
+    --uri.
+    """
+    try:
+        with file.open("rb") as content, connect() as client:
+            found = client.upload(content, file.stat().st_size, file.name)
+    except OSError as error:
+        raise invalid(
+            "FILE", f"{file} can't be read ({error.strerror})", "an existing file"
+        ) from None
+    yield found
+    yield f"kept; register it: exchequer dataset add NAME --uri {found['address']}"
+
+
+@uploads.command("list")
+def list_uploads() -> Answer:
+    """List files that are kept."""
+    with connect() as client:
+        found = client.uploads()
+    yield found
+    columns = ("name", "format", "bytes", "address")
+    rows = [(each["sha256"][:16], *(each[name] for name in columns)) for each in found]
+    yield table(["sha256", *columns], rows, right="bytes", whole="sha256")
+
+
+@uploads.command("show")
+def show_upload(sha256: str) -> Answer:
+    """Show one file that is kept."""
+    with connect() as client:
+        found = client.uploaded(sha256)
+    yield found
+    rows = (
+        (name.replace("_", " "), value)
+        for name, value in found.items()
+        if not isinstance(value, dict)
+    )
+    yield facts((name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in rows)
+
+
+@uploads.command("remove")
+def remove_upload(sha256: str) -> Answer:
+    """Destroy a file that nothing was registered with."""
+    with connect() as client:
+        found = client.discard_upload(sha256)
+    yield found
+    yield f"{sha256[:16]} is destroyed"

@@ -14,7 +14,7 @@ from web.cli.options import JobId
 from web.cli.output import facts, table
 from web.cli.policy import stated
 from web.cli.price import parameters, read_json
-from web.cli.profile import connect
+from web.cli.session import connect
 
 DecisionId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.decisions)]
 Awaiting = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.awaiting)]

@@ -26,9 +26,9 @@ from web.cli.answers import show
 from web.cli.data import account, data_refused, wait_for_dataset
 from web.cli.jobs import decided, explain_refusal
 from web.cli.ledger import entry_table
+from web.cli.model_files import PRETRAINED
 from web.cli.models import model_refused, register_pretrained, wait_for_model
 from web.cli.output import Failed, err, note, out, printable, save
-from web.cli.pretrained import PRETRAINED
 from web.cli.stack import sign_in_here, start
 from web.cli.verify import verified
 from web.client import Api, NotFound, progress

@@ -26,7 +26,7 @@ from web.cli.output import (
     table,
 )
 from web.cli.price import parameters
-from web.cli.profile import connect
+from web.cli.session import connect
 from web.client import progress
 from web.client.api import Api
 from web.client.errors import JobFailed, Refused, StillWaiting

@@ -13,7 +13,7 @@ from web.cli import bootstrap, completion
 from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import REFUSED, Failed, facts, note, print_json, save, save_json, stop, table
-from web.cli.profile import connect
+from web.cli.session import connect
 
 FORMATS = ("jsonl", "csv", "parquet")
 

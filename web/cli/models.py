@@ -10,10 +10,10 @@ from accountant.core.errors import invalid
 from web.cli import bootstrap, completion, model_files, stack
 from web.cli.answers import Answer, Group
 from web.cli.data import local_address, until_checked
+from web.cli.model_files import PRETRAINED, Pretrained
 from web.cli.options import Wait
 from web.cli.output import Failed, Mode, err, facts, note, table
-from web.cli.pretrained import PRETRAINED, Pretrained
-from web.cli.profile import connect, selected
+from web.cli.session import connect, selected
 from web.client.api import Api
 from web.client.profiles import default_url
 

@@ -6,7 +6,7 @@ import typer
 
 from web.cli.answers import Answer, Group
 from web.cli.output import table
-from web.cli.profile import connect
+from web.cli.session import connect
 
 NoticeId = Annotated[str, typer.Argument(metavar="ID")]
 

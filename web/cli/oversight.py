@@ -10,7 +10,7 @@ from rich.table import Table
 from web.cli.answers import Answer
 from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import print_json, save_json, table
-from web.cli.profile import connect
+from web.cli.session import connect
 
 Limit = Annotated[int, typer.Option(min=1, help="Rows, at most.")]
 Since = Annotated[str | None, typer.Option(metavar="DAY", help="A day as 2026-01-31, or a time.")]

@@ -11,7 +11,7 @@ from accountant.core.errors import ExchequerError, invalid
 from web.cli import bootstrap
 from web.cli.answers import Answer, Group
 from web.cli.output import Failed, facts, note, table
-from web.cli.profile import connect
+from web.cli.session import connect
 
 Roles = Annotated[
     list[str], typer.Option("--role", help="steward, analyst, auditor or administrator; repeat it.")

@@ -9,7 +9,7 @@ from web.cli.data import allowance_text, used_text
 from web.cli.options import DatasetName
 from web.cli.output import facts
 from web.cli.price import parameters, read_json, split
-from web.cli.profile import connect
+from web.cli.session import connect
 
 PROPOSED = "proposed; another steward runs: exchequer answer {id} --yes --reason TEXT"
 

@@ -14,7 +14,7 @@ from accountant.core.privacy.units import percent_up, up
 from web.cli import completion
 from web.cli.answers import Answer
 from web.cli.output import facts, require_finite, table
-from web.cli.profile import connect
+from web.cli.session import connect
 
 Quote = dict[str, Any]
 

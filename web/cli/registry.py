@@ -9,7 +9,7 @@ import typer
 from web.cli.answers import Group
 from web.cli.options import DatasetName, Output
 from web.cli.output import note, save_json
-from web.cli.profile import connect
+from web.cli.session import connect
 
 registry = Group(help="Entries for a public registry of deployments.", no_args_is_help=True)
 

@@ -1,4 +1,4 @@
-"""`login`, `logout`, `whoami`, `profiles`: who you are, and to which server."""
+"""`login`, `logout`, `whoami`, `profiles`: who you are, and to which server commands talk."""
 
 import os
 import sys
@@ -10,13 +10,32 @@ from accountant.core.errors import invalid
 from web.cli import completion
 from web.cli.answers import Answer
 from web.cli.output import Failed, note, table
-from web.cli.profile import Selected, connect, selected
 from web.client import profiles
 from web.client.api import Api
 from web.client.errors import ApiProblem, NotSignedIn, Unreachable, Unreadable
 from web.client.errors import Json as Document
-from web.client.profiles import Profile
+from web.client.profiles import Profile, chosen
 from web.client.transport import is_loopback
+
+# --- The server and user of a command: --profile, or what web.client.profiles finds --------------
+
+
+class Selected:
+    """The profile that --profile names; set when a command starts."""
+
+    name: str | None = None
+
+
+def selected() -> Profile:
+    """Return the server that commands talk to. Raises NoSuchProfile."""
+    return chosen(Selected.name)
+
+
+def connect() -> Api:
+    """Return a client for the server, signed in where there is a token: else the server says so."""
+    profile = selected()
+    return Api(profile.url, profile.token)
+
 
 Named = Annotated[
     str | None,

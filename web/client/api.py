@@ -17,11 +17,9 @@ import httpx
 from accountant.core.errors import ExchequerError
 from web.client.errors import ApiProblem, InvalidRequest, NotFound
 from web.client.routes.data import DataRoutes
-from web.client.routes.decisions import DecidingRoutes
-from web.client.routes.jobs import JobRoutes
+from web.client.routes.jobs import DecidingRoutes, JobRoutes
 from web.client.routes.ledger import LedgerRoutes
-from web.client.routes.notices import NoticeRoutes
-from web.client.routes.people import PeopleRoutes
+from web.client.routes.people import NoticeRoutes, PeopleRoutes
 
 
 class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, NoticeRoutes):

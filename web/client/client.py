@@ -9,8 +9,7 @@ from accountant.schema.people import Me
 from web.client import profiles
 from web.client.api import Api
 from web.client.datasets import Dataset
-from web.client.facts import read
-from web.client.html import facts_html
+from web.client.facts import facts_html, read
 from web.client.jobs import Job
 from web.client.transport import ATTEMPTS
 

@@ -9,9 +9,8 @@ from accountant.schema.ledgers import Entry
 from web.client.api import Api
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json
-from web.client.facts import Budget, DatasetFacts, Quote, read
+from web.client.facts import Budget, DatasetFacts, Quote, facts_html, lines_html, read
 from web.client.files import draft
-from web.client.html import facts_html, lines_html
 from web.client.jobs import Job
 
 

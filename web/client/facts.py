@@ -2,7 +2,9 @@
 JSON.
 """
 
+from collections.abc import Iterable
 from decimal import Decimal
+from html import escape
 from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
@@ -142,3 +144,22 @@ class Quote(QuoteAnswer):
     def fits(self) -> bool:
         """True if the request would be admitted, at once or after a steward's approval."""
         return self.decision != "Refused"
+
+
+# --- Objects as notebooks show them: small tables in which every text is escaped -----------------
+
+
+def facts_html(title: str, pairs: Iterable[tuple[str, object]]) -> str:
+    """Return names and values under a title; values that are None are left out."""
+    rows = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(str(value))}</td></tr>'
+        for name, value in pairs
+        if value is not None
+    )
+    return f"<table><caption>{escape(title)}</caption><tbody>{rows}</tbody></table>"
+
+
+def lines_html(lines: Iterable[str]) -> str:
+    """Return sentences, one a line."""
+    return "".join(f"<div>{escape(each)}</div>" for each in lines)

@@ -15,9 +15,8 @@ from accountant.schema.jobs import Artifact, Progress, Refusal
 from web.client import progress as watching
 from web.client.api import Api
 from web.client.errors import JobFailed, Json, Refused
-from web.client.facts import JobFacts, read
+from web.client.facts import JobFacts, facts_html, lines_html, read
 from web.client.files import Hashing, draft
-from web.client.html import facts_html, lines_html
 
 if TYPE_CHECKING:
     import pandas

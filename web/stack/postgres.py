@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 
 from web.stack.addresses import APPLICATION, OWNER, POSTGRES, ROLES, socket_folder
-from web.stack.bundled_binaries import plain_environment
-from web.stack.postgres_binaries import newest_install, reach
+from web.stack.bundled_binaries import newest_install, plain_environment, reach
 from web.stack.processes import Child, StackError, spawn
 
 # PostgreSQL refuses to run as root. This user id has no name and needs none: it lies in a range

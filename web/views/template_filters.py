@@ -21,7 +21,7 @@ from accountant.identities import passkeys, people
 from accountant.queries import comments, decisions
 from accountant.queries.standing import percent as plain_percent
 from web.context import engine
-from web.judgement import judgement
+from web.meaning import judgement
 from web.views.docs import about_field
 
 #: state -> (label, tone of its badge)

@@ -11,7 +11,7 @@ import pytest
 from tests import tiny_gguf
 from tests.web.cli.stand_ins import Run, StandIn
 from web.cli import model_files, models
-from web.cli.pretrained import PRETRAINED, Pretrained, Wheel
+from web.cli.model_files import PRETRAINED, Pretrained, Wheel
 
 GGUF, TERMS = "tiny_model/tiny.gguf", "tiny_model-1.0.dist-info/LICENSE"
 

@@ -11,7 +11,7 @@ import pytest
 
 from accountant.settings import Settings
 from web.local import Servers
-from web.stack import postgres, postgres_binaries
+from web.stack import bundled_binaries, postgres
 from web.stack.bundled_binaries import package_folder
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="about root's stack")
@@ -51,11 +51,11 @@ def private_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     for name in (installed.name, f"{installed.name}.libs"):
         shutil.copytree(installed.with_name(name), private / "packages" / name, symlinks=True)
     monkeypatch.setattr(
-        postgres_binaries, "package_folder", lambda name: private / "packages" / installed.name
+        bundled_binaries, "package_folder", lambda name: private / "packages" / installed.name
     )
-    postgres_binaries.reach.cache_clear()
+    bundled_binaries.reach.cache_clear()
     yield private
-    postgres_binaries.reach.cache_clear()
+    bundled_binaries.reach.cache_clear()
 
 
 @as_root
@@ -63,7 +63,7 @@ def private_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def test_private_programs_are_shown_to_postgresql_alone(
     private_programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_binaries, "_COPIES", tmp_path / "copies")
+    monkeypatch.setattr(bundled_binaries, "_COPIES", tmp_path / "copies")
     mounts = Path("/proc/self/mountinfo").read_text()
     if postgres.touched_outside():
         pytest.skip("this machine gives root no mount namespace")
@@ -81,10 +81,10 @@ def test_private_programs_are_shown_to_postgresql_alone(
 def test_where_they_cannot_be_shown_they_are_copied_and_the_start_says_so(
     private_programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_binaries, "_SHOWN_AT", Path("/no/such/folder"))  # the mount fails
+    monkeypatch.setattr(bundled_binaries, "_SHOWN_AT", Path("/no/such/folder"))  # the mount fails
     with tempfile.TemporaryDirectory() as open_to_all:  # pytest's own folders are private
         Path(open_to_all).chmod(0o755)
-        monkeypatch.setattr(postgres_binaries, "_COPIES", Path(open_to_all) / "copies")
+        monkeypatch.setattr(bundled_binaries, "_COPIES", Path(open_to_all) / "copies")
         assert str(open_to_all) in (postgres.touched_outside() or "")
         with Servers(tmp_path / "home", valkey=False) as servers, connect(servers) as connection:
             assert connection.execute("SELECT now() AT TIME ZONE 'Europe/Berlin'").fetchone()

@@ -274,7 +274,7 @@ def test_the_command_line_ends_as_the_audit_did(monkeypatch, tmp_path):
     for code, wanted in ((0, 0), (1, 1), (2, 2), (-9, 1)):
         ended = SimpleNamespace(returncode=code)
         monkeypatch.setattr(
-            "web.cli.privacy_audits.subprocess.run", lambda *_, ended=ended, **__: ended
+            "web.cli.evaluation.subprocess.run", lambda *_, ended=ended, **__: ended
         )
         told = CliRunner().invoke(app, ["audit", "reconstruction", "--keys", "1"])
         assert told.exit_code == wanted
