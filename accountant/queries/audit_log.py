@@ -40,7 +40,7 @@ from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.rows import dataset_row
+from accountant.queries.dataset_rows import dataset_row
 from accountant.schema.ledgers import Act
 from accountant.tables import paging
 from accountant.transactions import owners

@@ -21,7 +21,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import audit_log, datasets, integrity, ledgers, spending
 from accountant.queries import jobs as job_queries
-from accountant.queries.rows import dataset_row
+from accountant.queries.dataset_rows import dataset_row
 from accountant.schema.base import documents
 from accountant.schema.ledgers import Report
 

@@ -36,7 +36,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.rows import dataset_query, dataset_row, seen_by
+from accountant.queries.dataset_rows import dataset_query, dataset_row, seen_by
 from accountant.queries.standing import Shape, Standing
 from accountant.schema.datasets import (
     Cap,

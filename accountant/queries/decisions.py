@@ -22,8 +22,8 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities import custody
 from accountant.identities.actor import Actor
-from accountant.queries import allowances, comments, effects, jobs
-from accountant.queries.rows import dataset_query
+from accountant.queries import comments, effects, jobs
+from accountant.queries.dataset_rows import dataset_query
 from accountant.schema.decisions import Change, Decision, OfferedJob
 from accountant.schema.jobs import Job, JobInList
 from accountant.tables import paging
@@ -205,7 +205,7 @@ def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Acto
     by_two = row.kind in ("allowance", "correction", "policy")
     if account is not None and is_open and row.kind == "allowance":
         try:
-            change = allowances.effect_of(account, row.asked["body"])
+            change = effects.effect_of(account, row.asked["body"])
         except (Conflict, InvalidRequest):
             change = None
     weaker: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.queries import exports
-from accountant.queries.rows import dataset_row, require_overseer
+from accountant.queries.dataset_rows import dataset_row, require_overseer
 from accountant.schema.ledgers import Entry
 from accountant.tables import paging
 from accountant.transactions.signing import listed as stored_checkpoints

@@ -15,7 +15,7 @@ from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import Verified, Verifier, read_document, summary
 from accountant.database import reading
 from accountant.queries import entry_rows, log_comparison, spending
-from accountant.queries.rows import dataset_row
+from accountant.queries.dataset_rows import dataset_row
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.signing import listed as stored_checkpoints

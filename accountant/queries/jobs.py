@@ -27,7 +27,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import comments
-from accountant.queries.rows import dataset_row, require_overseer
+from accountant.queries.dataset_rows import dataset_row, require_overseer
 from accountant.queries.standing import refusal_shown
 from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost

@@ -22,7 +22,7 @@ from accountant.core.ledger.reservations import read_reservation
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.rows import dataset_row, require_overseer
+from accountant.queries.dataset_rows import dataset_row, require_overseer
 from accountant.schema.ledgers import Chain, EntryPage, Figure, NumberedEntry, Repriced, Standing
 from accountant.tables.accounts_row import read_books
 

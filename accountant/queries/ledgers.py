@@ -19,7 +19,7 @@ from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.rows import dataset_row, require_overseer
+from accountant.queries.dataset_rows import dataset_row, require_overseer
 from accountant.schema.ledgers import EntryInList, RefusedJob, SignedCheckpoint
 from accountant.tables import paging
 from accountant.transactions import owners

@@ -15,7 +15,7 @@ from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPe
 from accountant.core.ledger.policy import Policy
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.rows import dataset_query
+from accountant.queries.dataset_rows import dataset_query
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, public_resources, sources
 from accountant.transactions.job_requests import JobRequest, Priced

@@ -26,7 +26,7 @@ from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.rows import seen_by
+from accountant.queries.dataset_rows import seen_by
 from accountant.schema.datasets import Measure, Spending
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.spending_sums import AT_ONCE, MEASURES, SUMS, Move, Sums, moves_of

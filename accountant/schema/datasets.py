@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer
 
 from accountant.core.ledger.policy import Policy
-from accountant.schema.base import Answer, Checked, Decimal, Id, Json, Time
+from accountant.schema.base import Answer, Checked, Decimal, Id, Json, Sha256, Time
 
 
 def _known(value: Any) -> Any:
@@ -270,3 +270,30 @@ class Spending(Answer):
     spending: list[Json] = Field(
         description="`month`, `analyst`, `mechanism`, `jobs`, and a decimal for each measure"
     )
+
+
+# --- The fields of files that people sent --------------------------------------------------------
+
+
+class Upload(Answer):
+    """A file that is kept."""
+
+    address: str = Field(description="for `uri` of a dataset or corpus")
+    name: str | None = Field(None, description="as its sender called it; for display alone")
+    sha256: Sha256
+    format: str
+    compression: str | None
+    bytes: int
+    uncompressed_bytes: int
+    columns: list[str]
+    uploaded_by: str
+    uploaded_at: Time
+    datasets: list[str] = Field(description="that were registered with it")
+    expires_at: Time | None = Field(description="when it is destroyed; null: something names it")
+
+
+class Discarded(Answer):
+    """A file that is gone."""
+
+    sha256: Sha256
+    removed: bool

@@ -12,6 +12,8 @@ from accountant.tables.books import (
     checkpoints,
     entries,
     ledger_log_marks,
+    private_places,
+    process_roles,
     signing_keys,
     spending,
     spending_marks,
@@ -19,12 +21,13 @@ from accountant.tables.books import (
     usage,
 )
 from accountant.tables.columns import Units, metadata
-from accountant.tables.hooks import hook_deliveries, hooks
 from accountant.tables.people import (
     ACTIVITY_DATASET,
     activity,
     api_tokens,
     external_accounts,
+    hook_deliveries,
+    hooks,
     idempotency_keys,
     logout_tokens,
     passkey_challenges,
@@ -34,7 +37,6 @@ from accountant.tables.people import (
     sign_ins,
     users,
 )
-from accountant.tables.processes import private_places, process_roles
 from accountant.tables.sources import (
     corpora,
     corpus_fingerprints,

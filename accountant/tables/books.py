@@ -283,3 +283,22 @@ spending_marks = Table(
     Column("through", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("through >= 0", name="through"),
 )
+
+
+process_roles = Table(
+    "process_roles",
+    metadata,
+    Column("role", Text, primary_key=True),
+    Column("process", Text, nullable=False),
+    CheckConstraint(
+        "process IN ('service','web','relay','worker','checks','signer')", name="process"
+    ),
+)
+
+# Where entries of a kind hold private values, which their hashes cover as commitments.
+private_places = Table(
+    "private_places",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("place", Text, primary_key=True),
+)

@@ -13,9 +13,9 @@ from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.policy import Policy
-from accountant.queries import allowances as allowance_queries
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import decisions, jobs, quotes, spending
+from accountant.queries import effects as allowance_queries
 from accountant.queries import entries as entry_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
 from accountant.schema.decisions import Asked

@@ -20,7 +20,7 @@ from flask import Response, request
 
 from accountant.core.errors import Conflict, NotFound, invalid
 from accountant.core.files import parquet, rows
-from accountant.core.files.pieces import Pieces
+from accountant.core.files.rows import Pieces
 from accountant.core.ledger.data_card import markdown
 from accountant.identities import activity_log
 from accountant.queries import data_cards, jobs

@@ -8,7 +8,7 @@ from flask import Response, jsonify, request
 
 from accountant.catalogue import uploads
 from accountant.core.errors import ExchequerError, TooLarge, invalid
-from accountant.schema.uploads import Discarded, Upload
+from accountant.schema.datasets import Discarded, Upload
 from web.api.blueprint import api
 from web.api.openapi import TEXT, Operation, describe, listing
 from web.api.paging import Order, page, read_window

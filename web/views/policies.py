@@ -10,8 +10,8 @@ from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, Signa
 from accountant.core.ledger.policy import Policy, read_signer, weakened
 from accountant.core.ledger.signatures import fingerprint
 from accountant.core.privacy.units import exact
-from accountant.queries import allowances as allowance_queries
 from accountant.queries import datasets, decisions
+from accountant.queries import effects as allowance_queries
 from accountant.transactions import allowances, owners, policies
 from web import passkeys
 from web.api.datasets import NewAllowance

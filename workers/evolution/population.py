@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from accountant.core.errors import DataError
 from accountant.core.mechanisms.evolution_fields import EvolvingTexts
 from workers.data.public_text import PublicText, all_released
-from workers.evolution.selection import survivors
 from workers.evolution.variation import Made, Scribe
 from workers.generation.kept_texts import kept_texts
 from workers.generation.writer import Writer, Written
@@ -266,3 +265,31 @@ def read(
         found[label].rounds = rounds[:epoch]
         found[label].candidates = found[label].rounds[-1].candidates
     return {label: found[label] for label in labels}
+
+
+# --- Selection of samples by released counts: a function of what is public, so it costs nothing
+
+
+def survivors(
+    counts: NDArray[np.float64] | NDArray[np.int64],
+    samples: int,
+    select: str,
+    random: np.random.Generator,
+) -> list[int]:
+    """Return the places of `samples` survivors among these candidates: fewer if there are fewer, by
+    "rank".
+
+    "rank": those with the largest counts, the largest first; equals in random order. "draw": drawn
+    with replacement, in proportion to counts, negative ones as 0; any alike where none is above 0.
+    """
+    weights = np.maximum(np.asarray(counts, np.float64), 0)
+    if not len(weights):
+        return []
+    if select == "draw":
+        total = weights.sum()
+        shares = weights / total if total > 0 else None
+        found: list[int] = random.choice(len(weights), samples, p=shares).tolist()
+        return found
+    order = np.lexsort((random.random(len(weights)), -np.asarray(counts, np.float64)))
+    ranked: list[int] = order[:samples].tolist()
+    return ranked

@@ -20,7 +20,7 @@ from accountant.catalogue import uploads
 from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.faults import reached
-from accountant.identities import retention
+from accountant.identities import activity_log
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Results
 from accountant.transactions import asking, leases, ledger_log, messages, spending_sums
@@ -79,7 +79,7 @@ def look_around(engine: Engine, configured: settings.Settings) -> int:
     with _duty("destroy unused uploads"):
         uploads.sweep(engine, uploads.Store.of(configured))
     with _duty("end what is old"):
-        retention.prune(engine, configured)
+        activity_log.prune(engine, configured)
     return destroyed
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from accountant.core.errors import invalid
-from accountant.core.files.pieces import Pieces
-from accountant.core.files.rows import Column, document, values
+from accountant.core.files.rows import Column, Pieces, document, values
 
 MAGIC = b"PAR1"
 ROW_GROUP = 2_000

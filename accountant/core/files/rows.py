@@ -4,6 +4,7 @@ JSON Lines and Parquet hold every text as it was published. CSV is for people wi
 a text that one would run as a formula gets an apostrophe (spreadsheets.py).
 """
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -110,3 +111,26 @@ def _cell(value: object) -> str:
         return json.dumps(value)
     doubled = spreadsheets.harmless(str(value)).replace('"', '""')
     return f'"{doubled}"'
+
+
+# --- A file whose bytes can be sent on while it grows, for libraries that write to files --------
+
+
+class Pieces(io.RawIOBase):
+    """A file that hands out what was written to it. It can't be read or sought."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        return len(piece)
+
+    def take(self) -> bytes:
+        """Return the bytes written since the last call."""
+        taken, self._pieces = b"".join(self._pieces), []
+        return taken

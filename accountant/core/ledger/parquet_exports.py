@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from accountant.core.files.parquet import available, groups
-from accountant.core.files.pieces import Pieces
+from accountant.core.files.rows import Pieces
 from accountant.core.ledger.export_formats import COLUMNS
 
 _TOTALS = b"exchequer"

@@ -14,7 +14,7 @@ from fractions import Fraction
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import Mechanism, texts
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.evolution_fields import (
     EVOLUTION,
@@ -35,7 +35,6 @@ from accountant.core.mechanisms.noise_fields import (
     with_multiplier,
     without_noise,
 )
-from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import FREE, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms

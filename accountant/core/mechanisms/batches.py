@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Parameters
-from accountant.core.mechanisms.yields import Yield
+from accountant.core.mechanisms.base import Parameters, Yield
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,

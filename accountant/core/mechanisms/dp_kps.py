@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.base import Mechanism, Parameters, Yield, by_label
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
@@ -44,7 +44,6 @@ from accountant.core.mechanisms.noise_fields import (
     without_noise,
 )
 from accountant.core.mechanisms.vocabulary import TERM_LIST
-from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,

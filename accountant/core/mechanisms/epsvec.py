@@ -39,7 +39,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import Mechanism, texts
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
@@ -51,7 +51,6 @@ from accountant.core.mechanisms.noise_fields import (
     without_noise,
 )
 from accountant.core.mechanisms.sampling import fixed_rate, poisson_rate, population
-from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,

@@ -18,10 +18,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.base import Mechanism, Parameters, Yield
 from accountant.core.mechanisms.batches import doubled
 from accountant.core.mechanisms.noise_fields import amount, cost, resolved, with_multiplier
-from accountant.core.mechanisms.yields import Yield
 from accountant.core.privacy.calibration import (
     LEAST_EPSILON,
     LEAST_MULTIPLIER,

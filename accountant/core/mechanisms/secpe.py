@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import Mechanism, texts
 from accountant.core.mechanisms.evolution_fields import (
     EVOLUTION,
     NEEDS_VARYING,
@@ -39,7 +39,6 @@ from accountant.core.mechanisms.noise_fields import (
     from_job_field,
     without_noise,
 )
-from accountant.core.mechanisms.yields import texts
 from accountant.core.privacy.blowup import GroupSampling, Without, least_sigma
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms import group_means
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import Mechanism, Yield, by_label
 from accountant.core.mechanisms.group_means import GroupMeans, StateReading
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
@@ -28,7 +28,6 @@ from accountant.core.mechanisms.noise_fields import (
     resolved,
     without_noise,
 )
-from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import FREE, Event, Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms

@@ -18,10 +18,9 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem
 from accountant.core.mechanisms import group_means
-from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.base import Mechanism, Yield, by_label
 from accountant.core.mechanisms.group_means import GroupMeans
 from accountant.core.mechanisms.noise_fields import cost, resolved
-from accountant.core.mechanisms.yields import Yield, by_label
 from accountant.core.privacy.calibration import gaussian_multiplier
 from accountant.core.privacy.events import Gaussian, SelfComposed
 from accountant.core.privacy.price import Price, Terms

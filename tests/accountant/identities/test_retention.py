@@ -5,7 +5,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant.database import connect
-from accountant.identities import retention
+from accountant.identities import activity_log
 from accountant.settings import Settings
 from tests.conftest import as_process
 from tests.support import person
@@ -49,16 +49,16 @@ def test_each_log_is_kept_for_as_long_as_its_setting_says(engine, owner, owner_u
     relay = connect(as_process(owner_url, "relay"))  # with the rights of the process that does it
     for name, days in (("old", 500), ("middle", 100), ("young", 10)):
         write(owner, days, name)
-    retention.prune(relay, Settings(session_log_days=0, sign_in_log_days=0, activity_log_days=0))
+    activity_log.prune(relay, Settings(session_log_days=0, sign_in_log_days=0, activity_log_days=0))
     assert left(engine) == dict.fromkeys(("sessions", "sign_ins", "activity"), NAMES)
-    assert retention.prune(relay, Settings()) == {"sessions": 2, "sign_ins": 1}
+    assert activity_log.prune(relay, Settings()) == {"sessions": 2, "sign_ins": 1}
     assert left(engine) == {
         "sessions": {"young"},
         "sign_ins": {"middle", "young"},
         "activity": NAMES,
     }
     # less than the least is the least, so that nothing is asked for that the trigger refuses
-    retention.prune(relay, Settings(sign_in_log_days=1, activity_log_days=1))
+    activity_log.prune(relay, Settings(sign_in_log_days=1, activity_log_days=1))
     assert left(engine) == {"sessions": {"young"}, "sign_ins": {"young"}, "activity": {"young"}}
     relay.dispose()
 

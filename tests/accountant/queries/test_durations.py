@@ -7,7 +7,7 @@ from sqlalchemy import text
 
 from accountant.core.privacy.events import FREE
 from accountant.queries import quotes
-from accountant.queries.durations import in_words
+from accountant.queries.quotes import in_words
 from accountant.transactions import job_requests, leases, settlement, submission
 from tests.support import Bench, public_things
 

@@ -16,8 +16,8 @@ from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
-from accountant.queries import allowances as allowance_queries
 from accountant.queries import datasets as dataset_queries
+from accountant.queries import effects as allowance_queries
 from accountant.queries import entries, integrity, jobs, quotes
 from accountant.transactions import allowances, corrections, leases, settlement, submission
 from accountant.transactions.job_requests import JobRequest

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.evolution.selection import survivors
+from workers.evolution.population import survivors
 
 COUNTS = st.lists(st.integers(-50, 50), max_size=12)
 
