@@ -161,7 +161,7 @@ def stated(rights: str) -> set[tuple[str, str | None]]:
     found: set[tuple[str, str | None]] = set()
     for right, columns in _TERM.findall(rights):
         found |= (
-            {(right, each.strip()) for each in columns.split(",")} if columns else {(right, None)}
+            {(right, part.strip()) for part in columns.split(",")} if columns else {(right, None)}
         )
     return found
 

@@ -352,8 +352,8 @@ class Settings(BaseSettings):
     @property
     def mail_domain_list(self) -> list[str]:
         """The domains that notices may go to; none where no mail server is named."""
-        domains = (each.strip().lower() for each in self.mail_domains.split("|"))
-        return [each for each in domains if each] if self.smtp_host else []
+        domains = (part.strip().lower() for part in self.mail_domains.split("|"))
+        return [domain for domain in domains if domain] if self.smtp_host else []
 
     @property
     def results(self) -> str:

@@ -30,10 +30,12 @@ Advisory = dict[str, Any]
 def affected(advisories: list[Advisory], versions: dict[str, str]) -> list[str]:
     """Return a line for each advisory that holds of one of these versions, by package."""
     return [
-        f"{each['package']} {versions[each['package']]}: {each['id']}, {each['summary']}"
-        for each in advisories
-        if each["package"] in versions
-        and _within(Version(versions[each["package"]]), each["ranges"])
+        "{package} {version}: {id}, {summary}".format(
+            version=versions[advisory["package"]], **advisory
+        )
+        for advisory in advisories
+        if advisory["package"] in versions
+        and _within(Version(versions[advisory["package"]]), advisory["ranges"])
     ]
 
 
@@ -54,9 +56,9 @@ def asked(package: str, address: str) -> list[Advisory]:
         request = urllib.request.Request(address, json.dumps(question).encode())  # noqa: S310 (ours, or a test's)
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
             told = json.load(answer)
-        for each in told.get("vulns", []):
-            if not each.get("withdrawn"):
-                found.append(_read(each, package))
+        for vuln in told.get("vulns", []):
+            if not vuln.get("withdrawn"):
+                found.append(_read(vuln, package))
         page = told.get("next_page_token", "")
         if not page:
             return found

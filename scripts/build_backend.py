@@ -136,7 +136,9 @@ def _project() -> str:
         "description": DESCRIPTION,
         "license-files": ["LICENSE"],
         "classifiers": [
-            each for each in project["classifiers"] if not each.startswith("Framework")
+            classifier
+            for classifier in project["classifiers"]
+            if not classifier.startswith("Framework")
         ],
     }
     scripts = {name: f"{PACKAGE}.{target}" for name, target in project.pop("scripts").items()}

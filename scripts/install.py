@@ -277,10 +277,10 @@ def install_torch(environment: Environment, asked: str) -> str:
     package index, which has the build for CUDA. With one: PyTorch's own index, else the package
     index.
     """
-    found = re.search(r"^torch==(\S+)", CUDA.read_text(), re.MULTILINE)
-    assert found, f"{CUDA.name} names no torch"
+    match = re.search(r"^torch==(\S+)", CUDA.read_text(), re.MULTILINE)
+    assert match, f"{CUDA.name} names no torch"
     version, gpu = (
-        found[1],
+        match[1],
         Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None,
     )
     near, indexed = (

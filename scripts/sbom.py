@@ -51,7 +51,10 @@ def document() -> dict[str, Any]:
         },
         "components": components,
         "dependencies": [
-            {"ref": project["name"], "dependsOn": [each["bom-ref"] for each in components]}
+            {
+                "ref": project["name"],
+                "dependsOn": [component["bom-ref"] for component in components],
+            }
         ],
     }
 

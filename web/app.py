@@ -147,14 +147,14 @@ def readyz() -> tuple[Response, int]:
 
     503 too while a worker says that it takes no jobs.
     """
-    found = (
+    problem = (
         database.problem(engine())
         or log_comparison.write_problem(engine())
         or workers.problem(engine(), in_their_words=False)
     )
-    if found is not None:
-        current_app.logger.warning("not ready: %s", found)
-        return jsonify(status=found), 503
+    if problem is not None:
+        current_app.logger.warning("not ready: %s", problem)
+        return jsonify(status=problem), 503
     return jsonify(status="ok"), 200
 
 

@@ -11,8 +11,8 @@ from accountant.settings import Settings
 
 def settings() -> Settings:
     """Return the settings of the current application."""
-    found: Settings = current_app.extensions["exchequer"]["settings"]
-    return found
+    settings: Settings = current_app.extensions["exchequer"]["settings"]
+    return settings
 
 
 def here() -> str:

@@ -43,7 +43,7 @@ class Document:
 
 def names(folder: Path = FOLDER) -> dict[str, Path]:
     """Return every document by its name: its path below the folder, without its ending."""
-    return {str(each.relative_to(folder))[:-3]: each for each in sorted(folder.rglob("*.md"))}
+    return {str(path.relative_to(folder))[:-3]: path for path in sorted(folder.rglob("*.md"))}
 
 
 def is_there(name: str, folder: Path = FOLDER) -> bool:
@@ -60,7 +60,7 @@ def places(name: str, folder: Path = FOLDER) -> frozenset[str]:
 
 def pictures(folder: Path = FOLDER) -> dict[str, Path]:
     """Return every picture by its path below the folder."""
-    return {str(each.relative_to(folder)): each for each in sorted(folder.rglob("*.png"))}
+    return {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*.png"))}
 
 
 def render(name: str, address: Address, folder: Path = FOLDER) -> Document | None:
@@ -141,7 +141,7 @@ def slug(heading: str) -> str:
 
 def _plain(token: Token) -> str:
     return "".join(
-        each.content for each in token.children or [] if each.type in ("text", "code_inline")
+        child.content for child in token.children or [] if child.type in ("text", "code_inline")
     )
 
 
@@ -159,7 +159,7 @@ def _lead(
     link.
     """
     folders = {posixpath.dirname(each) for each in known}
-    for token in (each for outer in tokens for each in outer.children or []):
+    for token in (child for outer in tokens for child in outer.children or []):
         name = {"link_open": "href", "image": "src"}.get(token.type)
         target = "" if name is None else str(token.attrGet(name))
         if name is None or target.startswith("#") or (_ELSEWHERE.match(target) and name == "href"):

@@ -238,13 +238,14 @@ def init_app(app: Flask) -> None:
 def without_prefix(error: InvalidRequest, prefix: str) -> InvalidRequest:
     """Return the same error with `prefix` taken off the names of its fields."""
     return InvalidRequest(
-        FieldProblem(each.field.removeprefix(prefix), each.problem, each.allowed)
-        for each in error.problems
+        FieldProblem(problem.field.removeprefix(prefix), problem.problem, problem.allowed)
+        for problem in error.problems
     )
 
 
 def with_prefix(error: InvalidRequest, prefix: str) -> InvalidRequest:
     """Return the same error with `prefix` put before the names of its fields."""
     return InvalidRequest(
-        FieldProblem(prefix + each.field, each.problem, each.allowed) for each in error.problems
+        FieldProblem(prefix + problem.field, problem.problem, problem.allowed)
+        for problem in error.problems
     )

@@ -93,7 +93,7 @@ def judgement(epsilon: float) -> dict[str, Any]:
         "tone": step.tone,
         "sentence": f"ε {epsilon:g} is {step.words}.",
         "warning": epsilon > WARNS_ABOVE,
-        "references": [asdict(each) for each in REFERENCES],
+        "references": [asdict(reference) for reference in REFERENCES],
     }
 
 
@@ -144,7 +144,7 @@ def meaning(
     eps, dlt = granted(epsilon, delta)
     small, chance = eps / EPSILON_UNITS, dlt / DELTA_UNITS
     success = best_success(small, chance)
-    found = [
+    meaning = [
         {"false_alarms": each, "at_most": most_detected(small, chance, each)}
         for each in FALSE_ALARMS
     ]
@@ -159,7 +159,7 @@ def meaning(
         "neighbours": neighbours,
         "prior": 0.5,
         "best_success": success,
-        "detected": found,
+        "detected": meaning,
         "sentences": [
             f"Somebody who must tell {which}, knows everything else in it and would be right in "
             "half of all "

@@ -347,23 +347,23 @@ def user_of(claims: Mapping[str, Any]) -> Any:
             engine(), issuer, subject, _names(claims, issuer, subject), roles
         )
         user = user or people.find_external(engine(), issuer, subject)
-    known = "" if user is None else user.name
+    name = "" if user is None else user.name
     user_id = None if user is None else user.id
     if not roles and leaves_groups_out(claims, settings().oidc_roles_claim):
-        sign_ins.log(engine(), known, user_id, origin("provider"), "too many groups")
-        raise _too_many_groups(known)
+        sign_ins.log(engine(), name, user_id, origin("provider"), "too many groups")
+        raise _too_many_groups(name)
     if user is not None and not user.active:
-        sign_ins.log(engine(), known, user_id, origin("provider"), "account closed")
+        sign_ins.log(engine(), name, user_id, origin("provider"), "account closed")
         raise Refused("This account is closed. An administrator can open it again.")
     if user is not None:
         people.map_roles(engine(), user, issuer, roles)
     if user is None or not roles:
-        sign_ins.log(engine(), known, user_id, origin("provider"), "no role")
+        sign_ins.log(engine(), name, user_id, origin("provider"), "no role")
         raise Refused(
             f"{settings().oidc_name} knows you but gives you no role here. Ask whoever manages its "
             "groups."
         )
-    sign_ins.log(engine(), known, user_id, origin("provider"), "signed in")
+    sign_ins.log(engine(), name, user_id, origin("provider"), "signed in")
     return credentials.find_user(engine(), user_id=user.id)
 
 

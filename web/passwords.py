@@ -173,7 +173,7 @@ def easily_guessed(password: str, context: Iterable[str] = ()) -> bool:
     if len(set(folded)) < 5 or _repeats(folded):
         return True
     marks = re.findall(r"[\W_]+", folded)
-    if not plain or len(plain) > _LONGEST or any(len(set(each)) > 2 for each in marks):
+    if not plain or len(plain) > _LONGEST or any(len(set(mark)) > 2 for mark in marks):
         return False
     known = {*COMMON_WORDS, *SERVICE_WORDS, *_words(context)}
     return _repeats(plain) or any(_splits(each, known) for each in {plain, plain.translate(_LEET)})

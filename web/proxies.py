@@ -33,16 +33,16 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 def networks(stated: str) -> tuple[Network, ...]:
     """Return the networks of a setting. Raises RuntimeError naming what is none."""
-    found = []
+    networks = []
     for each in filter(None, (part.strip() for part in stated.split("|"))):
         try:
-            found.append(ipaddress.ip_network(each, strict=False))
+            networks.append(ipaddress.ip_network(each, strict=False))
         except ValueError:
             raise RuntimeError(
                 f"EXCHEQUER_PROXY_ADDRESSES: {each!r} is no address or network; allowed: such as "
                 "10.0.0.5|10.1.0.0/16"
             ) from None
-    return tuple(found)
+    return tuple(networks)
 
 
 class Proxies:
@@ -109,8 +109,8 @@ class Proxies:
 
 
 def _values(environ: dict[str, Any], name: str) -> list[str]:
-    values = [each.strip() for each in environ.get(name, "").split(",")]
-    return [_plain(each) if name == "HTTP_X_FORWARDED_FOR" else each for each in values if each]
+    values = [part.strip() for part in environ.get(name, "").split(",")]
+    return [_plain(value) if name == "HTTP_X_FORWARDED_FOR" else value for value in values if value]
 
 
 def _plain(stated: str) -> str:

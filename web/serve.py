@@ -61,9 +61,9 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
 def _from_steward(app: Flask, headers: Mapping[str, str]) -> bool:
     """Return True if a cookie or a token is a steward's; False while the database is away."""
     named = {
-        each: headers[each.upper()]
-        for each in ("Authorization", "Cookie")
-        if each.upper() in headers
+        name: headers[name.upper()]
+        for name in ("Authorization", "Cookie")
+        if name.upper() in headers
     }
     with app.test_request_context(headers=named):
         try:

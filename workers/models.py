@@ -172,8 +172,11 @@ def end_tokens(folder: Path) -> list[int]:
     """
     path = folder / "generation_config.json"
     stated = read_json(path if path.exists() else folder / "config.json").get("eos_token_id")
-    known = [tokenizer(folder).eos_token_id, *(stated if isinstance(stated, list) else [stated])]
-    return sorted({int(token) for token in known if token is not None})
+    end_tokens = [
+        tokenizer(folder).eos_token_id,
+        *(stated if isinstance(stated, list) else [stated]),
+    ]
+    return sorted({int(token) for token in end_tokens if token is not None})
 
 
 def _saved_type(config: dict[str, Any]) -> str:
@@ -189,12 +192,12 @@ def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
     for path in sorted({file for pattern in files for file in folder.glob(pattern)}):
         name = path.relative_to(folder).as_posix()
         total.update(name.encode() + b"\0" + path.stat().st_size.to_bytes(8, "big"))
-        own = hashlib.sha256()
+        sha256 = hashlib.sha256()
         with path.open("rb") as file:
             while block := file.read(DIGEST_BYTES):
-                own.update(block)
+                sha256.update(block)
                 interruption.check()
-        total.update(own.digest())
+        total.update(sha256.digest())
     return total.hexdigest()
 
 
@@ -306,8 +309,8 @@ def turn(tokenizer: Any) -> tuple[str, str]:
     if not tokenizer.chat_template:
         raise ModelError("it has no chat template, so nothing stands for {user} and {assistant}")
     mark = "0-message-0"
-    said = [{"role": "user", "content": mark}]
-    written = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    turn = [{"role": "user", "content": mark}]
+    written = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
     before, found, after = written.partition(mark)
     if not found or mark in after:
         raise ModelError("its chat template does not show a message once")

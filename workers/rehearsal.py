@@ -127,7 +127,7 @@ def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) 
     found = {label for _, label in texts}
     by_name = bool(terms.labels) and set(terms.labels) <= found
     if by_name:
-        texts = [each for each in texts if each[1] in terms.labels]
+        texts = [text for text in texts if text[1] in terms.labels]
     if len(texts) < LEAST:
         problem = f"{rehearsal.CORPUS}: it has {len(texts)} texts for this dataset's labels"
         raise DataError(f"{problem}, and a rehearsal needs {LEAST}")
@@ -171,11 +171,11 @@ def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
     """
     texts = [each for each in made if isinstance(each, Text)]
     if texts:
-        words = sorted(len(each.text.split()) for each in texts)
+        words = sorted(len(text.text.split()) for text in texts)
         return {
             "what": "texts",
             "number": len(texts),
-            "complete": round(sum(each.complete for each in texts) / len(texts), 3),
+            "complete": round(sum(text.complete for text in texts) / len(texts), 3),
             "words": {"least": words[0], "median": statistics.median(words), "most": words[-1]},
         }
     counts = [each for each in made if isinstance(each, Count)]
@@ -190,7 +190,7 @@ def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
 
 
 def _truth(records: Records, label: str | None) -> int:
-    return sum(label is None or each.label == label for each in records.records)
+    return sum(label is None or record.label == label for record in records.records)
 
 
 def _figures(
@@ -228,14 +228,14 @@ def _figure(
     metric: str, ours: Texts, theirs: Texts, embedding: Embedding | None
 ) -> Mapping[str, Any] | None:
     """Return one metric; None where these texts have none, such as a single label."""
-    asked = Evaluation(
+    evaluation = Evaluation(
         from_job="-" * 36,
         corpus="-",
         metrics=metric,
         embedding=None if embedding is None else embedding.name,
     )
     try:
-        (figure,) = evaluate(asked, ours, theirs, embedding)
+        (figure,) = evaluate(evaluation, ours, theirs, embedding)
     except (ExchequerError, ValueError):
         return None
     return figure.to_json()

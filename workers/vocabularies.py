@@ -54,13 +54,13 @@ def check_static(tokenizer: Any, folder: Path, rows: int) -> None:
 
 def _words(tokenizer: Any) -> dict[int, str]:
     """Return the tokens by their ids. Raises ModelError if two have one id."""
-    found: dict[int, str] = {}
+    words: dict[int, str] = {}
     added = [(str(word), token) for token, word in tokenizer.added_tokens_decoder.items()]
     for word, token in [*tokenizer.get_vocab().items(), *added]:
-        other = found.setdefault(token, word)
+        other = words.setdefault(token, word)
         if other != word:
             raise ModelError(f"path: the tokens {other!r} and {word!r} have the same id, {token}")
-    return found
+    return words
 
 
 def _check_rows(words: Mapping[int, str], rows: int) -> None:

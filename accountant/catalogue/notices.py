@@ -205,8 +205,8 @@ def take(engine: Engine, most: int, busy: Collection[UUID] = ()) -> list[Deliver
     )
     with engine.begin() as connection:
         query = select(due.c.id).select_from(hooks.join(due, true())).where(hooks.c.id.not_in(busy))
-        found = connection.execute(query.limit(most)).scalars().all()
-        return [each for one in found if (each := _claim(connection, one)) is not None]
+        rows = connection.execute(query.limit(most)).scalars().all()
+        return [each for one in rows if (each := _claim(connection, one)) is not None]
 
 
 def _claim(connection: Connection, delivery_id: UUID) -> Delivery | None:

@@ -112,8 +112,8 @@ def receive(
             draft.sync()
             if found.format == "parquet":
                 found = _read_parquet(draft.handle, store, size)
-            kept = File(total.hexdigest(), size, shown_name(name), found)
-            return _keep(engine, store, draft, kept, actor)
+            file = File(total.hexdigest(), size, shown_name(name), found)
+            return _keep(engine, store, draft, file, actor)
     except OSError as error:
         if error.errno in _FULL:
             raise NoRoom("there is no room left to keep this file") from None

@@ -30,14 +30,14 @@ def read_mail(url: str, domains: Sequence[str]) -> str:
             "EXCHEQUER_MAIL_DOMAINS)"
         )
         raise invalid("url", "this service sends no mail", told)
-    found = _ADDRESS.fullmatch(url.removeprefix(SCHEME))
-    if not url.startswith(SCHEME) or found is None:
+    match = _ADDRESS.fullmatch(url.removeprefix(SCHEME))
+    if not url.startswith(SCHEME) or match is None:
         raise invalid("url", "is no address for mail", f"{SCHEME}NAME@{domains[0]}")
-    if found[1].lower() not in domains:
+    if match[1].lower() not in domains:
         raise invalid(
             "url", "is of a domain that this service does not write to", ", ".join(domains)
         )
-    return found[0]
+    return match[0]
 
 
 def sentence(event: str, facts: Mapping[str, Any]) -> str:

@@ -53,7 +53,11 @@ def templates(parameters: Mapping[str, object]) -> list[str]:
     `_template`.
     """
     # By name: a request, its row in the database and its entry hold them in different orders.
-    named = [each for each in sorted(parameters) if each in PROMPTS or each.endswith("_template")]
+    named = [
+        parameter
+        for parameter in sorted(parameters)
+        if parameter in PROMPTS or parameter.endswith("_template")
+    ]
     return [value for name in named if isinstance(value := parameters[name], str)]
 
 

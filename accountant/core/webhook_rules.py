@@ -59,8 +59,8 @@ Address = IPv4Address | IPv6Address
 
 #: Never, whatever is allowed: what clouds answer with credentials at.
 _METADATA = tuple(
-    ip_network(each)
-    for each in (
+    ip_network(name)
+    for name in (
         "169.254.0.0/16",
         "fe80::/10",
         "fd00:ec2::254/128",
@@ -74,7 +74,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\.?")
 
 def networks(text: str) -> tuple[Network, ...]:
     """Return networks in CIDR, separated by '|'. Raises ValueError for anything else."""
-    return tuple(ip_network(each.strip()) for each in text.split("|") if each.strip())
+    return tuple(ip_network(part.strip()) for part in text.split("|") if part.strip())
 
 
 def may_reach(address: Address, allowed: Iterable[Network] = ()) -> bool:
@@ -186,7 +186,7 @@ def read_events(events: Sequence[str]) -> list[str]:
     if unknown or not events:
         problem = f"{unknown[0]!r} is none" if unknown else "none is chosen"
         raise invalid("events", problem, ", ".join(EVENTS))
-    return [each for each in EVENTS if each in events]
+    return [event for event in EVENTS if event in events]
 
 
 # --- trying again -------------------------------------------------------------------------------

@@ -244,12 +244,12 @@ def user_of_token(engine: Engine, token: str) -> Row[Any] | None:
         )
     )
     with engine.connect() as connection:
-        found = connection.execute(query).one_or_none()
-        if found is not None and found.unnoted:
-            noted = update(tokens).where(tokens.c.id == found.token_id)
+        row = connection.execute(query).one_or_none()
+        if row is not None and row.unnoted:
+            noted = update(tokens).where(tokens.c.id == row.token_id)
             connection.execute(noted.values(last_used_at=func.clock_timestamp()))
             connection.commit()
-    return found
+    return row
 
 
 _MINUTE_AGO = func.clock_timestamp() - timedelta(minutes=1)

@@ -114,13 +114,13 @@ def find(
         )
     )
     with engine.connect() as connection:
-        found = connection.execute(query).one_or_none()
-        if found is not None and found.stale and used:
+        row = connection.execute(query).one_or_none()
+        if row is not None and row.stale and used:
             connection.execute(
-                update(sessions).where(sessions.c.id == found.session_id).values(seen_at=now)
+                update(sessions).where(sessions.c.id == row.session_id).values(seen_at=now)
             )
             connection.commit()
-    return found
+    return row
 
 
 def standing() -> tuple[ColumnElement[Any], ...]:

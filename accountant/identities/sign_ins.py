@@ -132,7 +132,7 @@ def _signed_in_from(connection: Connection, name: str, address: str) -> bool:
         sign_ins.c.name == name, sign_ins.c.outcome == "signed in"
     )
     rows = connection.execute(mine.order_by(sign_ins.c.id.desc()).limit(REMEMBERED)).scalars()
-    return customer(address) in {customer(each) for each in rows}
+    return customer(address) in {customer(row) for row in rows}
 
 
 def log(engine: Engine, name: str, user_id: UUID | None, origin: Origin, outcome: str) -> None:

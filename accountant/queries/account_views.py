@@ -20,14 +20,16 @@ def account_view(books: Books) -> Account | None:
     account = books.account
     if account is None:
         return None
-    states = {each.filter.kind: each for each in filter_states(books)}
+    states = {filter_state.filter.kind: filter_state for filter_state in filter_states(books)}
     filters = [
-        _filter_view(each, states[each.filter.kind].state, states[each.filter.kind].closed_by)
-        for each in account.filters
+        _filter_view(
+            filter_, states[filter_.filter.kind].state, states[filter_.filter.kind].closed_by
+        )
+        for filter_ in account.filters
     ]
     if account.whole:
         filters[-1] = filters[-1].model_copy(update={"share": 1.0})
-    open_ones = [each for each in filters if each.closed == 0]
+    open_ones = [filter_ for filter_ in filters if filter_.closed == 0]
     # One that is passed in its δ alone has ε to spare and admits nothing.
     open_ones = [each for each in open_ones if each.holds] or open_ones
     best = min(open_ones, key=lambda each: each.used_share, default=None)

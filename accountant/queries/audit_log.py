@@ -312,7 +312,7 @@ SOURCES = (
     _Source("other acts", LEDGER_READERS | ACCOUNT_READERS, _activity),
     _Source("sign-ins", ACCOUNT_READERS, _sign_ins),
 )
-WHAT = tuple(dict.fromkeys(each.what for each in SOURCES))
+WHAT = tuple(dict.fromkeys(source.what for source in SOURCES))
 
 
 # --- reading ------------------------------------------------------------------------------------

@@ -117,13 +117,13 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
     """Return the use of the allowance; a public report has measures as an analyst sees them,
     without names.
     """
-    found = spending.figures(engine, name, viewer).document()
+    document = spending.figures(engine, name, viewer).document()
     if not public:
-        return found
+        return document
     outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset())).document()
     measures = [each["name"] for each in outside["measures"]]
     sums: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in found["spending"]:
+    for each in document["spending"]:
         key = (each["month"], each["mechanism"])
         empty = {"month": key[0], "analyst": None, "mechanism": key[1], "jobs": 0}
         row = sums.setdefault(key, {**empty, **dict.fromkeys(measures, Decimal(0))})

@@ -18,7 +18,7 @@ def of_jobs(engine: Engine, job_ids: Collection[str]) -> Mapping[str, list[Comme
     if not job_ids:
         return {}
     with reading(engine) as connection:
-        return read(connection, [UUID(each) for each in job_ids])
+        return read(connection, [UUID(job_id) for job_id in job_ids])
 
 
 def read(connection: Connection, job_ids: Collection[UUID]) -> Mapping[str, list[Comment]]:
@@ -28,7 +28,7 @@ def read(connection: Connection, job_ids: Collection[UUID]) -> Mapping[str, list
         said.c.job_id, users.c.name.label("author"), said.c.kind, said.c.text, said.c.created_at
     )
     whole = query.join(users, users.c.id == said.c.author_id).where(said.c.job_id.in_(job_ids))
-    found: dict[str, list[Comment]] = {str(each): [] for each in job_ids}
+    found: dict[str, list[Comment]] = {str(job_id): [] for job_id in job_ids}
     for row in connection.execute(whole.order_by(said.c.created_at, said.c.id)):
         facts = {name: getattr(row, name) for name in ("author", "kind", "text", "created_at")}
         found[str(row.job_id)].append(Comment(**facts))
@@ -39,11 +39,11 @@ def is_asked_back() -> ColumnElement[bool]:
     """Return whether the last of a job's questions and answers is a question; a clause over
     jobs.
     """
-    said = tables.comments
-    turns = select(said.c.kind == "question").where(
-        said.c.job_id == tables.jobs.c.id, said.c.kind.in_(TURNS)
+    comments = tables.comments
+    turns = select(comments.c.kind == "question").where(
+        comments.c.job_id == tables.jobs.c.id, comments.c.kind.in_(TURNS)
     )
-    last = turns.order_by(said.c.created_at.desc(), said.c.id.desc()).limit(1)
+    last = turns.order_by(comments.c.created_at.desc(), comments.c.id.desc()).limit(1)
     return func.coalesce(last.correlate(tables.jobs).scalar_subquery(), False)
 
 

@@ -240,7 +240,7 @@ def _books(row: Row[Any]) -> Books:
     """
     books = read_books(row)
     filters = () if books.account is None else books.account.filters
-    kinds = [each.filter.kind for each in filters if each.closed]
+    kinds = [filter_.filter.kind for filter_ in filters if filter_.closed]
     closers = tuple((kind, str(getattr(row, f"{kind}_closer"))) for kind in kinds)
     return replace(books, history=replace(books.history, closers=closers))
 

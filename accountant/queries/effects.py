@@ -43,9 +43,9 @@ def effects(
     if not items:
         return []
     with reading(engine) as connection:
-        rows = _datasets(connection, {each["dataset"] for each in items})
+        rows = _datasets(connection, {item["dataset"] for item in items})
         used = _usage(connection, rows)
-    return [_effect(each, rows[each["dataset"]], used, viewer) for each in items]
+    return [_effect(item, rows[item["dataset"]], used, viewer) for item in items]
 
 
 def price_offer(
@@ -183,18 +183,18 @@ def _filter_changes(before: Books, after: Books) -> list[FilterChange]:
     old = (
         {}
         if before.account is None
-        else {each.filter.kind: each for each in before.account.filters}
+        else {filter_.filter.kind: filter_ for filter_ in before.account.filters}
     )
     return [
         FilterChange(
-            kind=str(each.filter.kind),
-            share=float(each.filter.share),
-            used=to_decimal(each.used.main, EPSILON_UNITS),
-            before=to_decimal(old[each.filter.kind].limit.main, EPSILON_UNITS) if old else None,
-            after=to_decimal(each.limit.main, EPSILON_UNITS),
-            holds=each.holds,
+            kind=str(filter_.filter.kind),
+            share=float(filter_.filter.share),
+            used=to_decimal(filter_.used.main, EPSILON_UNITS),
+            before=to_decimal(old[filter_.filter.kind].limit.main, EPSILON_UNITS) if old else None,
+            after=to_decimal(filter_.limit.main, EPSILON_UNITS),
+            holds=filter_.holds,
         )
-        for each in (() if after.account is None else after.account.filters)
+        for filter_ in (() if after.account is None else after.account.filters)
     ]
 
 

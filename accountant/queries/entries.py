@@ -81,11 +81,16 @@ def checkpoint(engine: Engine, name: str, viewer: Actor, seed: bytes) -> dict[st
     require_overseer(viewer)
     with reading(engine) as connection:
         row = dataset_row(connection, name, viewer)
-    made = exports.checkpoint(engine, row.id, seed)
+    checkpoint = exports.checkpoint(engine, row.id, seed)
     activity_log.note(
-        engine, viewer, "checkpoint signed", "dataset", row.name, entry=made["checkpoint"]["seq"]
+        engine,
+        viewer,
+        "checkpoint signed",
+        "dataset",
+        row.name,
+        entry=checkpoint["checkpoint"]["seq"],
     )
-    return made
+    return checkpoint
 
 
 def checkpoints(

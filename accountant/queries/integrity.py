@@ -29,34 +29,35 @@ def check(engine: Engine, name: str) -> list[str]:
         row = dataset_row(connection, name)
         try:
             signed = [
-                read_checkpoint(each) for each in stored_checkpoints(connection, row.id, None)
+                read_checkpoint(stored_checkpoint)
+                for stored_checkpoint in stored_checkpoints(connection, row.id, None)
             ]
             verifier, differing = Verifier(name, signed), _Found()
-            kept = entry_rows.standings(connection, row.id)
+            standings = entry_rows.standings(connection, row.id)
             for each in entry_rows.stated(connection, row.id):
                 document = read_document(each.entry_document)
                 verifier.add(document, each.entry_hash)
                 realized = verifier.replay.now.ex_post.settlement is Settlement.REALIZED
                 differing.add(entry_rows.differing(each, opened(document), realized))
-                if each.entry_seq in kept:
-                    own = kept.pop(each.entry_seq)
+                if each.entry_seq in standings:
+                    own = standings.pop(each.entry_seq)
                     differing.add(
                         entry_rows.standing_problem(
                             own, verifier.count, verifier.head, verifier.replay.now
                         )
                     )
-            found = verifier.result()
+            result = verifier.result()
         except VerificationFailed as error:
             return [str(error)]
         live, ruled = set(verifier.replay.live()), verifier.rules
-        differing.add(f"standings: there is no entry {seq}" for seq in kept)
+        differing.add(f"standings: there is no entry {seq}" for seq in standings)
         differing.add(entry_rows.unstated(connection, row.id))
         differing.add(entry_rows.rules(connection, row, ruled.terms, ruled.policy, ruled.versions))
         differing.add(entry_rows.checkpoints(connection, row.id))
         differing.add(entry_rows.decisions(connection, row.id))
         return [
             *differing.told(),
-            *_cache_problems(row, found),
+            *_cache_problems(row, result),
             *log_comparison.of_dataset(engine, row.id),
             *_job_problems(connection, row.id, live),
             *cap_usage.problems(connection, row.id),

@@ -216,7 +216,7 @@ def ex_post(
     query = paging.window(query, [jobs.c.finished_at, jobs.c.id], limit, after)
     with reading(engine) as connection:
         row = dataset_row(connection, name, viewer)
-        found = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
+        rows = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
     return [
         ExPostCost(
             job=str(each.id),
@@ -227,7 +227,7 @@ def ex_post(
             curve=each.curve,
             finished_at=each.finished_at,
         )
-        for each in found
+        for each in rows
     ]
 
 

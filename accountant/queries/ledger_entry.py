@@ -159,8 +159,8 @@ def _replayed(connection: Connection, account: Row[Any], seq: int) -> Standing:
 def _start(connection: Connection, dataset_id: UUID, seq: int) -> _Start:
     table = tables.standings
     query = select(table).where(table.c.dataset_id == dataset_id, table.c.seq <= seq)
-    kept = connection.execute(query.order_by(table.c.seq.desc()).limit(1)).one_or_none()
-    return _Start(Books(), 0) if kept is None else _Start(read_books(kept.account), kept.seq)
+    row = connection.execute(query.order_by(table.c.seq.desc()).limit(1)).one_or_none()
+    return _Start(Books(), 0) if row is None else _Start(read_books(row.account), row.seq)
 
 
 def books_after(connection: Connection, dataset_id: UUID, seq: int) -> Books:

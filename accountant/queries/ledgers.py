@@ -155,10 +155,10 @@ def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
         datasets, datasets.c.id == table.c.dataset_id
     )
     named = query.where(datasets.c.name == dataset, table.c.seq == seq)
-    found = connection.execute(named).one_or_none()
-    if found is None:
+    row = connection.execute(named).one_or_none()
+    if row is None:
         raise paging.unknown("entry")
-    return found
+    return row
 
 
 def _entry(row: Row[Any]) -> EntryInList:

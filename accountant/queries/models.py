@@ -24,10 +24,10 @@ def models(
 
 def model(engine: Engine, name: str, viewer: Actor) -> Model:
     """Return one model. Raises NotFound."""
-    found = _models(engine, viewer, select(tables.models).where(tables.models.c.name == name))
-    if not found:
+    models = _models(engine, viewer, select(tables.models).where(tables.models.c.name == name))
+    if not models:
         raise NotFound("model", name)
-    return found[0]
+    return models[0]
 
 
 def _models(engine: Engine, viewer: Actor, query: Select[Any]) -> list[Model]:

@@ -31,30 +31,32 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
     with reading(engine) as connection:
         dataset = _dataset(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
-        found = [*_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))]
+        problems = [
+            *_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))
+        ]
         if not dataset.ready:
-            found.append(
+            problems.append(
                 FieldProblem("dataset", "its data has not been checked yet", "a ready one")
             )
         terms = job_requests.terms_of(dataset, read_books(dataset).accounts)
         try:
             priced = job_requests.priced(request, terms)
         except InvalidRequest as error:
-            return (*found, *error.problems)
+            return (*problems, *error.problems)
         model = _model(connection, request)
-        found += _of_model(request, priced, model)
+        problems += _of_model(request, priced, model)
         model_id = None if model is None else model.id
-        found += _told(
+        problems += _told(
             "policy", lambda: public_resources.resolve(connection, priced.candidate, policy)
         )
-        found += _told(
+        problems += _told(
             "policy", lambda: artifacts.source(connection, dataset.id, model_id, priced, asker)
         )
-        found += _told(
+        problems += _told(
             "policy",
             lambda: sources.resolve(connection, dataset.id, model_id, priced.candidate, asker),
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _told(field: str, check: Callable[[], object]) -> tuple[FieldProblem, ...]:

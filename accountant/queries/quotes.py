@@ -102,12 +102,17 @@ def quote_on(
             shape = (mechanism, raw, terms)
             decision = with_largest(decision, *shape, usable.accounts, policy, usable.used)
         refusal = refusal_shown(decision.to_json(), whole.accounts.ex_post.settlement, overseer)
-    told = whole.effect(job, terms=terms, realized_shown=overseer, refusal=refusal).document()
-    dataset = {**told, "name": name, "decision": type(decision).__name__, "refusal": refusal or {}}
+    document = whole.effect(job, terms=terms, realized_shown=overseer, refusal=refusal).document()
+    dataset = {
+        **document,
+        "name": name,
+        "decision": type(decision).__name__,
+        "refusal": refusal or {},
+    }
     if job.asked != NOTHING:
         dataset["results_every_seconds"] = policy.results_every_seconds
-    made = mechanism.yields(parameters, terms)
-    output = None if made is None else Output(**asdict(made), sentence=made.sentence())
+    yields = mechanism.yields(parameters, terms)
+    output = None if yields is None else Output(**asdict(yields), sentence=yields.sentence())
     with reading(engine) as connection:
         lasts = duration(connection, mechanism, parameters, model)
     return Quote(**stated, **fit_told, output=output, duration=lasts, dataset=OnDataset(**dataset))

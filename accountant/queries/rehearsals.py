@@ -78,8 +78,8 @@ def _same(item: Mapping[str, Any], of_job: str | None) -> tuple[ColumnElement[bo
     """Return the clauses by which a rehearsal's parameters, without its own fields, are the
     request's.
     """
-    own: Any = tables.jobs.c.parameters
+    parameters: Any = tables.jobs.c.parameters
     for field in rehearsal.FIELDS:
-        own = own.op("-")(field)
-    same = own == cast(item["parameters"], JSONB)
+        parameters = parameters.op("-")(field)
+    same = parameters == cast(item["parameters"], JSONB)
     return (same,) if of_job is None else (same, tables.jobs.c.id == UUID(of_job))

@@ -71,7 +71,9 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
         for _, body in found.allowances
     )
     shown = [
-        each for each in _measures(found) if overseer or each["name"] != "ex_post" or not realized
+        measure
+        for measure in _measures(found)
+        if overseer or measure["name"] != "ex_post" or not realized
     ]
     names = [each["name"] for each in shown]
     points = _burn_down(found)
@@ -196,10 +198,10 @@ def _measures(found: _Found) -> list[dict[str, Any]]:
 def _allowed(body: Mapping[str, Any], limits: Sums) -> Sums:
     """Return the limits after an ALLOW."""
     after = dict(limits)
-    for each in body.get("filters", ()):
-        after[each["kind"]] = int(each["limit"]["main"])
-        if each["kind"] == Kind.BASIC:
-            after["basic_delta"] = int(each["limit"]["delta"])
+    for filter_ in body.get("filters", ()):
+        after[filter_["kind"]] = int(filter_["limit"]["main"])
+        if filter_["kind"] == Kind.BASIC:
+            after["basic_delta"] = int(filter_["limit"]["delta"])
     if "ex_post" in body:
         after["ex_post"] = round_allowance(body["ex_post"]["limit"], EPSILON_UNITS)
     if "secret" in body:

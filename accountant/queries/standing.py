@@ -130,7 +130,7 @@ class Standing:
     def share_left(self) -> float:
         """Return the share left of the filter with most room: 0 where none holds."""
         filters = () if self.accounts.dp is None else self.accounts.dp.filters
-        shares = [1 - each.share_with(ZERO) for each in filters if each.holds]
+        shares = [1 - filter_.share_with(ZERO) for filter_ in filters if filter_.holds]
         return max(0.0, max(shares, default=0.0))
 
     def remaining(
@@ -265,15 +265,15 @@ def _filter_steps(account: Account | None, asked: Demand) -> list[FilterStep]:
         return []
     costs, whole = account.charge(asked.dp)
     shown = account.with_whole(True) if whole else account
-    return [_step(each, costs[each.filter.kind]) for each in shown.filters]
+    return [_step(filter_, costs[filter_.filter.kind]) for filter_ in shown.filters]
 
 
 def _other_steps(accounts: Accounts, asked: Demand, hidden: bool) -> list[OtherStep]:
     found = []
     if asked.ex_post:
-        own = accounts.ex_post
-        left = None if hidden else own.left
-        found.append(_row("ex-post", "ε", own.limit, left, asked.ex_post))
+        ex_post = accounts.ex_post
+        left = None if hidden else ex_post.left
+        found.append(_row("ex-post", "ε", ex_post.limit, left, asked.ex_post))
     secret = None if accounts.secret is None else _secret(accounts, asked)
     return found if secret is None else [*found, secret]
 

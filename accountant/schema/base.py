@@ -81,4 +81,4 @@ class Answer(BaseModel):
 
 def documents(answers: Iterable[Answer]) -> list[Json]:
     """Return the JSON documents of several."""
-    return [each.document() for each in answers]
+    return [answer.document() for answer in answers]

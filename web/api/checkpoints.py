@@ -43,8 +43,8 @@ def keys() -> Response:
 def list_checkpoints(name: str) -> Response:
     """Checkpoints that were handed out, newest first."""
     window = read_window(ORDER)
-    found = entries.checkpoints(engine(), name, current_actor(), **window.reads)
-    return page("checkpoints", found, window)
+    checkpoints = entries.checkpoints(engine(), name, current_actor(), **window.reads)
+    return page("checkpoints", checkpoints, window)
 
 
 @api.post("/datasets/<name>/checkpoints")

@@ -364,7 +364,7 @@ def quote_for(name: str, body: QuoteRequest) -> Quote:
         ) from None
     except InvalidRequest as error:
         outer = {"mechanism", "model", "fit", "epsilon", "project", "share"}
-        if any(each.field in outer for each in error.problems):
+        if any(problem.field in outer for problem in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None
 
@@ -381,10 +381,10 @@ def entries(name: str) -> Response:
     `before` leaves out entries from that number on.
     """
     window = read_window(ENTRIES)
-    found = entry_queries.entries(
+    entries = entry_queries.entries(
         engine(), name, current_actor(), before=read_seq(), **window.reads
     )
-    return page("entries", found, window)
+    return page("entries", entries, window)
 
 
 @api.get("/datasets/<name>/ex-post")
@@ -395,8 +395,8 @@ def ex_post(name: str) -> Response:
     The figures depend on the data: approvals given after seeing them leak them.
     """
     window = read_window(EX_POST)
-    found = jobs.ex_post(engine(), name, current_actor(), **window.reads)
-    return page("jobs", found, window, note=jobs.EX_POST_NOTE)
+    ex_post = jobs.ex_post(engine(), name, current_actor(), **window.reads)
+    return page("jobs", ex_post, window, note=jobs.EX_POST_NOTE)
 
 
 @api.get("/datasets/<name>/spending")

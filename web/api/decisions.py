@@ -125,8 +125,8 @@ def quote_offer(job: str) -> Response:
     job_id = read_id(job)
     changes = read(OfferedParameters).parameters
     with priceable():
-        asked = jobs.job(engine(), job_id, actor).document()
-        return jsonify(effects.price_offer(engine(), actor, asked, changes))
+        document = jobs.job(engine(), job_id, actor).document()
+        return jsonify(effects.price_offer(engine(), actor, document, changes))
 
 
 @api.post("/jobs/<job>/offer")
@@ -137,8 +137,8 @@ def offer(job: str) -> tuple[Response, int]:
     actor.require("steward")
     job_id, body = read_id(job), read(NewOffer)
     with priceable():
-        found = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
-    return made(decisions.show(engine(), found, actor), "show_decision", decision=str(found))
+        offer = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
+    return made(decisions.show(engine(), offer, actor), "show_decision", decision=str(offer))
 
 
 @api.post("/jobs/<job>/correct")

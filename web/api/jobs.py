@@ -212,8 +212,10 @@ def card(job: str) -> Response:
 
 def card_response(job_id: UUID, form: str) -> Response:
     """Return a data card as JSON or Markdown; pages offer it too."""
-    found = data_cards.card(engine(), job_id, current_actor()).document()
+    document = data_cards.card(engine(), job_id, current_actor()).document()
     as_json = form == "json"
-    response = jsonify(found) if as_json else Response(markdown(found), mimetype="text/markdown")
+    response = (
+        jsonify(document) if as_json else Response(markdown(document), mimetype="text/markdown")
+    )
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}-card.{form}"'
     return response

@@ -113,10 +113,10 @@ def counted(name: str, holder: str) -> None:
 
 def tell(response: Response) -> Response:
     """Add what is left in the header fields of the IETF's draft (RateLimit, RateLimit-Policy)."""
-    told = g.get("rate_limits")
-    if told:
-        policies = (f'"{name}";q={allowed};w=60' for name, allowed, _, _ in told)
-        left = (f'"{name}";r={rest};t={seconds}' for name, _, rest, seconds in told)
+    rate_limits = g.get("rate_limits")
+    if rate_limits:
+        policies = (f'"{name}";q={allowed};w=60' for name, allowed, _, _ in rate_limits)
+        left = (f'"{name}";r={rest};t={seconds}' for name, _, rest, seconds in rate_limits)
         response.headers["RateLimit-Policy"] = ", ".join(policies)
         response.headers["RateLimit"] = ", ".join(left)
     return response

@@ -91,15 +91,15 @@ def mechanisms() -> Response:
     return jsonify(
         mechanisms=[
             {
-                "id": each.id,
-                "title": each.title,
-                "summary": each.summary,
-                "source": each.source,
-                "size_field": each.size_field,
-                "uses_model": each.uses_model,
-                "runnable": each.runner is not None,
-                "parameters": each.schema,
+                "id": mechanism.id,
+                "title": mechanism.title,
+                "summary": mechanism.summary,
+                "source": mechanism.source,
+                "size_field": mechanism.size_field,
+                "uses_model": mechanism.uses_model,
+                "runnable": mechanism.runner is not None,
+                "parameters": mechanism.schema,
             }
-            for each in MECHANISMS.values()
+            for mechanism in MECHANISMS.values()
         ]
     )

@@ -183,7 +183,7 @@ def routes(app: Flask) -> list[Route]:
     """Return every route below /api/v1, by path. Raises LookupError naming a view that has no
     description.
     """
-    found = []
+    routes = []
     for rule in sorted(app.url_map.iter_rules(), key=lambda each: each.rule):
         if not rule.endpoint.startswith("api."):
             continue
@@ -194,8 +194,8 @@ def routes(app: Flask) -> list[Route]:
         path = re.sub(r"<(?:[^:<>]+:)?([^<>]+)>", r"{\1}", rule.rule)
         for method in METHODS:
             if method in (rule.methods or ()):
-                found.append(Route(path, method, rule.endpoint, operation, view))
-    return found
+                routes.append(Route(path, method, rule.endpoint, operation, view))
+    return routes
 
 
 @lru_cache(maxsize=2)
@@ -351,16 +351,16 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     if _is_conditional(route):
         headers["If-None-Match"] = ETAG
     return [
-        *({"name": each, "in": "path", "required": True, "schema": NAME} for each in route.names),
+        *({"name": name, "in": "path", "required": True, "schema": NAME} for name in route.names),
         *(_parameter(name, "query", schema) for name, schema in query.items()),
         *(_parameter(name, "header", schema) for name, schema in headers.items()),
     ]
 
 
 def _parameter(name: str, place: str, schema: Schema) -> dict[str, Any]:
-    found = {"name": name, "in": place, "required": False, "schema": dict(schema)}
+    parameter = {"name": name, "in": place, "required": False, "schema": dict(schema)}
     about = schema.get("description") or _ABOUT_PARAMETERS.get(name)
-    return found | ({"description": about} if about else {})
+    return parameter | ({"description": about} if about else {})
 
 
 _ABOUT_PARAMETERS = {
@@ -377,7 +377,7 @@ def _is_conditional(route: Route) -> bool:
 def _responses(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[str, Any]:
     operation = route.operation
     recorded = examples().get(route.label, {}).get("responses", {})
-    found: dict[str, Any] = {}
+    responses: dict[str, Any] = {}
     for status, answer in route.answers.items():
         content: dict[str, Any] = {}
         for media_type in operation.media_types:
@@ -386,17 +386,17 @@ def _responses(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[
             }
             if media_type == _JSON and str(status) in recorded:
                 content[media_type]["example"] = recorded[str(status)]
-        found[str(status)] = {"description": _MEANINGS.get(status) or HTTPStatus(status).phrase}
-        found[str(status)] |= {"headers": _headers(route, status), "content": content}
+        responses[str(status)] = {"description": _MEANINGS.get(status) or HTTPStatus(status).phrase}
+        responses[str(status)] |= {"headers": _headers(route, status), "content": content}
     if _is_conditional(route):
-        found["304"] = {"description": _MEANINGS[304], "headers": _references("ETag")}
+        responses["304"] = {"description": _MEANINGS[304], "headers": _references("ETag")}
     for status in sorted(_refusals(route)):
         content = {"schema": dict(schemas[Problem])}
         content["example"] = recorded.get(str(status)) or _example_problem(status)
-        found[str(status)] = {"description": _MEANINGS[status], "content": {_PROBLEM: content}}
+        responses[str(status)] = {"description": _MEANINGS[status], "content": {_PROBLEM: content}}
         if status in _REFUSAL_HEADERS:
-            found[str(status)]["headers"] = _references(_REFUSAL_HEADERS[status])
-    return found
+            responses[str(status)]["headers"] = _references(_REFUSAL_HEADERS[status])
+    return responses
 
 
 def _refusals(route: Route) -> set[int]:

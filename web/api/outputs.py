@@ -49,18 +49,18 @@ def download(job_id: UUID) -> Response:
     ETag.
     """
     actor = current_actor()
-    found = jobs.output(engine(), job_id, actor)
+    output = jobs.output(engine(), job_id, actor)
     # The bytes that the ledger's hash is of: no reader may take them for text and decode them.
     response = Response(
-        blocks(open_output(found.sha256, job_id)), mimetype="application/octet-stream"
+        blocks(open_output(output.sha256, job_id)), mimetype="application/octet-stream"
     )
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.jsonl"'
     response.headers["Cache-Control"] = "private, no-cache"
-    response.set_etag(found.sha256)
+    response.set_etag(output.sha256)
     response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
         activity_log.note(
-            engine(), actor, "result downloaded", "job", str(job_id), dataset=found.dataset
+            engine(), actor, "result downloaded", "job", str(job_id), dataset=output.dataset
         )
     return response
 

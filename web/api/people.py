@@ -251,17 +251,17 @@ def add_user() -> tuple[Response, int]:
     actor.require("administrator")
     body = read(NewUser)
     roles = sorted(set(body.roles))
-    made = new_password() if body.password is None else None
-    hashed = hash_password(made or body.password or "", body.name)
-    until = None if made is None else datetime.now(UTC) + people.ONE_TIME
+    password = new_password() if body.password is None else None
+    hashed = hash_password(password or body.password or "", body.name)
+    until = None if password is None else datetime.now(UTC) + people.ONE_TIME
     user_id = credentials.add_user(
         engine(), body.name, hashed, roles, actor=actor, password_expires=until
     )
     answer = {"id": str(user_id), "name": body.name, "roles": roles}
     once = (
         {}
-        if made is None or until is None
-        else {"password": made, "password_expires": until.isoformat()}
+        if password is None or until is None
+        else {"password": password, "password_expires": until.isoformat()}
     )
     return jsonify(answer | once), 201
 
@@ -313,9 +313,9 @@ def reset_password(name: str) -> Response:
     """A one-time password instead of an account's own; it is shown once. The account is
     unlocked.
     """
-    made = new_password()
-    until = people.reset_password(engine(), current_actor(), name, hash_password(made, name))
-    return jsonify(name=name, password=made, password_expires=until.isoformat())
+    password = new_password()
+    until = people.reset_password(engine(), current_actor(), name, hash_password(password, name))
+    return jsonify(name=name, password=password, password_expires=until.isoformat())
 
 
 @api.post("/users/<name>/unlock")

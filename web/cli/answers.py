@@ -35,10 +35,8 @@ class Group(typer.Typer):
 def _read_plain_digits(command: Callable[..., Any]) -> None:
     """Make the number options of a command take plain digits alone."""
     for name, annotation in inspect.get_annotations(command).items():
-        kinds = {kind for each in get_args(annotation)[:1] for kind in (each, *get_args(each))}
-        about = next(
-            (each for each in get_args(annotation) if isinstance(each, ParameterInfo)), None
-        )
+        kinds = {kind for arg in get_args(annotation)[:1] for kind in (arg, *get_args(arg))}
+        about = next((arg for arg in get_args(annotation) if isinstance(arg, ParameterInfo)), None)
         if about is not None and kinds & {int, float}:
             option = next(iter(about.param_decls or ()), f"--{name.replace('_', '-')}")
             about.parser = functools.partial(

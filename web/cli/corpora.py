@@ -66,13 +66,13 @@ def _texts(corpus: dict[str, Any]) -> str:
 def list_corpora() -> Answer:
     """List corpora with what a worker found in their files."""
     with connect() as client:
-        found = client.corpora()
-    yield found
+        corpora = client.corpora()
+    yield corpora
     columns = ["name", "state", "declaration", "texts", "statement"]
-    texts = [f"{each['facts']['texts']:,}" if each["facts"] else None for each in found]
+    texts = [f"{each['facts']['texts']:,}" if each["facts"] else None for each in corpora]
     rows = [
         (*(each[name] for name in columns[:3]), count, each["statement"])
-        for each, count in zip(found, texts, strict=True)
+        for each, count in zip(corpora, texts, strict=True)
     ]
     nothing = "no corpus yet. Register one: exchequer corpus add NAME --uri FILE --statement TEXT"
     yield table(columns, rows, right="texts") if rows else nothing

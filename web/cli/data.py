@@ -189,7 +189,7 @@ def add_version(
 
 def _version(client: Api, name: str, number: int) -> dict[str, Any]:
     versions: list[dict[str, Any]] = client.dataset(name)["versions"]
-    return next(each for each in versions if each["number"] == number)
+    return next(version for version in versions if version["number"] == number)
 
 
 def local_address(uri: str) -> str:
@@ -255,11 +255,12 @@ def until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, An
 def list_datasets() -> Answer:
     """List the catalogue."""
     with connect() as client:
-        found = client.datasets()
-    yield found
+        datasets = client.datasets()
+    yield datasets
     columns = ["name", "state", "neighbours", "unit"]
     rows = [
-        (*(each[name] for name in columns), allowance_text(each), used_text(each)) for each in found
+        (*(dataset[name] for name in columns), allowance_text(dataset), used_text(dataset))
+        for dataset in datasets
     ]
     nothing = "no dataset yet. Register one: exchequer dataset add NAME --uri FILE"
     yield table([*columns, "allowance", "used"], rows, right="used") if rows else nothing
@@ -279,8 +280,8 @@ def used_text(dataset: dict[str, Any]) -> str | None:
 def show_dataset(name: DatasetName) -> Answer:
     """Show one dataset with its account."""
     with connect() as client:
-        found = client.dataset(name)
-    yield found
+        dataset = client.dataset(name)
+    yield dataset
     public = (
         "name",
         "description",
@@ -293,18 +294,18 @@ def show_dataset(name: DatasetName) -> Answer:
         "public_size",
     )
     rows: list[tuple[str, object]] = [
-        (each.replace("_", " "), found[each] or None) for each in public
+        (each.replace("_", " "), dataset[each] or None) for each in public
     ]
-    rows.append(("labels", ", ".join(found["labels"]) or None))
-    rows.append(("allowance", allowance_text(found)))
-    policy = (f"{key} {value}" for key, value in found["policy"].items() if value)
+    rows.append(("labels", ", ".join(dataset["labels"]) or None))
+    rows.append(("allowance", allowance_text(dataset)))
+    policy = (f"{key} {value}" for key, value in dataset["policy"].items() if value)
     rows.append(("policy", "; ".join(policy)))
-    for version in found.get("versions", []):
+    for version in dataset.get("versions", []):
         note = f": {version['error']}" if version["error"] else ""
         note += files_text(version)
         rows.append((f"data {version['number']}", f"{version['uri']} ({version['state']}{note})"))
     yield facts(rows)
-    yield from account(found)
+    yield from account(dataset)
 
 
 def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
@@ -315,21 +316,21 @@ def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
         return
     rows = [
         (
-            FILTER_NAMES[each["kind"]],
-            each["limit"],
-            each["spent"],
-            each["reserved"],
-            _left(each),
-            _state(each),
+            FILTER_NAMES[filter_["kind"]],
+            filter_["limit"],
+            filter_["spent"],
+            filter_["reserved"],
+            _left(filter_),
+            _state(filter_),
         )
-        for each in dataset["account"]["filters"]
+        for filter_ in dataset["account"]["filters"]
     ]
     if dataset.get("remaining"):
         yield dataset["remaining"]["sentence"]
     columns = ["filter", "limit", "spent", "reserved", "left", "state"]
     yield table(columns, rows, right="limit spent reserved left")
     yield "A job is admitted while one filter holds for it and everything before it."
-    yield from (each["text"] for each in dataset.get("statements", []))
+    yield from (statement["text"] for statement in dataset.get("statements", []))
 
 
 def _left(each: dict[str, Any]) -> str:
@@ -354,23 +355,23 @@ def add_upload(file: Path) -> Answer:
     """
     try:
         with file.open("rb") as content, connect() as client:
-            found = client.upload(content, file.stat().st_size, file.name)
+            upload = client.upload(content, file.stat().st_size, file.name)
     except OSError as error:
         raise invalid(
             "FILE", f"{file} can't be read ({error.strerror})", "an existing file"
         ) from None
-    yield found
-    yield f"kept; register it: exchequer dataset add NAME --uri {found['address']}"
+    yield upload
+    yield f"kept; register it: exchequer dataset add NAME --uri {upload['address']}"
 
 
 @uploads.command("list")
 def list_uploads() -> Answer:
     """List files that are kept."""
     with connect() as client:
-        found = client.uploads()
-    yield found
+        uploads = client.uploads()
+    yield uploads
     columns = ("name", "format", "bytes", "address")
-    rows = [(each["sha256"][:16], *(each[name] for name in columns)) for each in found]
+    rows = [(upload["sha256"][:16], *(upload[name] for name in columns)) for upload in uploads]
     yield table(["sha256", *columns], rows, right="bytes", whole="sha256")
 
 

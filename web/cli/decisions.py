@@ -38,14 +38,14 @@ def decisions(
         if decision is not None:
             yield from _shown(client.decision(decision))
             return
-        found = client.decisions(state=state, kind=kind, job=job)
-    yield found
-    if not found:
+        decisions = client.decisions(state=state, kind=kind, job=job)
+    yield decisions
+    if not decisions:
         yield "nothing waits for a decision" if state in (None, "open") else f"no {state} decisions"
         return
     rows = [
         (each["id"], each["kind"], f"{each['dataset']}: {each['asks']}", _price(each), _who(each))
-        for each in found
+        for each in decisions
     ]
     yield table(["id", "kind", "would", "ε", "by, until"], rows, right="ε", whole="id")
     yield "answer: exchequer answer ID --yes (or --no) --reason TEXT"
@@ -98,19 +98,20 @@ def answer(
 ) -> Answer:
     """Answer a decision: approve, confirm, grant or accept it, or say no."""
     with connect() as client:
-        found = client.answer(decision, yes, reason)
-        made = found["made_job"] or (found["id"] if found["kind"] == "approval" else None)
+        answer = client.answer(decision, yes, reason)
+        made = answer["made_job"] or (answer["id"] if answer["kind"] == "approval" else None)
         job = None if made is None else client.job(made)
     if job is not None and yes:
         yield from outcome(job)
         return
-    yield found
-    if found["made_decision"] is not None:
-        yield f"another steward answers the policy: exchequer answer {found['made_decision']} --yes"
-    elif found["entry"] is not None:
-        yield f"entry {found['entry']} of {found['dataset']} is written"
+    yield answer
+    if answer["made_decision"] is not None:
+        command = f"exchequer answer {answer['made_decision']} --yes"
+        yield f"another steward answers the policy: {command}"
+    elif answer["entry"] is not None:
+        yield f"entry {answer['entry']} of {answer['dataset']} is written"
     else:
-        yield f"the {found['kind']} is {found['state']}"
+        yield f"the {answer['kind']} is {answer['state']}"
 
 
 def approve(job_id: Awaiting, reason: Reason) -> Answer:
@@ -137,15 +138,15 @@ def offer(
         raise invalid("--set", "nothing differs", "KEY=VALUE, such as tokens_per_batch=64")
     with connect() as client:
         if reason:
-            found = client.offer(job_id, changes, reason)
-            yield found
-            yield f"offered; its analyst runs: exchequer answer {found['id']} --yes"
+            offer = client.offer(job_id, changes, reason)
+            yield offer
+            yield f"offered; its analyst runs: exchequer answer {offer['id']} --yes"
             return
-        found = client.price_offer(job_id, changes)
-    yield found
-    if found["epsilon_alone"] is not None:
-        yield f"ε {up(found['epsilon_alone'], 6):.6g} at δ {up(found['delta'], 6):g}, alone"
-    for line in found.get("breakdown") or ():
+        offer = client.price_offer(job_id, changes)
+    yield offer
+    if offer["epsilon_alone"] is not None:
+        yield f"ε {up(offer['epsilon_alone'], 6):.6g} at δ {up(offer['delta'], 6):g}, alone"
+    for line in offer.get("breakdown") or ():
         yield f"  {line}"
 
 
@@ -163,6 +164,6 @@ def correct(
     given["event"] = None if event is None else read_json("--event", event)
     with connect() as client:
         others = {name: value for name, value in given.items() if value is not None}
-        found = client.correct(job, reason, **others)["decision"]
-    yield found
-    yield f"proposed; another steward runs: exchequer answer {found['id']} --yes --reason TEXT"
+        decision = client.correct(job, reason, **others)["decision"]
+    yield decision
+    yield f"proposed; another steward runs: exchequer answer {decision['id']} --yes --reason TEXT"

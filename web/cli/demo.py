@@ -164,9 +164,9 @@ def _register(story: Story, steward: Api, configured: Settings, name: str = SAMP
 
 def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
     try:
-        found = steward.dataset(DATASET)
+        dataset = steward.dataset(DATASET)
     except NotFound:
-        found = steward.add_dataset(
+        dataset = steward.add_dataset(
             {
                 "name": DATASET,
                 "uri": str(folder / sample.PRIVATE_CSV.name),
@@ -180,13 +180,13 @@ def _dataset(steward: Api, sample: Any, folder: Path) -> dict[str, Any]:
                 "policy": {"auto_approve_epsilon": "0", "results_every_seconds": None},
             }
         )
-    found = wait_for_dataset(steward, DATASET)
-    if found["state"] == "invalid":  # the file may have been moved since
+    dataset = wait_for_dataset(steward, DATASET)
+    if dataset["state"] == "invalid":  # the file may have been moved since
         steward.correct_dataset(DATASET, uri=str(folder / sample.PRIVATE_CSV.name))
-        found = wait_for_dataset(steward, DATASET)
-    if found["state"] == "invalid":
-        raise data_refused(found)
-    return found
+        dataset = wait_for_dataset(steward, DATASET)
+    if dataset["state"] == "invalid":
+        raise data_refused(dataset)
+    return dataset
 
 
 def parameters(model: str = SAMPLE) -> dict[str, Any]:
@@ -340,7 +340,7 @@ def _show_texts(story: Story, analyst: Api, job: dict[str, Any]) -> None:
     file = io.BytesIO()
     analyst.save_result(job["id"], file)
     texts = [json.loads(line) for line in file.getvalue().splitlines()]
-    whole = [each for each in texts if each["complete"]] or texts
+    whole = [text for text in texts if text["complete"]] or texts
     story.step(
         f"It wrote {len(whole)} whole reviews; {SHOWN_TEXTS} of them",
         "They show what is common in the private reviews, and little of any one of them. "
@@ -422,8 +422,12 @@ def _say_where(story: Story, configured: Settings, address: str, job: dict[str, 
         ("auditor", f"/datasets/{DATASET}", "see both in the ledger, and take it home as a file."),
     )
     for name, path, what in turns:
-        kept = bootstrap.password_file(configured, name)
-        password = f"password {kept.read_text().strip()}" if kept.exists() else "your own password"
+        password_file = bootstrap.password_file(configured, name)
+        password = (
+            f"password {password_file.read_text().strip()}"
+            if password_file.exists()
+            else "your own password"
+        )
         story.tell(f"{name} ({password}): {what}")
         story.address(f"{address}{path}")
     command = _command()

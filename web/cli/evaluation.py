@@ -69,7 +69,8 @@ def evaluate(
             save_checked(client, report["sha256"], output)
     yield {"job": job["id"], "figures": figures}
     rows = [
-        (each["name"], _value(each["value"]), each["ideal"], _settings(each)) for each in figures
+        (figure["name"], _value(figure["value"]), figure["ideal"], _settings(figure))
+        for figure in figures
     ]
     yield table(["metric", "value", "best is", "settings"], rows, right="value")
     yield "Figures of the same name with other settings are not comparable."
@@ -167,8 +168,8 @@ def _run(
     installation.require("`exchequer audit`", "torch", "transformers")
     command = [sys.executable, "-m", "workers.privacy_audits", audit, *flags]
     command += [f"--{option}={value}" for option, value in numbers.items() if value is not None]
-    command += [f"--arm={each}" for each in arms or []]
-    command += [f"--set={each}" for each in settings or []]
+    command += [f"--arm={arm}" for arm in arms or []]
+    command += [f"--set={setting}" for setting in settings or []]
     command += [] if model is None else [f"--model={Path(model).resolve()}"]
     command += [f"--output={Path(output or f'audit-{audit}').resolve()}"]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode

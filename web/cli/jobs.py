@@ -214,11 +214,11 @@ def rehearsed(client: Api, job_id: str) -> Answer:
     if report["figures"]:
         lines = [
             (
-                each["name"],
-                *(_plain(each[key]) for key in ("value", "of_real_texts")),
-                each["ideal"],
+                figure["name"],
+                *(_plain(figure[key]) for key in ("value", "of_real_texts")),
+                figure["ideal"],
             )
-            for each in report["figures"]
+            for figure in report["figures"]
         ]
         yield table(["against texts held out", "these", "real texts", "best is"], lines)
     yield "public texts with the noise of the job: on the dataset itself it may be better or worse"
@@ -252,11 +252,9 @@ def list_jobs(
         "until": until,
     }
     with connect() as client:
-        found = (
-            list(client.all_jobs(**wanted)) if everything else client.jobs(limit=limit, **wanted)
-        )
-    yield found
-    if not found:
+        jobs = list(client.all_jobs(**wanted)) if everything else client.jobs(limit=limit, **wanted)
+    yield jobs
+    if not jobs:
         yield (
             "no such job"
             if any(wanted.values())
@@ -264,8 +262,8 @@ def list_jobs(
         )
         return
     rows = [
-        (each["id"], each["dataset"], state_text(each), alone_text(each), each["analyst"])
-        for each in found
+        (job["id"], job["dataset"], state_text(job), alone_text(job), job["analyst"])
+        for job in jobs
     ]
     yield table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job")
 
@@ -302,8 +300,8 @@ def _rows(job: Job) -> list[tuple[str, object]]:
         ("progress", amount_text(job)),
         ("failure", job["failure"]),
     ]
-    for said in job.get("comments", []):
-        rows.append((said["kind"], f"{said['author']}: {said['text']}"))
+    for comment in job.get("comments", []):
+        rows.append((comment["kind"], f"{comment['author']}: {comment['text']}"))
     for entry in job.get("entries", []):
         outcome = f" ({entry['outcome']})" if entry["outcome"] else ""
         rows.append((f"entry {entry['seq']}", f"{entry['kind']}{outcome}"))

@@ -49,13 +49,13 @@ def entry_table(entries: list[dict[str, Any]]) -> Table:
 
     rows = [
         (
-            each["seq"],
-            each["kind"],
-            _minute(each["at"]),
-            cost(each["body"]),
-            f"{each['actor']}: {_what(each)}",
+            entry["seq"],
+            entry["kind"],
+            _minute(entry["at"]),
+            cost(entry["body"]),
+            f"{entry['actor']}: {_what(entry)}",
         )
-        for each in entries
+        for entry in entries
     ]
     return table(
         ["seq", "entry", "UTC", "cost", "who and what"], rows, right="seq cost", whole="entry UTC"
@@ -87,22 +87,22 @@ def _what(entry: dict[str, Any]) -> str:
             by = f"; {body['proposed_by']} proposed it" if body.get("proposed_by") else ""
             return f"the policy from here on{by}"
         case _:
-            said = body.get("outcome") or body.get("reason") or ""
-            return f"job {str(entry['job'])[:8]} {said}".rstrip()
+            outcome = body.get("outcome") or body.get("reason") or ""
+            return f"job {str(entry['job'])[:8]} {outcome}".rstrip()
 
 
 @ledgers.command("entry")
 def entry(dataset: DatasetName, seq: int) -> Answer:
     """Show one entry as it is hashed, priced anew, with the balances after it."""
     with connect() as client:
-        found = client.entry(dataset, seq)
-    yield found
+        entry = client.entry(dataset, seq)
+    yield entry
     rows = (
         (
             name.replace("_", " "),
             value if isinstance(value, str | int) else json.dumps(value, indent=1),
         )
-        for name, value in found.items()
+        for name, value in entry.items()
     )
     yield facts(rows)
 
@@ -132,11 +132,11 @@ def find(
 def ex_post(dataset: DatasetName) -> Answer:
     """Show what ex-post jobs really cost beside their caps. The figures depend on the data."""
     with connect() as client:
-        found = client.ex_post(dataset)
-    yield found
-    rows = [(each["job"], each["cap"], each["realized"]) for each in found["jobs"]]
+        ex_post = client.ex_post(dataset)
+    yield ex_post
+    rows = [(job["job"], job["cap"], job["realized"]) for job in ex_post["jobs"]]
     yield table(["job", "cap", "realized"], rows, right="cap realized", whole="job")
-    yield str(found["note"])
+    yield str(ex_post["note"])
 
 
 @ledgers.command("export")
@@ -180,10 +180,10 @@ def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False
     it.
     """
     with connect() as client:
-        made = client.make_checkpoint(dataset)
-    save_json(output, made)
+        checkpoint = client.make_checkpoint(dataset)
+    save_json(output, checkpoint)
     if as_json and output != "-":
-        print_json({"file": output, "seq": made["checkpoint"]["seq"]})
+        print_json({"file": output, "seq": checkpoint["checkpoint"]["seq"]})
 
 
 @ledgers.command("checkpoints")
@@ -207,7 +207,8 @@ def checkpoints(
         return
     documents = [each["checkpoint"] for each in found]
     rows = [
-        (each["seq"], each["at"][:19], each["head"][:16], each["key"][:16]) for each in documents
+        (document["seq"], document["at"][:19], document["head"][:16], document["key"][:16])
+        for document in documents
     ]
     yield table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key")
 
@@ -216,10 +217,13 @@ def checkpoints(
 def keys() -> Answer:
     """The public keys that sign checkpoints, oldest first; anybody may ask."""
     with connect() as client:
-        found = client.keys()
-    yield {"keys": found}
-    documents = [each["key"] for each in found]
-    rows = [(each["id"], each["introduced_at"][:19], each["public"]) for each in documents]
+        keys = client.keys()
+    yield {"keys": keys}
+    documents = [key["key"] for key in keys]
+    rows = [
+        (document["id"], document["introduced_at"][:19], document["public"])
+        for document in documents
+    ]
     yield table(["key", "since (UTC)", "public bytes"], rows)
 
 
@@ -282,7 +286,9 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
         found["the log outside the database"] = outside.pop("")
     for name, problems in outside.items():
         if dataset in (None, name):
-            found.setdefault(name, []).extend(each for each in problems if each not in found[name])
+            found.setdefault(name, []).extend(
+                problem for problem in problems if problem not in found[name]
+            )
     return found
 
 
@@ -310,22 +316,22 @@ def recover(
         from accountant.transactions import recovery
 
         plans = recovery.plan(engine, dataset, restored=restored)
-        for each in plans:
-            note(_plan_told(each))
-        done = [each for each in plans if each.problem is None]
+        for plan in plans:
+            note(_plan_told(plan))
+        done = [plan for plan in plans if plan.problem is None]
         if done and not yes:
             typer.confirm("Write this into the database?", abort=True)
-        for each in done:
+        for plan in done:
             recovery.recover(
-                engine, each, Results(configured.results).facts, configured.secret("identity")
+                engine, plan, Results(configured.results).facts, configured.secret("identity")
             )
-    left = [each.dataset for each in plans if each.problem is not None]
+    left = [plan.dataset for plan in plans if plan.problem is not None]
     yield {
         "recovered": [
             {"dataset": each.dataset, "entries": len(each.missing), "charged": each.charged}
             for each in done
         ],
-        "problems": {each.dataset: each.problem for each in plans if each.problem is not None},
+        "problems": {plan.dataset: plan.problem for plan in plans if plan.problem is not None},
     }
     unseen = (
         ""

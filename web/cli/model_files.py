@@ -305,12 +305,12 @@ def _require(path: Path, sha256: str, what: str) -> None:
 
 
 def _sha256(path: Path, what: str) -> str:
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with path.open("rb") as file, _progress(what, path.stat().st_size) as advance:
         while piece := file.read(CHUNK):
-            found.update(piece)
+            sha256.update(piece)
             advance(len(piece))
-    return found.hexdigest()
+    return sha256.hexdigest()
 
 
 def _join(wheels: Sequence[Path], members: Sequence[str], target: Path) -> None:

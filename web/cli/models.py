@@ -98,8 +98,8 @@ def get_model(
     if selected().token is None and selected().url == default_url():
         address = stack.start(configured)
         if bootstrap.first_account(configured) is not None:
-            kept = bootstrap.password_file(configured, bootstrap.STEWARD)
-            note(f"the password of {bootstrap.STEWARD} is in {kept}")
+            password_file = bootstrap.password_file(configured, bootstrap.STEWARD)
+            note(f"the password of {bootstrap.STEWARD} is in {password_file}")
         stack.sign_in_here(configured, address)
     with connect() as client:
         register_pretrained(client, model, folder)
@@ -140,9 +140,9 @@ def _pretrained() -> Answer:
 
 def find_model(client: Api, name: str) -> dict[str, Any]:
     """Return a registered model by name."""
-    for each in client.models():
-        if each["name"] == name:
-            return each
+    for model in client.models():
+        if model["name"] == name:
+            return model
     raise Failed(f"there is no model {name!r}. `exchequer model list` shows those there are.")
 
 
@@ -169,20 +169,20 @@ def model_refused(model: dict[str, Any]) -> Failed:
 def list_models() -> Answer:
     """List models with what a worker found in their files."""
     with connect() as client:
-        found = client.models()
-    yield found
+        models = client.models()
+    yield models
     columns = ["name", "kind", "state", "context", "trained on"]
     rows = [
-        (*(each[name] for name in columns[:3]), _context(each), each["trained_on"])
-        for each in found
+        (*(model[name] for name in columns[:3]), _context(model), model["trained_on"])
+        for model in models
     ]
     nothing = "no model yet. Register one: exchequer model add NAME --path FOLDER --trained-on TEXT"
     yield table(columns, rows, right="context") if rows else nothing
 
 
 def _context(model: dict[str, Any]) -> str | None:
-    found = model["facts"]
-    return f"{found['context_tokens']} tokens" if found and "context_tokens" in found else None
+    facts = model["facts"]
+    return f"{facts['context_tokens']} tokens" if facts and "context_tokens" in facts else None
 
 
 # --- mechanisms -----------------------------------------------------------------------------------
@@ -195,18 +195,22 @@ def list_mechanisms(
 ) -> Answer:
     """List what can be asked for; with a name, its parameters."""
     with connect() as client:
-        found = client.mechanisms()
+        mechanisms = client.mechanisms()
     if name is None:
-        yield found
+        yield mechanisms
         rows = [
-            (each["id"], "yes" if each["runnable"] else "price only", each["summary"])
-            for each in found
+            (
+                mechanism["id"],
+                "yes" if mechanism["runnable"] else "price only",
+                mechanism["summary"],
+            )
+            for mechanism in mechanisms
         ]
         yield table(["mechanism", "runs", "what"], rows, whole="mechanism")
         return
-    one = next((each for each in found if each["id"] == name), None)
+    one = next((mechanism for mechanism in mechanisms if mechanism["id"] == name), None)
     if one is None:
-        known = ", ".join(each["id"] for each in found)
+        known = ", ".join(mechanism["id"] for mechanism in mechanisms)
         raise invalid("NAME", f"there is no mechanism {name!r}", known)
     yield one
     yield facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])])

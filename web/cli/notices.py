@@ -31,9 +31,12 @@ def add(
 def list_notices() -> Answer:
     """List your addresses, or all of them as an administrator."""
     with connect() as client:
-        found = client.notices()
-    yield found
-    rows = [(each["id"], each["person"], each["url"], ", ".join(each["events"])) for each in found]
+        notices = client.notices()
+    yield notices
+    rows = [
+        (notice["id"], notice["person"], notice["url"], ", ".join(notice["events"]))
+        for notice in notices
+    ]
     nothing = (
         "no notices yet. An administrator sets one: exchequer notice add URL --kind chat "
         "--person NAME"
@@ -45,9 +48,12 @@ def list_notices() -> Answer:
 def events() -> Answer:
     """List what an address may be told of."""
     with connect() as client:
-        found = client.notice_events()
-    yield found
-    yield table(["event", "meaning"], [(each["event"], each["meaning"]) for each in found])
+        notice_events = client.notice_events()
+    yield notice_events
+    yield table(
+        ["event", "meaning"],
+        [(notice_event["event"], notice_event["meaning"]) for notice_event in notice_events],
+    )
 
 
 @notices.command("remove")

@@ -73,28 +73,28 @@ def table(
     """Return a table. Columns named in `right` hold figures, and those in `whole` are never cut or
     wrapped.
     """
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
         figures = name in right.split()
-        made.add_column(
+        table.add_column(
             name,
             justify="right" if figures else "left",
             overflow="fold",
             no_wrap=figures or name in whole.split(),
         )
     for row in rows:
-        made.add_row(*("–" if cell is None else printable(cell) for cell in row))
-    return made
+        table.add_row(*("–" if cell is None else printable(cell) for cell in row))
+    return table
 
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Table:
     """Return names and values, one pair a line."""
-    made = Table(box=None, show_header=False, pad_edge=False)
-    made.add_column(style="bold", no_wrap=True)
-    made.add_column(overflow="fold")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, value in pairs:
-        made.add_row(name, "–" if value is None else printable(value))
-    return made
+        table.add_row(name, "–" if value is None else printable(value))
+    return table
 
 
 def print_error(value: Any) -> None:

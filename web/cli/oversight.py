@@ -58,8 +58,8 @@ def refusals(
         rows = client.refusals(dataset=dataset, cap=cap, analyst=analyst, mechanism=mechanism)
         found = list(islice(rows, limit))
     yield found
-    told = [{**each, **(each["refusal"] or {})} for each in found]
-    yield _rows(told, ("refused_at", "dataset", "cap", "asked", "left", "analyst"))
+    refusals = [{**each, **(each["refusal"] or {})} for each in found]
+    yield _rows(refusals, ("refused_at", "dataset", "cap", "asked", "left", "analyst"))
 
 
 def sign_ins(
@@ -88,8 +88,8 @@ def report(
 ) -> None:
     """Save everything that the printed report of a dataset says, as JSON."""
     with connect() as client:
-        found = client.report(dataset, public=public)
-    save_json(output, found)
+        report = client.report(dataset, public=public)
+    save_json(output, report)
     if as_json and output != "-":
         print_json({"dataset": dataset, "file": output})
 
@@ -99,9 +99,10 @@ def spending(dataset: DatasetName) -> Answer:
     with connect() as client:
         found = client.spending(dataset)
     yield found
-    measures = [each["name"] for each in found["measures"]]
+    measures = [measure["name"] for measure in found["measures"]]
     rows = [
-        [each[name] for name in ("name", "limit", "used", "left")] for each in found["measures"]
+        [measure[name] for name in ("name", "limit", "used", "left")]
+        for measure in found["measures"]
     ]
     yield table(["measure", "limit", "used", "left"], rows, right="limit used left")
     said = ["month", "analyst", "mechanism", "jobs", *measures]

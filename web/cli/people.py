@@ -69,24 +69,24 @@ def _password(from_stdin: bool, argument: str | None) -> str:
 def list_users() -> Answer:
     """List accounts."""
     with connect() as client:
-        found = client.users()
-    yield found
-    yield table(["name", "roles"], [(each["name"], ", ".join(each["roles"])) for each in found])
+        users = client.users()
+    yield users
+    yield table(["name", "roles"], [(user["name"], ", ".join(user["roles"])) for user in users])
 
 
 @users.command("show")
 def show_user(name: str) -> Answer:
     """Show one account, with its tokens."""
     with connect() as client:
-        found = {**client.user(name), "tokens": client.user_tokens(name)}
-    yield found
+        user = {**client.user(name), "tokens": client.user_tokens(name)}
+    yield user
     rows = [
         (field.replace("_", " "), _plain(value))
-        for field, value in found.items()
+        for field, value in user.items()
         if field != "tokens"
     ]
     yield facts(rows)
-    yield tokens_table(found["tokens"])
+    yield tokens_table(user["tokens"])
 
 
 def _plain(value: Any) -> object:
@@ -159,9 +159,9 @@ def add_token(
 def list_tokens() -> Answer:
     """List your tokens that work; never the tokens themselves."""
     with connect() as client:
-        found = client.tokens()
-    yield found
-    yield tokens_table(found)
+        tokens = client.tokens()
+    yield tokens
+    yield tokens_table(tokens)
 
 
 def tokens_table(found: list[dict[str, Any]]) -> Table:

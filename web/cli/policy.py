@@ -50,11 +50,11 @@ def allow(
     }
     with connect() as client:
         given = {name: value for name, value in others.items() if value is not None}
-        asked = client.allow(dataset, epsilon, delta, reason, **given).get("decision")
+        decision = client.allow(dataset, epsilon, delta, reason, **given).get("decision")
         found = client.dataset(dataset)
-    yield found if asked is None else asked
-    if asked is not None:
-        yield PROPOSED.format(id=asked["id"])
+    yield found if decision is None else decision
+    if decision is not None:
+        yield PROPOSED.format(id=decision["id"])
     elif found["account"] is None:
         yield f"{dataset}: allowance changed; no (ε, δ) is allowed yet"
     else:
@@ -148,7 +148,7 @@ def policy(
     ] = None,
 ) -> Answer:
     """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
-    given: dict[str, Any] = {
+    policy: dict[str, Any] = {
         "auto_approve_epsilon": auto_approve,
         "solo": solo,
         "departed_analysts": departed_analysts,
@@ -169,7 +169,7 @@ def policy(
         "signed": None if signed is None else split(signed),
         "signers": None if signers is None else split(signers),
     }
-    changes = {name: value for name, value in given.items() if value is not None} | parameters(
+    changes = {name: value for name, value in policy.items() if value is not None} | parameters(
         settings or []
     )
     for name in (

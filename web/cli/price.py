@@ -93,10 +93,10 @@ def price(
 def parameters(settings: list[str]) -> dict[str, Any]:
     """Return the values of --set: JSON where they parse as JSON, else text."""
     values: dict[str, Any] = {}
-    for each in settings:
-        name, equals, text = each.partition("=")
+    for setting in settings:
+        name, equals, text = setting.partition("=")
         if not equals or not name:
-            raise invalid("--set", f"{each!r} is no setting", "KEY=VALUE, such as batch_size=64")
+            raise invalid("--set", f"{setting!r} is no setting", "KEY=VALUE, such as batch_size=64")
         if name in values:
             raise invalid(name, "it is set twice", "one --set for each parameter")
         try:
@@ -186,7 +186,7 @@ def _terms(given: Quote) -> Any:
     """
     from accountant.core.privacy.price import Neighbours, Terms
 
-    allowed = [str(each) for each in Neighbours]
+    allowed = [str(neighbour) for neighbour in Neighbours]
     problems = []
     if given.get("neighbours", allowed[0]) not in allowed:
         problem = f"unknown relation {given['neighbours']!r}"
@@ -299,8 +299,8 @@ def dataset_part(on: Quote) -> Iterator[str | Table]:
             yield f"{when}: {left['sentence']}"
     if on.get("filters"):
         rows = [
-            (FILTER_NAMES[each["kind"]], _share(each["before"]), _share(each["after"]))
-            for each in on["filters"]
+            (FILTER_NAMES[filter_["kind"]], _share(filter_["before"]), _share(filter_["after"]))
+            for filter_ in on["filters"]
         ]
         yield table(["filter", "used before", "used after"], rows, right="used before after")
         left = on["jobs_of_this_shape"]

@@ -97,13 +97,16 @@ def list_artifacts(
     nothing.
     """
     with connect() as client:
-        found = client.artifacts(job=job_id, dataset=dataset, limit=limit)
-    yield found
-    if not found:
+        artifacts = client.artifacts(job=job_id, dataset=dataset, limit=limit)
+    yield artifacts
+    if not artifacts:
         yield "no artifact that you may see"
         return
     columns = ["name", "kind", "size", "dataset", "mechanism"]
-    rows = [[each["sha256"][:SHOWN], *(each[name] for name in columns)] for each in found]
+    rows = [
+        [artifact["sha256"][:SHOWN], *(artifact[name] for name in columns)]
+        for artifact in artifacts
+    ]
     yield table(["sha256", *columns], rows, right="size", whole="sha256")
     yield "save one: exchequer artifact SHA256 -o FILE; the first digits are enough"
 
@@ -132,7 +135,9 @@ def _whole(client: Api, digits: str) -> str:
     if len(digits) >= 64:
         return digits
     found = {
-        each["sha256"] for each in client.artifacts(limit=200) if each["sha256"].startswith(digits)
+        artifact["sha256"]
+        for artifact in client.artifacts(limit=200)
+        if artifact["sha256"].startswith(digits)
     }
     if len(digits) < 8 or len(found) != 1:
         problem = f"{len(found)} of the newest 200 artifacts begin with {digits!r}"

@@ -191,13 +191,13 @@ def list_profiles(
     yield rows
     shown = [
         (
-            "*" if each["in_use"] else "",
-            each["profile"],
-            each["url"],
-            each["name"],
-            each["expires_at"],
+            "*" if row["in_use"] else "",
+            row["profile"],
+            row["url"],
+            row["name"],
+            row["expires_at"],
         )
-        for each in rows
+        for row in rows
     ]
     nothing = "signed in nowhere: exchequer login URL"
     yield table(["", "profile", "server", "as", "until"], shown) if rows else nothing

@@ -32,8 +32,10 @@ def up(as_json: Json = False) -> None:
         made = None if password is None else {"name": bootstrap.STEWARD, "password": password}
         print_json({"address": address, "first_account": made})
     elif password is not None:
-        kept = bootstrap.password_file(configured, bootstrap.STEWARD)
-        say(f"sign in as {bootstrap.STEWARD} with {password}  (shown once, kept in {kept})")
+        password_file = bootstrap.password_file(configured, bootstrap.STEWARD)
+        say(
+            f"sign in as {bootstrap.STEWARD} with {password}  (shown once, kept in {password_file})"
+        )
 
 
 def start(configured: Settings, on_progress: Callable[[str], None] = note) -> str:
@@ -123,17 +125,17 @@ def status() -> Answer:
     configured = bootstrap.settings()
     from web import local
 
-    found = local.status(configured)
-    yield found.model_dump(exclude={"database_url", "broker_url"})
+    status = local.status(configured)
+    yield status.model_dump(exclude={"database_url", "broker_url"})
     yield (
-        f"{found.phase}; the page: {found.address}"
-        if found.running
-        else f"{found.phase}; `exchequer up`"
+        f"{status.phase}; the page: {status.address}"
+        if status.running
+        else f"{status.phase}; `exchequer up`"
     )
-    if found.processes:
-        rows = [(each.name, each.state, each.pid, each.restarts) for each in found.processes]
+    if status.processes:
+        rows = [(each.name, each.state, each.pid, each.restarts) for each in status.processes]
         yield table(["process", "state", "pid", "restarts"], rows, right="pid restarts")
-    if not found.running:
+    if not status.running:
         stop(UNREACHABLE)
     stopped = bootstrap.stopped_workers(configured)
     if stopped:

@@ -61,7 +61,7 @@ def verify(
     """Check exported ledgers, offline: chain, signatures, states, prices, balances, and rules."""
     from accountant.core.ledger.export_formats import summary
 
-    asked = _demands(log_key, witness_key or (), log_checkpoint, log)
+    demands = _demands(log_key, witness_key or (), log_checkpoint, log)
     file, *more = files
     if more:
         for option, given in (("--checkpoint", checkpoint), ("--registry", registry)):
@@ -71,11 +71,11 @@ def verify(
                 )
         if "-" in files:
             raise invalid("FILE", "standard input among several exports", "files")
-        _show_several(_outcomes(files, public_key, asked), as_json)
+        _show_several(_outcomes(files, public_key, demands), as_json)
         return
     try:
         found = verified(file, checkpoint or (), public_key)
-        logged = None if asked is None else _logged(found, asked)
+        logged = None if demands is None else _logged(found, demands)
         if registry is not None:
             _check_registry(registry, found)
     except VerificationFailed as error:
@@ -162,7 +162,8 @@ def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
 
 def _facts(found: Any, pinned: bool) -> dict[str, Any]:
     signed = [
-        {"seq": each.seq, "at": each.at.isoformat(), "key": each.key} for each in found.checkpoints
+        {"seq": checkpoint.seq, "at": checkpoint.at.isoformat(), "key": checkpoint.key}
+        for checkpoint in found.checkpoints
     ]
     return {
         "dataset": found.dataset,
@@ -185,7 +186,7 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
     from accountant.core.ledger.saved_exports import text_lines
 
     pinned = None if public_key is None else _pinned(public_key)
-    known = [_checkpoint(each, pinned) for each in checkpoints]
+    known = [_checkpoint(checkpoint, pinned) for checkpoint in checkpoints]
     added: list[str] = []
     with _opened(file) as opened:
         try:
@@ -209,7 +210,10 @@ def _demands(
             )
         return None
     keys = []
-    for option, given in (("--log-key", key), *(("--witness-key", each) for each in witnesses)):
+    for option, given in (
+        ("--log-key", key),
+        *(("--witness-key", witness) for witness in witnesses),
+    ):
         try:
             keys.append(read_key(given))
         except ValueError as error:
@@ -323,15 +327,17 @@ def _show_balances(balances: dict[str, Any]) -> None:
         say("no allowance was ever set")
     else:
         rows = []
-        for each in balances["filters"]:
-            limit, spent, reserved = (int(each[name][0]) for name in ("limit", "spent", "reserved"))
+        for filter_ in balances["filters"]:
+            limit, spent, reserved = (
+                int(filter_[name][0]) for name in ("limit", "spent", "reserved")
+            )
             amounts = (limit, spent, reserved, max(0, limit - spent - reserved))
             state = (
-                "closed" if each["closed"] else "passed" if spent + reserved > limit else "holds"
+                "closed" if filter_["closed"] else "passed" if spent + reserved > limit else "holds"
             )
             rows.append(
                 (
-                    FILTER_NAMES[each["kind"]],
+                    FILTER_NAMES[filter_["kind"]],
                     *(to_decimal(n, EPSILON_UNITS) for n in amounts),
                     state,
                 )
@@ -356,10 +362,10 @@ def _show_signatures(found: Any, pinned: bool) -> None:
             "was"
         )
         return
-    for each in found.checkpoints:
-        covers = "all" if each.seq == found.entries else f"the first {each.seq:,}"
+    for checkpoint in found.checkpoints:
+        covers = "all" if checkpoint.seq == found.entries else f"the first {checkpoint.seq:,}"
         say(
-            f"signed {each.at:%Y-%m-%d %H:%M:%S} UTC by key {each.key}: {covers} of "
+            f"signed {checkpoint.at:%Y-%m-%d %H:%M:%S} UTC by key {checkpoint.key}: {covers} of "
             f"{found.entries:,} entries"
         )
     if not pinned:

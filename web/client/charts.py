@@ -53,18 +53,18 @@ def budget_chart(budget: Budget) -> Chart:
     """
     rows = list(budget.filters)
     height = _TOP + _ROW * max(1, len(rows)) + 34
-    said = _sentence(budget)
+    sentence = _sentence(budget)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 {_WIDTH} {height}" '
         f'width="{_WIDTH}" height="{height}" font-family="system-ui, sans-serif" font-size="13" '
         f'fill="currentColor">',
-        f"<title>{escape(f'Budget of {budget.dataset}')}</title><desc>{escape(said)}</desc>",
+        f"<title>{escape(f'Budget of {budget.dataset}')}</title><desc>{escape(sentence)}</desc>",
         f'<defs><pattern id="{_HATCH}" width="6" height="6" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{_RESERVED}" '
         'fill-opacity="0.35"/>'
         f'<rect width="2" height="6" fill="{_RESERVED}"/></pattern></defs>',
         f'<text x="0" y="18" font-size="15" font-weight="600">{escape(_title(budget))}</text>',
-        f'<text x="0" y="38" fill-opacity="0.75">{escape(said)}</text>',
+        f'<text x="0" y="38" fill-opacity="0.75">{escape(sentence)}</text>',
     ]
     parts += [_bar(each, _TOP + _ROW * at) for at, each in enumerate(rows)]
     parts.append(_legend(height - 14))
@@ -80,7 +80,7 @@ def _title(budget: Budget) -> str:
 def _sentence(budget: Budget) -> str:
     if budget.account is None:
         return "a steward sets one: exchequer allow"
-    if not any(each.holds and not each.closed for each in budget.filters):
+    if not any(filter_.holds and not filter_.closed for filter_ in budget.filters):
         return "No filter holds: no further job is admitted."
     return budget.sentence
 

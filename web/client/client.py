@@ -74,7 +74,7 @@ class Client:
 
     def models(self) -> list[Model]:
         """Return registered models."""
-        return [read(Model, each) for each in self.api.models()]
+        return [read(Model, model) for model in self.api.models()]
 
     def corpora(self) -> list[Corpus]:
         """Return registered public corpora."""
@@ -82,7 +82,7 @@ class Client:
 
     def mechanisms(self) -> list[Mechanism]:
         """Return the mechanisms that can be asked for, with the JSON Schema of the parameters."""
-        return [read(Mechanism, each) for each in self.api.mechanisms()]
+        return [read(Mechanism, mechanism) for mechanism in self.api.mechanisms()]
 
     # --- jobs
     # -----------------------------------------------------------------------------------------
@@ -100,7 +100,9 @@ class Client:
 
     def artifacts(self, *, job: str | None = None, dataset: str | None = None) -> list[Artifact]:
         """Return everything that jobs released besides texts, newest first."""
-        return [read(Artifact, each) for each in self.api.artifacts(job=job, dataset=dataset)]
+        return [
+            read(Artifact, artifact) for artifact in self.api.artifacts(job=job, dataset=dataset)
+        ]
 
     # --- showing
     # --------------------------------------------------------------------------------------

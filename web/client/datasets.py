@@ -64,10 +64,10 @@ class Dataset:
 
         `quote.parameters` can be submitted as it is.
         """
-        found = self._api.quote(
+        quote = self._api.quote(
             self.name, mechanism, parameters or {}, fit=field, epsilon=epsilon, project=project
         )
-        return read(Quote, found)
+        return read(Quote, quote)
 
     def submit(
         self,
@@ -102,7 +102,7 @@ class Dataset:
 
         wanted: state, mechanism, analyst, since, until (a day, or a time with its offset).
         """
-        return (Job(self._api, each) for each in self._api.all_jobs(dataset=self.name, **wanted))
+        return (Job(self._api, job) for job in self._api.all_jobs(dataset=self.name, **wanted))
 
     # --- the budget
     # -----------------------------------------------------------------------------------
@@ -140,11 +140,11 @@ class Dataset:
 
         Returns the decision that a second steward answers, if two people are needed.
         """
-        asked: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get(
+        decision: Json | None = self._api.allow(self.name, epsilon, delta, reason, **others).get(
             "decision"
         )
         self.refresh()
-        return asked
+        return decision
 
     def set_policy(self, **changes: Any) -> dict[str, Any]:
         """Change what is named of the policy; the rest stays. Returns the policy that stands then.
@@ -198,7 +198,7 @@ class Dataset:
                 ),
             ),
         )
-        return table + lines_html(each.text for each in facts.statements)
+        return table + lines_html(statement.text for statement in facts.statements)
 
 
 def _allowance(facts: DatasetFacts) -> str:

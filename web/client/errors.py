@@ -68,8 +68,8 @@ class ApiProblem(ExchequerError):
     def facts(self) -> Json:
         """Return the facts that a program may branch on."""
         problems = [
-            {"field": each.field, "problem": each.problem, "allowed": each.allowed}
-            for each in self.problems
+            {"field": problem.field, "problem": problem.problem, "allowed": problem.allowed}
+            for problem in self.problems
         ]
         return {"status": self.status, "problems": problems, "near": list(self.near)}
 
@@ -82,9 +82,11 @@ class ApiProblem(ExchequerError):
             body = None
         body = body if isinstance(body, dict) else {}
         problems = tuple(
-            FieldProblem(*(str(each.get(name) or "") for name in ("field", "problem", "allowed")))
-            for each in body.get("problems") or ()
-            if isinstance(each, dict)
+            FieldProblem(
+                *(str(problem.get(name) or "") for name in ("field", "problem", "allowed"))
+            )
+            for problem in body.get("problems") or ()
+            if isinstance(problem, dict)
         )
         detail = body.get("detail") or body.get("title")
         code = body.get("code") or ("error" if detail else FROM_ELSEWHERE)

@@ -162,4 +162,4 @@ def facts_html(title: str, pairs: Iterable[tuple[str, object]]) -> str:
 
 def lines_html(lines: Iterable[str]) -> str:
     """Return sentences, one a line."""
-    return "".join(f"<div>{escape(each)}</div>" for each in lines)
+    return "".join(f"<div>{escape(line)}</div>" for line in lines)

@@ -193,11 +193,11 @@ class Job:
         )
         priced = {"epsilon_alone": facts.epsilon_alone, "delta": facts.delta}
         # Of two figures of one name, which differ in their settings, the first is the metric.
-        measured = {each["name"]: each["value"] for each in reversed(figures)}
+        measured = {figure["name"]: figure["value"] for figure in reversed(figures)}
         for name, value in {**measured, **priced}.items():
             if value is not None:
                 mlflow.log_metric(_NOT_IN_A_METRIC.sub("_", name), value)
-        mlflow.log_text("".join(f"{json.dumps(each)}\n" for each in texts), f"{facts.id}.jsonl")
+        mlflow.log_text("".join(f"{json.dumps(text)}\n" for text in texts), f"{facts.id}.jsonl")
         mlflow.log_dict(self.card(), "card.json")
         if figures:
             mlflow.log_dict(figures, "evaluation.json")
@@ -239,7 +239,7 @@ class Job:
         """Return everything that it released besides texts; a job that reads only these costs
         nothing.
         """
-        return [read(Artifact, each) for each in self._api.artifacts(job=self.id)]
+        return [read(Artifact, artifact) for artifact in self._api.artifacts(job=self.id)]
 
     # --- showing
     # --------------------------------------------------------------------------------------

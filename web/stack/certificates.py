@@ -40,9 +40,9 @@ def make(folder: Path, servers: Sequence[str], days: int = DAYS) -> None:
     authority = _authority(authority_key, now, until)
     for server in servers:
         key = ec.generate_private_key(ec.SECP256R1())
-        made = _certificate(server, key, authority, authority_key, now, until)
+        certificate = _certificate(server, key, authority, authority_key, now, until)
         _write(folder / server / "server.key", _pem(key), 0o600)
-        _write(folder / server / "server.pem", made.public_bytes(Encoding.PEM), 0o644)
+        _write(folder / server / "server.pem", certificate.public_bytes(Encoding.PEM), 0o644)
     # Last: where it stands, everything that it signed does.
     _write(folder / "ca" / "ca.pem", authority.public_bytes(Encoding.PEM), 0o644)
 

@@ -137,12 +137,12 @@ def make_token() -> BaseResponse:
                 [FieldProblem("days", "is no number" if days else "is missing", allowed)]
             )
         scopes = request.form.getlist("scopes")
-        made = people.make_token(
+        token = people.make_token(
             engine(), current_actor(), request.form.get("name", ""), scopes, days
         )
     except InvalidRequest as error:
         return Response(_tokens(rejected(error)), 422)
-    return Response(_tokens(Form(), made), 201)
+    return Response(_tokens(Form(), token), 201)
 
 
 @pages.post("/account/tokens/<token>/revoke")

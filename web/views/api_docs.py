@@ -56,13 +56,13 @@ def marked(text: str) -> Markup:
 def operations_by_tag(app: Flask) -> dict[str, list[dict[str, Any]]]:
     """Return operations by tag, as the page shows them."""
     told = document(app)
-    found: dict[str, list[dict[str, Any]]] = {}
+    operations_by_tag: dict[str, list[dict[str, Any]]] = {}
     for path, operations in told["paths"].items():
         for method in _METHODS:
             if method in operations:
                 shown = _operation(told, path, method, operations[method])
-                found.setdefault(shown["tag"], []).append(shown)
-    return found
+                operations_by_tag.setdefault(shown["tag"], []).append(shown)
+    return operations_by_tag
 
 
 def _operation(
@@ -78,12 +78,12 @@ def _operation(
         "description": operation["description"],
         "parameters": [
             Row(
-                each["name"],
-                _type(told, each["schema"]),
-                each.get("description", ""),
-                each["required"],
+                parameter["name"],
+                _type(told, parameter["schema"]),
+                parameter.get("description", ""),
+                parameter["required"],
             )
-            for each in operation["parameters"]
+            for parameter in operation["parameters"]
         ],
         "body": [] if body is None else list(_rows(told, body["schema"])),
         "curl": _curl(path, method, operation, body),
@@ -112,14 +112,14 @@ def _curl(
     """Return a command that asks for it; names in braces are for the reader to fill in."""
     lines = ["curl" if method == "get" else f"curl -X {method.upper()}"]
     asked = "&".join(
-        f"{each['name']}={each['schema']['examples'][0]}"
-        for each in operation["parameters"]
-        if each["in"] == "query" and "examples" in each.get("schema", {})
+        f"{parameter['name']}={parameter['schema']['examples'][0]}"
+        for parameter in operation["parameters"]
+        if parameter["in"] == "query" and "examples" in parameter.get("schema", {})
     )
     lines[0] += f' "$URL{quote(path, safe="/{}")}{"?" if asked else ""}{asked}"'
     if operation.get("security") != []:
         lines.append('-H "Authorization: Bearer $TOKEN"')
-    if any(each["name"] == "Idempotency-Key" for each in operation["parameters"]):
+    if any(parameter["name"] == "Idempotency-Key" for parameter in operation["parameters"]):
         lines.append('-H "Idempotency-Key: $KEY"')
     if body is not None:
         lines.append('-H "Content-Type: application/json"')

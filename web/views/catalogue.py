@@ -51,7 +51,7 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
     link}.
     """
     steps: list[dict[str, str]] = []
-    ready = [each for each in datasets if each["state"] == "ready"]
+    ready = [dataset for dataset in datasets if dataset["state"] == "ready"]
     allowed = [each for each in ready if each["account"] is not None]
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
@@ -93,7 +93,7 @@ def _steward_steps(
     allowed: list[dict[str, Any]],
 ) -> list[dict[str, str]]:
     steps = []
-    if not any(each.state == "ready" for each in models.models(engine(), actor)):
+    if not any(model.state == "ready" for model in models.models(engine(), actor)):
         why = "Workers write with models that lie under a model root; a worker looks at its files."
         steps.append({"title": "Register a model", "why": why, "link": url_for("models.listing")})
     if not datasets:

@@ -33,12 +33,12 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     charged. At most MOST_POINTS of them, each the last of an equal slice of time, so the ends are
     exact.
     """
-    limits = {each["name"]: Decimal(each["limit"]) for each in figures["measures"]}
+    limits = {measure["name"]: Decimal(measure["limit"]) for measure in figures["measures"]}
     names = [name for name, limit in limits.items() if limit > 0]
     points = [each for each in figures["burn_down"] if any(name in each for name in names)]
     if not names or not points:
         return None
-    moments = [_moment(each["at"]).timestamp() for each in points]
+    moments = [_moment(point["at"]).timestamp() for point in points]
     start, span = moments[0], (moments[-1] - moments[0]) or 1.0
     slices = {
         min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)
@@ -54,7 +54,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     def up(share: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * share / top
 
-    closed = {each["name"] for each in figures["measures"] if each["closed"]}
+    closed = {measure["name"] for measure in figures["measures"] if measure["closed"]}
     return {
         "lines": [
             {
@@ -139,7 +139,7 @@ def _ends(first: str, last: str) -> tuple[str, str]:
 
 def measure_unit(figures: Mapping[str, Any], name: str) -> str:
     """Return the unit of a measure."""
-    return next(str(each["unit"]) for each in figures["measures"] if each["name"] == name)
+    return next(str(measure["unit"]) for measure in figures["measures"] if measure["name"] == name)
 
 
 def share(text: str) -> float:

@@ -189,16 +189,18 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
         for name in offerable
         if name in values and not values[name].strip()
     ]
-    found = {name: value for name, value in stated.items() if value != job["parameters"].get(name)}
-    return found | {name: None for name in emptied if job["parameters"].get(name) is not None}
+    changes = {
+        name: value for name, value in stated.items() if value != job["parameters"].get(name)
+    }
+    return changes | {name: None for name in emptied if job["parameters"].get(name) is not None}
 
 
 @pages.post("/decisions/<decision>/price")
 @needs_role("steward")
 def price(decision: str) -> str:
     """Show the price of the offer that the form says now, as a part of its page."""
-    found = job_queries.job(engine(), read_id(decision), current_actor()).document()
-    return render_template("_offer_price.html", **_priced(found, sent()))
+    document = job_queries.job(engine(), read_id(decision), current_actor()).document()
+    return render_template("_offer_price.html", **_priced(document, sent()))
 
 
 def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
@@ -260,9 +262,9 @@ def answer(decision: str) -> BaseResponse:
                 "decisions.html", items=_items([found]), form=Form(sent()), price=priced
             )
         )
-    asked = confirmation.first() if said == "yes" and found["kind"] in _SENSITIVE else None
-    if asked is not None:
-        return asked
+    row = confirmation.first() if said == "yes" and found["kind"] in _SENSITIVE else None
+    if row is not None:
+        return row
     try:
         told, made = _act(found, decision_id, said)
     except SignatureNeeded as needed:
@@ -329,10 +331,10 @@ def _reason(found: Mapping[str, Any], said: str) -> str:
 
 
 def _said(allowed: tuple[str, ...]) -> str:
-    said = request.form.get("answer", "")
-    if said not in allowed:
-        raise invalid("answer", repr(said[:40]), ", ".join(allowed))
-    return said
+    answer = request.form.get("answer", "")
+    if answer not in allowed:
+        raise invalid("answer", repr(answer[:40]), ", ".join(allowed))
+    return answer
 
 
 def _again(found: Mapping[str, Any], error: ExchequerError) -> Response:
@@ -369,9 +371,9 @@ def _several(confirming: bool) -> BaseResponse:
     if confirming:
         return _confirmed(found, said, url_for("decisions.answer_selected"), sent())
     if said == "yes" and any(decision["kind"] in _SENSITIVE for decision in found):
-        asked = confirmation.first()
-        if asked is not None:
-            return asked
+        row = confirmation.first()
+        if row is not None:
+            return row
     problems = {decision["id"]: _problem(decision["id"], said, reason) for decision in found}
     flash(f"{sum(problem is None for problem in problems.values())} of {len(found)} answered.")
     for decision_id, problem in problems.items():

@@ -56,8 +56,8 @@ def about_field(name: str) -> Markup:
     say nothing.
     """
     options = (name, *(f"{each}.{name}" for each in _FORMS.get(request.blueprint or "", ())))
-    known = documents.places("fields")
-    anchor = next((each for each in options if each in known), None)
+    places = documents.places("fields")
+    anchor = next((option for option in options if option in places), None)
     if anchor is None:
         return Markup()
     link = url_for("docs.show", name="fields", _anchor=anchor)

@@ -99,8 +99,8 @@ def submit(name: str) -> BaseResponse:
     rehearsing = action == "rehearse"
     datasets.dataset(engine(), name, current_actor())
     try:
-        asked = _rehearsal(name, values) if rehearsing else _new_job(name, values)
-        job_id = submit_job(asked, None if rehearsing else values.get("key") or None)
+        rehearsal = _rehearsal(name, values) if rehearsing else _new_job(name, values)
+        job_id = submit_job(rehearsal, None if rehearsing else values.get("key") or None)
     except InvalidRequest as error:
         return Response(_page(name, rejected(error)), 422)
     except NotPermitted as error:
@@ -172,12 +172,12 @@ def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
 
 def _rehearsal(name: str, values: Mapping[str, str]) -> NewJob:
     """Return the same job on public texts; it needs no purpose."""
-    asked = _new_job(name, {**values, "purpose": values.get("purpose", "").strip() or "Rehearsal"})
+    job = _new_job(name, {**values, "purpose": values.get("purpose", "").strip() or "Rehearsal"})
     stated = {
         each: values.get(each, "").strip() or None for each in rehearsal.FIELDS if each in values
     }
-    mechanism, parameters = rehearsal.request(asked.mechanism, asked.parameters, stated)
-    return asked.model_copy(update={"mechanism": mechanism, "parameters": parameters})
+    mechanism, parameters = rehearsal.request(job.mechanism, job.parameters, stated)
+    return job.model_copy(update={"mechanism": mechanism, "parameters": parameters})
 
 
 def _look(name: str, values: Mapping[str, str]) -> Look:
@@ -187,16 +187,18 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
     except InvalidRequest as error:
         return Look(errors=error.problems)
     mechanism = _mechanism(values)
-    asked = JobRequest(
+    job_request = JobRequest(
         name,
         mechanism.id,
         (values.get("model", "").strip() or None) if mechanism.uses_model else None,
         schema_forms.parameters(mechanism, values),
         project=_project(values),
     )
-    facts = {"dataset": name, "mechanism": mechanism.id, "model": asked.model}
+    facts = {"dataset": name, "mechanism": mechanism.id, "model": job_request.model}
     (found,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
-    return Look(quote, lacks=preflight.problems(engine(), asked, current_actor()), rehearsal=found)
+    return Look(
+        quote, lacks=preflight.problems(engine(), job_request, current_actor()), rehearsal=found
+    )
 
 
 def _quote(
@@ -204,7 +206,7 @@ def _quote(
 ) -> dict[str, Any]:
     mechanism = _mechanism(values)
     stated = schema_forms.parameters(mechanism, values)
-    asked = QuoteRequest(
+    quote_request = QuoteRequest(
         mechanism=mechanism.id,
         parameters=stated,
         model=values.get("model", "").strip()[:200] or None,
@@ -212,7 +214,7 @@ def _quote(
         project=_project(values),
         share=share,
     )
-    return quote_for(name, asked).document()
+    return quote_for(name, quote_request).document()
 
 
 def _project(values: Mapping[str, str]) -> str | None:
@@ -266,16 +268,16 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         mechanism = _mechanism(form.values)
     offered = job_form_defaults.offered(actor, dataset, mechanism)
     fields = _used(mechanism, offered.choices(schema_forms.inputs(mechanism.schema), form), form)
-    names = [each.name for each in fields]
+    names = [field.name for field in fields]
     order = [
-        schema_forms.PREFIX + each for each in mechanism.plain.split() or [mechanism.size_field]
+        schema_forms.PREFIX + part for part in mechanism.plain.split() or [mechanism.size_field]
     ]
     plain = sorted(
-        (each for each in fields if each.name in order), key=lambda each: order.index(each.name)
+        (field for field in fields if field.name in order), key=lambda each: order.index(each.name)
     )
-    others = [each for each in fields if each.kind != "fixed" and each.name not in order]
+    page = [field for field in fields if field.kind != "fixed" and field.name not in order]
     runnable = job_form_defaults.runnable(dataset)
-    groups = schema_forms.grouped(others, _wanting(others, form), _changed(others, form))
+    groups = schema_forms.grouped(page, _wanting(page, form), _changed(page, form))
     look = look or _look(name, form.values)
     size = fitted_field(mechanism, form.values)
     return render_template(
@@ -293,12 +295,12 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         plain=plain,
         share=form.value("share", "100"),
         about=about if documents.is_there(about := f"mechanisms/{mechanism.id}") else "",
-        reloads={schema_forms.PREFIX + each.partition("=")[0] for each in mechanism.needs},
+        reloads={schema_forms.PREFIX + need.partition("=")[0] for need in mechanism.needs},
         models=offered.models,
         earlier=offered.earlier,
         groups=groups,
-        expert=any(each.is_open for each in groups) or bool(form.problem("mechanism")),
-        fixed=[each for each in fields if each.kind == "fixed"],
+        expert=any(group.is_open for group in groups) or bool(form.problem("mechanism")),
+        fixed=[field for field in fields if field.kind == "fixed"],
         size=size
         if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"]
         else None,
@@ -314,9 +316,9 @@ def _used(
 ) -> tuple[schema_forms.Input, ...]:
     """Return the inputs that the request uses as it stands: another choice brings others."""
     first = len(schema_forms.PREFIX)
-    stated = {each.name[first:]: form.value(each.name, each.default) for each in fields}
+    stated = {field.name[first:]: form.value(field.name, field.default) for field in fields}
     used = set(mechanism.used_fields(stated))
-    return tuple(each for each in fields if each.name[first:].partition(".")[0] in used)
+    return tuple(field for field in fields if field.name[first:].partition(".")[0] in used)
 
 
 def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
@@ -324,10 +326,10 @@ def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
     hides one.
     """
     return frozenset(
-        each.name
-        for each in fields
-        if form.problem(each.name)
-        or (each.required and not form.value(each.name, each.default).strip())
+        field.name
+        for field in fields
+        if form.problem(field.name)
+        or (field.required and not form.value(field.name, field.default).strip())
     )
 
 
@@ -335,9 +337,9 @@ def _changed(fields: list[schema_forms.Input], form: Form) -> dict[str, str]:
     """Return what differs from its default, with the start of its value: the line of a closed group
     says so.
     """
-    said = {each.name: form.value(each.name, each.default) for each in fields}
+    said = {field.name: form.value(field.name, field.default) for field in fields}
     return {
-        each.name: textwrap.shorten(said[each.name], 40, placeholder=" …") or "nothing"
-        for each in fields
-        if said[each.name] != each.default
+        field.name: textwrap.shorten(said[field.name], 40, placeholder=" …") or "nothing"
+        for field in fields
+        if said[field.name] != field.default
     }

@@ -62,7 +62,7 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
 def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> Start:
     """Return the defaults of a mechanism that runs here, with what is `given` of its own fields."""
     mechanism = mechanisms.get(named)
-    known = [PREFIX + each for each in mechanism.fields]
+    known = [PREFIX + field for field in mechanism.fields]
     begins = schema_forms.typed(mechanism.begins, mechanism.schema)
     values = {"mechanism": mechanism.id, **begins} | {
         name: given[name] for name in known if name in given
@@ -109,7 +109,7 @@ def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str,
     blank.
     """
     partners = [{one: other, other: one}.get(size) for one, other in mechanism.parameters.either]
-    blank = {PREFIX + each: "" for each in partners if each is not None}
+    blank = {PREFIX + partner: "" for partner in partners if partner is not None}
     return blank | {PREFIX + size: str(value) if isinstance(value, int) else repr(value)}
 
 
@@ -148,9 +148,9 @@ def _fitting(
     """Return defaults, made smaller where the dataset or the first model offered could not serve
     them.
     """
-    found = datasets.dataset(engine(), dataset, actor).document()
-    changes = _of_dataset(mechanism, found)
-    model = next(iter(_models(actor, found["policy"])), None) if mechanism.uses_model else None
+    document = datasets.dataset(engine(), dataset, actor).document()
+    changes = _of_dataset(mechanism, document)
+    model = next(iter(_models(actor, document["policy"])), None) if mechanism.uses_model else None
     if model is not None:
         changes |= _changes(mechanism, model["facts"])
         values["model"] = model["name"]
@@ -203,11 +203,11 @@ KINDS = {"model": ("language",), "embedding": ("embedding",), "writer": ("langua
 def _models(actor: Actor, policy: Mapping[str, Any], kind: str = "model") -> list[dict[str, Any]]:
     """Return models that serve as `kind`, are ready, and that the dataset's policy admits."""
     return [
-        each
-        for each in documents(model_queries.models(engine(), actor))
-        if each["state"] == "ready"
-        and each["kind"] in KINDS[kind]
-        and (not policy["models"] or each["name"] in policy["models"])
+        document
+        for document in documents(model_queries.models(engine(), actor))
+        if document["state"] == "ready"
+        and document["kind"] in KINDS[kind]
+        and (not policy["models"] or document["name"] in policy["models"])
     ]
 
 
@@ -229,11 +229,11 @@ class Offered:
         """Return the inputs, those that name a registered thing as choices."""
         return tuple(
             schema_forms.with_choices(
-                each, self.options[each.name], form.value(each.name, each.default)
+                field, self.options[field.name], form.value(field.name, field.default)
             )
-            if each.name in self.options
-            else each
-            for each in fields
+            if field.name in self.options
+            else field
+            for field in fields
         )
 
 
@@ -241,7 +241,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
     """Return registered things and jobs that a request on `dataset` may name."""
     policy, kinds = dataset["policy"], resource_kinds(mechanism)
     named: dict[str, list[schema_forms.Option]] = {
-        kind: [(each["name"], each["name"]) for each in _models(actor, policy, kind)]
+        kind: [(model["name"], model["name"]) for model in _models(actor, policy, kind)]
         for kind in set(kinds.values()) - {"corpus"}
     }
     if "corpus" in kinds.values():
@@ -259,7 +259,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
         options[PREFIX + "label"] = [(label, label) for label in dataset["labels"]]
     mine = job_queries.Wanted(dataset=dataset["name"], analyst=actor.name)
     earlier = documents(job_queries.jobs(engine(), actor, mine, limit=EARLIER))
-    embeddings = [each["name"] for each in _models(actor, policy, "embedding")]
+    embeddings = [model["name"] for model in _models(actor, policy, "embedding")]
     return Offered(_models(actor, policy), earlier, options, embeddings)
 
 

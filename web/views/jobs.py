@@ -103,22 +103,22 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
     """Return the page of a job; a form as it was sent, where a correction or a comment was not
     accepted.
     """
-    found = _job(job_id)
-    published = results.gallery(found) if found["state"] == "succeeded" else {}
+    job = _job(job_id)
+    published = results.gallery(job) if job["state"] == "succeeded" else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
-    report = rehearsals.of_job(found) if released else None
+    report = rehearsals.of_job(job) if released else None
     return render_template(
         "job.html",
         **published,
         artifacts=released,
         rehearsal=report,
-        rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(found)),
+        rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(job)),
         formats=tuple(outputs.FORMATS),
-        **about_job(job_id) if found["state"] == "refused" else {},
-        may_correct="steward" in _roles_on(found) and len(found["entries"]) > 1,
+        **about_job(job_id) if job["state"] == "refused" else {},
+        may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
         correction_form=correction_form or Form(),
         said=said or Form(),
-        **_live(found),
+        **_live(job),
     )
 
 
@@ -160,10 +160,10 @@ def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
     data.
     """
     began = job["state"] in ("running", "settling", "succeeded") or bool(job["started_at"])
-    turns = [each for each in job["comments"] if each["kind"] != "comment"]
+    turns = [comment for comment in job["comments"] if comment["kind"] != "comment"]
     steps = [
         ("submitted", job["created_at"], True),
-        *((f"{_TURNS[each['kind']]} {each['author']}", each["created_at"], True) for each in turns),
+        *((f"{_TURNS[turn['kind']]} {turn['author']}", turn["created_at"], True) for turn in turns),
         ("decided", job["decided_at"], False),
         ("queued", job["queued_at"], False),
         ("started", job["started_at"], began),

@@ -149,12 +149,13 @@ def sign() -> BaseResponse:
     """Sign what a dataset's ledger is now."""
     name = request.form.get("dataset", "")
     try:
-        made = entries.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
+        checkpoint = entries.checkpoint(engine(), name, current_actor(), seed())["checkpoint"]
     except Conflict as error:
         flash(str(error), "problem")
     else:
         flash(
-            f"A checkpoint of {name} at entry {made['seq']:,} is signed. Download it and keep it."
+            f"A checkpoint of {name} at entry {checkpoint['seq']:,} is signed. "
+            "Download it and keep it."
         )
     return redirect(url_for("auditing.signed", dataset=name), 303)
 
@@ -189,11 +190,11 @@ def keys_file() -> Response:
 @overseers
 def exports() -> str:
     """Files to take home, and the command that checks them there."""
-    known = signing.keys(engine(), seed())
+    keys = signing.keys(engine(), seed())
     return render_template(
         "exports.html",
         asked=_asked(("dataset",)),
-        key=ledgers.read_validity(known)[-1],
+        key=ledgers.read_validity(keys)[-1],
         made=_exports_made(),
         **_choices(),
     )

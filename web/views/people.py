@@ -51,7 +51,7 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
     )
     found, following = cut(rows, window)
     filters = {
-        each: request.args[each] for each in ("name", "role", "state") if request.args.get(each)
+        name: request.args[name] for name in ("name", "role", "state") if request.args.get(name)
     }
     return render_template(
         "people.html",
@@ -176,12 +176,14 @@ def revoke_token(name: str, token: str) -> BaseResponse:
 @needs_fresh
 def reset_password(name: str) -> BaseResponse:
     """A one-time password, shown on this answer and never again."""
-    made = new_password()
+    password = new_password()
     try:
-        until = people.reset_password(engine(), current_actor(), name, hash_password(made, name))
+        until = people.reset_password(
+            engine(), current_actor(), name, hash_password(password, name)
+        )
     except Conflict as error:
         return Response(_person(name, Form(general=f"{error}.")), 409)
-    return Response(_person(name, Form(), _once(name, made, until)), 201)
+    return Response(_person(name, Form(), _once(name, password, until)), 201)
 
 
 @pages.get("/sign-ins")
@@ -199,7 +201,7 @@ def log() -> str:
     )
     found, following = cut(rows, window)
     filters = {
-        each: request.args[each] for each in ("name", "outcome", "method") if request.args.get(each)
+        name: request.args[name] for name in ("name", "outcome", "method") if request.args.get(name)
     }
     return render_template(
         "sign_ins.html",

@@ -112,8 +112,8 @@ def set_policy(name: str) -> BaseResponse:
 
     try:
         # What the form doesn't hold stays as it is.
-        kept = datasets.dataset(engine(), name, current_actor())["policy"]
-        wanted = read(Policy, kept | policy_of(form))
+        policy = datasets.dataset(engine(), name, current_actor())["policy"]
+        wanted = read(Policy, policy | policy_of(form))
         actor = current_actor()
         asked = policies.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
     except SignatureNeeded as needed:
@@ -143,9 +143,9 @@ def _version(policy: Mapping[str, Any]) -> str:
 
 def _dataset(name: str) -> dict[str, Any]:
     """Return a dataset for a steward of it. Raises NotPermitted for those of others."""
-    found = datasets.dataset(engine(), name, current_actor())
-    owners.require(current_actor(), found.policy, "steward")
-    return found.document()
+    dataset = datasets.dataset(engine(), name, current_actor())
+    owners.require(current_actor(), dataset.policy, "steward")
+    return dataset.document()
 
 
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
@@ -254,7 +254,7 @@ def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
     """Return a sentence for each field that would change; waiting requests are decided under the
     new policy.
     """
-    found = []
+    policy_changes = []
     for name, sentence in _CONSEQUENCES.items():
         old, new = before.get(name), after.get(name)
         if _same(old, new):
@@ -267,8 +267,10 @@ def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
             "may_be": "may be" if new else "are no longer",
             "charged": "is charged and ends" if new else "runs again, free of charge",
         }
-        found.append(sentence.format(before=_shown(name, old), after=_shown(name, new), **words))
-    return found
+        policy_changes.append(
+            sentence.format(before=_shown(name, old), after=_shown(name, new), **words)
+        )
+    return policy_changes
 
 
 def _same(old: object, new: object) -> bool:
@@ -286,7 +288,7 @@ def _shown(name: str, value: object) -> str:
             keys = [read_signer(str(each)) for each in value]
         except InvalidRequest:
             return "what names no passkey"
-        return ", ".join(f"{each.person} ({fingerprint(each.key)[:16]})" for each in keys) or "none"
+        return ", ".join(f"{key.person} ({fingerprint(key.key)[:16]})" for key in keys) or "none"
     if name == "signed":
         return ", ".join(map(str, value or ())) or "none"  # type: ignore[call-overload]
     if isinstance(value, (list, tuple)):

@@ -25,9 +25,9 @@ def latest(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
     """For each request what its latest rehearsal with the same parameters reports; None: there is
     none.
     """
-    asked = [each for each in items if rehearsable(each["mechanism"])]
+    asked = [item for item in items if rehearsable(item["mechanism"])]
     rows = iter(rehearsals.latest(engine(), current_actor(), asked))
-    found = [next(rows) if rehearsable(each["mechanism"]) else None for each in items]
+    found = [next(rows) if rehearsable(item["mechanism"]) else None for item in items]
     return [None if row is None else _report(row) for row in found]
 
 

@@ -33,12 +33,12 @@ def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     words = request.args.get("q", "").strip()[:_LONGEST]
     label = request.args.get("label", "").strip()[:_LONGEST]
-    found = outputs.search(job_id, PAGE + 1, skipped, words, label)
-    shown = None if found is None else found[:PAGE]
+    match = outputs.search(job_id, PAGE + 1, skipped, words, label)
+    shown = None if match is None else match[:PAGE]
     return {
         "texts": shown,
         "skipped": skipped,
-        "more_texts": found is not None and len(found) > PAGE,
+        "more_texts": match is not None and len(match) > PAGE,
         "narrowed": {name: value for name, value in (("q", words), ("label", label)) if value},
         "labels": datasets.dataset(engine(), job["dataset"], current_actor()).labels,
         "evaluations": evaluations(job),
@@ -56,9 +56,11 @@ def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
         wanted = jobs.Wanted(
             dataset=job["dataset"], mechanism=mechanism, state="succeeded", reads=UUID(job["id"])
         )
-        for each in documents(jobs.jobs(engine(), actor, wanted, limit=1)):
-            rows = outputs.preview(UUID(each["id"]), PAGE) or []
-            found.append({"job": each["id"], "rows": [row for row in rows if "settings" in row]})
+        for document in documents(jobs.jobs(engine(), actor, wanted, limit=1)):
+            rows = outputs.preview(UUID(document["id"]), PAGE) or []
+            found.append(
+                {"job": document["id"], "rows": [row for row in rows if "settings" in row]}
+            )
     return [each for each in found if each["rows"]]
 
 
@@ -90,16 +92,16 @@ def compare() -> str:
         pair=pair,
         parameters=differences([each["parameters"] for each in pair]),
         figures=joined([_figures(each) for each in pair]),
-        texts=[None if each is None else each[:SIDE_BY_SIDE] for each in texts],
+        texts=[None if text is None else text[:SIDE_BY_SIDE] for text in texts],
         skipped=skipped,
         following=skipped + SIDE_BY_SIDE
-        if any(len(each or ()) > SIDE_BY_SIDE for each in texts)
+        if any(len(text or ()) > SIDE_BY_SIDE for text in texts)
         else None,
     )
 
 
 def _figures(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [row for each in evaluations(job) for row in each["rows"]]
+    return [row for evaluation in evaluations(job) for row in evaluation["rows"]]
 
 
 def differences(pair: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -118,10 +120,10 @@ def joined(pair: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """
     rows: dict[str, dict[str, Any]] = {}
     for place, figures in enumerate(pair):
-        for each in figures:
-            key = repr((each["name"], sorted(each["settings"].items(), key=repr)))
+        for figure in figures:
+            key = repr((figure["name"], sorted(figure["settings"].items(), key=repr)))
             row = rows.setdefault(
-                key, {"name": each["name"], "ideal": each.get("ideal"), "values": [None, None]}
+                key, {"name": figure["name"], "ideal": figure.get("ideal"), "values": [None, None]}
             )
-            row["values"][place] = each["value"]
+            row["values"][place] = figure["value"]
     return list(rows.values())

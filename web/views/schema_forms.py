@@ -82,7 +82,7 @@ def _resolved(schema: Schema, definitions: Schema) -> Schema:
 def _read(schema: Schema, definitions: Schema) -> _Field:
     schema = _resolved(schema, definitions)
     options = [_resolved(each, definitions) for each in schema.get("anyOf", [schema])]
-    parts = [each for each in options if each.get("type") != "null"]
+    parts = [option for option in options if option.get("type") != "null"]
     optional = len(parts) < len(options)
     if len(parts) != 1:
         plain = all(each.get("type") in _SCALARS for each in parts)
@@ -251,8 +251,8 @@ def _value(text: str, field: _Field, definitions: Schema) -> Any:
         case _ if "anyOf" in field.part:
             return _scalar(text, [str(each.get("type")) for each in field.part["anyOf"]])
         case _ if "enum" in field.part or "const" in field.part:
-            known = field.part.get("enum", [field.part.get("const")])
-            return next((value for value in known if str(value) == text.strip()), text)
+            enum = field.part.get("enum", [field.part.get("const")])
+            return next((value for value in enum if str(value) == text.strip()), text)
         case _:
             return _scalar(text, [str(field.part.get("type"))])
 

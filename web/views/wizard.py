@@ -96,8 +96,8 @@ _SECRET_FIELDS = ("prior", "bound", "records_per_secret", "sampling_rate", "neig
 @needs_role("steward")
 def start() -> str:
     """The first step."""
-    given = request.args.get("uri", "")
-    return _page("data", Form({"uri": given} if given else {}))
+    uri = request.args.get("uri", "")
+    return _page("data", Form({"uri": uri} if uri else {}))
 
 
 @pages.post("/add-dataset")
@@ -177,7 +177,7 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
 def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str]:
     """Return the columns of the file that is named, where it is one that was sent."""
     named = values.get("uri", "").strip()
-    return next((list(each["columns"]) for each in files if each["address"] == named), [])
+    return next((list(file["columns"]) for file in files if file["address"] == named), [])
 
 
 # --- what is kept -------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _allowance(values: Mapping[str, str]) -> Allowance | None:
     InvalidRequest.
     """
     names = ("epsilon", "delta", "ex_post", "ex_post_settlement", "order")
-    given: dict[str, Any] = {name: values.get(name, "").strip() or None for name in names}
+    allowance: dict[str, Any] = {name: values.get(name, "").strip() or None for name in names}
     shares = {
         name: text.strip()
         for name, text in values.items()
@@ -258,26 +258,30 @@ def _allowance(values: Mapping[str, str]) -> Allowance | None:
         for name in _SECRET_FIELDS
         if values.get(f"secret.{name}", "").strip()
     }
-    if given["ex_post"] is None:
-        given["ex_post_settlement"] = None
-    if not any((given["epsilon"], given["delta"], given["ex_post"], shares, "prior" in secret)):
+    if allowance["ex_post"] is None:
+        allowance["ex_post_settlement"] = None
+    if not any(
+        (allowance["epsilon"], allowance["delta"], allowance["ex_post"], shares, "prior" in secret)
+    ):
         return None
-    given["shares"] = {name.removeprefix("shares."): text for name, text in shares.items()} or None
-    given["secret"] = _secret(secret) if "prior" in secret else None
-    return read(NewAllowance, given | {"reason": values.get("reason", "")}).allowance()
+    allowance["shares"] = {
+        name.removeprefix("shares."): text for name, text in shares.items()
+    } or None
+    allowance["secret"] = _secret(secret) if "prior" in secret else None
+    return read(NewAllowance, allowance | {"reason": values.get("reason", "")}).allowance()
 
 
 def _secret(stated: Mapping[str, str]) -> dict[str, Any]:
     """Return numbers as numbers; a text that is none goes on as it is, and its field is named."""
-    found: dict[str, Any] = dict(stated)
+    secret: dict[str, Any] = dict(stated)
     for name in ("prior", "bound", "sampling_rate"):
         value = number(stated.get(name, ""))
         if not isinstance(value, int | float):
             problem = "missing" if name not in stated else f"{stated[name]!r} is no number"
             raise InvalidRequest([FieldProblem(f"secret.{name}", problem, "a number")])
-        found[name] = float(value)
-    found["records_per_secret"] = whole(stated.get("records_per_secret", ""))
-    return found
+        secret[name] = float(value)
+    secret["records_per_secret"] = whole(stated.get("records_per_secret", ""))
+    return secret
 
 
 def _allowance_body(values: Mapping[str, str]) -> dict[str, Any] | None:
@@ -292,24 +296,24 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     """Return everything that is wrong with what was typed so far; what comes later is not missing
     yet.
     """
-    found: list[FieldProblem] = []
+    problems: list[FieldProblem] = []
     try:
         spec = datasets.read_dataset(declaration(values))
         dataset_queries.dataset(engine(), spec.name, current_actor())
-        found.append(
+        problems.append(
             FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name")
         )
     except NotFound:
         pass
     except InvalidRequest as error:
-        found += error.problems
+        problems += error.problems
     try:
         _allowance_body(values)
     except InvalidRequest as error:
-        found += [_at_field(each) for each in error.problems]
+        problems += [_at_field(problem) for problem in error.problems]
     except Conflict as error:
-        found.append(FieldProblem("epsilon", str(error)))
-    return found
+        problems.append(FieldProblem("epsilon", str(error)))
+    return problems
 
 
 def _at_field(problem: FieldProblem) -> FieldProblem:

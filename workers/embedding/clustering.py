@@ -140,7 +140,9 @@ def within(
         own = np.maximum(nearest(pieces, clusters.centres[kept])[:, 0], 0)
         places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
         found[label] = map(places.__getitem__, own.tolist())
-    return [next(found[each.label]) if each.label in found else (0, 1) for each in records.records]
+    return [
+        next(found[record.label]) if record.label in found else (0, 1) for record in records.records
+    ]
 
 
 def embedded(
@@ -153,7 +155,7 @@ def embedded(
     """
 
     def of(label: str | None) -> Iterator[Floats]:
-        texts = (each.text for each in records.records if each.label == label)
+        texts = (record.text for record in records.records if record.label == label)
         for piece in embedder.embed(texts, tokens):
             check()
             yield piece

@@ -147,10 +147,11 @@ def _layout(folder: Path) -> Layout:
 
 def _sentence_transformer(folder: Path) -> Layout:
     modules = _json(folder / "modules.json")
-    if not isinstance(modules, list) or not all(isinstance(each, dict) for each in modules):
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules):
         raise ModelError("path: modules.json is no list of modules")
     parts = [
-        (str(each.get("type")).rpartition(".")[2], str(each.get("path") or ".")) for each in modules
+        (str(module.get("type")).rpartition(".")[2], str(module.get("path") or "."))
+        for module in modules
     ]
     kinds = [kind for kind, _ in parts]
     paths = [(folder / path).resolve() for _, path in parts]

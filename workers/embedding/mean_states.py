@@ -135,7 +135,7 @@ def clipped(view: View, states: Floats, clip: float) -> Integers:
     """Return public states, (texts, hidden), clipped as private ones are, in steps of C / 2^16:
     (texts, q) int64.
     """
-    return np.stack([to_grid(each, clip) for each in view.coordinates(states)])
+    return np.stack([to_grid(coordinate, clip) for coordinate in view.coordinates(states)])
 
 
 def clipped_means(

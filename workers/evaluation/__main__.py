@@ -45,35 +45,38 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> None:
     """Read both sides, compute, write the report."""
-    asked = _arguments()
+    arguments = _arguments()
     raw = {
         "from_job": UNUSED_JOB,
         "corpus": "file",
-        "metrics": asked.metrics,
-        "embedding": asked.embedding and asked.embedding.name[:63],
-        "most_texts": asked.most_texts,
-        "seed": asked.seed,
+        "metrics": arguments.metrics,
+        "embedding": arguments.embedding and arguments.embedding.name[:63],
+        "most_texts": arguments.most_texts,
+        "seed": arguments.seed,
     }
     try:
         parameters = MECHANISM.parse(raw, Terms())
         sides = [
             _read(path, text, label, parameters.most_texts)
             for path, text, label in (
-                (asked.synthetic, asked.synthetic_text, asked.synthetic_label),
-                (asked.reference, asked.reference_text, asked.reference_label),
+                (arguments.synthetic, arguments.synthetic_text, arguments.synthetic_label),
+                (arguments.reference, arguments.reference_text, arguments.reference_label),
             )
         ]
-        embedding = None if asked.embedding is None else embedding_of(asked.embedding)
-        figures = list(evaluate(parameters, sides[0], sides[1], embedding, asked.model))
+        embedding = None if arguments.embedding is None else embedding_of(arguments.embedding)
+        figures = list(evaluate(parameters, sides[0], sides[1], embedding, arguments.model))
     except ExchequerError as error:
         sys.exit(f"evaluation: {error}")
-    facts = {"synthetic": Path(asked.synthetic).name, "reference": Path(asked.reference).name}
-    if asked.output is None:
+    facts = {
+        "synthetic": Path(arguments.synthetic).name,
+        "reference": Path(arguments.reference).name,
+    }
+    if arguments.output is None:
         print(report.to_json(facts, figures))
-    elif asked.output.suffix == ".html":
-        asked.output.write_text(report.to_html("Evaluation", facts, figures), "utf-8")
+    elif arguments.output.suffix == ".html":
+        arguments.output.write_text(report.to_html("Evaluation", facts, figures), "utf-8")
     else:
-        asked.output.write_text(report.to_json(facts, figures), "utf-8")
+        arguments.output.write_text(report.to_json(facts, figures), "utf-8")
 
 
 def _read(path: str, template: str, label: str | None, most: int) -> Texts:

@@ -26,9 +26,9 @@ def read_score(answer: str) -> float | None:
     """Return the score in the first JSON object of an answer, or None if there is none from 1 to
     10.
     """
-    for found in _OBJECT.finditer(answer[:4000]):
+    for match in _OBJECT.finditer(answer[:4000]):
         try:
-            score = json.loads(found.group())["score"]
+            score = json.loads(match.group())["score"]
         except (ValueError, KeyError):
             continue
         if isinstance(score, int | float) and not isinstance(score, bool) and 1 <= score <= 10:

@@ -181,17 +181,17 @@ def likelihoods(
     The prompt is read once, and loses its beginning where it would not fit the model's context.
     """
     start, own = text_start(model.tokenizer), [text_tokens(model.tokenizer, each) for each in asked]
-    ends = [text_tokens(model.tokenizer, each) for each in answers]
+    ends = [text_tokens(model.tokenizer, answer) for answer in answers]
     room = model.context_tokens - max(map(len, own)) - max(map(len, ends)) - len(start)
     before = start + (text_tokens(model.tokenizer, prompt)[-room:] if room > 0 else [])
     shape = Shape(len(before), max(map(len, own)), max(map(len, ends)))
     chosen = sizes(model.network, shape, len(ends), len(own), model.memory_bytes)
-    found = []
+    likelihoods = []
     for first in range(0, len(own), chosen.batches):
         contexts = [each for each in own[first : first + chosen.batches] for _ in ends]
         decoder = Decoder(model.structure, [Batch(contexts, before)], shape, chosen)
-        found.append(_scored(decoder, ends, len(contexts) // len(ends)))
-    return torch.cat(found)
+        likelihoods.append(_scored(decoder, ends, len(contexts) // len(ends)))
+    return torch.cat(likelihoods)
 
 
 def _scored(decoder: Decoder, ends: Sequence[Sequence[int]], texts: int) -> torch.Tensor:

@@ -46,7 +46,7 @@ def rouge(candidates: Sequence[str], references: Sequence[str]) -> list[Figure]:
     return [
         Figure(
             name.replace("rouge", "ROUGE-"),
-            float(np.mean([each[name].fmeasure for each in scores])),
+            float(np.mean([score[name].fmeasure for score in scores])),
             settings,
             "1: the words of the reference",
         )

@@ -68,8 +68,8 @@ def space(
     if centre is not None:
         return Space(own, tokens, centre)
     plain = Space(own, tokens, np.zeros(own.dimensions, np.float32))
-    found = plain.all(texts)
-    return replace(plain, centre=found.mean(axis=0)) if len(found) else plain
+    rows = plain.all(texts)
+    return replace(plain, centre=rows.mean(axis=0)) if len(rows) else plain
 
 
 def of_records(
@@ -82,7 +82,7 @@ def of_records(
     """
     return {
         label: list(
-            space.embed((each.text for each in records.records if each.label == label), check)
+            space.embed((record.text for record in records.records if record.label == label), check)
         )
         for label in records.labels
     }
@@ -94,12 +94,12 @@ def of_samples(space: Space, texts: Sequence[str], ahead: Sequence[Sequence[str]
 
     A text none of whose variations can be embedded is in its own place.
     """
-    own = space.all(texts)
+    rows = space.all(texts)
     if not ahead:
-        return own
+        return rows
     lengths = [len(each) for each in ahead]
     every = space.all(text for each in ahead for text in each)
-    sums = np.zeros_like(own)
+    sums = np.zeros_like(rows)
     np.add.at(sums, np.repeat(np.arange(len(texts)), lengths), every)
     means = unit(sums)
-    return np.where((means != 0).any(axis=1, keepdims=True), means, own)
+    return np.where((means != 0).any(axis=1, keepdims=True), means, rows)

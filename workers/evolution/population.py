@@ -200,15 +200,15 @@ class Evolution:
 
         Progress moves by L for every sample that may survive, however many did.
         """
-        each = self.parameters.variations
+        variations = self.parameters.variations
         for label, family in self.families.items():
             chosen = family.survivors()
-            found = self.varied(label, chosen, each, name)
+            found = self.varied(label, chosen, variations, name)
             places = list(chosen)
             for origin, own in zip(chosen, found, strict=True):
                 places += [family.add(made, origin) for made in own]
             family.candidates = list(dict.fromkeys(places))
-            self.progress.advance(each * (self.parameters.samples - len(chosen)))
+            self.progress.advance(variations * (self.parameters.samples - len(chosen)))
 
     def varied(self, label: Label, places: Sequence[int], each: int, name: str) -> list[list[Made]]:
         """`each` variations of a label's samples in these places, in this round of theirs."""

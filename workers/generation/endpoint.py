@@ -242,15 +242,15 @@ class Endpoint:
         return target, addresses(target, self.allowed)[0]
 
     def _headers(self, target: Target) -> dict[str, str]:
-        own = {
+        headers = {
             "Host": target.host_header,
             "Content-Type": "application/json",
             "User-Agent": "Exchequer/1",
         }
         return (
-            own
+            headers
             if self.key is None
-            else own | {"Authorization": f"Bearer {self.key.get_secret_value()}"}
+            else headers | {"Authorization": f"Bearer {self.key.get_secret_value()}"}
         )
 
     def _read(self, answer: bytes, manner: Manner) -> tuple[str, bool]:

@@ -67,16 +67,16 @@ def begun(
     ids = text_start(model.tokenizer) + text_tokens(model.tokenizer, prompt) or [0]
     ids = [ids[place % len(ids)] for place in range(soft_tokens)]
     start = model.structure.embed(torch.tensor(ids, device=model.device)).float()
-    made = Adapter(model.structure.hidden, soft_tokens)
+    adapter = Adapter(model.structure.hidden, soft_tokens)
     with torch.no_grad():
         middle = public_means.mean(axis=0)
-        made.centre.copy_(torch.from_numpy(middle))
+        adapter.centre.copy_(torch.from_numpy(middle))
         spread = float(np.sqrt(np.mean((public_means - middle) ** 2)))
-        made.scale.fill_(spread if spread > 0 else 1.0)
-        made.rms.copy_(table.square().mean().sqrt().cpu())
-        made.second.weight.zero_()
-        made.second.bias.copy_((start.cpu() / made.rms).flatten())
-    return made
+        adapter.scale.fill_(spread if spread > 0 else 1.0)
+        adapter.rms.copy_(table.square().mean().sqrt().cpu())
+        adapter.second.weight.zero_()
+        adapter.second.bias.copy_((start.cpu() / adapter.rms).flatten())
+    return adapter
 
 
 def step(
@@ -101,14 +101,14 @@ def of_tensors(tensors: Arrays, hidden: int, soft_tokens: int) -> Adapter:
     """Return the adapter that an artifact holds. Raises DataError where it is none for this model
     and m.
     """
-    made = Adapter(hidden, soft_tokens)
-    wanted = {name: tuple(value.shape) for name, value in made.state_dict().items()}
+    adapter = Adapter(hidden, soft_tokens)
+    wanted = {name: tuple(value.shape) for name, value in adapter.state_dict().items()}
     found = {name: value.shape for name, value in tensors.items()}
     if wanted != found or not all(np.isfinite(value).all() for value in tensors.values()):
         raise DataError(
             f"adapter: its weights are not those of {soft_tokens} soft tokens of width {hidden}"
         )
-    made.load_state_dict(
+    adapter.load_state_dict(
         {name: torch.from_numpy(np.array(value)) for name, value in tensors.items()}
     )
-    return made.requires_grad_(False).eval()
+    return adapter.requires_grad_(False).eval()

@@ -16,5 +16,5 @@ def runner(mechanism_id: str) -> Runner:
     """
     named = mechanisms.get_runnable(mechanism_id).runner
     assert named is not None
-    found: Runner = import_module(named).Runner()
-    return found
+    runner: Runner = import_module(named).Runner()
+    return runner

@@ -40,8 +40,8 @@ class Runner:
 
     def total(self, parameters: AugPe, terms: Terms) -> int:
         """Return texts written, as the parameters state them: public."""
-        kept = parameters.samples if parameters.from_job is not None else 0
-        return max(1, len(terms.labels)) * (kept + sum(texts_written(parameters)))
+        samples = parameters.samples if parameters.from_job is not None else 0
+        return max(1, len(terms.labels)) * (samples + sum(texts_written(parameters)))
 
     def check(self, parameters: AugPe, terms: Terms, public: Public) -> None:
         """Raises DataError where the job in `population` released no samples for a label."""

@@ -93,12 +93,12 @@ class Runner:
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
             many = parameters.batches_by_label(terms)
-            found = list(coins.batches(many, run=parameters.batches_to_run).items())
+            items = list(coins.batches(many, run=parameters.batches_to_run).items())
             chosen = sizes(
-                model.network, shape, parameters.batch_size + 1, len(found), model.memory_bytes
+                model.network, shape, parameters.batch_size + 1, len(items), model.memory_bytes
             )
-            for first in range(0, len(found), chosen.batches):
-                group = found[first : first + chosen.batches]
+            for first in range(0, len(items), chosen.batches):
+                group = items[first : first + chosen.batches]
                 writers = []
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
@@ -139,8 +139,8 @@ def _private_shape(parameters: InvisibleInk, prompts: dict[str | None, _Prompts]
     length.
     """
     return Shape(
-        prefix=max(len(each.prefix) for each in prompts.values()),
-        rest=max(each.private.fixed_tokens - len(each.prefix) for each in prompts.values())
+        prefix=max(len(prompt.prefix) for prompt in prompts.values()),
+        rest=max(prompt.private.fixed_tokens - len(prompt.prefix) for prompt in prompts.values())
         + parameters.record_tokens,
         text=parameters.max_tokens,
     )
@@ -238,7 +238,7 @@ class _Pair:
         shape: Shape,
     ) -> None:
         self.parameters = parameters
-        public = [each.public_batch() for each in prompts]
+        public = [prompt.public_batch() for prompt in prompts]
         network, room = model.network, model.memory_bytes
         apart = Shape(max(len(batch.prefix) for batch in public), 1, parameters.max_tokens)
         chosen = sizes(network, shape, parameters.batch_size, len(private), room)

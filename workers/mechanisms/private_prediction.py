@@ -115,10 +115,10 @@ class Runner:
         many = parameters.batch_size + contexts.public_count
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
-            found = list(contexts.of(coins, parameters.batches_by_label(terms), places).items())
-            chosen = sizes(model.network, shape, many, len(found), model.memory_bytes)
-            for first in range(0, len(found), chosen.batches):
-                group = found[first : first + chosen.batches]
+            items = list(contexts.of(coins, parameters.batches_by_label(terms), places).items())
+            chosen = sizes(model.network, shape, many, len(items), model.memory_bytes)
+            for first in range(0, len(items), chosen.batches):
+                group = items[first : first + chosen.batches]
                 writers = []
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
@@ -184,14 +184,14 @@ class Contexts:
         if parameters.context_partner in ("exact-slot", "lowest-hash"):
             lowest = parameters.context_partner == "lowest-hash"
             return records.pairs(many, slots(parameters), lowest, places, run)
-        found = records.batches(many, places, run)
+        batches = records.batches(many, places, run)
         if parameters.context_partner is None:
-            return {place: [(text, "") for text in texts] for place, texts in found.items()}
+            return {place: [(text, "") for text in texts] for place, texts in batches.items()}
         assert self.partners is not None  # `missing` asks for a corpus or shots
         beside, key = self.partners.beside, records.key
         return {
             (label, index): [(text, beside(label, key, text)) for text in texts]
-            for (label, index), texts in found.items()
+            for (label, index), texts in batches.items()
         }
 
     def batch(self, label: str | None, examples: list[Example]) -> Batch:

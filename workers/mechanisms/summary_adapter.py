@@ -117,11 +117,11 @@ def split(
         if targets[place]:
             labels.setdefault(texts[place][1], []).append(place)
     kept, held = [], []
-    for own in labels.values():
-        few = max(2, round(len(own) * share))
-        if len(own) >= few + 2:
-            held.append(np.array(own[:few]))
-            kept.append(np.array(own[few:]))
+    for label in labels.values():
+        few = max(2, round(len(label) * share))
+        if len(label) >= few + 2:
+            held.append(np.array(label[:few]))
+            kept.append(np.array(label[few:]))
     if not kept:
         raise DataError("corpus: no label of it has four texts, so there are no sets to learn from")
     return Sets(kept, targets), Sets(held, targets)

@@ -126,8 +126,8 @@ def sums(
             texts[group].append(record.text)
     return np.stack(
         [
-            mean_states.clipped_sum(view, reader.states(own), parameters.clip, progress.check)
-            for own in texts.values()
+            mean_states.clipped_sum(view, reader.states(text), parameters.clip, progress.check)
+            for text in texts.values()
         ]
     )
 

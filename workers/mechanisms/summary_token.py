@@ -93,8 +93,8 @@ class Runner:
 
 def cached_share(model: LocalModel, shape: Shape, size: int) -> float:
     """Return the share of a group of public n whose keys and values fit into memory: public."""
-    each = engine.cache_bytes(model.network, shape.capacity)
-    return min(1.0, model.memory_bytes * (1 - 1 / engine.WORKING_SHARE) / (size * each))
+    cache_bytes = engine.cache_bytes(model.network, shape.capacity)
+    return min(1.0, model.memory_bytes * (1 - 1 / engine.WORKING_SHARE) / (size * cache_bytes))
 
 
 def contexts(
@@ -111,11 +111,11 @@ def contexts(
     Which a record is depends on itself alone, so one that comes or goes moves no other.
     """
     found: tuple[list[list[int]], list[list[int]]] = ([], [])
-    for each in records.records:
-        if terms.groups and each.group != group:
+    for record in records.records:
+        if terms.groups and record.group != group:
             continue
-        place = pick(keyed_hash(records.key, "cached", each.unit, each.text), 2**32)
-        ids = prompt.tokens(each.text, parameters.record_tokens)[len(prompt.before) :]
+        place = pick(keyed_hash(records.key, "cached", record.unit, record.text), 2**32)
+        ids = prompt.tokens(record.text, parameters.record_tokens)[len(prompt.before) :]
         found[place >= rate * 2**32].append(ids)
     return found
 
@@ -144,10 +144,10 @@ class _Sums:
     def _sums(
         self, given: Iterable[tuple[int, torch.Tensor]], groups: Iterable[int]
     ) -> dict[int, Integers]:
-        found = {place: np.zeros(self.decoder.model.hidden, np.int64) for place in groups}
+        sums = {place: np.zeros(self.decoder.model.hidden, np.int64) for place in groups}
         for place, states in given:
-            found[place] += _clipped(states, self.clip)
-        return found
+            sums[place] += _clipped(states, self.clip)
+        return sums
 
 
 def _clipped(states: torch.Tensor, clip: float) -> Integers:

@@ -78,14 +78,14 @@ def _records(
 ) -> tuple[tuple[Record, ...], dict[str, Any]]:
     """Return the planted records of a leave-one-out audit, and the parameters that go with them."""
     if not options.sample:
-        given = subjects.key_parameters(model)
-        length = given["max_text_tokens"]
+        key_parameters = subjects.key_parameters(model)
+        length = key_parameters["max_text_tokens"]
         records = tuple(map(subjects.record_of, subjects.planted(2 * options.keys)[0]))
-        return records, given | {
+        return records, key_parameters | {
             "tokens_per_batch": length * options.texts,
             "texts_per_batch": options.texts,
         }
-    given = {
+    key_parameters = {
         "template": sample.TEMPLATE,
         "public_template": "A review ({label}):",
         "record_tokens": 64,
@@ -96,7 +96,9 @@ def _records(
     }
     with sample.PRIVATE_CSV.open(encoding="utf-8", newline="") as file:
         rows = {row["text"]: row["label"] for row in csv.DictReader(file)}
-    return tuple(Record(text, label, text) for text, label in rows.items())[: options.keys], given
+    return tuple(Record(text, label, text) for text, label in rows.items())[
+        : options.keys
+    ], key_parameters
 
 
 if __name__ == "__main__":

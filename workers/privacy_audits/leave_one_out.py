@@ -78,9 +78,9 @@ class Noting(Meter):
         """Add noise as `Meter.gaussian` does, and note the sum and its density."""
         values = values() if callable(values) else values
         noisy = super().gaussian(values, sensitivity, event, part)
-        made = NoisySum(values.copy(), noisy, _sigma(event, sensitivity))
-        self.sums[part].append(made)
-        self.likely[part] += made.log_density()
+        noisy_sum = NoisySum(values.copy(), noisy, _sigma(event, sensitivity))
+        self.sums[part].append(noisy_sum)
+        self.likely[part] += noisy_sum.log_density()
         return noisy
 
     def sample_token(
@@ -212,7 +212,7 @@ def _measure(arm: Subject, data: Records) -> dict[str, Any]:
     arm.run(data, noted)
     batches = members(data, arm.parameters)
     losses, moved = dict.fromkeys(batches, 0.0), 0.0
-    for place in range(max((len(each) for each in batches.values()), default=0)):
+    for place in range(max((len(batch) for batch in batches.values()), default=0)):
         left_out = {part: each[place] for part, each in batches.items() if place < len(each)}
         again = likelihoods(arm, data, noted, set(left_out.values()))
         moved = max(moved, again.moved)

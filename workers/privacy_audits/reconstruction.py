@@ -92,7 +92,7 @@ def detectable(emitted: int, planted: int, held_out: int) -> float | None:
 
 def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
     """Return the keys that the texts contain, counted."""
-    found = [match for match in (_KEY.match(each.text) for each in texts) if match]
+    found = [match for match in (_KEY.match(text.text) for text in texts) if match]
     keys = [int(match[1]) for match in found]
     planted, kept = set(source), set(held_out)
     return Outcome(
@@ -117,16 +117,19 @@ def audit(
     records = tuple(map(subjects.record_of, source))
     secret = subjects.fresh_key()
     terms = Terms(delta=subjects.DELTA, public_size=len(source))
-    given = subjects.key_parameters(model)
-    given |= {"tokens_per_batch": given["max_text_tokens"] * texts, "texts_per_batch": texts}
-    made = [subjects.subject(arm, model, given, asked, terms) for arm in arms]
+    key_parameters = subjects.key_parameters(model)
+    key_parameters |= {
+        "tokens_per_batch": key_parameters["max_text_tokens"] * texts,
+        "texts_per_batch": texts,
+    }
+    made = [subjects.subject(arm, model, key_parameters, asked, terms) for arm in arms]
     found = [
         _measure(each, Records((None,), records, secret), source, held_out, planted_fails=True)
         for each in made
     ]
     few = min(CONTROL_RECORDS, len(records))
     control = subjects.without_protection(
-        subjects.subject("mean", model, given, {}, terms), texts=1
+        subjects.subject("mean", model, key_parameters, {}, terms), texts=1
     )
     one_each = subjects.OneEach((None,), records[:few], secret)
     # The test is about the records that the control reads and as many held-out ones.

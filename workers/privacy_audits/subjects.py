@@ -101,10 +101,10 @@ def subject(
 
 def check_fields(asked: Mapping[str, Any], arms: list[str]) -> None:
     """Raise InvalidRequest for a parameter that none of the arms has."""
-    known = {field for arm in arms if arm in ARMS for field in mechanisms.get(ARMS[arm][0]).fields}
+    fields = {field for arm in arms if arm in ARMS for field in mechanisms.get(ARMS[arm][0]).fields}
     for name in asked:
-        if name not in known:
-            raise invalid(name, f"no parameter of {', '.join(arms)}", ", ".join(sorted(known)))
+        if name not in fields:
+            raise invalid(name, f"no parameter of {', '.join(arms)}", ", ".join(sorted(fields)))
 
 
 # --- models and planted records -----------------------------------------------------------------

@@ -183,13 +183,13 @@ def _moment(value: str) -> str | None:
     Midnight without a zone is the date alone, as libraries print it either way. A time with a zone
     is UTC.
     """
-    if found := _TIME.fullmatch(value):
-        *clock, fraction = found.groups()
+    if match := _TIME.fullmatch(value):
+        *clock, fraction = match.groups()
         return ":".join(clock) + _fraction(fraction) if int(clock[0]) < 24 else None
-    found = _MOMENT.fullmatch(value)
-    if found is None:
+    match = _MOMENT.fullmatch(value)
+    if match is None:
         return None
-    day, hour, minute, second, fraction, zone = found.groups()
+    day, hour, minute, second, fraction, zone = match.groups()
     try:
         instant = datetime.fromisoformat(day)
         if hour is not None:
@@ -325,8 +325,8 @@ def fold(value: str) -> str:
         plain = plain.replace("i\u0307", "i").translate(_MARKS)
         plain = "".join(map(_folded_character, plain))
     plain = " ".join(plain.split())
-    if found := _UUID.fullmatch(plain):
-        return "".join(found.groups())
+    if match := _UUID.fullmatch(plain):
+        return "".join(match.groups())
     if plain[:1] in "0123456789+-." and _NUMBER.fullmatch(plain):
         return _folded_number(plain.replace(",", ""))
     if moment := _moment(plain.upper()):

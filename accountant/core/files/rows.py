@@ -100,7 +100,7 @@ def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str
 
 
 def _line(cells: Iterable[Any]) -> str:
-    line = ",".join(_cell(each) for each in cells)
+    line = ",".join(_cell(cell) for cell in cells)
     return (line or '""') + "\r\n"  # readers skip an empty line, and the row would be lost
 
 

@@ -20,7 +20,7 @@ MECHANISMS: dict[str, Mechanism[Any]]
 @cache
 def _found() -> dict[str, Mechanism[Any]]:
     modules = (import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__))
-    every = (each.MECHANISM for each in modules if hasattr(each, "MECHANISM"))
+    every = (module.MECHANISM for module in modules if hasattr(module, "MECHANISM"))
     return {each.id: each for each in sorted(every, key=lambda each: (each.order, each.id))}
 
 

@@ -354,9 +354,9 @@ def batches_per_label(parameters: Batched, terms: Terms) -> int | None:
 
     None where the labels' own counts say it, or nothing does.
     """
-    asked = parameters.batches_per_label
-    if asked is not None or terms.public_size is None or parameters.label_counts:
-        return asked
+    batches_per_label = parameters.batches_per_label
+    if batches_per_label is not None or terms.public_size is None or parameters.label_counts:
+        return batches_per_label
     return max(1, terms.public_size // (max(1, len(terms.labels)) * parameters.units))
 
 

@@ -74,7 +74,7 @@ def sizes(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
     declared.
     """
     named = _named(parameters, terms)
-    found: dict[Group, int] = {}
+    sizes: dict[Group, int] = {}
     for group in terms.groups or (None,):
         field = "group_sizes" if group in named else "public_size"
         own = named.get(group)
@@ -84,8 +84,8 @@ def sizes(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
         if terms.groups and own < parameters.min_group:
             problem = f"{own} of group {group!r} is below min_group"
             raise invalid(field, problem, f"{parameters.min_group} or more, or a smaller min_group")
-        found[group] = own
-    return found
+        sizes[group] = own
+    return sizes
 
 
 def _named(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:

@@ -108,7 +108,9 @@ def charge(
     event: Event, filters: Sequence[Filter], costs: Costs, epsilon: float, delta: float
 ) -> Charge:
     """Return the charge of a job with these costs on `filters`."""
-    return Charge(event, tuple((each, costs[each.kind]) for each in filters), epsilon, delta)
+    return Charge(
+        event, tuple((filter_, costs[filter_.kind]) for filter_ in filters), epsilon, delta
+    )
 
 
 def findings(claimed: Charge) -> tuple[Finding, ...]:

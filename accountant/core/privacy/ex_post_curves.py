@@ -40,8 +40,8 @@ class CostCurve:
         tokens = tuple(length * (place + 1) // points for place in range(points))
         sums, most = [0.0] * points, [0.0] * points
         batches = []
-        for each in costs:
-            grown = list(accumulate(each))
+        for cost in costs:
+            grown = list(accumulate(cost))
             batches.append(grown[-1])
             for place, token in enumerate(tokens):
                 sums[place] += grown[token - 1]

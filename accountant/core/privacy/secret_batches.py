@@ -9,7 +9,7 @@ from accountant.core.privacy.events import Allocation, Event, from_releases, rel
 @lru_cache(maxsize=4096)
 def has_secret_batches(event: Event) -> bool:
     """Return True if the price of the event counts on nobody knowing in which batch a unit lies."""
-    return any(isinstance(each, Allocation) for each in releases(event))
+    return any(isinstance(release, Allocation) for release in releases(event))
 
 
 def with_known_batches(event: Event) -> Event:

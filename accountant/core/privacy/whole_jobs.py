@@ -69,7 +69,9 @@ def least_share(event: Event, most_delta: int, whole_epsilon: int) -> Fraction |
     or delta.
     """
     choices = _choices(event, most_delta, whole_epsilon)
-    return min((_share(each, most_delta, whole_epsilon) for each in choices if each), default=None)
+    return min(
+        (_share(choice, most_delta, whole_epsilon) for choice in choices if choice), default=None
+    )
 
 
 def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:
@@ -108,7 +110,7 @@ def _balanced(event: Event, most_delta: int, whole_epsilon: int) -> list[tuple[F
 
     epsilon falls as delta grows, so they are found by bisection.
     """
-    parts = [part for part in (math.floor(each * most_delta) for each in PARTS) if part]
+    parts = [part for part in (math.floor(part * most_delta) for part in PARTS) if part]
 
     def at(step: int) -> Fraction | None:
         return epsilon_at(event, parts[step] / DELTA_UNITS)

@@ -61,12 +61,12 @@ class Logged:
 def read_proof(text: str) -> tuple[int, list[bytes], str]:
     """(index, hashes, checkpoint) of a proof. Raises VerificationFailed."""
     stated, _, checkpoint = text.partition("\n\n")
-    lines = [each for each in stated.split("\n") if not each.startswith("extra ")]
+    lines = [part for part in stated.split("\n") if not part.startswith("extra ")]
     if len(lines) < 2 or lines[0] != _HEADER:
         raise VerificationFailed("this is no proof of a log")
     index = lines[1].removeprefix("index ")
     try:
-        hashes = [from_base64(each) for each in lines[2:]]
+        hashes = [from_base64(line) for line in lines[2:]]
     except ValueError:
         raise VerificationFailed("the proof is no base64") from None
     if lines[1] == index or _INDEX.fullmatch(index) is None:

@@ -71,10 +71,10 @@ def checkpoint(folder: Path) -> tuple[str, Tiles]:
     VerificationFailed.
     """
     try:
-        given = (folder / "checkpoint").read_text(encoding="utf-8")
+        text = (folder / "checkpoint").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise VerificationFailed(f"{folder} holds no checkpoint of a log") from None
-    return given, Tiles(folder, read_head(parse(given)[0]).size)
+    return text, Tiles(folder, read_head(parse(text)[0]).size)
 
 
 def proof_of(folder: Path, dataset: str, at_most: int) -> tuple[int, str] | None:

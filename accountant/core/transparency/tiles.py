@@ -66,7 +66,7 @@ class Tiles:
         at = first % WIDTH
         hashes = self.hashes(level, first // WIDTH)
         return root_of(
-            [hashes[HASH * each : HASH * each + HASH] for each in range(at, at + (1 << height))]
+            [hashes[HASH * index : HASH * index + HASH] for index in range(at, at + (1 << height))]
         )
 
     def inclusion(self, index: int) -> list[bytes]:
@@ -146,10 +146,10 @@ class Frontier:
 def bundled(entries: Iterable[bytes]) -> bytes:
     """Return entries as a bundle holds them."""
     made = bytearray()
-    for each in entries:
-        if len(each) > _LONGEST:
-            raise ValueError(f"an entry of {len(each)} bytes: a bundle holds at most {_LONGEST}")
-        made += len(each).to_bytes(2, "big") + each
+    for entry in entries:
+        if len(entry) > _LONGEST:
+            raise ValueError(f"an entry of {len(entry)} bytes: a bundle holds at most {_LONGEST}")
+        made += len(entry).to_bytes(2, "big") + entry
     return bytes(made)
 
 
@@ -241,6 +241,6 @@ def write_synced(target: Path, data: bytes) -> None:
 
 def drop_partial(folder: Path) -> None:
     """Remove partial tiles and bundles whose full one is there."""
-    for found in list((folder / "tile").rglob("*.p")):
-        if re.fullmatch(r"\d{3}\.p", found.name) and found.with_suffix("").exists():
-            shutil.rmtree(found)
+    for path in list((folder / "tile").rglob("*.p")):
+        if re.fullmatch(r"\d{3}\.p", path.name) and path.with_suffix("").exists():
+            shutil.rmtree(path)

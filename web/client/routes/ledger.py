@@ -52,7 +52,7 @@ class LedgerRoutes(Transport):
         """Return the realized costs of ex-post jobs, {jobs, note} (stewards and auditors)."""
         answers = list(self._answers(f"/datasets/{part(dataset)}/ex-post", {}))
         return {
-            "jobs": [row for each in answers for row in each["jobs"]],
+            "jobs": [row for answer in answers for row in answer["jobs"]],
             "note": answers[0]["note"],
         }
 

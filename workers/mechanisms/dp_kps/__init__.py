@@ -164,11 +164,11 @@ def _written(
             rows = drawing.drawn(place, count, parameters.sequence_length, random)
             phrases = [[found.phrases[term] for term in row] for row in rows.tolist()]
             if asking is None:
-                for each in phrases:
+                for phrase in phrases:
                     progress.advance()
-                    yield Text(listed(each), label)
+                    yield Text(listed(phrase), label)
                 continue
-            asked = [asking.of(each, public_label(terms, label)) for each in phrases]
+            asked = [asking.of(phrase, public_label(terms, label)) for phrase in phrases]
             manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
             make = partial(_advancing, progress, asked, manner)
             texts = f"texts of {name}"

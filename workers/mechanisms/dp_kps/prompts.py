@@ -40,13 +40,13 @@ class Prompts:
 
     def of(self, phrases: Sequence[PublicText], label: PublicText) -> PublicPrompt:
         """Return the prompt of one sequence."""
-        cut = [self.writer.shortened(each, PHRASE_TOKENS) for each in phrases]
+        cut = [self.writer.shortened(phrase, PHRASE_TOKENS) for phrase in phrases]
         return PublicPrompt(joined(self.examples, _asked(self.template, cut, label)), chat=True)
 
 
 def listed(phrases: Sequence[PublicText]) -> PublicText:
     """Return phrases with commas between them."""
-    parts = [part for each in phrases for part in (COMMA, each)]
+    parts = [part for phrase in phrases for part in (COMMA, phrase)]
     return joined(*parts[1:])
 
 
@@ -81,7 +81,7 @@ def _examples(
     """(text, its phrases, its label if declared) of the first texts that have any, label by label
     in turn.
     """
-    public = {str(each): each for each in phrases}
+    public = {str(phrase): phrase for phrase in phrases}
     matching = TermList(dict.fromkeys(public, 1), 1)
     by_label: dict[str | None, list[tuple[PublicText, list[PublicText], PublicText]]] = {}
     for number, (text, label) in enumerate(corpus.texts()):

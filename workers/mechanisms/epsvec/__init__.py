@@ -71,10 +71,12 @@ class Runner:
             "fixed-shots",
             {"scaffold": scaffold.to_json(), "labels": fixed_shots.to_json(chosen)},
         )
-        found = find_vectors(parameters, terms, records, writer, meter, progress, chosen)
+        vectors = find_vectors(parameters, terms, records, writer, meter, progress, chosen)
         layers = np.array(layer_range(parameters), np.int64)
-        yield Artifact.of_tensors(VECTORS, "dataset-vectors", {"vectors": found, "layers": layers})
-        steered = Steered(scaffold, chosen, layers, found)
+        yield Artifact.of_tensors(
+            VECTORS, "dataset-vectors", {"vectors": vectors, "layers": layers}
+        )
+        steered = Steered(scaffold, chosen, layers, vectors)
         yield from _write(parameters, terms, writer, progress, public, steered, meter.kept)
 
     def reuse(

@@ -37,7 +37,7 @@ def by_rule(texts: Sequence[Written]) -> list[int]:
     """Return two points each for: an end, five words or more, letters, few repeated words, few
     repeated triples.
     """
-    return [_rule(each) for each in texts]
+    return [_rule(text) for text in texts]
 
 
 def _rule(written: Written) -> int:
@@ -59,11 +59,11 @@ def overall(answer: str) -> int | None:
     """Return the rating in the first JSON object of a judge's answer; None where there is none from
     1 to 10.
     """
-    found = _OBJECT.search(answer)
-    if found is None:
+    match = _OBJECT.search(answer)
+    if match is None:
         return None
     try:
-        value = json.loads(found.group())["overall"]
+        value = json.loads(match.group())["overall"]
     except (ValueError, KeyError):
         return None
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10

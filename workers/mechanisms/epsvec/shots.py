@@ -111,8 +111,8 @@ def to_json(shots: Mapping[Label, Sequence[Shot]]) -> list[dict[str, Any]]:
 def from_released(artifact: Released) -> dict[Label, list[Shot]]:
     """Return the shots that an earlier job released, by label."""
     return {
-        each["label"]: [
-            Shot(released(artifact, shot["text"]), shot["noisy_count"]) for shot in each["shots"]
+        label["label"]: [
+            Shot(released(artifact, shot["text"]), shot["noisy_count"]) for shot in label["shots"]
         ]
-        for each in artifact.json()["labels"]
+        for label in artifact.json()["labels"]
     }

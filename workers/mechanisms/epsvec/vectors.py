@@ -79,10 +79,10 @@ def _units(terms: Terms, records: Iterable[Record]) -> list[list[Record]]:
     """Return records by unit. Where a unit has one record, equal records are units of their own."""
     if terms.max_records_per_unit == 1:
         return [[record] for record in records]
-    found: dict[str, list[Record]] = {}
+    units: dict[str, list[Record]] = {}
     for record in records:
-        found.setdefault(record.unit, []).append(record)
-    return list(found.values())
+        units.setdefault(record.unit, []).append(record)
+    return list(units.values())
 
 
 def _strata(terms: Terms, records: Records) -> list[tuple[int, list[Record]]]:
@@ -124,11 +124,11 @@ def partners(
     """Return states that records are compared with: (partners, layers, hidden); for kind "mean"
     their mean alone.
     """
-    found = np.stack(list(states(model, prompt, texts, tokens, layers)))  # (texts, layers, hidden)
-    found = found[np.isfinite(found).all(axis=(1, 2))]
-    if not len(found):  # the model wrote nothing: records are compared with the origin
+    stack = np.stack(list(states(model, prompt, texts, tokens, layers)))  # (texts, layers, hidden)
+    stack = stack[np.isfinite(stack).all(axis=(1, 2))]
+    if not len(stack):  # the model wrote nothing: records are compared with the origin
         return np.zeros((1, len(layers), model.structure.hidden), np.float32)
-    return found.mean(axis=0, keepdims=True) if kind == "mean" else found
+    return stack.mean(axis=0, keepdims=True) if kind == "mean" else stack
 
 
 def partner_of(record: Record, key: bytes, count: int) -> int:
@@ -166,11 +166,11 @@ def sums(
     axis = 1 if parameters.clipping == "per-layer" else None
     total = np.zeros((len(layers), len(views), model.structure.hidden), np.int64)
     for place, (label, view) in enumerate(views.items()):
-        own = [record for record in records if record.label == label]
-        filling = [""] * (parameters.samples_per_label - len(own))
-        texts = chain((record.text for record in own), filling)
+        sums = [record for record in records if record.label == label]
+        filling = [""] * (parameters.samples_per_label - len(sums))
+        texts = chain((record.text for record in sums), filling)
         found = states(model, view.prompt, texts, parameters.record_tokens, layers)
-        for record, state in zip_longest(own, found):
+        for record, state in zip_longest(sums, found):
             check()
             if record is None:
                 continue

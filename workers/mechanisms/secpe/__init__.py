@@ -82,7 +82,7 @@ class Runner:
         cells = Cells.kept(
             meter.kept,
             lambda: Cells.of(
-                [where.all(own) for own in texts], parameters.clusters, parameters.radius
+                [where.all(text) for text in texts], parameters.clusters, parameters.radius
             ),
         )
         members = Members(parameters, records, where, cells, progress.check)
@@ -142,7 +142,7 @@ def votes(evolution: Evolution, where: Space, noisy: Noisy) -> dict[Label, Count
     parameters = evolution.parameters
     assert isinstance(parameters, SecPe)
     weights = np.maximum(counts - (noisy.sizes if parameters.counted == "private" else 0), 0)
-    found = {}
+    votes = {}
     for place, (label, family) in enumerate(evolution.families.items()):
         candidates = of_samples(where, family.texts())
         own = noisy.owners == place
@@ -152,5 +152,5 @@ def votes(evolution: Evolution, where: Space, noisy: Noisy) -> dict[Label, Count
                 votes_of = weighted_votes(centres[own], weights[own], candidates)
             else:
                 votes_of = shared_votes(centres[own], weights[own], candidates, parameters.samples)
-        found[label] = np.rint(VOTE * votes_of).astype(np.int64)
-    return found
+        votes[label] = np.rint(VOTE * votes_of).astype(np.int64)
+    return votes

@@ -152,7 +152,8 @@ class Members:
 
 def _by_label(records: Records) -> Mapping[str | None, list[Record]]:
     return {
-        label: [each for each in records.records if each.label == label] for label in records.labels
+        label: [record for record in records.records if record.label == label]
+        for label in records.labels
     }
 
 
