@@ -28,18 +28,18 @@ def database_address(address: str) -> URL:
     are checked.
     """
     url = make_url(address)
-    asked = {name: url.query.get(name) for name in (PASSWORD_FILE, "sslmode", "sslrootcert")}
-    for name, value in asked.items():
+    query = {name: url.query.get(name) for name in (PASSWORD_FILE, "sslmode", "sslrootcert")}
+    for name, value in query.items():
         if isinstance(value, tuple):
             raise RuntimeError(f"the database's address has {name} more than once")
-    file, root = asked[PASSWORD_FILE], asked["sslrootcert"]
+    file, root = query[PASSWORD_FILE], query["sslrootcert"]
     if isinstance(file, str):
         if url.password is not None:
             raise RuntimeError(
                 f"the database's address has a password and {PASSWORD_FILE}; one of them"
             )
         url = url.set(password=_read(file)).difference_update_query([PASSWORD_FILE])
-    mode = str(asked["sslmode"] or os.environ.get("PGSSLMODE") or "prefer")
+    mode = str(query["sslmode"] or os.environ.get("PGSSLMODE") or "prefer")
     if mode not in _SSL_MODES:
         raise RuntimeError(
             f"sslmode={mode} in the database's address; allowed: {', '.join(_SSL_MODES)}"
@@ -78,10 +78,10 @@ def broker_address(address: str) -> str:
         user, at, host = place.rpartition("@")
         name = user.removesuffix(":") if at else ""
         place = f"{name}:{quote(_read(query.pop(PASSWORD_FILE)), safe='')}@{host}"
-    asked = sorted(name for name in query if name.startswith("ssl_"))
-    if not encrypted and asked:
+    names = sorted(name for name in query if name.startswith("ssl_"))
+    if not encrypted and names:
         raise RuntimeError(
-            f"{asked[0]} in the broker's address, which is redis://: rediss:// is encrypted"
+            f"{names[0]} in the broker's address, which is redis://: rediss:// is encrypted"
         )
     if encrypted:
         _require_checks(query)

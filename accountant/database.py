@@ -198,14 +198,14 @@ def _quote_nothing(context: Any) -> None:
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
         return
     named = {"constraint": error.diag.constraint_name, "table": error.diag.table_name}
-    told = [f"{name} {value}" for name, value in named.items() if value]
+    facts = [f"{name} {value}" for name, value in named.items() if value]
     if not error.sqlstate.startswith("22"):
-        told.append(error.diag.message_primary or "")
-    said = f"SQLSTATE {error.sqlstate}: {', '.join(told) or 'a value does not fit'}"
-    error.args = (said,)
+        facts.append(error.diag.message_primary or "")
+    summary = f"SQLSTATE {error.sqlstate}: {', '.join(facts) or 'a value does not fit'}"
+    error.args = (summary,)
     wrapped = context.sqlalchemy_exception
     if wrapped is not None:
-        wrapped.args = (f"({type(error).__module__}.{type(error).__name__}) {said}",)
+        wrapped.args = (f"({type(error).__module__}.{type(error).__name__}) {summary}",)
 
 
 #: A connection that lay idle for longer is tried before it is used: the server may have been
@@ -369,8 +369,8 @@ def grant(connection: Connection, url: str, process: Process | None = None) -> N
     owner = connection.execute(text("SELECT current_user")).scalar_one()
     if role is None or role == owner:
         return
-    known = text("SELECT count(*) FROM pg_roles WHERE rolname = :role")
-    if not connection.execute(known, {"role": role}).scalar_one():
+    query = text("SELECT count(*) FROM pg_roles WHERE rolname = :role")
+    if not connection.execute(query, {"role": role}).scalar_one():
         _create_role(connection, role, address.password)
     name = sql.Identifier(role)
     tables = text(
@@ -390,7 +390,9 @@ def _tell_guards(connection: Connection, role: str, process: Process | None) -> 
     if connection.execute(text("SELECT to_regclass('process_roles')")).scalar_one() is not None:
         place = text("INSERT INTO private_places VALUES (:kind, :place) ON CONFLICT DO NOTHING")
         for kind, places in commitments.places_by_kind().items():
-            connection.execute(place, [{"kind": kind, "place": "/".join(each)} for each in places])
+            connection.execute(
+                place, [{"kind": kind, "place": "/".join(place_)} for place_ in places]
+            )
         noted = text(
             "INSERT INTO process_roles (role, process) VALUES (:role, :process) "
             "ON CONFLICT (role) DO UPDATE SET process = excluded.process"
@@ -424,8 +426,8 @@ def process_of(engine: Engine) -> str:
     of the tables.
     """
     with engine.connect() as connection:
-        found: str = connection.execute(text("SELECT calling_process()")).scalar_one()
-        return found
+        process: str = connection.execute(text("SELECT calling_process()")).scalar_one()
+        return process
 
 
 def excess_rights(engine: Engine) -> list[str]:
@@ -438,7 +440,9 @@ def excess_rights(engine: Engine) -> list[str]:
         "SELECT pg_has_role(relowner, 'MEMBER') FROM pg_class WHERE oid = 'entries'::regclass"
     )
     with engine.connect() as connection:
-        found = [
-            each for each in _EXCESSIVE if connection.execute(query, {"right": each}).scalar_one()
+        rights = [
+            right
+            for right in _EXCESSIVE
+            if connection.execute(query, {"right": right}).scalar_one()
         ]
-        return [*found, "OWNER"] if connection.execute(member).scalar_one() else found
+        return [*rights, "OWNER"] if connection.execute(member).scalar_one() else rights

@@ -30,7 +30,7 @@ def _state_problem(connection: BoundedConnection, revision: str) -> str | None:
     """Return what is wrong with the server or the database, or None."""
     row = connection.execute(_STATE).fetchone()
     assert row is not None
-    standby, read_only, encoding, found = row
+    standby, read_only, encoding, role = row
     if standby:
         return "the database is a standby: it takes no writes"
     if read_only:
@@ -41,8 +41,8 @@ def _state_problem(connection: BoundedConnection, revision: str) -> str | None:
         )
     if encoding != "UTF8":
         return f"the database's encoding is {encoding}: make one with UTF8, and move the data there"
-    if found < revision:
-        return f"the database is at revision {found}, this service needs {revision}"
+    if role < revision:
+        return f"the database is at revision {role}, this service needs {revision}"
     return None
 
 
@@ -85,8 +85,13 @@ def _session_problem(connection: BoundedConnection, limits: Collection[str]) -> 
     ]
     if not wrong:
         return None
-    told = ", ".join(f"{name} is {settings[name]!r}, not {relied_on[name]!r}" for name in wrong)
-    return f"sessions are not what the service relies on: {told} (docs/operations.md, PgBouncer)"
+    differences = ", ".join(
+        f"{name} is {settings[name]!r}, not {relied_on[name]!r}" for name in wrong
+    )
+    return (
+        f"sessions are not what the service relies on: {differences} "
+        "(docs/operations.md, PgBouncer)"
+    )
 
 
 def _is_set_to(value: str, name: str, wanted: str) -> bool:

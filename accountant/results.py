@@ -104,13 +104,13 @@ class Results:
 
     def drafts(self) -> list[tuple[str, UUID, UUID]]:
         """Return (name, job, lease token) of every draft. Destroys what a crash left of copies."""
-        found = []
+        draft_names = []
         for name in self._store.drafts():
             parts = _DRAFT.fullmatch(name)
             with suppress(ValueError):
                 if parts is not None:
-                    found.append((name, UUID(parts[1]), UUID(parts[2])))
-        return found
+                    draft_names.append((name, UUID(parts[1]), UUID(parts[2])))
+        return draft_names
 
     def create(self, name: str, reserved: int = 0) -> AbstractContextManager[IO[bytes]]:
         """Return a block that writes a draft, with room for so many bytes from its beginning."""
@@ -147,14 +147,14 @@ def _digests(results: Results, sha256: str) -> tuple[bytes, ...]:
     """Return the hashes of the blocks of a published file. Raises Changed unless the whole has its
     name.
     """
-    total, found = hashlib.sha256(), []
+    total, digests = hashlib.sha256(), []
     with results._read(sha256) as file:
         while block := file.read(BLOCK_BYTES):
             total.update(block)
-            found.append(hashlib.sha256(block).digest())
+            digests.append(hashlib.sha256(block).digest())
     if total.hexdigest() != sha256:
         raise Changed("the file is not what was published: its bytes changed")
-    return tuple(found)
+    return tuple(digests)
 
 
 class Published(io.BufferedReader):
@@ -179,8 +179,8 @@ class _Blocks(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         if not self._left:
             self._left = self._file.read(BLOCK_BYTES)
-            own = [hashlib.sha256(self._left).digest()] if self._left else []
-            if own != list(self._digests[self._number : self._number + 1]):
+            digests = [hashlib.sha256(self._left).digest()] if self._left else []
+            if digests != list(self._digests[self._number : self._number + 1]):
                 raise Changed("the file is not what was published: its bytes changed")
             self._number += 1
         count = min(len(buffer), len(self._left))
@@ -233,14 +233,14 @@ class _Disk:
     def _folder(self, name: str = DRAFTS) -> Iterator[int]:
         """Return the descriptor of a folder, below that of the root."""
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        found = root
+        folder = root
         try:
             if name:
-                found = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=root)
-            yield found
+                folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | _SAFE, dir_fd=root)
+            yield folder
         finally:
-            if found != root:
-                os.close(found)
+            if folder != root:
+                os.close(folder)
             os.close(root)
 
     def read(self, folder: str, name: str) -> IO[bytes]:
@@ -328,7 +328,7 @@ class _Objects:
 
     def drafts(self) -> Iterable[str]:
         try:
-            found = self._system.ls(self._path("").rstrip("/"), detail=False)
+            listing = self._system.ls(self._path("").rstrip("/"), detail=False)
         except FileNotFoundError:
             return []
-        return [path.rsplit("/", 1)[-1] for path in found]
+        return [path.rsplit("/", 1)[-1] for path in listing]

@@ -170,5 +170,5 @@ def process_urls(variables: Mapping[str, str] = os.environ) -> dict[Process, str
     """Return the addresses of the database of each process with a role of its own:
     DATABASE_WEB_URL, and so on.
     """
-    named = {each: variables.get(f"DATABASE_{each.upper()}_URL") for each in PROCESSES}
+    named = {process: variables.get(f"DATABASE_{process.upper()}_URL") for process in PROCESSES}
     return {process: url for process, url in named.items() if url}

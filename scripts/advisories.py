@@ -49,31 +49,33 @@ def _within(version: Version, ranges: list[list[str | None]]) -> bool:
 
 def asked(package: str, address: str) -> list[Advisory]:
     """Return the advisories on a package that OSV knows, all pages of them."""
-    found, page = [], ""
+    advisories, page = [], ""
     while True:
         question: dict[str, Any] = {"package": {"name": package, "ecosystem": "PyPI"}}
         question |= {"page_token": page} if page else {}
         request = urllib.request.Request(address, json.dumps(question).encode())  # noqa: S310 (ours, or a test's)
         with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            told = json.load(answer)
-        for vuln in told.get("vulns", []):
+            reply = json.load(answer)
+        for vuln in reply.get("vulns", []):
             if not vuln.get("withdrawn"):
-                found.append(_read(vuln, package))
-        page = told.get("next_page_token", "")
+                advisories.append(_read(vuln, package))
+        page = reply.get("next_page_token", "")
         if not page:
-            return found
+            return advisories
 
 
 def _read(told: dict[str, Any], package: str) -> Advisory:
     ranges: list[list[str | None]] = []
-    for each in told.get("affected", []):
-        if each.get("package", {}).get("name", "").lower() != package:
+    for vulnerable in told.get("affected", []):
+        if vulnerable.get("package", {}).get("name", "").lower() != package:
             continue
-        stated = [part for part in each.get("ranges", []) if part.get("type") == "ECOSYSTEM"]
+        stated = [part for part in vulnerable.get("ranges", []) if part.get("type") == "ECOSYSTEM"]
         for part in stated:
             ranges += _ranges(part["events"])
         if not stated:  # versions alone: each is a range of its own
-            ranges += [[version, f"{version}.post0.dev0"] for version in each.get("versions", [])]
+            ranges += [
+                [version, f"{version}.post0.dev0"] for version in vulnerable.get("versions", [])
+            ]
     return {
         "id": told["id"],
         "package": package,
@@ -100,20 +102,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("act", nargs="?", choices=("check", "renew"), default="check")
     parser.add_argument("--address", default=ADDRESS, help="where advisories are asked for")
     parser.add_argument("--list", type=Path, default=KEPT, help="the kept list")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     versions = {name: version for name, version, _, _ in locked()}
-    if given.act == "renew":
-        found = [each for name in sorted(versions) for each in asked(name, given.address)]
+    if options.act == "renew":
+        advisories = [
+            advisory for name in sorted(versions) for advisory in asked(name, options.address)
+        ]
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        kept = {
+        document = {
             "kept": today,
-            "source": f"every advisory of {given.address} on the locked packages",
+            "source": f"every advisory of {options.address} on the locked packages",
         }
-        given.list.write_text(json.dumps({**kept, "advisories": found}, indent=1) + "\n")
-    kept = json.loads(given.list.read_text())
-    problems = affected(kept["advisories"], versions)
-    count = len(kept["advisories"])
-    sys.stdout.write(f"{count} advisories of {kept['kept']} ({kept['source']})\n")
+        options.list.write_text(json.dumps({**document, "advisories": advisories}, indent=1) + "\n")
+    document = json.loads(options.list.read_text())
+    problems = affected(document["advisories"], versions)
+    count = len(document["advisories"])
+    sys.stdout.write(f"{count} advisories of {document['kept']} ({document['source']})\n")
     sys.stdout.write(
         "\n".join([*problems, f"{len(problems)} of {len(versions)} versions affected"]) + "\n"
     )

@@ -134,10 +134,10 @@ class Environment:
         self.record = {}
         self.keep(folder=str(self.folder), unfinished="yes")
         command = [sys.executable, "-m", "venv", str(self.folder)]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode:
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        if completed.returncode:
             raise Failed(
-                (made.stdout + made.stderr).strip()[-1000:]
+                (completed.stdout + completed.stderr).strip()[-1000:]
                 + f"\n{sys.executable} can't make {self.folder}"
             )
 

@@ -61,12 +61,12 @@ def resolve(arguments: list[str]) -> Entries:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     always = project["build-system"]["requires"] + project["dependency-groups"]["install"]
     with tempfile.TemporaryDirectory() as folder:
-        answer, asked = Path(folder) / "all.lock", Path(folder) / "always.in"
+        answer, question = Path(folder) / "all.lock", Path(folder) / "always.in"
         answer.write_text("".join(path.read_text() for path in LOCKS if path.exists()))
-        asked.write_text("\n".join(always))
+        question.write_text("\n".join(always))
         flags = "--universal --python-version 3.11 --generate-hashes --no-header --no-annotate"
         flags += " --no-strip-extras"
-        uv("pip", "compile", *flags.split(), "-o", answer, asked, *arguments)
+        uv("pip", "compile", *flags.split(), "-o", answer, question, *arguments)
         entries = re.split(r"^(?=[A-Za-z0-9])", answer.read_text(), flags=re.MULTILINE)[1:]
     return {re.split(r"\[|==", entry)[0]: entry for entry in entries}
 

@@ -21,20 +21,20 @@ HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 def locked() -> list[tuple[str, str, list[str], str]]:
     """(package, version, SHA-256 of its files, name of its lock) of all locks, by package."""
-    found = []
+    packages = []
     for lock in sorted(ROOT.glob("requirements*.lock")):
         for entry in re.split(r"^(?=[a-z0-9])", lock.read_text(), flags=re.MULTILINE)[1:]:
             pin = PIN.match(entry)
             if pin is None:
                 raise SystemExit(f"{lock.name}: not a pin: {entry[:60]!r}")
-            found.append((pin[1], pin[2], HASH.findall(entry), lock.name))
-    return sorted(found)
+            packages.append((pin[1], pin[2], HASH.findall(entry), lock.name))
+    return sorted(packages)
 
 
 def document() -> dict[str, Any]:
     """Return the bill of materials."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    components = [_component(*each) for each in locked()]
+    components = [_component(*package) for package in locked()]
     stated = json.dumps(components, sort_keys=True)
     return {
         "bomFormat": "CycloneDX",
@@ -73,11 +73,11 @@ def _component(name: str, version: str, hashes: list[str], lock: str) -> dict[st
         "components": [
             {
                 "type": "file",
-                "bom-ref": f"{address}#{each}",
+                "bom-ref": f"{address}#{hash_}",
                 "name": f"{name}-{version}",
-                "hashes": [{"alg": "SHA-256", "content": each}],
+                "hashes": [{"alg": "SHA-256", "content": hash_}],
             }
-            for each in hashes
+            for hash_ in hashes
         ],
         "properties": [{"name": "exchequer:lock", "value": lock}],
     }

@@ -219,8 +219,8 @@ SIGNED = (
     (
         "acts: a password without its passkey",
         "web/auth.py",
-        "    asked = settings().second_factor and user.password_expires is None\n",
-        "    asked = False\n",
+        "    has_second_factor = settings().second_factor and user.password_expires is None\n",
+        "    has_second_factor = False\n",
         PAGE_TESTS,
     ),
     (

@@ -53,7 +53,7 @@ CONNECTIONS = (
     (
         "certificates: new ones at every start",
         CERTIFICATES,
-        "end = None if given.renew else",
+        "end = None if options.renew else",
         "end = None if True else",
         CERTIFICATE_TESTS,
     ),

@@ -52,8 +52,8 @@ EVOLUTION = (
     (
         "rejected variations left out",
         VARIATION,
-        "own + [source] * lacking\n",
-        "own + [source] * (lacking * 0)\n",
+        "texts + [source] * lacking\n",
+        "texts + [source] * (lacking * 0)\n",
         f"{WRITES}::test_every_text_always_has_the_public_number_of_variations",
     ),
     (
@@ -94,7 +94,7 @@ EVOLUTION = (
     (
         "a record without a secret that tosses a coin",
         RELEASES,
-        "[int(not each or coins.heads(rate)) for",
+        "[int(not carrier or coins.heads(rate)) for",
         "[int(coins.heads(rate)) for",
         f"{SECPE}::test_coins_are_of_carriers_alone_at_the_declared_rate_and_fresh_in_each_round",
     ),

@@ -182,8 +182,8 @@ MUTATIONS = (
     Mutation(
         "an edition's token at less than its supremum",
         "accountant/core/privacy/divergences.py",
-        "found = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one",
-        "found = (allocation.token_log_moment(float(order), shift * 0.999) + 1e-13) / above_one",
+        "moment = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one",
+        "moment = (allocation.token_log_moment(float(order), shift * 0.999) + 1e-13) / above_one",
         WHOLE_TESTS,
     ),
     Mutation(
@@ -484,7 +484,7 @@ MUTATIONS = (
     Mutation(
         "a nearest neighbour computed with rounding",
         "workers/embedding/neighbours.py",
-        "np.rint(made, out=made)",
+        "np.rint(grid, out=grid)",
         "",
         "tests/workers/embedding/test_neighbours.py",
     ),
@@ -618,9 +618,9 @@ MUTATIONS = (
     Mutation(
         "phrases: a record read to its end",
         PHRASES + "sketches.py",
-        "found = listed.distinct(record.text, parameters.terms_per_record, "
+        "terms = listed.distinct(record.text, parameters.terms_per_record, "
         "parameters.record_words)",
-        "found = listed.distinct(record.text, parameters.terms_per_record)",
+        "terms = listed.distinct(record.text, parameters.terms_per_record)",
         KPS,
     ),
     Mutation(
@@ -633,7 +633,7 @@ MUTATIONS = (
     Mutation(
         "phrases: sequences longer than their sketches",
         PHRASES + "__init__.py",
-        'if found.layout.method != "independent" and parameters.sequence_length > most:',
+        'if sketch.layout.method != "independent" and parameters.sequence_length > most:',
         "if False:",
         KPS,
     ),
@@ -668,7 +668,7 @@ MUTATIONS = (
     Mutation(
         "groups below min_group",
         "accountant/core/mechanisms/group_means.py",
-        "if terms.groups and own < parameters.min_group:",
+        "if terms.groups and stated_size < parameters.min_group:",
         "if False:",
         "tests/accountant/core/mechanisms/test_bad_requests.py",
     ),

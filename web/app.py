@@ -97,8 +97,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.session_interface = _Sessions()
     signed = SignedPlaces.of(settings)
-    made = database.engine_for(settings.database_url, settings.ledger_log, ANSWER_SECONDS, signed)
-    app.extensions["exchequer"] = {"settings": settings, "engine": made}
+    database_engine = database.engine_for(
+        settings.database_url, settings.ledger_log, ANSWER_SECONDS, signed
+    )
+    app.extensions["exchequer"] = {"settings": settings, "engine": database_engine}
     app.json = _Json(app)
     app.wsgi_app = Mount(app.wsgi_app, settings.public_path)  # type: ignore[method-assign]
     app.wsgi_app = Proxies(app.wsgi_app, settings)  # type: ignore[method-assign]
@@ -173,17 +175,17 @@ def healthz() -> tuple[Response, int]:
     answer, status = readyz()
     if status != 200:
         return answer, status
-    told: dict[str, Any] = {}
+    health: dict[str, Any] = {}
     unconfirmed = second_calculation.refused_now()
     if any(unconfirmed.values()):
-        told["prices_refused"] = unconfirmed
+        health["prices_refused"] = unconfirmed
     outside = log_comparison.standing(engine())
     if outside != "ok":  # the pages stay up: they say so to stewards
-        told["ledger_log"] = outside
+        health["ledger_log"] = outside
     role = database.process_of(engine())
     if role != "web":
-        told["database_role"] = _ROLES[role]
-    return jsonify(status="ok", **told), 200
+        health["database_role"] = _ROLES[role]
+    return jsonify(status="ok", **health), 200
 
 
 def _private(response: Response) -> Response:

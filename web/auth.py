@@ -66,8 +66,8 @@ def needs_passkey(user: Any) -> bool:
     """Return whether the password of this user opens nothing without their passkey
     (settings.second_factor).
     """
-    asked = settings().second_factor and user.password_expires is None
-    return asked and bool(passkeys.of(engine(), user.id))
+    has_second_factor = settings().second_factor and user.password_expires is None
+    return has_second_factor and bool(passkeys.of(engine(), user.id))
 
 
 def _outcome(user: Any | None, matches: bool) -> str | None:
@@ -231,7 +231,7 @@ def authenticate_token() -> None:
     if user is None:
         abort(401)
     needed = scopes.needed(request.endpoint or "", request.method)
-    missing = [each for each in needed if each not in user.scopes]
+    missing = [scope for scope in needed if scope not in user.scopes]
     if missing:
         raise NotPermitted(
             f"this token's scopes are {', '.join(user.scopes)}; this needs {', '.join(needed)}"

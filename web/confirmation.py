@@ -39,8 +39,8 @@ def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(view)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        asked = first()
-        return view(*args, **kwargs) if asked is None else asked
+        redirect = first()
+        return view(*args, **kwargs) if redirect is None else redirect
 
     return checked
 
@@ -78,15 +78,15 @@ def first(*, anew: bool = False, touched: bool = False) -> Response | None:
     except TooManyRequests as error:
         problem, status = f"{error.description}.", 429
     actor = current_user.actor
-    asked = passkeys.ask_again(actor) if kept.of(engine(), actor.id) else None
+    redirect = passkeys.ask_again(actor) if kept.of(engine(), actor.id) else None
     provider = oidc.name() if current_user.method == "provider" and not touched else None
     if provider is not None and passkeys.CONFIRMING in request.form and not problem:
         problem = f"{provider} has not confirmed it yet."
-    known = asked is not None or current_user.has_password or provider is not None
+    can_confirm = redirect is not None or current_user.has_password or provider is not None
     page = passkeys.page(
-        asked,
+        redirect,
         title="Is it still you?",
-        words=_TOUCH if touched else _WORDS if known else _NEITHER,
+        words=_TOUCH if touched else _WORDS if can_confirm else _NEITHER,
         action=here(),
         back=request.referrer or url_for("datasets.catalogue"),
         values={passkeys.CONFIRMING: ["1"]},

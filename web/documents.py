@@ -54,8 +54,8 @@ def is_there(name: str, folder: Path = FOLDER) -> bool:
 @lru_cache(maxsize=8)
 def places(name: str, folder: Path = FOLDER) -> frozenset[str]:
     """Return the anchors of a document; none where there is no such document."""
-    found = render(name, lambda link: link, folder)
-    return frozenset() if found is None else frozenset(re.findall(r' id="([^"]+)"', found.html))
+    page = render(name, lambda link: link, folder)
+    return frozenset() if page is None else frozenset(re.findall(r' id="([^"]+)"', page.html))
 
 
 def pictures(folder: Path = FOLDER) -> dict[str, Path]:
@@ -67,17 +67,21 @@ def render(name: str, address: Address, folder: Path = FOLDER) -> Document | Non
     """Return a document by its name; None where there is none. A folder's name lists what it
     holds.
     """
-    known = names(folder)
-    if name in known:
+    documents = names(folder)
+    if name in documents:
         return _rendered(
-            known[name].read_text(), name, address, frozenset(known), frozenset(pictures(folder))
+            documents[name].read_text(),
+            name,
+            address,
+            frozenset(documents),
+            frozenset(pictures(folder)),
         )
-    inside = [each for each in known if posixpath.dirname(each) == name]
+    inside = [document for document in documents if posixpath.dirname(document) == name]
     if not name or not inside:
         return None
     links = "".join(
-        f'<li><a href="{escape(address(each))}">{escape(_title(known[each]))}</a></li>'
-        for each in inside
+        f'<li><a href="{escape(address(heading))}">{escape(_title(documents[heading]))}</a></li>'
+        for heading in inside
     )
     title = posixpath.basename(name).capitalize()
     return Document(title, f"<h1>{escape(title)}</h1><ul>{links}</ul>", ())
@@ -194,9 +198,9 @@ th, td { border-bottom: 1px solid #8886; }
 
 def write_site(target: Path, folder: Path = FOLDER) -> int:
     """Write every document as a file of HTML, with its pictures; returns how many documents."""
-    known = names(folder)
-    folders = sorted({posixpath.dirname(each) for each in known} - {""})
-    for name in [*known, *folders]:
+    documents = names(folder)
+    folders = sorted({posixpath.dirname(each) for each in documents} - {""})
+    for name in [*documents, *folders]:
         up = "../" * _file(name, folders).count("/")
 
         def address(link: str, up: str = up) -> str:
@@ -213,7 +217,7 @@ def write_site(target: Path, folder: Path = FOLDER) -> int:
     for name, path in pictures(folder).items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         copyfile(path, target / name)
-    return len(known)
+    return len(documents)
 
 
 def _file(name: str, folders: Sequence[str]) -> str:

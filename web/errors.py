@@ -137,17 +137,17 @@ def answer(
     status: int, code: str, detail: str, problems: list[dict[str, Any]] | None = None
 ) -> Response:
     """Return the error as the asker reads it best."""
-    told = problem(status, code, detail, problems)
-    told["type"] = request.script_root + told["type"]
+    body = problem(status, code, detail, problems)
+    body["type"] = request.script_root + body["type"]
     if request.path.startswith("/api/"):
-        response = jsonify(told)
+        response = jsonify(body)
         response.mimetype = "application/problem+json"
     else:
         # the page is for nobody: who is signed in can't be asked for again
         if status in (500, 503):
             g._login_user = AnonymousUserMixin()
-        told["next"] = _NEXT.get(status, _OTHERWISE)
-        response = Response(render_template("error.html", **told))
+        body["next"] = _NEXT.get(status, _OTHERWISE)
+        response = Response(render_template("error.html", **body))
     response.status_code = status
     if status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"

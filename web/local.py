@@ -150,7 +150,7 @@ def _launch(settings: Settings, programs: Sequence[Program]) -> None:
 
 def _follow_start(home: Path, on_progress: Say) -> None:
     """Report each process that becomes ready until all are; the supervisor keeps the time."""
-    said: set[str] = set()
+    lines: set[str] = set()
     while True:
         record = state.read(home)
         alive = record is not None and record.supervisor() is not None
@@ -158,12 +158,12 @@ def _follow_start(home: Path, on_progress: Say) -> None:
             record = state.read(home)
         if record is None:
             raise StackError("supervisor", "was stopped while it started")
-        if record.taken and "port" not in said:
-            said.add("port")
+        if record.taken and "port" not in lines:
+            lines.add("port")
             on_progress(record.taken)
         for name, process in record.processes.items():
-            if process.state in ("running", "done") and name not in said:
-                said.add(name)
+            if process.state in ("running", "done") and name not in lines:
+                lines.add(name)
                 on_progress(f"{_title(name)} {'ready' if process.state == 'running' else 'done'}")
         if record.phase == "running":
             return
@@ -179,14 +179,14 @@ def _follow_start(home: Path, on_progress: Say) -> None:
 
 def _end(home: Path, supervisor: Handle, on_progress: Say) -> None:
     """Ask the supervisor to stop all, report each process, and kill it when it takes too long."""
-    said: set[str] = set()
+    lines: set[str] = set()
 
     def gone() -> bool:
         ended = not supervisor.alive()  # looked at first: the record is then final
         record = state.read(home)
         for name, process in (record.processes if record else {}).items():
-            if process.state == "stopped" and name not in said:
-                said.add(name)
+            if process.state == "stopped" and name not in lines:
+                lines.add(name)
                 on_progress(f"{_title(name)} stopped")
         return ended
 

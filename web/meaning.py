@@ -82,7 +82,7 @@ def step_of(epsilon: float) -> Step:
     """Return the step of the scale on which an ε lies; 50 itself is on the last."""
     if epsilon >= SCALE[-2].most:
         return SCALE[-1]
-    return next(each for each in SCALE if epsilon <= each.most)
+    return next(step for step in SCALE if epsilon <= step.most)
 
 
 def judgement(epsilon: float) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def meaning(
     small, chance = eps / EPSILON_UNITS, dlt / DELTA_UNITS
     success = best_success(small, chance)
     meaning = [
-        {"false_alarms": each, "at_most": most_detected(small, chance, each)}
-        for each in FALSE_ALARMS
+        {"false_alarms": rate, "at_most": most_detected(small, chance, rate)}
+        for rate in FALSE_ALARMS
     ]
     which = (
         f"whether one {unit} is in the data"

@@ -136,10 +136,10 @@ def begin_again() -> BaseResponse:
     `begin`.
     """
     # either is enough where a provider keeps to the standard
-    asked = {"prompt": "login", "max_age": "0"}
+    parameters = {"prompt": "login", "max_age": "0"}
     if wanted := settings().oidc_acr:
-        asked["acr_values"] = wanted
-    return _sent(asked)
+        parameters["acr_values"] = wanted
+    return _sent(parameters)
 
 
 def finish() -> tuple[Any, Proof]:
@@ -168,8 +168,8 @@ def finish_again(user_id: UUID, since: float) -> datetime:
     """
     answer = _answer()
     claims = answer.claims
-    found = people.find_external(engine(), str(claims["iss"]), str(claims["sub"]))
-    if found is None or found.id != user_id:
+    user = people.find_external(engine(), str(claims["iss"]), str(claims["sub"]))
+    if user is None or user.id != user_id:
         raise Refused(f"{settings().oidc_name} sent somebody else back. Nothing was confirmed.")
     _stands(user_of(claims), answer)  # roles are those of now, and the account is open
     shown = _shown(claims)
@@ -239,7 +239,7 @@ def load_metadata() -> Mapping[str, Any]:
     # A key that anybody knows signs nothing: never HS256 with a public key's text, never "none".
     offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
     metadata["id_token_signing_alg_values_supported"] = [
-        each for each in offered if each in _ALGORITHMS
+        algorithm for algorithm in offered if algorithm in _ALGORITHMS
     ]
     return metadata
 
@@ -307,8 +307,8 @@ def renew(refresh_token: str, subject: str) -> tuple[Mapping[str, Any] | None, s
     """
     metadata = load_metadata()
     # as granted
-    asked = {"grant_type": "refresh_token", "refresh_token": refresh_token, "scope": None}
-    token = client().fetch_access_token(**asked)
+    body = {"grant_type": "refresh_token", "refresh_token": refresh_token, "scope": None}
+    token = client().fetch_access_token(**body)
     claims: Mapping[str, Any] | None = {"iss": metadata["issuer"], "sub": subject}
     if "id_token" in token:
         claims = client().parse_id_token(token, None, _options(metadata), leeway=LEEWAY)
@@ -413,7 +413,7 @@ def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:
     value = _roles_claim(claims, configured)
     stated = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     mapped = configured.oidc_roles
-    return sorted({mapped[each] for each in stated if isinstance(each, str) and each in mapped})
+    return sorted({mapped[group] for group in stated if isinstance(group, str) and group in mapped})
 
 
 def _roles_claim(claims: Mapping[str, Any], configured: Settings) -> Any:

@@ -111,8 +111,8 @@ def ask_new(actor: Actor) -> Asked:
         exclude_credentials=_described(passkeys.of(engine(), actor.id)),
         supported_pub_key_algs=_ES256,
     )
-    made = passkeys.ask(engine(), actor.id, "register", options.challenge)
-    return Asked(made, options_to_json_dict(options), "create")
+    challenge = passkeys.ask(engine(), actor.id, "register", options.challenge)
+    return Asked(challenge, options_to_json_dict(options), "create")
 
 
 def register(actor: Actor, name: str) -> UUID:
@@ -122,7 +122,7 @@ def register(actor: Actor, name: str) -> UUID:
     host, origin = relying_party()
     taken = passkeys.take(engine(), _challenge_id(), actor.id, "register")
     try:
-        found = webauthn.verify_registration_response(
+        registration = webauthn.verify_registration_response(
             credential=_answer(),
             expected_challenge=taken.challenge,
             expected_rp_id=host,
@@ -131,15 +131,20 @@ def register(actor: Actor, name: str) -> UUID:
             supported_pub_key_algs=_ES256,
         )
         public = decoded_public_key_to_cryptography(
-            decode_credential_public_key(found.credential_public_key)
+            decode_credential_public_key(registration.credential_public_key)
         )
     except (WebAuthnException, ValueError, TypeError, KeyError):
         raise NotPermitted(_NOT_RIGHT) from None
     key = signatures.encoded(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
     signatures.public_key(key)  # or why the ledger could not take it
     signer = Signer(actor.name, origin, key)
-    kept = found.credential_id, found.credential_public_key, signer, found.sign_count
-    return passkeys.add(engine(), actor, name, *kept)
+    facts = (
+        registration.credential_id,
+        registration.credential_public_key,
+        signer,
+        registration.sign_count,
+    )
+    return passkeys.add(engine(), actor, name, *facts)
 
 
 # --- using ----------------------------------------------------------------------------------------
@@ -158,12 +163,16 @@ def ask_again(actor: Actor) -> Asked:
 def ask_act(actor: Actor, needed: SignatureNeeded) -> tuple[Asked, dict[str, Any]]:
     """Ask for the signature of an act; returns it with its nonce, as it will be signed."""
     act = {**needed.act, "nonce": secrets.token_hex(16)}
-    own = [each for each in passkeys.of(engine(), actor.id) if each["key_sha256"] in needed.keys]
-    if not own:
+    own_passkeys = [
+        passkey
+        for passkey in passkeys.of(engine(), actor.id)
+        if passkey["key_sha256"] in needed.keys
+    ]
+    if not own_passkeys:
         raise NotPermitted(
             "signature: the passkeys that the policy names for you are not on your account any more"
         )
-    return _ask(actor.id, "act", signatures.challenge(act), own, act["nonce"]), act
+    return _ask(actor.id, "act", signatures.challenge(act), own_passkeys, act["nonce"]), act
 
 
 def _ask(
@@ -180,12 +189,12 @@ def _ask(
         allow_credentials=_described(own),
         user_verification=_VERIFIED,
     )
-    made = passkeys.ask(engine(), user_id, purpose, challenge, nonce)
-    return Asked(made, options_to_json_dict(options))
+    stored_challenge = passkeys.ask(engine(), user_id, purpose, challenge, nonce)
+    return Asked(stored_challenge, options_to_json_dict(options))
 
 
 def _described(own: list[dict[str, Any]]) -> list[PublicKeyCredentialDescriptor]:
-    return [PublicKeyCredentialDescriptor(id=each["credential_id"]) for each in own]
+    return [PublicKeyCredentialDescriptor(id=passkey["credential_id"]) for passkey in own]
 
 
 def user_of_passkey() -> Any | None:
@@ -240,7 +249,7 @@ def _used(user_id: UUID | None, purpose: str) -> tuple[Any, str | None]:
         passkey = passkeys.find(engine(), base64url_to_bytes(answer["id"]))
         if passkey is None or passkey.user_id != (user_id or passkey.user_id):
             raise NotPermitted(_NOT_RIGHT)
-        found = webauthn.verify_authentication_response(
+        authentication = webauthn.verify_authentication_response(
             credential=answer,
             expected_challenge=taken.challenge,
             expected_rp_id=host,
@@ -251,7 +260,7 @@ def _used(user_id: UUID | None, purpose: str) -> tuple[Any, str | None]:
         )
     except (WebAuthnException, ValueError, TypeError, KeyError):
         raise NotPermitted(_NOT_RIGHT) from None
-    passkeys.used(engine(), passkey, found.new_sign_count)
+    passkeys.used(engine(), passkey, authentication.new_sign_count)
     return passkey, taken.nonce
 
 
@@ -277,10 +286,10 @@ def sign(needed: SignatureNeeded, back: str) -> Response:
     with it.
     """
     actor: Actor = current_user.actor
-    asked, act = ask_act(actor, needed)
+    act_key, act = ask_act(actor, needed)
     words = (
         "The policy asks that you sign this with your passkey. What is signed stands below; the "
         "signature "
         "goes into the ledger, where anybody who verifies an export checks it."
     )
-    return page(asked, title="Sign this", words=words, action=here(), back=back, act=act)
+    return page(act_key, title="Sign this", words=words, action=here(), back=back, act=act)

@@ -175,8 +175,8 @@ def easily_guessed(password: str, context: Iterable[str] = ()) -> bool:
     marks = re.findall(r"[\W_]+", folded)
     if not plain or len(plain) > _LONGEST or any(len(set(mark)) > 2 for mark in marks):
         return False
-    known = {*COMMON_WORDS, *SERVICE_WORDS, *_words(context)}
-    return _repeats(plain) or any(_splits(each, known) for each in {plain, plain.translate(_LEET)})
+    words = {*COMMON_WORDS, *SERVICE_WORDS, *_words(context)}
+    return _repeats(plain) or any(_splits(text, words) for text in {plain, plain.translate(_LEET)})
 
 
 def _words(context: Iterable[str]) -> set[str]:
@@ -229,14 +229,14 @@ def hash_password(password: str, *context: str, field: str = "password") -> str:
 
     Raises InvalidRequest for `field` where it is too short, too long or easily guessed.
     """
-    kept = normal(password)
-    if not MIN_PASSWORD <= len(kept) <= MAX_PASSWORD:
-        raise invalid(field, f"{len(kept)} characters", ALLOWED)
+    plain = normal(password)
+    if not MIN_PASSWORD <= len(plain) <= MAX_PASSWORD:
+        raise invalid(field, f"{len(plain)} characters", ALLOWED)
     try:
-        hashed = _hasher().hash(kept)
+        hashed = _hasher().hash(plain)
     except UnicodeEncodeError:
         raise invalid(field, "holds characters that are no text", "any text") from None
-    if easily_guessed(kept, context):
+    if easily_guessed(plain, context):
         raise invalid(field, "among the first that somebody would try", ALLOWED)
     return hashed
 
@@ -249,8 +249,8 @@ def verify_password(stored: str, password: str) -> bool:
     """
     if len(password) > MAX_PASSWORD:
         password = password[: MAX_PASSWORD + 1]
-    found = [_matches(stored, each) for each in sorted({normal(password), password})]
-    return any(found)
+    matches = [_matches(stored, text) for text in sorted({normal(password), password})]
+    return any(matches)
 
 
 def _matches(stored: str, password: str) -> bool:

@@ -46,7 +46,7 @@ def address(user: Any) -> tuple[str, str] | None:
     try:
         if "end_session_endpoint" not in oidc.load_metadata():
             return None
-        made = oidc.client().create_logout_url(
+        url = oidc.client().create_logout_url(
             oidc.public_address("sign_in.provider_left"),
             hint if len(hint) <= _LONGEST_HINT else None,
             state=secrets.token_urlsafe(20),
@@ -57,7 +57,7 @@ def address(user: Any) -> tuple[str, str] | None:
             "signing out at the provider: %s: %r", type(error).__name__, str(error)[:300]
         )
         return None
-    return made["url"], made["state"]
+    return url["url"], url["state"]
 
 
 # --- back-channel logout --------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _read(token: str) -> Logout:
         raise ValueError("a logout token has no nonce: this may be an id token")
     if claims["iat"] < time.time() - _LIFETIME - oidc.LEEWAY:
         raise ValueError("the logout token is too old (iat)")
-    if not all(each is None or isinstance(each, str) for each in (subject, session)):
+    if not all(claim is None or isinstance(claim, str) for claim in (subject, session)):
         raise ValueError("sub and sid are texts")
     if not (subject or session):
         raise ValueError("the logout token names nobody (sub, sid)")

@@ -40,10 +40,10 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
 
         def parse_header(self, header_plus: bytes) -> None:
             super().parse_header(header_plus)
-            known = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
+            signed_in = "AUTHORIZATION" in self.headers or "COOKIE" in self.headers
             large = self.chunked or self.content_length >= self.adj.max_request_body_size
             if (
-                known
+                signed_in
                 and large
                 and self.command == "POST"
                 and below(mount, self.path) in UPLOAD_PATHS

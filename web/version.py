@@ -52,6 +52,6 @@ def commit() -> str | None:
 
 def describe() -> str:
     """Return the version, the commit where it is known, and the Python that runs."""
-    known = commit()
-    of_commit = "" if known is None else f" (commit {known})"
+    commit_id = commit()
+    of_commit = "" if commit_id is None else f" (commit {commit_id})"
     return f"exchequer {version()}{of_commit}, Python {platform.python_version()}"

@@ -12,8 +12,8 @@ def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
     """Return the addresses of a target. Raises InvalidRequest where one is not to be reached,
     OSError for none.
     """
-    found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
-    names = list(dict.fromkeys(str(each[4][0]) for each in found))
+    infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    names = list(dict.fromkeys(str(info[4][0]) for info in infos))
     for name in names:
         address = ip_address(name)
         inside = target.scheme == "http" and not address.is_loopback

@@ -31,8 +31,8 @@ def convert(file: Path, folder: Path) -> None:
     opened: Any = AutoModelForCausalLM.from_pretrained(
         file.parent, dtype=torch.bfloat16, output_loading_info=True, **where
     )
-    read, found = opened
-    networks.check_complete(read, found)
+    read, tensors = opened
+    networks.check_complete(read, tensors)
     print(STEPS[1], flush=True)
     # transformers takes a model that was read from GGUF for a quantised one still, and saves none
     # of those.

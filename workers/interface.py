@@ -107,8 +107,8 @@ class Artifact:
             raise ValueError(f"{self.name} is no safetensors")
         from safetensors.numpy import load
 
-        found: dict[str, NDArray[Any]] = load(self.content)
-        return found
+        loaded: dict[str, NDArray[Any]] = load(self.content)
+        return loaded
 
 
 @dataclass(frozen=True)

@@ -33,14 +33,14 @@ class Shelf(Generic[T]):
         Others go first until `room` has the `needed` bytes. What a running job still uses is not
         freed.
         """
-        found = self._held.pop(key, None)
-        if found is None:
+        shelved = self._held.pop(key, None)
+        if shelved is None:
             while self._held and (len(self._held) >= MOST or room() < needed):
                 self._held.pop(next(iter(self._held)))
                 _free()
-            found = load()
-        self._held[key] = found
-        return found
+            shelved = load()
+        self._held[key] = shelved
+        return shelved
 
 
 def _free() -> None:

@@ -226,15 +226,15 @@ def _tokenizer(folder: Path, _: tuple[tuple[str, int, int], ...]) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        found = AutoTokenizer.from_pretrained(
+        tokenizer = AutoTokenizer.from_pretrained(
             folder, trust_remote_code=False, local_files_only=True
         )
     except Exception as error:  # any library error here means: no tokenizer that can be used
         raise ModelError(f"path: its tokenizer can't be loaded ({type(error).__name__})") from None
     # Else the first text that is longer than the model's context is told to the log, with its
     # length.
-    found.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-    return found
+    tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return tokenizer
 
 
 def template_tokens(folder: Path, template: str, labels: Iterable[str]) -> int:
@@ -288,16 +288,16 @@ class Prompt:
 
     def tokens(self, record: str, record_tokens: int, partner: str = "") -> list[int]:
         """Return the prompt with its records in place, each cut after `record_tokens` tokens."""
-        made = list(self.fixed[0])
+        token_ids = list(self.fixed[0])
         for slot, lead, after in zip(self.slots, self.leads, self.fixed[1:], strict=True):
             text = record if slot == "record" else partner
             # Characters far beyond any use of the tokens go first: time must not follow a record's
             # length.
-            made += (
+            token_ids += (
                 text_tokens(self.tokenizer, lead + text[: 32 * record_tokens])[:record_tokens]
                 + after
             )
-        return made
+        return token_ids
 
 
 def turn(tokenizer: Any) -> tuple[str, str]:
@@ -311,8 +311,8 @@ def turn(tokenizer: Any) -> tuple[str, str]:
     mark = "0-message-0"
     turn = [{"role": "user", "content": mark}]
     written = tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    before, found, after = written.partition(mark)
-    if not found or mark in after:
+    before, user_turn, after = written.partition(mark)
+    if not user_turn or mark in after:
         raise ModelError("its chat template does not show a message once")
     return before, after
 

@@ -25,7 +25,7 @@ def open_network(
     """
     options = {} if device is None else {"device_map": {"": device}}
     try:
-        network, found = auto.from_pretrained(
+        network, tensors = auto.from_pretrained(
             folder,
             trust_remote_code=False,
             use_safetensors=True,
@@ -39,7 +39,7 @@ def open_network(
         raise
     except Exception as error:  # the library has no base of what it raises
         raise ModelError(_UNOPENED.format(type(error).__name__, _line(error))) from None
-    check_complete(network, found, encoder)
+    check_complete(network, tensors, encoder)
     return network
 
 

@@ -81,13 +81,13 @@ class Runner:
         price = mechanism.price(rehearsed, terms)
         meter = Meter(price.dp or FREE, price.ex_post_draws)
         began = time.monotonic()
-        made: list[Any] = []
+        lines: list[Any] = []
         for item in running.run(rehearsed, terms, corpus.records, model, meter, progress, public):
             # another kind: no job takes it for a release of the dataset
             if isinstance(item, Artifact):
                 yield replace(item, kind=rehearsal.MADE)
             else:
-                made.append(item)
+                lines.append(item)
                 yield item
         seconds = time.monotonic() - began
         report = {
@@ -99,8 +99,8 @@ class Runner:
             "seconds": round(seconds, 1),
             "epsilon": None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0],
             "delta": terms.delta,
-            **_described(made, corpus),
-            "figures": _figures(made, corpus, _embedding(parameters, public), progress.check),
+            **_described(lines, corpus),
+            "figures": _figures(lines, corpus, _embedding(parameters, public), progress.check),
         }
         yield Artifact.of_json("report", rehearsal.REPORT, report)
 
@@ -108,9 +108,9 @@ class Runner:
 def _rehearsed(parameters: Any, terms: Terms) -> tuple[Mechanism[Any], Any]:
     """Return the mechanism and its own parameters."""
     mechanism = mechanisms.get(parameters.rehearses)
-    given = parameters.model_dump(mode="json")
-    used = mechanism.used_fields(given)
-    return mechanism, mechanism.parse({name: given[name] for name in used}, terms)
+    fields = parameters.model_dump(mode="json")
+    used = mechanism.used_fields(fields)
+    return mechanism, mechanism.parse({name: fields[name] for name in used}, terms)
 
 
 # --- the corpus ---------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
     """Return what was made: texts with their lengths in words, or counts with how far they are from
     the truth.
     """
-    texts = [each for each in made if isinstance(each, Text)]
+    texts = [item for item in made if isinstance(item, Text)]
     if texts:
         words = sorted(len(text.text.split()) for text in texts)
         return {
@@ -178,10 +178,10 @@ def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
             "complete": round(sum(text.complete for text in texts) / len(texts), 3),
             "words": {"least": words[0], "median": statistics.median(words), "most": words[-1]},
         }
-    counts = [each for each in made if isinstance(each, Count)]
+    counts = [item for item in made if isinstance(item, Count)]
     if not counts:
         return {"what": "lines", "number": len(made)}
-    errors = [abs(each.count - _truth(corpus.records, each.label)) for each in counts]
+    errors = [abs(count.count - _truth(corpus.records, count.label)) for count in counts]
     return {
         "what": "counts",
         "number": len(counts),
@@ -199,29 +199,29 @@ def _figures(
     """Return each metric of the texts against those held out; beside it the ceiling, that of the
     texts read.
     """
-    texts = [each for each in made if isinstance(each, Text) and each.text.strip()][:MOST_COMPARED]
+    texts = [item for item in made if isinstance(item, Text) and item.text.strip()][:MOST_COMPARED]
     if len(texts) < 2:
         return []
     read = corpus.records.records[: len(texts)]
     labelled = corpus.held_out.labels is not None
     ours, ceiling = _side(texts, labelled), _side(read, labelled)
     names = [*(("mauve", "frechet") if embedding else ()), "lengths", "openings"]
-    found: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
     for name in (*names, *(("tstr",) if labelled else ())):
         check()
-        told, best = (_figure(name, side, corpus.held_out, embedding) for side in (ours, ceiling))
-        if told is None:
+        figure, best = (_figure(name, side, corpus.held_out, embedding) for side in (ours, ceiling))
+        if figure is None:
             continue
         value = None if best is None else best["value"]
-        kept = {key: told[key] for key in ("name", "value", "ideal", "settings")}
-        found.append({**kept, "of_real_texts": value})
-    return found
+        fields = {key: figure[key] for key in ("name", "value", "ideal", "settings")}
+        figures.append({**fields, "of_real_texts": value})
+    return figures
 
 
 def _side(each_of: Sequence[Text | Record], labelled: bool) -> Texts:
     # no metric here asks a Writer
-    texts = cast("list[PublicText]", [each.text for each in each_of])
-    return Texts(texts, [str(each.label) for each in each_of] if labelled else None)
+    texts = cast("list[PublicText]", [item.text for item in each_of])
+    return Texts(texts, [str(item.label) for item in each_of] if labelled else None)
 
 
 def _figure(

@@ -39,11 +39,11 @@ def text_tokens(tokenizer: Any, text: str) -> list[int]:
     if not text:
         return []
     interruption.check()
-    found = encoded(
+    encoding = encoded(
         lambda: tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
     )
     barred = control_tokens(tokenizer)
-    return [token for token in found if token not in barred]
+    return [token for token in encoding if token not in barred]
 
 
 def encoded(encode: Callable[[], Iterable[T]]) -> list[T]:
@@ -68,8 +68,8 @@ def control_tokens(tokenizer: Any) -> frozenset[int]:
     added = tokenizer.added_tokens_decoder
     control = {
         token
-        for token, each in added.items()
-        if each.special or (MARK.fullmatch(each.content) and each.content in template)
+        for token, text in added.items()
+        if text.special or (MARK.fullmatch(text.content) and text.content in template)
     }
     named = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id} - {None}
     return frozenset(

@@ -110,7 +110,7 @@ def _check_unique(folder: Path) -> None:
 
 def _numbered(vocabulary: Iterable[Any]) -> list[tuple[Any, Any]]:
     """Return (word, id) of a Unigram vocabulary, which lists [word, score]."""
-    return [(each[0], number) for number, each in enumerate(vocabulary)]
+    return [(token[0], number) for number, token in enumerate(vocabulary)]
 
 
 def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: int) -> None:
@@ -125,8 +125,10 @@ def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: in
                     f"path: {name} states {field} {token!r}: use a token from 0 to {rows - 1}"
                 )
             word = tokenizer.decode([token])
-            said = any(letter.isalnum() for letter in word) and not MARK.fullmatch(word.strip())
-            if said and token in _written(tokenizer, word):
+            has_letters = any(letter.isalnum() for letter in word) and not MARK.fullmatch(
+                word.strip()
+            )
+            if has_letters and token in _written(tokenizer, word):
                 raise ModelError(
                     f"path: {name} states {field} {token}, which is {word!r}, a word of texts: "
                     "they "

@@ -100,10 +100,10 @@ def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
         raise ModelError(
             f"path: {INDEX} does not name {listed(shards - named)}: remove it or mend the index"
         )
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in sorted(named):
         held = header(folder / file)
-        twice = held.keys() & found.keys()
+        twice = held.keys() & tensors.keys()
         if twice:
             raise ModelError(f"path: {listed(twice)} is in two shards, {file} one of them")
         lacking = {name for name, place in places.items() if place == file} - held.keys()
@@ -113,8 +113,8 @@ def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
             raise ModelError(
                 f"path: {file} has {listed(held.keys() - places.keys())}, unknown to {INDEX}"
             )
-        found |= held
-    return found
+        tensors |= held
+    return tensors
 
 
 def _places(folder: Path) -> dict[str, str]:

@@ -78,10 +78,10 @@ def listing(
 
 def show(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
     """Return one corpus. Raises NotFound."""
-    found = _shown(engine, viewer, select(tables.corpora).where(tables.corpora.c.name == name))
-    if not found:
+    corpora = _shown(engine, viewer, select(tables.corpora).where(tables.corpora.c.name == name))
+    if not corpora:
         raise NotFound("corpus", name)
-    return found[0]
+    return corpora[0]
 
 
 def _shown(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str, Any]]:

@@ -28,9 +28,11 @@ def require_room(engine: Engine, actor: Actor) -> None:
         table.c.at > func.clock_timestamp() - PERIOD,
     )
     with engine.connect() as connection:
-        asked = connection.execute(query).scalar_one()
-    if asked >= most:
-        told = f"{asked} registrations of yours were compared with all data in the last 24 hours"
+        count = connection.execute(query).scalar_one()
+    if count >= most:
+        limit_text = (
+            f"{count} registrations of yours were compared with all data in the last 24 hours"
+        )
         raise invalid(
-            "uri", told, f"at most {most} (EXCHEQUER_DATA_CHECKS_PER_DAY): try again tomorrow"
+            "uri", limit_text, f"at most {most} (EXCHEQUER_DATA_CHECKS_PER_DAY): try again tomorrow"
         )

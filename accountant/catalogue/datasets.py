@@ -157,8 +157,10 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
 
 def _problems(error: ValidationError) -> list[FieldProblem]:
     return [
-        FieldProblem(".".join(str(part) for part in each["loc"]) or "body", each["msg"].lower())
-        for each in error.errors(include_url=False)
+        FieldProblem(
+            ".".join(str(part) for part in problem["loc"]) or "body", problem["msg"].lower()
+        )
+        for problem in error.errors(include_url=False)
     ]
 
 
@@ -343,10 +345,12 @@ def _declared(dataset: Row[Any], version: Row[Any], changes: Mapping[str, Any]) 
     """Return the declaration of a dataset with this version's layout and `changes`, checked as a
     whole.
     """
-    own = {
+    declared = {
         field: getattr(dataset, field) for field in DatasetSpec.model_fields if field not in LAYOUT
     }
-    return read_dataset({**own, **{field: getattr(version, field) for field in LAYOUT}, **changes})
+    return read_dataset(
+        {**declared, **{field: getattr(version, field) for field in LAYOUT}, **changes}
+    )
 
 
 def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[Any]] | None:

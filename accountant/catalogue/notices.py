@@ -206,7 +206,7 @@ def take(engine: Engine, most: int, busy: Collection[UUID] = ()) -> list[Deliver
     with engine.begin() as connection:
         query = select(due.c.id).select_from(hooks.join(due, true())).where(hooks.c.id.not_in(busy))
         rows = connection.execute(query.limit(most)).scalars().all()
-        return [each for one in rows if (each := _claim(connection, one)) is not None]
+        return [claimed for one in rows if (claimed := _claim(connection, one)) is not None]
 
 
 def _claim(connection: Connection, delivery_id: UUID) -> Delivery | None:

@@ -33,21 +33,23 @@ def register(
 
     Raises Conflict where the name is taken.
     """
-    made = uuid4()
+    resource_id = uuid4()
     try:
         with engine.begin() as connection:
-            earlier = idempotency.claim(connection, once, made)
-            if earlier != made:
+            earlier = idempotency.claim(connection, once, resource_id)
+            if earlier != resource_id:
                 return earlier
-            row = {**values, "id": made, "state": "checking", "created_by": actor.id}
+            row = {**values, "id": resource_id, "state": "checking", "created_by": actor.id}
             connection.execute(insert(_TABLES[kind]).values(row))
-            connection.execute(insert(tables.outbox).values(task=f"check_{kind}", subject=made))
+            connection.execute(
+                insert(tables.outbox).values(task=f"check_{kind}", subject=resource_id)
+            )
             activity_log.record(
                 connection, actor, f"{kind} registered", kind, values["name"], **detail
             )
     except IntegrityError:
         raise Conflict(f"there is a {kind} {values['name']!r} already") from None
-    return made
+    return resource_id
 
 
 def find(engine: Engine, kind: Kind, row_id: UUID) -> Row[Any] | None:
@@ -68,9 +70,9 @@ def checked(
     """Record what a worker found: ready with public facts, or an error for its stewards alone."""
     table = _TABLES[kind]
     state = "ready" if error is None else "invalid"
-    found = {"state": state, "facts": None if facts is None else dict(facts), "error": error}
+    values = {"state": state, "facts": None if facts is None else dict(facts), "error": error}
     if shared_with:
-        found["shared_with"] = dict(shared_with)
+        values["shared_with"] = dict(shared_with)
     with engine.begin() as connection:
         waiting = update(table).where(table.c.id == row_id, table.c.state == "checking")
-        connection.execute(waiting.values(found))
+        connection.execute(waiting.values(values))

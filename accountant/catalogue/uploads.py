@@ -108,11 +108,11 @@ def receive(
                 total.update(block)
                 scanner.feed(block)
                 draft.write(block)
-            found = scanner.finish()
+            contents = scanner.finish()
             draft.sync()
-            if found.format == "parquet":
-                found = _read_parquet(draft.handle, store, size)
-            file = File(total.hexdigest(), size, shown_name(name), found)
+            if contents.format == "parquet":
+                contents = _read_parquet(draft.handle, store, size)
+            file = File(total.hexdigest(), size, shown_name(name), contents)
             return _keep(engine, store, draft, file, actor)
     except OSError as error:
         if error.errno in _FULL:
@@ -135,7 +135,7 @@ def shown_name(name: str | None) -> str | None:
     left.
     """
     last = re.split(r"[/\\]", name or "")[-1]
-    return "".join(each for each in last if each.isprintable()).strip()[:MOST_NAME] or None
+    return "".join(letter for letter in last if letter.isprintable()).strip()[:MOST_NAME] or None
 
 
 class _Draft:
@@ -204,17 +204,17 @@ def _read_parquet(handle: int, store: Store, size: int) -> Found:
 
 def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor) -> Kept:
     """Name the file by its hash and write its row, so that no sweep comes between."""
-    sha256, found = file.sha256, file.found
-    target = store.folder / f"{sha256}{found.suffix}"
+    sha256, contents = file.sha256, file.found
+    target = store.folder / f"{sha256}{contents.suffix}"
     values = {
         "sha256": sha256,
         "address": str(target),
         "name": file.name,
-        "format": found.format,
-        "compression": found.compression,
+        "format": contents.format,
+        "compression": contents.compression,
         "bytes": file.size,
-        "uncompressed_bytes": found.uncompressed_bytes,
-        "columns": list(found.columns),
+        "uncompressed_bytes": contents.uncompressed_bytes,
+        "columns": list(contents.columns),
         "uploaded_by": actor.id,
     }
     again = {**values, "uploaded_at": func.clock_timestamp(), "removed_at": None}
@@ -226,7 +226,7 @@ def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor)
             .on_conflict_do_update(index_elements=["sha256"], set_=again)
         )
         activity_log.record(
-            connection, actor, "file uploaded", "upload", sha256, format=found.format
+            connection, actor, "file uploaded", "upload", sha256, format=contents.format
         )
         draft.path.rename(target)
         _sync_folder(store.folder)
@@ -332,9 +332,9 @@ def discard(engine: Engine, sha256: str, actor: Actor) -> None:
     with engine.begin() as connection:
         _lock(connection)
         query = select(uploads.c.address, _claimed().label("claimed"))
-        own = (uploads.c.sha256 == sha256, uploads.c.uploaded_by == actor.id)
-        kept = query.where(*own, uploads.c.removed_at.is_(None))
-        row = one(connection, kept, "upload", sha256[:64])
+        same_file = (uploads.c.sha256 == sha256, uploads.c.uploaded_by == actor.id)
+        stored = query.where(*same_file, uploads.c.removed_at.is_(None))
+        row = one(connection, stored, "upload", sha256[:64])
         if row.claimed:
             raise Conflict("a dataset or corpus was registered with this file")
         activity_log.record(connection, actor, "file destroyed", "upload", sha256)
@@ -358,8 +358,8 @@ def sweep(engine: Engine, store: Store) -> int:
                 if path.parent != store.folder or not _NAMED.fullmatch(path.name):
                     raise ValueError("no file of this folder")  # the relay could delete others, too
                 _remove(connection, path, row.sha256)
-        known = set(connection.execute(query.with_only_columns(uploads.c.address)).scalars())
-        lost = [path for path in store.folder.iterdir() if _is_lost(path, known)]
+        addresses = set(connection.execute(query.with_only_columns(uploads.c.address)).scalars())
+        lost = [path for path in store.folder.iterdir() if _is_lost(path, addresses)]
         for path in lost:
             path.unlink(missing_ok=True)
     return len(overdue) + len(lost)

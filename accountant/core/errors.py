@@ -191,11 +191,11 @@ class LedgerBehind(ExchequerError):
     def __init__(self, dataset: str, database: int, log: int, seq: int | None = None):
         self.dataset, self.database, self.log, self.seq = dataset, database, log, seq
         if seq is None:
-            found = f"the database ends at entry {database}, and its log outside at entry {log}"
+            position = f"the database ends at entry {database}, and its log outside at entry {log}"
         else:
-            found = f"entry {seq} is another one in the database than in its log outside"
+            position = f"entry {seq} is another one in the database than in its log outside"
         super().__init__(
-            f"the ledger of {dataset!r} is not what was answered for: {found}. Nothing is "
+            f"the ledger of {dataset!r} is not what was answered for: {position}. Nothing is "
             "admitted, run or "
             "handed out until an operator has recovered it (`exchequer ledger recover`)"
         )

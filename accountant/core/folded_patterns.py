@@ -45,9 +45,9 @@ class UnfoldablePattern(ValueError):
 def fold_pattern(pattern: str) -> str:
     """Return the pattern for folded text. Raises UnfoldablePattern."""
     composed = unicodedata.normalize("NFC", pattern).replace("i\u0307", "i")
-    made: list[str] = []
+    pieces: list[str] = []
     for part in PARTS.finditer(composed):
-        text, is_after_blank = part.group(), bool(made) and made[-1] == " "
+        text, is_after_blank = part.group(), bool(pieces) and pieces[-1] == " "
         if part["flags"] and ("m" in text or re.search("-.*i", text)):
             raise UnfoldablePattern("sets a flag for lines or capitals, which are folded away")
         if part["count"]:
@@ -61,10 +61,10 @@ def fold_pattern(pattern: str) -> str:
         else:
             folded = _folded_signs(text)
         if folded and not (folded == " " and is_after_blank):
-            made.append(folded)
-    if not "".join(made).isascii() or re.search(r"\\[pP]", pattern):
-        made = [part for part in made if part not in (r"\b", r"\B")]
-    return "".join(made)
+            pieces.append(folded)
+    if not "".join(pieces).isascii() or re.search(r"\\[pP]", pattern):
+        pieces = [part for part in pieces if part not in (r"\b", r"\B")]
+    return "".join(pieces)
 
 
 def _folded_signs(text: str) -> str:
@@ -93,15 +93,15 @@ def _folded_class(text: str) -> str:
         return f"[^{''.join(_WORD if token == chr(92) + 'w' else token for token in tokens)}]"
     if all(_is_blank(token) for token in tokens):
         return " "
-    made, place = [], 0
+    piece, place = [], 0
     while place < len(tokens):
         if tokens[place + 1 : place + 2] == ["-"] and place + 2 < len(tokens):
-            made.append(_folded_range(tokens[place], tokens[place + 2]))
+            piece.append(_folded_range(tokens[place], tokens[place + 2]))
             place += 3
         else:
-            made.append(_folded_member(tokens[place]))
+            piece.append(_folded_member(tokens[place]))
             place += 1
-    return f"[{''.join(made)}]"
+    return f"[{''.join(piece)}]"
 
 
 def _folded_member(member: str) -> str:

@@ -25,11 +25,11 @@ def read_mail(url: str, domains: Sequence[str]) -> str:
     `domains`: those to which this service writes; none: it writes to nobody.
     """
     if not domains:
-        told = (
+        allowed = (
             "https://…; whoever runs the service allows mail (EXCHEQUER_SMTP_HOST, "
             "EXCHEQUER_MAIL_DOMAINS)"
         )
-        raise invalid("url", "this service sends no mail", told)
+        raise invalid("url", "this service sends no mail", allowed)
     match = _ADDRESS.fullmatch(url.removeprefix(SCHEME))
     if not url.startswith(SCHEME) or match is None:
         raise invalid("url", "is no address for mail", f"{SCHEME}NAME@{domains[0]}")

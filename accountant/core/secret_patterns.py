@@ -131,11 +131,11 @@ class Secrets:
 
     def redacted(self, text: str, own: str = "") -> str:
         """Return the text with TAG in place of every secret."""
-        made, place = [], 0
+        redacted_text, place = [], 0
         for start, end in self.spans(text, own):
-            made += [text[place:start], TAG]
+            redacted_text += [text[place:start], TAG]
             place = end
-        return "".join([*made, text[place:]])
+        return "".join([*redacted_text, text[place:]])
 
     def _places(self, searched: str, own: str) -> Iterator[tuple[int, int]]:
         """Yield the places of secrets in a folded text; they may overlap."""

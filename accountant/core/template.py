@@ -24,14 +24,14 @@ def check_template(
     template: str, required: tuple[str, ...], optional: tuple[str, ...], field: str = "template"
 ) -> None:
     """Raise InvalidRequest if a required slot is missing or an unknown one is named."""
-    found = slots(template)
+    names = slots(template)
     allowed = ", ".join(f"{{{name}}}" for name in (*required, *optional))
     for name in required:
-        if found.count(name) != 1:
+        if names.count(name) != 1:
             raise invalid(
-                field, f"the slot {{{name}}} occurs {found.count(name)} times", "exactly once"
+                field, f"the slot {{{name}}} occurs {names.count(name)} times", "exactly once"
             )
-    for name in found:
+    for name in names:
         if name not in required and name not in optional:
             raise invalid(field, f"unknown slot {{{name}}}", allowed)
 
@@ -67,8 +67,8 @@ def pieces(template: str) -> tuple[tuple[str, str | None], ...]:
     slot.
     """
     parts = _SLOT.split(template)
-    found = ((parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2))
-    return (*found, (parts[-1], None))
+    pairs = ((parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2))
+    return (*pairs, (parts[-1], None))
 
 
 def fill(template: str, values: dict[str, str]) -> str:

@@ -163,10 +163,14 @@ _same = _Same(_SIGNS)
 @lru_cache(maxsize=2**16)
 def _folded(piece: str) -> str:
     """Return a character and its marks, folded."""
-    made = piece.translate(_same)
+    folded_text = piece.translate(_same)
     for _ in range(2):
-        made = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", made).casefold())
-        made = unicodedata.normalize("NFKC", made.replace("i\u0307", "i").replace("ı", "i"))
-    made = made.translate(_same)
+        folded_text = unicodedata.normalize(
+            "NFKC", unicodedata.normalize("NFKC", folded_text).casefold()
+        )
+        folded_text = unicodedata.normalize(
+            "NFKC", folded_text.replace("i\u0307", "i").replace("ı", "i")
+        )
+    folded_text = folded_text.translate(_same)
     # A spacing accent, or a phrase in one sign, is no blank and holds none.
-    return piece if " " in made else made
+    return piece if " " in folded_text else folded_text

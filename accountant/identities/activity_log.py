@@ -103,12 +103,12 @@ def prune(engine: Engine, settings: Settings) -> dict[str, int]:
     ended = func.coalesce(
         sessions.c.ended_at, sessions.c.created_at + timedelta(hours=settings.session_hours)
     )
-    kept = (
+    limits = (
         (sessions, ended, settings.session_log_days),
         (sign_ins, sign_ins.c.at, _least(settings.sign_in_log_days)),
         (activity, activity.c.at, _least(settings.activity_log_days)),
     )
-    return {table.name: _older(engine, table, at, days) for table, at, days in kept if days}
+    return {table.name: _older(engine, table, at, days) for table, at, days in limits if days}
 
 
 def _least(days: float) -> float:

@@ -159,8 +159,8 @@ def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[An
     users = tables.users
     with engine.begin() as connection:
         same = (users.c.id == user_id) & (users.c.password_hash == old)
-        kept = update(users).where(same).values(password_hash=new).returning(*users.c)
-        return connection.execute(kept).one_or_none()
+        stored = update(users).where(same).values(password_hash=new).returning(*users.c)
+        return connection.execute(stored).one_or_none()
 
 
 def actor_of(user: Row[Any]) -> Actor:

@@ -49,8 +49,8 @@ def began(connection: Connection, user_id: UUID) -> datetime:
         .scalar_subquery()
     )
     query = select(func.greatest(users.c.created_at, newest, linked)).where(users.c.id == user_id)
-    found: datetime = connection.execute(query).scalar_one()
-    return found
+    moment: datetime = connection.execute(query).scalar_one()
+    return moment
 
 
 def recent(connection: Connection, limit: int = 20) -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ def hand_over(connection: Connection, actor: Actor, name: str, given: Iterable[s
         return
     if "steward" in handed and sole_steward_of(connection, row.id) is not None:
         return
-    kept = sorted(set(row.roles) - handed)
-    connection.execute(update(users).where(users.c.id == row.id).values(roles=kept))
+    roles = sorted(set(row.roles) - handed)
+    connection.execute(update(users).where(users.c.id == row.id).values(roles=roles))
     activity_log.record(
         connection,
         actor,
@@ -44,7 +44,7 @@ def hand_over(connection: Connection, actor: Actor, name: str, given: Iterable[s
         "account",
         row.name,
         before=row.roles,
-        after=kept,
+        after=roles,
         handed_to=name,
     )
 
@@ -55,7 +55,7 @@ def sole_steward_of(connection: Connection, user_id: object) -> str | None:
     """
     person, other = users.alias(), users.alias()
     named = datasets.c.policy["stewards"]
-    others = select(other.c.id).where(
+    stewards = select(other.c.id).where(
         other.c.id != user_id,
         other.c.active,
         any_(other.c.roles) == "steward",
@@ -68,10 +68,10 @@ def sole_steward_of(connection: Connection, user_id: object) -> str | None:
             person.c.id == user_id,
             person.c.active,
             any_(person.c.roles) == "steward",
-            ~others.exists(),
+            ~stewards.exists(),
         )
     )
-    found: str | None = connection.execute(
+    dataset: str | None = connection.execute(
         query.order_by(datasets.c.name).limit(1)
     ).scalar_one_or_none()
-    return found
+    return dataset

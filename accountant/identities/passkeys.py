@@ -104,7 +104,7 @@ def add(
     known.
     """
     check_name(name)
-    made = uuid4()
+    key_id = uuid4()
     try:
         with engine.begin() as connection:
             held = select(users.c.id).where(users.c.id == actor.id).with_for_update()
@@ -116,7 +116,7 @@ def add(
                 raise Conflict(f"you have {MOST_PASSKEYS} passkeys: remove one first")
             connection.execute(
                 insert(passkeys).values(
-                    id=made,
+                    id=key_id,
                     user_id=actor.id,
                     name=name.strip(),
                     credential_id=credential_id,
@@ -128,7 +128,7 @@ def add(
             _log(connection, actor, "passkey added", name.strip(), signer)
     except IntegrityError:
         raise Conflict("this passkey is registered already") from None
-    return made
+    return key_id
 
 
 def remove(engine: Engine, actor: Actor, passkey_id: UUID) -> None:

@@ -170,11 +170,11 @@ def activate(engine: Engine, actor: Actor, name: str) -> None:
 def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) -> datetime:
     """Set a one-time password and unlock the account. Returns when the password expires."""
     actor.require(_ADMINISTRATOR)
-    found = show(engine, actor, name)
-    if found["provider"] is not None:
-        raise Conflict(f"{name} signs in at {found['provider']} and has no password here")
+    person = show(engine, actor, name)
+    if person["provider"] is not None:
+        raise Conflict(f"{name} signs in at {person['provider']} and has no password here")
     until = datetime.now(UTC) + ONE_TIME
-    credentials.set_password(engine, UUID(found["id"]), password_hash, actor=actor, expires=until)
+    credentials.set_password(engine, UUID(person["id"]), password_hash, actor=actor, expires=until)
     with engine.begin() as connection:
         sign_ins.clear(connection, name)
     return until
@@ -214,10 +214,14 @@ def _held(connection: Connection, name: str) -> Row[Any]:
 
 def _keep_one(connection: Connection, row: Row[Any]) -> None:
     """Raise Conflict if `row` is the last open administrator account."""
-    others = select(func.count()).where(
+    administrators = select(func.count()).where(
         users.c.active, any_(users.c.roles) == _ADMINISTRATOR, users.c.id != row.id
     )
-    if row.active and _ADMINISTRATOR in row.roles and not connection.execute(others).scalar_one():
+    if (
+        row.active
+        and _ADMINISTRATOR in row.roles
+        and not connection.execute(administrators).scalar_one()
+    ):
         raise Conflict(f"{row.name} is the last administrator: make another one first")
 
 

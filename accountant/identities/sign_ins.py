@@ -59,12 +59,12 @@ def admit(engine: Engine, name: str, origin: Origin, device: str | None = None) 
     failures are counted for themselves. Several processes may ask at once: rows are locked, always
     in the same order.
     """
-    own, whole, address = _keys(name, origin, device)
+    device_key, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
-        counted = {own} if device else {own, whole, address}
+        counted = {device_key} if device else {device_key, whole, address}
         rows = {key: _held(connection, key) for key in sorted(counted)}
         now = connection.execute(select(func.clock_timestamp())).scalar_one()
-        waits = [_name_wait(rows[own], now)]
+        waits = [_name_wait(rows[device_key], now)]
         if device is None:
             waits.append(_address_wait(rows[address], now))
             if rows[whole].failures >= MOST_FAILURES and not _signed_in_from(
@@ -75,10 +75,10 @@ def admit(engine: Engine, name: str, origin: Origin, device: str | None = None) 
         if longest is not None:
             _log_refusal(connection, list(rows.values()), name, origin)
             return longest
-        changed = {own: _after_name(rows[own], now)}
+        changed = {device_key: _after_name(rows[device_key], now)}
         if device is None:
             changed[address] = _after_address(rows[address], now)
-            if changed[own]["failures"] <= MOST_OF_AN_ADDRESS:
+            if changed[device_key]["failures"] <= MOST_OF_AN_ADDRESS:
                 changed[whole] = {**_after_name(rows[whole], now), "locked_until": None}
         for key, values in changed.items():
             connection.execute(update(limits).where(limits.c.key == key).values(**values))
@@ -97,12 +97,12 @@ def succeeded(
     """Record that the admitted attempt succeeded: it, and those before it from there, are
     uncounted.
     """
-    own, whole, address = _keys(name, origin, device)
+    device_key, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
-        counted = {own} if device else {own, whole, address}
+        counted = {device_key} if device else {device_key, whole, address}
         rows = {key: _held(connection, key) for key in sorted(counted)}
-        before = rows[own].failures
-        back = {own: before, whole: min(before, MOST_OF_AN_ADDRESS), address: 1}
+        before = rows[device_key].failures
+        back = {device_key: before, whole: min(before, MOST_OF_AN_ADDRESS), address: 1}
         for key in rows:
             _uncount(connection, key, back[key])
         _add(connection, name, user_id, origin, outcome)
@@ -180,14 +180,14 @@ def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
     """Return the current locks among `names`; of several, by address and by device, the longest."""
     keys = {_name_key(name): name for name in names}
     now = connection.execute(select(func.clock_timestamp())).scalar_one()
-    found: dict[str, Lock] = {}
+    held_locks: dict[str, Lock] = {}
     of_names = or_(*(limits.c.key.startswith(key) for key in keys))
     query = select(limits).where(of_names, limits.c.failures > 0)
     for row in connection.execute(query.order_by(limits.c.failures)):
         if _name_wait(row, now) is not None:
             until = None if row.failures >= MOST_FAILURES else row.locked_until
-            found[keys[row.key.partition("@")[0]]] = Lock(row.failures, until)
-    return found
+            held_locks[keys[row.key.partition("@")[0]]] = Lock(row.failures, until)
+    return held_locks
 
 
 # --- the limits ---------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ def locks(connection: Connection, names: list[str]) -> dict[str, Lock]:
 
 def _held(connection: Connection, key: str) -> Row[Any]:
     """Return the row of a key, created if absent, and locked."""
-    made = upsert(limits).values(key=key, last_at=func.clock_timestamp())
-    kept = made.on_conflict_do_update(index_elements=["key"], set_={"key": key})
-    return connection.execute(kept.returning(*limits.c)).one()
+    insertion = upsert(limits).values(key=key, last_at=func.clock_timestamp())
+    locked_row = insertion.on_conflict_do_update(index_elements=["key"], set_={"key": key})
+    return connection.execute(locked_row.returning(*limits.c)).one()
 
 
 def _name_wait(row: Row[Any], now: datetime) -> timedelta | None:
@@ -264,14 +264,14 @@ def customer(address: str) -> str:
     customer.
     """
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return "unknown"
-    if found.version == 6:
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found), 64), strict=False))
-    return str(found)
+    if ip.version == 6:
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((int(ip), 64), strict=False))
+    return str(ip)
 
 
 # --- the log ------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def account_view(books: Books) -> Account | None:
         filters[-1] = filters[-1].model_copy(update={"share": 1.0})
     open_ones = [filter_ for filter_ in filters if filter_.closed == 0]
     # One that is passed in its δ alone has ε to spare and admits nothing.
-    open_ones = [each for each in open_ones if each.holds] or open_ones
+    open_ones = [filter_ for filter_ in open_ones if filter_.holds] or open_ones
     best = min(open_ones, key=lambda each: each.used_share, default=None)
     return Account(
         epsilon=to_decimal(account.epsilon, EPSILON_UNITS),

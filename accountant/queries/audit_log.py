@@ -366,7 +366,7 @@ def _page(
     """Return one page of one source, newest first."""
     rows = query.add_columns(literal(number).label("source"))
     at, key = (rows.selected_columns[name] for name in ("at", "key"))
-    at, key = (each.element if hasattr(each, "element") else each for each in (at, key))
+    at, key = (column.element if hasattr(column, "element") else column for column in (at, key))
     if wanted.since is not None:
         rows = rows.where(at >= wanted.since)
     if wanted.until is not None:

@@ -89,7 +89,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
             )
         ).one()
         realized = None if public else _realized(connection, dataset_id)
-    found = {
+    report = {
         "dataset": _public_facts(facts) if public else facts,
         "public": public,
         "made_at": datetime.now(UTC).isoformat(),
@@ -110,7 +110,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
-    return Report(**(_published(found) if public else found))
+    return Report(**(_published(report) if public else report))
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
     outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset())).document()
     measures = [each["name"] for each in outside["measures"]]
     sums: dict[tuple[str, str], dict[str, Any]] = {}
-    for each in document["spending"]:
-        key = (each["month"], each["mechanism"])
+    for job in document["spending"]:
+        key = (job["month"], job["mechanism"])
         empty = {"month": key[0], "analyst": None, "mechanism": key[1], "jobs": 0}
         row = sums.setdefault(key, {**empty, **dict.fromkeys(measures, Decimal(0))})
         for measure in ("jobs", *measures):
-            row[measure] += type(row[measure])(each[measure])
+            row[measure] += type(row[measure])(job[measure])
     merged = [
         {key: f"{v:f}" if isinstance(v, Decimal) else v for key, v in row.items()}
         for row in sums.values()
@@ -140,13 +140,13 @@ def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list
     rows = documents(
         ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST)
     )
-    kept = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
-    return [{**{key: row[key] for key in kept}, "body": _short(row["body"])} for row in rows]
+    columns = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
+    return [{**{key: row[key] for key in columns}, "body": _short(row["body"])} for row in rows]
 
 
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of an entry that a line of the report shows."""
-    kept = (
+    fields = (
         "epsilon",
         "delta",
         "reason",
@@ -156,7 +156,7 @@ def _short(body: Mapping[str, Any]) -> dict[str, Any]:
         "confirmed_by",
         "confirmation",
     )
-    return {key: body[key] for key in kept if key in body}
+    return {key: body[key] for key in fields if key in body}
 
 
 def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
@@ -235,11 +235,16 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     sums.
     """
     hidden = {"versions", "text_template", "label_column", "caps"}
-    kept = {key: value for key, value in facts.items() if key not in hidden}
-    if kept["ex_post"]["settlement"] == Settlement.REALIZED:
-        kept["ex_post"] = {**kept["ex_post"], "spent": None, "reserved": None, "left": None}
-        kept["overdrawn"] = kept["remaining"] = None
-    return kept
+    shown_facts = {key: value for key, value in facts.items() if key not in hidden}
+    if shown_facts["ex_post"]["settlement"] == Settlement.REALIZED:
+        shown_facts["ex_post"] = {
+            **shown_facts["ex_post"],
+            "spent": None,
+            "reserved": None,
+            "left": None,
+        }
+        shown_facts["overdrawn"] = shown_facts["remaining"] = None
+    return shown_facts
 
 
 def _published(found: dict[str, Any]) -> dict[str, Any]:
@@ -248,15 +253,17 @@ def _published(found: dict[str, Any]) -> dict[str, Any]:
     problems = [f"{len(checked['problems'])} checks fail: the full report names them"] * bool(
         checked["problems"]
     )
-    kept = {"definitions": DEFINITIONS, "verification": {**checked, "problems": problems}}
-    return {**_without_people(found), **kept}
+    outline = {"definitions": DEFINITIONS, "verification": {**checked, "problems": problems}}
+    return {**_without_people(found), **outline}
 
 
 def _without_people(value: Any) -> Any:
     """Return the same with None in place of what is private, wherever it stands."""
     if isinstance(value, list):
-        return [_without_people(each) for each in value]
+        return [_without_people(item) for item in value]
     if not isinstance(value, dict):
         return value
     hidden = _PRIVATE | _OF_REFUSALS.get(str(value.get("cap")), frozenset())
-    return {key: None if key in hidden else _without_people(each) for key, each in value.items()}
+    return {
+        key: None if key in hidden else _without_people(value_) for key, value_ in value.items()
+    }

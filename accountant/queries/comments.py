@@ -23,16 +23,22 @@ def of_jobs(engine: Engine, job_ids: Collection[str]) -> Mapping[str, list[Comme
 
 def read(connection: Connection, job_ids: Collection[UUID]) -> Mapping[str, list[Comment]]:
     """Return the same on a connection."""
-    said, users = tables.comments, tables.users
+    comments, users = tables.comments, tables.users
     query = select(
-        said.c.job_id, users.c.name.label("author"), said.c.kind, said.c.text, said.c.created_at
+        comments.c.job_id,
+        users.c.name.label("author"),
+        comments.c.kind,
+        comments.c.text,
+        comments.c.created_at,
     )
-    whole = query.join(users, users.c.id == said.c.author_id).where(said.c.job_id.in_(job_ids))
-    found: dict[str, list[Comment]] = {str(job_id): [] for job_id in job_ids}
-    for row in connection.execute(whole.order_by(said.c.created_at, said.c.id)):
+    whole = query.join(users, users.c.id == comments.c.author_id).where(
+        comments.c.job_id.in_(job_ids)
+    )
+    comments_by_job: dict[str, list[Comment]] = {str(job_id): [] for job_id in job_ids}
+    for row in connection.execute(whole.order_by(comments.c.created_at, comments.c.id)):
         facts = {name: getattr(row, name) for name in ("author", "kind", "text", "created_at")}
-        found[str(row.job_id)].append(Comment(**facts))
-    return found
+        comments_by_job[str(row.job_id)].append(Comment(**facts))
+    return comments_by_job
 
 
 def is_asked_back() -> ColumnElement[bool]:

@@ -120,7 +120,7 @@ def _guarantee(
     spends = event is not None and bool(releases(from_json(event)))
     if "job" in source and not spends:
         return data_card.inherited(source, _of_source(connection, source, dataset))
-    known = (
+    plain_event = (
         with_known_batches(from_json(event))
         if spends and has_secret_batches(from_json(event))
         else None
@@ -134,7 +134,9 @@ def _guarantee(
         records_per_unit=terms["max_records_per_unit"],
         ex_post_cap=None if cap is None else to_decimal(int(cap), EPSILON_UNITS),
         secret=body.get("secret", {}).get("release") is not None,
-        to_key_holders=_price(body, to_json(known))["epsilon"] if known is not None else None,
+        to_key_holders=_price(body, to_json(plain_event))["epsilon"]
+        if plain_event is not None
+        else None,
     )
     corrected = "" if charge["kind"] == "COMMIT" else f" (as corrected by entry {charge['seq']})"
     return data_card.sentence(held) + corrected

@@ -129,13 +129,14 @@ def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
     if not set_by:
         return []
     table, users = tables.usage, tables.users
-    own = {str(viewer.id), *_projects(connection, row.id, viewer)}
+    holders = {str(viewer.id), *_projects(connection, row.id, viewer)}
     names = {
         str(user.id): user.name for user in connection.execute(select(users.c.id, users.c.name))
     }
     query = select(table).where(table.c.dataset_id == row.id).order_by(table.c.kind, table.c.holder)
     used = {
-        (each.kind, each.holder): each.spent + each.reserved for each in connection.execute(query)
+        (usage_row.kind, usage_row.holder): usage_row.spent + usage_row.reserved
+        for usage_row in connection.execute(query)
     }
     if ANALYST in set_by and viewer.roles & {"analyst", "steward"}:
         used.setdefault((ANALYST, str(viewer.id)), 0)
@@ -148,7 +149,7 @@ def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
             left=to_decimal(max(set_by[kind] - amount, 0), EPSILON_UNITS),
         )
         for (kind, holder), amount in used.items()
-        if kind in set_by and (seen_by(viewer, row).roles & OVERSEERS or holder in own)
+        if kind in set_by and (seen_by(viewer, row).roles & OVERSEERS or holder in holders)
     ]
 
 
@@ -181,14 +182,14 @@ def _last_job(connection: Connection, row: Row[Any], viewer: Actor, terms: Terms
     )
     if not seen_by(viewer, row).roles & OVERSEERS:
         query = query.where(jobs.c.analyst_id == viewer.id)
-    found = connection.execute(
+    job = connection.execute(
         query.order_by(jobs.c.created_at.desc(), jobs.c.id).limit(1)
     ).one_or_none()
-    mechanism = None if found is None else mechanisms.MECHANISMS.get(found.mechanism)
-    if found is None or mechanism is None:
+    mechanism = None if job is None else mechanisms.MECHANISMS.get(job.mechanism)
+    if job is None or mechanism is None:
         return None
     try:
-        price = price_of(mechanism, mechanism.parse(found.parameters, terms), terms)
+        price = price_of(mechanism, mechanism.parse(job.parameters, terms), terms)
         return Shape.of(price, terms.delta)
     except (InvalidRequest, ArithmeticError, ValueError):
         return None  # under today's terms it has no price
@@ -204,11 +205,11 @@ def _projects(connection: Connection, dataset_id: UUID, viewer: Actor) -> set[st
 def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
     """Return the clauses that narrow a query of datasets with their accounts."""
     datasets = tables.datasets
-    found: list[ColumnElement[bool]] = []
+    terms: list[ColumnElement[bool]] = []
     for word in wanted.text.split():
         labels = func.lower(cast(datasets.c.labels, Text))
         lowered = word.lower()
-        found.append(
+        terms.append(
             or_(
                 func.strpos(func.lower(datasets.c.name), lowered) > 0,
                 func.strpos(func.lower(datasets.c.description), lowered) > 0,
@@ -216,14 +217,14 @@ def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
             )
         )
     if wanted.mechanism is not None:
-        found.append(_allows("mechanisms", wanted.mechanism))
+        terms.append(_allows("mechanisms", wanted.mechanism))
     if wanted.open:
         versions = tables.dataset_versions
         ready = select(versions.c.id).where(
             versions.c.dataset_id == datasets.c.id, versions.c.state == "ready"
         )
-        found += [_allows("analysts", viewer.name), ready.exists(), tables.accounts.c.epsilon > 0]
-    return found
+        terms += [_allows("analysts", viewer.name), ready.exists(), tables.accounts.c.epsilon > 0]
+    return terms
 
 
 def _allows(name: str, value: str) -> ColumnElement[bool]:
@@ -281,7 +282,7 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
     books, unit = _books(row), row.unit_column or "record"
     versions = row.versions or []
     states = [version["state"] for version in versions]
-    found = statements(books.accounts, books.history, row.neighbours, unit)
+    sentences = statements(books.accounts, books.history, row.neighbours, unit)
     fields = {
         **{name: getattr(row, name) for name in _PUBLIC},
         "state": "ready" if "ready" in states else states[-1] if states else "checking",
@@ -292,7 +293,8 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
         "ex_post": ex_post_view(books.ex_post, bool(viewer.roles & OVERSEERS)),
         "secret": secret_view(books.secret),
         "statements": [
-            Statement(currency=e.currency, text=e.text, unqualified=e.unqualified) for e in found
+            Statement(currency=e.currency, text=e.text, unqualified=e.unqualified)
+            for e in sentences
         ],
         "entries": row.chain_seq,
         "may_ask": bool(asks & {"analyst", "steward"})

@@ -70,7 +70,7 @@ def listing(
         rows = connection.execute(
             paging.window(query, key, limit, after, descending=not oldest_first)
         ).all()
-        found = _views(connection, rows, viewer)
+        views = _views(connection, rows, viewer)
     if wanted.state in (None, "open") and wanted.kind in (None, "approval") and wanted.job is None:
         waiting = jobs.Wanted(
             state=WAITING, dataset=wanted.dataset, asker=viewer if wanted.mine else None
@@ -78,23 +78,23 @@ def listing(
         approvals = jobs.jobs(
             engine, viewer, waiting, after=after, limit=limit, oldest_first=oldest_first
         )
-        found += _approvals(engine, viewer, approvals)
-        found.sort(key=lambda one: (one.created_at, UUID(one.id)), reverse=not oldest_first)
-    found = found[:limit]
-    return _with_effects(engine, viewer, found) if with_effects else found
+        views += _approvals(engine, viewer, approvals)
+        views.sort(key=lambda one: (one.created_at, UUID(one.id)), reverse=not oldest_first)
+    views = views[:limit]
+    return _with_effects(engine, viewer, views) if with_effects else views
 
 
 def show(engine: Engine, decision_id: UUID, viewer: Actor) -> Decision:
     """Return one decision. Raises NotFound."""
     with reading(engine) as connection:
         rows = connection.execute(_query(viewer).where(decisions.c.id == decision_id)).all()
-        found = _views(connection, rows, viewer)
-    if not found:
+        views = _views(connection, rows, viewer)
+    if not views:
         with suppress(NotFound):
-            found = _approvals(engine, viewer, [jobs.job(engine, decision_id, viewer)])
-    if not found:
+            views = _approvals(engine, viewer, [jobs.job(engine, decision_id, viewer)])
+    if not views:
         raise NotFound("decision", str(decision_id))
-    return _with_effects(engine, viewer, found)[0]
+    return _with_effects(engine, viewer, views)[0]
 
 
 def latest_access(engine: Engine, viewer: Actor, dataset: str) -> Decision | None:
@@ -186,8 +186,8 @@ def _conditions(wanted: Wanted, viewer: Actor) -> list[Any]:
         (wanted.dataset, datasets.c.name),
         (wanted.job, decisions.c.job_id),
     )
-    found = [column == value for value, column in terms if value is not None]
-    return [*found, _is_own(viewer)] if wanted.mine else found
+    conditions = [column == value for value, column in terms if value is not None]
+    return [*conditions, _is_own(viewer)] if wanted.mine else conditions
 
 
 def _views(connection: Connection, rows: Sequence[Row[Any]], viewer: Actor) -> list[Decision]:
@@ -201,7 +201,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]], viewer: Actor) -> l
 
 def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Actor) -> Decision:
     is_open, policy = row.state == "open", Policy.model_validate(row.policy)
-    asked, offer, change = _asked(row), _offered(row) if row.kind == "offer" else None, None
+    asker, offer, change = _asked(row), _offered(row) if row.kind == "offer" else None, None
     by_two = row.kind in ("allowance", "correction", "policy")
     if account is not None and is_open and row.kind == "allowance":
         try:
@@ -210,7 +210,7 @@ def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Acto
             change = None
     weaker: tuple[str, ...] = ()
     if row.kind == "policy":
-        weaker = weakened(*(Policy.model_validate(asked[name]) for name in ("replaces", "policy")))
+        weaker = weakened(*(Policy.model_validate(asker[name]) for name in ("replaces", "policy")))
     same = (
         "kind",
         "dataset",
@@ -225,7 +225,7 @@ def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Acto
     return _decision(
         **facts,
         id=str(row.id),
-        asks=_asks(row, asked, offer, weaker, policy),
+        asks=_asks(row, asker, offer, weaker, policy),
         asked_by=row.asker_name,
         may_say=_may_say(row, policy, viewer) if is_open else [],
         left=_left(row, policy) if is_open else None,
@@ -234,7 +234,7 @@ def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Acto
         entry=row.entry_seq,
         made_job=_id(row.made_job),
         made_decision=_id(row.made_decision),
-        asked=asked,
+        asked=asker,
         weakens=list(weaker),
         acts_on_stewards=acts if is_open and by_two else [],
         offer=offer,
@@ -405,5 +405,7 @@ def _with_effects(engine: Engine, viewer: Actor, found: Sequence[Decision]) -> l
         job = decision.request or decision.offer
         if job is not None and decision.state == "open":
             priced[decision.id] = {**job.document(), "dataset": decision.dataset}
-    told = dict(zip(priced, effects.effects(engine, viewer, [*priced.values()]), strict=True))
-    return [one.model_copy(update={"effect": told.get(one.id)}) for one in found]
+    priced_effects = dict(
+        zip(priced, effects.effects(engine, viewer, [*priced.values()]), strict=True)
+    )
+    return [one.model_copy(update={"effect": priced_effects.get(one.id)}) for one in found]

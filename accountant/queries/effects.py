@@ -69,11 +69,11 @@ def price_offer(
     facts = {
         name: priced.columns[name] for name in ("parameters", "terms", "epsilon_alone", "breakdown")
     }
-    asked = job_requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
+    candidate = job_requests.candidate_of(SimpleNamespace(**{name: job[name] for name in _PRICED}))  # type: ignore[arg-type]
     return OfferQuote(
         **facts,
         delta=facts["terms"]["delta"],
-        larger=offers.beyond(accounts, priced.candidate, asked),
+        larger=offers.beyond(accounts, priced.candidate, candidate),
         effect=_effect({**job, **facts}, row, used, viewer),
     )
 
@@ -96,13 +96,12 @@ def _usage(
         return {}
     table = tables.usage
     found = connection.execute(select(table).where(table.c.dataset_id.in_(capped))).all()
-    people = {UUID(each.holder) for each in found if each.kind == ANALYST}
+    people = {UUID(row.holder) for row in found if row.kind == ANALYST}
     users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
     names = {str(row.id): row.name for row in connection.execute(users)}
     return {
-        (each.dataset_id, each.kind, names.get(each.holder, each.holder)): each.spent
-        + each.reserved
-        for each in found
+        (row.dataset_id, row.kind, names.get(row.holder, row.holder)): row.spent + row.reserved
+        for row in found
     }
 
 
@@ -122,9 +121,9 @@ def _effect(
         )
         shown = bool(seen_by(viewer, row).roles & OVERSEERS)
         standing = Standing(accounts, used, policy)
-        told = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)
+        refusal = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)
         job = Shape(candidate.asked, candidate.epsilon_alone)
-        return standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=told)
+        return standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=refusal)
     except (ExchequerError, ArithmeticError, ValueError):
         return None
 
@@ -206,12 +205,13 @@ def _other_changes(before: Books, after: Books) -> list[dict[str, Any]]:
         after.ex_post.settlement,
     ):
         stated = [
-            f"{to_decimal(each.ex_post.limit, EPSILON_UNITS)}, {each.ex_post.settlement}"
-            for each in (before, after)
+            f"{to_decimal(books.ex_post.limit, EPSILON_UNITS)}, {books.ex_post.settlement}"
+            for books in (before, after)
         ]
         changes.append({"name": "ex-post caps", "before": stated[0], "after": stated[1]})
     bounds = [
-        None if each.secret is None else f"{each.secret.terms.bound:g}" for each in (before, after)
+        None if books.secret is None else f"{books.secret.terms.bound:g}"
+        for books in (before, after)
     ]
     if bounds[0] != bounds[1]:
         changes.append({"name": "bound on secrets", "before": bounds[0], "after": bounds[1]})

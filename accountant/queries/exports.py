@@ -173,5 +173,5 @@ def entries(engine: Engine, dataset_id: UUID, last: int) -> Iterator[tuple[str, 
             ).all()
         if not page:
             return
-        yield from ((each.document, each.hash) for each in page)
+        yield from ((row.document, row.hash) for row in page)
         read = page[-1].seq

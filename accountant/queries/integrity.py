@@ -34,16 +34,16 @@ def check(engine: Engine, name: str) -> list[str]:
             ]
             verifier, differing = Verifier(name, signed), _Found()
             standings = entry_rows.standings(connection, row.id)
-            for each in entry_rows.stated(connection, row.id):
-                document = read_document(each.entry_document)
-                verifier.add(document, each.entry_hash)
+            for statement in entry_rows.stated(connection, row.id):
+                document = read_document(statement.entry_document)
+                verifier.add(document, statement.entry_hash)
                 realized = verifier.replay.now.ex_post.settlement is Settlement.REALIZED
-                differing.add(entry_rows.differing(each, opened(document), realized))
-                if each.entry_seq in standings:
-                    own = standings.pop(each.entry_seq)
+                differing.add(entry_rows.differing(statement, opened(document), realized))
+                if statement.entry_seq in standings:
+                    standing = standings.pop(statement.entry_seq)
                     differing.add(
                         entry_rows.standing_problem(
-                            own, verifier.count, verifier.head, verifier.replay.now
+                            standing, verifier.count, verifier.head, verifier.replay.now
                         )
                     )
             result = verifier.result()
@@ -79,9 +79,9 @@ class _Found:
         self._more = 0
 
     def add(self, found: Iterable[str]) -> None:
-        for each in found:
+        for problem in found:
             if len(self._listed) < MOST:
-                self._listed.append(each)
+                self._listed.append(problem)
             else:
                 self._more += 1
 
@@ -110,15 +110,19 @@ def _job_problems(connection: Connection, dataset_id: UUID, live: set[str]) -> I
     query = select(jobs.c.id).where(jobs.c.dataset_id == dataset_id, running)
     if {str(job_id) for job_id in connection.execute(query).scalars()} != live:
         yield "live reservations are not those of the live jobs"
-    kept = tables.job_keys.c.job_id
+    key_job = tables.job_keys.c.job_id
     outlived = (
-        select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+        select(key_job)
+        .join(jobs, jobs.c.id == key_job)
+        .where(jobs.c.dataset_id == dataset_id, ~running)
     )
     for job_id in connection.execute(outlived).scalars():
         yield f"the key of job {job_id} outlives it"
-    kept = tables.kept_draws.c.job_id
+    key_job = tables.kept_draws.c.job_id
     outlived = (
-        select(kept).join(jobs, jobs.c.id == kept).where(jobs.c.dataset_id == dataset_id, ~running)
+        select(key_job)
+        .join(jobs, jobs.c.id == key_job)
+        .where(jobs.c.dataset_id == dataset_id, ~running)
     )
     for job_id in connection.execute(outlived.distinct()).scalars():
         yield f"kept draws of job {job_id} outlive it"

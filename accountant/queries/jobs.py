@@ -129,12 +129,12 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
         decider = connection.execute(
             select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
         ).scalar_one_or_none()
-        said = comments.read(connection, [job_id])[str(job_id)]
+        job_comments = comments.read(connection, [job_id])[str(job_id)]
     return Job(
         **_fields(row),
         decided_by=decider,
         entries=_entries_brief(entries),
-        comments=said,
+        comments=job_comments,
     )
 
 
@@ -152,16 +152,16 @@ def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
         2
     )
     with reading(engine) as connection:
-        found = list(connection.execute(query).scalars())
-    if len(found) != 1:
+        names = list(connection.execute(query).scalars())
+    if len(names) != 1:
         raise NotFound("job", digits[:80])
-    return UUID(str(found[0]))
+    return UUID(str(names[0]))
 
 
 def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
     """Return the clauses that narrow a query of jobs to those wanted."""
     table = tables.jobs
-    found: list[ColumnElement[bool]] = []
+    terms: list[ColumnElement[bool]] = []
     names = {
         "dataset_id": (tables.datasets, wanted.dataset),
         "analyst_id": (tables.users, wanted.analyst),
@@ -169,20 +169,20 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
     for column, (named, name) in names.items():
         if name is not None:
             owner = select(named.c.id).where(named.c.name == name).scalar_subquery()
-            found.append(table.c[column] == owner)
+            terms.append(table.c[column] == owner)
     if wanted.mechanism is not None:
-        found.append(table.c.mechanism == wanted.mechanism)
+        terms.append(table.c.mechanism == wanted.mechanism)
     if wanted.state is not None:
-        found.append(table.c.state == wanted.state)
+        terms.append(table.c.state == wanted.state)
     if wanted.asker is not None:
-        found.append(table.c.analyst_id == wanted.asker.id)
+        terms.append(table.c.analyst_id == wanted.asker.id)
     if wanted.reads is not None:
-        found.append(table.c.parameters["from_job"].astext == str(wanted.reads))
+        terms.append(table.c.parameters["from_job"].astext == str(wanted.reads))
     if wanted.since is not None:
-        found.append(table.c.created_at >= wanted.since)
+        terms.append(table.c.created_at >= wanted.since)
     if wanted.until is not None:
-        found.append(table.c.created_at < wanted.until)
-    return found
+        terms.append(table.c.created_at < wanted.until)
+    return terms
 
 
 #: Stands wherever realized figures are shown.
@@ -237,7 +237,7 @@ def _entries_brief(rows: Sequence[Any]) -> list[EntryOfJob]:
 
     A price with a delta covers the whole job: nothing of it returns where the job ended early.
     """
-    found, held = [], None
+    entries, held = [], None
     for row in rows:
         body = read_document(row.document)["body"]
         costs = body.get("costs")
@@ -245,10 +245,10 @@ def _entries_brief(rows: Sequence[Any]) -> list[EntryOfJob]:
             held = read_reservation(body)
         elif row.kind == "COMMIT" and held is not None and held.costs and costs:
             costs = costs_json(settled(held.costs, read_costs(costs)))
-        found.append(
+        entries.append(
             EntryOfJob(seq=row.seq, kind=row.kind, costs=costs, outcome=body.get("outcome"))
         )
-    return found
+    return entries
 
 
 def _hidden_times(row: Row[Any]) -> frozenset[str]:

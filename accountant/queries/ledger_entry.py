@@ -45,7 +45,7 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
         row, previous = _with_previous(connection, account.dataset_id, seq)
         if row is None:
             raise NotFound("entry", f"{name}:{seq}")
-        others = _entries_of_job(connection, row)
+        siblings = _entries_of_job(connection, row)
         replayed = _replayed(connection, account, seq)
         decided = _decision(connection, account.dataset_id, seq)
     document = read_document(row.document)
@@ -55,8 +55,8 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
         entries=account.chain_seq,
         hashed=canonical(hidden(document)).decode(),
         chain=_chain(document, row, previous),
-        price=_price(document, others, read_books(account)),
-        job_entries=[NumberedEntry(seq=each.seq, kind=each.kind) for each in others],
+        price=_price(document, siblings, read_books(account)),
+        job_entries=[NumberedEntry(seq=sibling.seq, kind=sibling.kind) for sibling in siblings],
         decision=None if decided is None else str(decided),
         after=replayed,
     )
@@ -75,8 +75,8 @@ def _with_previous(
 ) -> tuple[Row[Any] | None, Row[Any] | None]:
     table = tables.entries
     query = select(table).where(table.c.dataset_id == dataset_id, table.c.seq.in_((seq - 1, seq)))
-    found = {row.seq: row for row in connection.execute(query)}
-    return found.get(seq), found.get(seq - 1)
+    rows = {row.seq: row for row in connection.execute(query)}
+    return rows.get(seq), rows.get(seq - 1)
 
 
 def _entries_of_job(connection: Connection, row: Row[Any]) -> list[Row[Any]]:
@@ -92,8 +92,8 @@ def _decision(connection: Connection, dataset_id: UUID, seq: int) -> UUID | None
     """Return the decision that wrote this entry, or None."""
     table = tables.decisions
     query = select(table.c.id).where(table.c.dataset_id == dataset_id, table.c.entry_seq == seq)
-    found: UUID | None = connection.execute(query).scalar_one_or_none()
-    return found
+    decision_id: UUID | None = connection.execute(query).scalar_one_or_none()
+    return decision_id
 
 
 def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -> Chain:
@@ -113,14 +113,19 @@ def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -
 
 def _price(document: dict[str, Any], others: list[Row[Any]], books: Books) -> Repriced:
     reserve = next(
-        (read_document(each.document)["body"] for each in others if each.kind == "RESERVE"), None
+        (
+            read_document(sibling.document)["body"]
+            for sibling in others
+            if sibling.kind == "RESERVE"
+        ),
+        None,
     )
-    found = reprice(EntryKind(document["kind"]), opened(document)["body"], books.accounts, reserve)
+    charge = reprice(EntryKind(document["kind"]), opened(document)["body"], books.accounts, reserve)
     figures = [
         Figure(name=e.name, charged=e.charged, computed=e.computed, equal=e.equal)
-        for e in found.figures
+        for e in charge.figures
     ]
-    return Repriced(equal=found.equal, problem=found.problem, figures=figures)
+    return Repriced(equal=charge.equal, problem=charge.problem, figures=figures)
 
 
 # --- balances -----------------------------------------------------------------------------------

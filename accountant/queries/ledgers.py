@@ -120,8 +120,8 @@ def _page_of_entries(
     if wanted.mechanism is not None and _few_jobs(connection, wanted.mechanism):
         # Its entries first, then their order: in the order of all entries a few old ones come very
         # late.
-        found = query.offset(0).subquery()
-        query, columns = select(found), found.c
+        page_query = query.offset(0).subquery()
+        query, columns = select(page_query), page_query.c
     last = None if after is None else _place_of_entry(connection, *after)
     place = None if last is None else [getattr(last, name) for name in key]
     return paging.window(query, [columns[name] for name in key], limit, place)
@@ -285,13 +285,13 @@ def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
     """
     require_overseer(viewer)
     name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
-    found = None
+    document = None
     if number.isascii() and number.isdigit() and len(number) < 19:
         with reading(engine) as connection:
-            found = _named_checkpoint(connection, viewer, name, int(number), key)
-    if found is None:
+            document = _named_checkpoint(connection, viewer, name, int(number), key)
+    if document is None:
         raise NotFound("checkpoint", reference[:80])
-    return str(found.document)
+    return str(document.document)
 
 
 def _checkpoint(row: Row[Any]) -> SignedCheckpoint:
@@ -324,13 +324,13 @@ def read_validity(introductions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     keys: tuple[Key, ...] = read_keys(introductions)
     return [
         {
-            "id": each.id,
-            "public": each.public.hex(),
-            "since": each.since.isoformat(),
-            "until": None if each.until is None else each.until.isoformat(),
+            "id": part.id,
+            "public": part.public.hex(),
+            "since": part.since.isoformat(),
+            "until": None if part.until is None else part.until.isoformat(),
             "introduced_by": None if number == 0 else key_id(keys[number - 1].public),
         }
-        for number, each in enumerate(keys)
+        for number, part in enumerate(keys)
     ]
 
 

@@ -30,12 +30,12 @@ def standing(engine: Engine) -> str:
     if ledger_log.log_of(engine) is None:
         return NONE
     try:
-        found, _ = ledger_log.behind(engine)
+        compared, _ = ledger_log.behind(engine)
     except LogUnusable as error:
         return str(error)
-    if not found:
+    if not compared:
         return "ok"
-    count = f"{len(found)} datasets have" if len(found) > 1 else "1 dataset has"
+    count = f"{len(compared)} datasets have" if len(compared) > 1 else "1 dataset has"
     return (
         f"{count} a ledger that is not what its log holds: stop all services, then `exchequer "
         "ledger recover`"
@@ -67,10 +67,10 @@ def of_name(engine: Engine, name: str) -> str | None:
     if ledger_log.log_of(engine) is None:
         return None
     with reading(engine) as connection:
-        found = connection.execute(
+        dataset_id = connection.execute(
             select(datasets.c.id).where(datasets.c.name == name)
         ).scalar_one_or_none()
-    return None if found is None else next(iter(of_dataset(engine, found)), None)
+    return None if dataset_id is None else next(iter(of_dataset(engine, dataset_id)), None)
 
 
 def whole(engine: Engine) -> dict[str, list[str]]:
@@ -94,7 +94,7 @@ def whole(engine: Engine) -> dict[str, list[str]]:
         problems[""].append(str(error))
     for name, hashes in logged.items():
         problems[name] += _differing(engine, name, bytes(hashes))
-    return {name: found for name, found in problems.items() if found}
+    return {name: problem for name, problem in problems.items() if problem}
 
 
 def _differing(engine: Engine, name: str, logged: bytes) -> Iterator[str]:

@@ -31,11 +31,11 @@ def latest(
         return []
     newest = [_of(item, viewer).where(*_same(item, of_job)).limit(1).subquery() for item in items]
     every = union_all(
-        *(select(literal(number).label("item"), each) for number, each in enumerate(newest))
+        *(select(literal(number).label("item"), item) for number, item in enumerate(newest))
     )
     with reading(engine) as connection:
-        found = {row.item: row for row in connection.execute(every)}
-    return [found.get(number) for number in range(len(items))]
+        rows = {row.item: row for row in connection.execute(every)}
+    return [rows.get(number) for number in range(len(items))]
 
 
 def others(
@@ -49,24 +49,24 @@ def others(
 
 
 def _of(item: Mapping[str, Any], viewer: Actor) -> Select[Any]:
-    jobs, found = tables.jobs, tables.artifacts
+    jobs, rows = tables.jobs, tables.artifacts
     query = (
         select(
             jobs.c.id,
             jobs.c.created_at,
             jobs.c.parameters[rehearsal.CORPUS].astext.label("corpus"),
-            found.c.sha256,
-            found.c.size,
+            rows.c.sha256,
+            rows.c.size,
         )
         .join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
-        .join(found, found.c.job_id == jobs.c.id)
+        .join(rows, rows.c.job_id == jobs.c.id)
         .where(
             tables.datasets.c.name == item["dataset"],
             jobs.c.mechanism == rehearsal.PREFIX + item["mechanism"],
             tables.models.c.name.is_not_distinct_from(item["model"]),
             jobs.c.state == "succeeded",
-            found.c.kind == rehearsal.REPORT,
+            rows.c.kind == rehearsal.REPORT,
         )
         .order_by(jobs.c.created_at.desc(), jobs.c.id)
     )

@@ -64,30 +64,30 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
     `through` is less than `entries`, the newest entries are not counted yet.
     """
     with reading(engine, snapshot=True) as connection:
-        found = _read(connection, name)
-    overseer = bool(seen_by(viewer, found.account).roles & OVERSEERS)
+        dataset_spending = _read(connection, name)
+    overseer = bool(seen_by(viewer, dataset_spending.account).roles & OVERSEERS)
     realized = any(
         body.get("ex_post", {}).get("settlement") == Settlement.REALIZED
-        for _, body in found.allowances
+        for _, body in dataset_spending.allowances
     )
     shown = [
         measure
-        for measure in _measures(found)
+        for measure in _measures(dataset_spending)
         if overseer or measure["name"] != "ex_post" or not realized
     ]
-    names = [each["name"] for each in shown]
-    points = _burn_down(found)
+    names = [measure["name"] for measure in shown]
+    points = _burn_down(dataset_spending)
     if not overseer:
         # The moment of an entry is when a job ended reading: a day is all that others are told.
         points = list({at[:10]: (at[:10], left) for at, left in points}.values())
-    units = {each["name"]: each["units"] for each in shown}
+    units = {measure["name"]: measure["units"] for measure in shown}
     return Spending(
         dataset=name,
-        entries=found.account.chain_seq,
-        through=found.through,
+        entries=dataset_spending.account.chain_seq,
+        through=dataset_spending.through,
         measures=[
-            Measure(**{key: value for key, value in each.items() if key != "units"})
-            for each in shown
+            Measure(**{key: value for key, value in measure.items() if key != "units"})
+            for measure in shown
         ],
         burn_down=[
             {
@@ -102,7 +102,7 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
                 "jobs": sums["jobs"],
                 **{each: to_decimal(sums[each], units[each]) for each in names},
             }
-            for key, sums in _groups(found, viewer, overseer)
+            for key, sums in _groups(dataset_spending, viewer, overseer)
         ],
     )
 
@@ -117,12 +117,12 @@ def _read(connection: Connection, name: str) -> _Found:
     account = connection.execute(query).one_or_none()
     if account is None:
         raise NotFound("dataset", name)
-    kept, dataset_id = account.through or 0, account.dataset_id
-    through = min(account.chain_seq, kept + MOST_READ)
+    starts, dataset_id = account.through or 0, account.dataset_id
+    through = min(account.chain_seq, starts + MOST_READ)
     allowed = select(entries.c.at, entries.c.document).where(
         entries.c.dataset_id == dataset_id, entries.c.kind == "ALLOW"
     )
-    totals = [func.sum(spending.c[each]).label(each) for each in SUMS]
+    totals = [func.sum(spending.c[sum_name]).label(sum_name) for sum_name in SUMS]
     month = func.to_char(spending.c.day, "YYYY-MM")
     mine = spending.c.dataset_id == dataset_id
     by_day = (
@@ -133,26 +133,30 @@ def _read(connection: Connection, name: str) -> _Found:
     )
     key = (month.label("month"), spending.c.analyst_id, spending.c.mechanism)
     by_group = select(*key, *totals).where(mine).group_by(*key)
-    found = _Found(
+    dataset_spending = _Found(
         account,
         through,
         [
             (row.at, read_document(row.document)["body"])
             for row in connection.execute(allowed.order_by(entries.c.seq))
         ],
-        [(row.day, _sums(row)) for row in connection.execute(by_day)] if kept else [],
+        [(row.day, _sums(row)) for row in connection.execute(by_day)] if starts else [],
         {
             (row.month, row.analyst_id, row.mechanism): _sums(row)
             for row in connection.execute(by_group)
         }
-        if kept
+        if starts
         else {},
-        moves_of(connection, dataset_id, kept, through),
+        moves_of(connection, dataset_id, starts, through),
     )
-    people = {analyst for _, analyst, _ in found.groups} | {move.analyst for move in found.tail}
+    people = {analyst for _, analyst, _ in dataset_spending.groups} | {
+        move.analyst for move in dataset_spending.tail
+    }
     users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
-    found.names = {row.id: row.name for row in connection.execute(users)} if people else {}
-    return found
+    dataset_spending.names = (
+        {row.id: row.name for row in connection.execute(users)} if people else {}
+    )
+    return dataset_spending
 
 
 def _sums(row: Row[Any]) -> Sums:
@@ -221,15 +225,15 @@ def _burn_down(found: _Found) -> list[tuple[str, Sums]]:
     }
     # What was left right after an allowance is not known within a day of which only the sum is
     # kept: it counts there at the end, and has no point of its own.
-    kept: dict[date, list[Mapping[str, Any]]] = {}
+    days: dict[date, list[Mapping[str, Any]]] = {}
     steps: list[tuple[datetime, Mapping[str, int], Sequence[Mapping[str, Any]]]] = []
     for at, body in found.allowances:
         moment = at.astimezone(UTC)
         if moment <= ends.get(moment.date(), moment - timedelta(1)):
-            kept.setdefault(moment.date(), []).append(body)
+            days.setdefault(moment.date(), []).append(body)
         else:
             steps.append((moment, {}, [body]))
-    steps += [(ends[day], sums, kept.get(day, [])) for day, sums in found.days]
+    steps += [(ends[day], sums, days.get(day, [])) for day, sums in found.days]
     steps += [(move.at.astimezone(UTC), move.sums, []) for move in found.tail]
     used, limits, points = dict.fromkeys(MEASURES, 0), dict.fromkeys(MEASURES, 0), []
     for at, moved, allowed in sorted(steps, key=lambda step: step[0]):

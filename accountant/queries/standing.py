@@ -86,11 +86,11 @@ class Standing:
         The rest is set aside as if it were reserved, so every rule of admission holds as it does of
         the whole. A secret account of one exact job can't be shared and stays whole.
         """
-        own, set_by = self.accounts, limits(self.policy)
+        part_, set_by = self.accounts, limits(self.policy)
         accounts = Accounts(
-            dp=None if own.dp is None else _part_of_filters(own.dp, share),
-            ex_post=_part_of_ex_post(own.ex_post, share),
-            secret=None if own.secret is None else _part_of_secret(own.secret, share),
+            dp=None if part_.dp is None else _part_of_filters(part_.dp, share),
+            ex_post=_part_of_ex_post(part_.ex_post, share),
+            secret=None if part_.secret is None else _part_of_secret(part_.secret, share),
         )
         used = Usage(
             analyst=self.used.analyst + _rest(set_by.get(ANALYST, 0) - self.used.analyst, share),
@@ -100,15 +100,15 @@ class Standing:
 
     def after(self, job: Shape) -> "Standing":
         """Return the standing once a job that fits is reserved."""
-        asked = job.asked
+        job_demand = job.asked
         dp, ex_post, secret = self.accounts.dp, self.accounts.ex_post, self.accounts.secret
-        if dp is not None and releases(asked.dp):
-            costs, whole = dp.charge(asked.dp)
+        if dp is not None and releases(job_demand.dp):
+            costs, whole = dp.charge(job_demand.dp)
             dp = move(dp.with_whole(True) if whole else dp, costs, reserved=1)
-        if asked.ex_post:
-            ex_post = replace(ex_post, reserved=ex_post.reserved + asked.ex_post)
-        if secret is not None and (asked.secret is not None or releases(asked.dp)):
-            cost = secret.cost(asked.dp, asked.secret) or 0
+        if job_demand.ex_post:
+            ex_post = replace(ex_post, reserved=ex_post.reserved + job_demand.ex_post)
+        if secret is not None and (job_demand.secret is not None or releases(job_demand.dp)):
+            cost = secret.cost(job_demand.dp, job_demand.secret) or 0
             one = secret.kind is SecretKind.ONE
             secret = replace(secret, reserved=secret.reserved + cost, jobs=secret.jobs + one)
         spent = counted(job.epsilon_alone)
@@ -173,10 +173,14 @@ class Standing:
         that stops the next one, under the same conditions. `refusal` is told with it. `terms`: what
         is left is told in a sentence too, now and, of a request that fits, after it.
         """
-        told = None if refusal is None else Refusal(**refusal)
+        shown_refusal = None if refusal is None else Refusal(**refusal)
         if job.asked == NOTHING:
             return Effect(
-                filters=[], currencies=[], jobs_of_this_shape=None, binding=None, refusal=told
+                filters=[],
+                currencies=[],
+                jobs_of_this_shape=None,
+                binding=None,
+                refusal=shown_refusal,
             )
         own = self.accounts
         hidden = own.ex_post.settlement is Settlement.REALIZED and not realized_shown
@@ -186,14 +190,14 @@ class Standing:
         if terms is not None:
             seen = self.shown(realized_shown)
             now = seen.remaining(terms, job)
-            if told is None and seen.accounts.fits(job.asked):
+            if shown_refusal is None and seen.accounts.fits(job.asked):
                 then = seen.after(job).remaining(terms, job)
         return Effect(
             filters=_filter_steps(own.dp, job.asked),
             currencies=_other_steps(own, job.asked, hidden),
             jobs_of_this_shape=None if hides else 0 if room is None else room.jobs,
             binding=None if hides or room is None else Room(**asdict(room)),
-            refusal=told,
+            refusal=shown_refusal,
             remaining=now,
             remaining_after=then,
         )
@@ -269,13 +273,13 @@ def _filter_steps(account: Account | None, asked: Demand) -> list[FilterStep]:
 
 
 def _other_steps(accounts: Accounts, asked: Demand, hidden: bool) -> list[OtherStep]:
-    found = []
+    steps = []
     if asked.ex_post:
         ex_post = accounts.ex_post
         left = None if hidden else ex_post.left
-        found.append(_row("ex-post", "ε", ex_post.limit, left, asked.ex_post))
+        steps.append(_row("ex-post", "ε", ex_post.limit, left, asked.ex_post))
     secret = None if accounts.secret is None else _secret(accounts, asked)
-    return found if secret is None else [*found, secret]
+    return steps if secret is None else [*steps, secret]
 
 
 def _step(each: FilterAccount, cost: Amount | None) -> FilterStep:

@@ -16,9 +16,11 @@ def problem(engine: Engine, *, in_their_words: bool) -> str | None:
     private data: it is for operators, never for a page.
     """
     stopped = tables.stopped_workers
-    said = select(stopped).where(stopped.c.at > func.clock_timestamp() - timedelta(seconds=SECONDS))
+    query = select(stopped).where(
+        stopped.c.at > func.clock_timestamp() - timedelta(seconds=SECONDS)
+    )
     with reading(engine) as connection:
-        rows = connection.execute(said.order_by(stopped.c.worker)).all()
+        rows = connection.execute(query.order_by(stopped.c.worker)).all()
     if not rows:
         return None
     if not in_their_words:

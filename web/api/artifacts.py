@@ -37,14 +37,14 @@ _SUFFIXES = {
 def list_artifacts() -> Response:
     """Artifacts that the asker may see, newest first."""
     named, window = request.args.get("job"), read_window(ORDER)
-    found = artifacts.listing(
+    rows = artifacts.listing(
         engine(),
         current_actor(),
         job=read_id(named) if named else None,
         dataset=request.args.get("dataset") or None,
         **window.reads,
     )
-    return page("artifacts", found, window)
+    return page("artifacts", rows, window)
 
 
 @api.get("/artifacts/<sha256>")

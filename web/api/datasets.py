@@ -229,9 +229,9 @@ def allow(name: str) -> tuple[Response, int]:
     # a name in the address that names nothing is 404, not 422
     dataset_queries.dataset(engine(), name, actor)
     body = read(NewAllowance)
-    asked = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
-    if asked is not None:
-        return jsonify(decision=decisions.show(engine(), asked, actor)), 202
+    entry = allowances.allow(engine(), name, body.allowance(), actor, read_once(body))
+    if entry is not None:
+        return jsonify(decision=decisions.show(engine(), entry, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
@@ -249,12 +249,12 @@ def allow(name: str) -> tuple[Response, int]:
 )
 def means() -> Response:
     """The bound on a guesser for an (epsilon, delta) in decimals."""
-    given = {
+    query = {
         name: request.args.get(name, "") for name in ("epsilon", "delta", "neighbours", "unit")
     }
-    unit = given["unit"][:200] or "record"
+    unit = query["unit"][:200] or "record"
     return jsonify(
-        meaning(given["epsilon"], given["delta"], given["neighbours"] or NEIGHBOURS[0], unit)
+        meaning(query["epsilon"], query["delta"], query["neighbours"] or NEIGHBOURS[0], unit)
     )
 
 
@@ -329,13 +329,13 @@ def set_policy(name: str) -> tuple[Response, int]:
     actor.require("steward")
     check = matcher()
     if check is None:
-        asked = policies.set_policy(engine(), name, read(Policy), actor)
+        entry = policies.set_policy(engine(), name, read(Policy), actor)
     else:
-        asked = policies.set_policy(
+        entry = policies.set_policy(
             engine(), name, read(Policy), actor, lambda now: check(jsonify(now).get_data())
         )
-    if asked is not None:
-        return jsonify(decision=decisions.show(engine(), asked, actor)), 202
+    if entry is not None:
+        return jsonify(decision=decisions.show(engine(), entry, actor)), 202
     return jsonify(dataset_queries.dataset(engine(), name, actor)), 200
 
 
@@ -353,10 +353,10 @@ def quote(name: str) -> Response:
 
 def quote_for(name: str, body: QuoteRequest) -> Quote:
     """Return a quote whose errors name the fields as the request does."""
-    asked = (body.mechanism, body.parameters, body.fit, body.epsilon)
+    request_shape = (body.mechanism, body.parameters, body.fit, body.epsilon)
     try:
         return quotes.quote_on(
-            engine(), name, *asked, current_actor(), body.project, body.share, body.model
+            engine(), name, *request_shape, current_actor(), body.project, body.share, body.model
         )
     except OverflowError:
         raise invalid(
@@ -428,10 +428,10 @@ def export_response(name: str, form: str) -> Response:
     """Return a streamed download with a signed checkpoint in it; pages offer it too."""
     if form not in FORMATS:
         raise invalid("format", repr(form[:40]), ", ".join(FORMATS))
-    asked = request.args.get("public", "false")
-    if asked not in ("true", "false"):
-        raise invalid("public", repr(asked[:40]), "true, false")
-    public = asked == "true"
+    public_text = request.args.get("public", "false")
+    if public_text not in ("true", "false"):
+        raise invalid("public", repr(public_text[:40]), "true, false")
+    public = public_text == "true"
     log = settings().public_log
     pieces = entry_queries.export(
         engine(), name, current_actor(), form, public=public, seed=seed(), log=log

@@ -151,7 +151,7 @@ def correct(job: str) -> tuple[Response, int]:
     actor.require("steward")
     job_id, body = read_id(job), read(ChargeCorrection)
     event: object = "reserved" if body.event is None else body.event
-    found = corrections.correct(
+    decision_id = corrections.correct(
         engine(),
         job_id,
         actor,
@@ -160,4 +160,4 @@ def correct(job: str) -> tuple[Response, int]:
         ex_post=body.ex_post,
         once=read_once(body),
     )
-    return jsonify(decision=decisions.show(engine(), found, actor)), 202
+    return jsonify(decision=decisions.show(engine(), decision_id, actor)), 202

@@ -38,5 +38,5 @@ def read_once(body: BaseModel | Mapping[str, Any]) -> Once | None:
     if key is None:
         return None
     document = body.model_dump(mode="json") if isinstance(body, BaseModel) else dict(body)
-    asked = f"{request.method} {request.path}\n".encode() + canonical(document)
-    return Once(current_actor().id, key, hashlib.sha256(asked).hexdigest())
+    request_bytes = f"{request.method} {request.path}\n".encode() + canonical(document)
+    return Once(current_actor().id, key, hashlib.sha256(request_bytes).hexdigest())

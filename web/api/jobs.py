@@ -111,7 +111,7 @@ def jobs() -> Response:
     counts whole, or a time; `before` leaves out those from that time on.
     """
     window = read_window(ORDER)
-    ends = [each for each in (read_when("until"), read_moment("before")) if each is not None]
+    ends = [moment for moment in (read_when("until"), read_moment("before")) if moment is not None]
     wanted = job_queries.Wanted(
         dataset=request.args.get("dataset") or None,
         state=read_choice("state", JOB_STATES),
@@ -149,8 +149,8 @@ def comment(job: str) -> tuple[Response, int]:
     A steward who `asks` waits for the analyst, whose next comment is the answer. Nothing is
     decided, reserved or charged by either, and each starts the days for a decision anew.
     """
-    job_id, said = read_id(job), read(Said)
-    comments.say(engine(), job_id, current_actor(), said.text, said.asks)
+    job_id, text = read_id(job), read(Said)
+    comments.say(engine(), job_id, current_actor(), text.text, text.asks)
     return made(job_queries.job(engine(), job_id, current_actor()), "job", job=str(job_id))
 
 

@@ -54,8 +54,8 @@ class RateLimits:
             return
         item = RateLimitItemPerMinute(allowed)
         within, left, seconds = self._hit(item, name, holder)
-        told = g.setdefault("rate_limits", [])
-        told.append((name, allowed, left, seconds))
+        limits = g.setdefault("rate_limits", [])
+        limits.append((name, allowed, left, seconds))
         if not within:
             detail = (
                 f"more than {allowed} requests a minute ({name}); try again in {seconds} seconds"

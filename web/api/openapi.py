@@ -135,8 +135,8 @@ def describe(operation: Operation) -> Callable[[F], F]:
 @describe(Operation(public=True))
 def openapi() -> Response:
     """This description, OpenAPI 3.1."""
-    told = document(current_app._get_current_object())  # type: ignore[attr-defined]
-    return jsonify(told | {"servers": [{"url": request.script_root or "/"}]})
+    description = document(current_app._get_current_object())  # type: ignore[attr-defined]
+    return jsonify(description | {"servers": [{"url": request.script_root or "/"}]})
 
 
 @lru_cache(maxsize=1)
@@ -146,8 +146,8 @@ def examples() -> dict[str, Any]:
 
     `EXCHEQUER_RECORD=1 python -m pytest tests/web/api/test_examples.py` records them anew.
     """
-    found: dict[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
-    return found
+    recorded: dict[str, Any] = json.loads((Path(__file__).parent / "examples.json").read_text())
+    return recorded
 
 
 @dataclass(frozen=True)
@@ -173,10 +173,10 @@ class Route:
     def answers(self) -> dict[int, Answer]:
         """Each status of success, with what is answered."""
         operation = self.operation
-        found = {operation.status: operation.answer}
+        by_status = {operation.status: operation.answer}
         if operation.or_status is not None:
-            found[operation.or_status] = operation.or_answer or operation.answer
-        return found
+            by_status[operation.or_status] = operation.or_answer or operation.answer
+        return by_status
 
 
 def routes(app: Flask) -> list[Route]:
@@ -306,7 +306,7 @@ def _schema(answer: Answer, schemas: Mapping[type[BaseModel], Schema]) -> dict[s
 def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[str, Any]:
     operation = route.operation
     summary, _, rest = (inspect.getdoc(route.view) or "").partition("\n\n")
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": route.endpoint.removeprefix("api."),
         "summary": " ".join(summary.split()),
         "description": " ".join([*rest.split(), _who(operation)]),
@@ -314,21 +314,21 @@ def _operation(route: Route, schemas: Mapping[type[BaseModel], Schema]) -> dict[
         "parameters": _parameters(route),
         "responses": _responses(route, schemas),
     }
-    found["security"] = (
+    described["security"] = (
         [] if operation.public else [{"token": list(needed(route.endpoint, route.method))}]
     )
     if operation.roles:
-        found["x-roles"] = list(operation.roles)
+        described["x-roles"] = list(operation.roles)
     if operation.body is not None:
         content: dict[str, Any] = {"schema": dict(schemas[operation.body])}
         recorded = examples().get(route.label, {})
         if "request" in recorded:
             content["example"] = recorded["request"]
-        found["requestBody"] = {"required": True, "content": {_JSON: content}}
+        described["requestBody"] = {"required": True, "content": {_JSON: content}}
     if operation.file:
         binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-        found["requestBody"] = {"required": True, "content": binary}
-    return found
+        described["requestBody"] = {"required": True, "content": binary}
+    return described
 
 
 def _who(operation: Operation) -> str:

@@ -130,12 +130,12 @@ def _archive(name: str, body: Iterator[bytes], card: dict[str, Any]) -> Iterator
     `load_dataset`.
     """
     sink = Pieces()
-    told = {
+    members = {
         "README.md": _HEADER.format(name=name) + markdown(card),
         "card.json": json.dumps(card, ensure_ascii=False, indent=2) + "\n",
     }
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file, text in told.items():
+        for file, text in members.items():
             archive.writestr(_member(file), text)
         with archive.open(_member(name), "w", force_zip64=True) as member:
             for piece in body:
@@ -183,7 +183,7 @@ def search(
     with file:
         lines = enumerate(iter(lambda: file.readline(_LONGEST_LINE_BYTES), b""), 1)
         read = ({**_text(line), "line": number} for number, line in islice(lines, skipped, None))
-        return list(islice((each for each in read if _matches(each, wanted, label)), count))
+        return list(islice((line for line in read if _matches(line, wanted, label)), count))
 
 
 def _matches(found: dict[str, Any], wanted: list[str], label: str) -> bool:
@@ -193,10 +193,10 @@ def _matches(found: dict[str, Any], wanted: list[str], label: str) -> bool:
 
 def _text(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        row = json.loads(line)
     except ValueError:  # longer than a page should show
-        found = None
-    return found if isinstance(found, dict) else {"text": line.decode("utf-8", "replace")}
+        row = None
+    return row if isinstance(row, dict) else {"text": line.decode("utf-8", "replace")}
 
 
 def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:

@@ -79,15 +79,15 @@ def read_window(order: Order, limit: int | None = None, *, parameter: str = "cur
 def _decoded(text: str, order: Order, parameter: str) -> tuple[Any, ...]:
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        found = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        if not isinstance(found, list) or found[:1] != [order.listing]:
+        cursor = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        if not isinstance(cursor, list) or cursor[:1] != [order.listing]:
             raise ValueError("another listing's")
-        if [type(each) for each in found[1:]] != [
+        if [type(each) for each in cursor[1:]] != [
             int if kind is int else str for _, kind in order.key
         ]:
             raise ValueError("no key")
         values = tuple(
-            _READERS[kind](each) for each, (_, kind) in zip(found[1:], order.key, strict=True)
+            _READERS[kind](each) for each, (_, kind) in zip(cursor[1:], order.key, strict=True)
         )
         for value in values:
             _check(value, parameter)

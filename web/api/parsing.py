@@ -66,14 +66,14 @@ def read_object() -> dict[str, Any]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
                 raise invalid(_printable(name), "is given twice", "each name once")
             seen.add(name)
-    return found
+    return fields
 
 
 def _no_number(text: str) -> Any:
@@ -119,14 +119,16 @@ def read(model: type[M], raw: Mapping[str, Any] | None = None) -> M:
 
 def _problems(error: ValidationError, model: type[BaseModel]) -> list[FieldProblem]:
     problems = {}
-    for each in error.errors(include_url=False):
+    for problem in error.errors(include_url=False):
         # Members of a union ("str", "float") end the path; they are no field of the request's.
-        place = [str(part) for part in each["loc"]]
+        place = [str(part) for part in problem["loc"]]
         name = ".".join(place[:1] if place and place[0] in model.model_fields else place) or "body"
-        if each["type"] == "extra_forbidden":
+        if problem["type"] == "extra_forbidden":
             problems[name] = FieldProblem(name, "unknown field", ", ".join(model.model_fields))
         else:
-            problems.setdefault(name, FieldProblem(name, each["msg"][:1].lower() + each["msg"][1:]))
+            problems.setdefault(
+                name, FieldProblem(name, problem["msg"][:1].lower() + problem["msg"][1:])
+            )
     return list(problems.values())
 
 

@@ -203,7 +203,7 @@ def sign_in_log() -> Response:
     name.
     """
     window = read_window(SIGN_INS)
-    found = sign_ins.listing(
+    rows = sign_ins.listing(
         engine(),
         current_actor(),
         name=request.args.get("name") or None,
@@ -211,7 +211,7 @@ def sign_in_log() -> Response:
         method=read_choice("method", sign_ins.METHODS),
         **window.reads,
     )
-    return page("sign_ins", found, window)
+    return page("sign_ins", rows, window)
 
 
 # --- everybody ----------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def sign_in_log() -> Response:
 def users() -> Response:
     """Accounts by name, for administrators."""
     state, window = read_choice("state", ("open", "closed")), read_window(USERS)
-    found = people.listing(
+    rows = people.listing(
         engine(),
         current_actor(),
         name=request.args.get("name", ""),
@@ -240,7 +240,7 @@ def users() -> Response:
         active=None if state is None else state == "open",
         **window.reads,
     )
-    return page("users", found, window)
+    return page("users", rows, window)
 
 
 @api.post("/users")
@@ -277,8 +277,8 @@ def user(name: str) -> Response:
 @describe(Operation(answer=listing("tokens", Token), roles=("administrator",)))
 def tokens_of_user(name: str) -> Response:
     """The tokens of an account that work, for administrators; never the tokens themselves."""
-    found = people.show(engine(), current_actor(), name)
-    return jsonify(tokens=people.tokens(engine(), read_id(found["id"])))
+    person = people.show(engine(), current_actor(), name)
+    return jsonify(tokens=people.tokens(engine(), read_id(person["id"])))
 
 
 @api.put("/users/<name>/roles")

@@ -40,19 +40,19 @@ def upload() -> tuple[Response, int]:
     actor.require("steward")
     if request.mimetype == "multipart/form-data":
         raise invalid("Content-Type", "multipart/form-data", "the file itself as the body")
-    kept = store()
+    folder = store()
     length = request.content_length
-    if length is not None and length > kept.most_bytes:
+    if length is not None and length > folder.most_bytes:
         raise TooLarge(
-            f"an upload may be at most {kept.most_bytes:,} bytes; this one has {length:,}"
+            f"an upload may be at most {folder.most_bytes:,} bytes; this one has {length:,}"
         )
     try:
         body, name = blocks(request.stream, length), request.args.get("name")
-        found = uploads.receive(engine(), kept, body, actor, name)
+        stored_upload = uploads.receive(engine(), folder, body, actor, name)
     except ExchequerError:
-        drain(request.stream, kept.most_bytes)
+        drain(request.stream, folder.most_bytes)
         raise
-    return jsonify(found), 201
+    return jsonify(stored_upload), 201
 
 
 @api.get("/uploads")

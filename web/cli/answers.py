@@ -64,23 +64,23 @@ def _printed(command: Callable[..., Answer]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*given: Any, as_json: bool, **options: Any) -> None:
-        for each in command(*given, **options):
-            if not isinstance(each, str | Table):
+        for part in command(*given, **options):
+            if not isinstance(part, str | Table):
                 if as_json:
-                    print_json(each)
+                    print_json(part)
             elif not as_json:
-                show((each,))
+                show((part,))
 
     signature = inspect.signature(command)
     option = inspect.Parameter(
         "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json
     )
-    own = [*signature.parameters.values(), option]
-    run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    parameters = [*signature.parameters.values(), option]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
 
 def show(told: Iterable[str | Table]) -> None:
     """Print lines and tables."""
-    for each in told:
-        say(each) if isinstance(each, str) else out.print(each)
+    for part in told:
+        say(part) if isinstance(part, str) else out.print(part)

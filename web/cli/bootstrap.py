@@ -36,7 +36,7 @@ def settings() -> Settings:
     configured = load()
     sample, brought = str(configured.home / "sample"), str(configured.home.absolute() / "models")
     added = {
-        name: "|".join(dict.fromkeys(each for each in (*value.split("|"), *folders) if each))
+        name: "|".join(dict.fromkeys(folder for folder in (*value.split("|"), *folders) if folder))
         for name, value, folders in (
             ("data_roots", configured.data_roots, [sample]),
             ("model_roots", configured.model_roots, [sample, brought]),
@@ -134,8 +134,8 @@ def ledger_problem(configured: Settings) -> str | None:
     """Return how the ledgers are not what was logged and signed, and what comes next, or None."""
     from accountant.queries import log_comparison
 
-    found = _asked(lambda: log_comparison.standing(engine(configured)))
-    return None if found in ("ok", log_comparison.NONE) else found
+    problem = _asked(lambda: log_comparison.standing(engine(configured)))
+    return None if problem in ("ok", log_comparison.NONE) else problem
 
 
 def stopped_workers(configured: Settings) -> str | None:

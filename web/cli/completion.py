@@ -76,4 +76,6 @@ def mechanisms(incomplete: str) -> list[str]:
 
 def profiles(incomplete: str) -> list[tuple[str, str]]:
     """Return profiles on this machine."""
-    return [(name, each.url) for name, each in read().known.items() if name.startswith(incomplete)]
+    return [
+        (name, profile.url) for name, profile in read().known.items() if name.startswith(incomplete)
+    ]

@@ -38,23 +38,23 @@ def add_corpus(
     with connect() as client:
         client.add_corpus(body)
         if wait:
-            found = until_checked("reading the corpus", lambda: find_corpus(client, name))
+            corpus = until_checked("reading the corpus", lambda: find_corpus(client, name))
         else:
-            found = find_corpus(client, name)
-    yield found
-    if found["state"] == "invalid":
-        why = found.get("error") or "its steward can see why"
+            corpus = find_corpus(client, name)
+    yield corpus
+    if corpus["state"] == "invalid":
+        why = corpus.get("error") or "its steward can see why"
         raise Failed(
             f"the corpus {name!r} was refused: {why}. Correct it and add it by another name."
         )
-    yield f"corpus {name}: {found['state']}{_texts(found)}"
+    yield f"corpus {name}: {corpus['state']}{_texts(corpus)}"
 
 
 def find_corpus(client: Api, name: str) -> dict[str, Any]:
     """Return a registered corpus by name."""
-    for each in client.corpora():
-        if each["name"] == name:
-            return each
+    for corpus in client.corpora():
+        if corpus["name"] == name:
+            return corpus
     raise Failed(f"there is no corpus {name!r}. `exchequer corpus list` shows those there are.")
 
 
@@ -69,10 +69,10 @@ def list_corpora() -> Answer:
         corpora = client.corpora()
     yield corpora
     columns = ["name", "state", "declaration", "texts", "statement"]
-    texts = [f"{each['facts']['texts']:,}" if each["facts"] else None for each in corpora]
+    texts = [f"{corpus['facts']['texts']:,}" if corpus["facts"] else None for corpus in corpora]
     rows = [
-        (*(each[name] for name in columns[:3]), count, each["statement"])
-        for each, count in zip(corpora, texts, strict=True)
+        (*(corpus[name] for name in columns[:3]), count, corpus["statement"])
+        for corpus, count in zip(corpora, texts, strict=True)
     ]
     nothing = "no corpus yet. Register one: exchequer corpus add NAME --uri FILE --statement TEXT"
     yield table(columns, rows, right="texts") if rows else nothing

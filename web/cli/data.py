@@ -105,8 +105,8 @@ def add_dataset(
     }
     with connect() as client:
         client.add_dataset(declaration)
-        found = wait_for_dataset(client, name) if wait else client.dataset(name)
-    yield from _checked(found)
+        dataset = wait_for_dataset(client, name) if wait else client.dataset(name)
+    yield from _checked(dataset)
 
 
 def _lines(path: Path) -> list[str]:
@@ -141,7 +141,7 @@ def correct_dataset(
     wait: Wait = True,
 ) -> Answer:
     """Declare a dataset whose data was refused again; what is not given stays as it was."""
-    given = {
+    fields = {
         "uri": None if uri is None else local_address(uri),
         "text_template": text_template,
         "label_column": label_column,
@@ -157,10 +157,10 @@ def correct_dataset(
     }
     with connect() as client:
         client.correct_dataset(
-            name, **{field: value for field, value in given.items() if value is not None}
+            name, **{field: value for field, value in fields.items() if value is not None}
         )
-        found = wait_for_dataset(client, name) if wait else client.dataset(name)
-    yield from _checked(found)
+        dataset = wait_for_dataset(client, name) if wait else client.dataset(name)
+    yield from _checked(dataset)
 
 
 @datasets.command("add-version")
@@ -172,8 +172,8 @@ def add_version(
     wait: Wait = True,
 ) -> Answer:
     """Add data of the same people to a dataset: a new version, on the same account."""
-    given = {"text_template": text_template, "label_column": label_column}
-    layout = {field: value for field, value in given.items() if value is not None}
+    fields = {"text_template": text_template, "label_column": label_column}
+    layout = {field: value for field, value in fields.items() if value is not None}
     with connect() as client:
         number = client.add_version(name, local_address(uri), **layout)["versions"][-1]["number"]
         look = partial(_version, client, name, number)
@@ -241,14 +241,14 @@ def wait_for_dataset(client: Api, name: str) -> dict[str, Any]:
 def until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     ends = time.monotonic() + CHECK_SECONDS
     with err.status(f"{what} …"):
-        while (found := read())["state"] == "checking":
+        while (thing := read())["state"] == "checking":
             if time.monotonic() > ends:
                 raise Failed(
                     f"{what} takes over {CHECK_SECONDS:.0f} s. See `exchequer status` for the "
                     "workers."
                 )
             time.sleep(LOOK_SECONDS)
-    return found
+    return thing
 
 
 @datasets.command("list")
@@ -294,7 +294,7 @@ def show_dataset(name: DatasetName) -> Answer:
         "public_size",
     )
     rows: list[tuple[str, object]] = [
-        (each.replace("_", " "), dataset[each] or None) for each in public
+        (column.replace("_", " "), dataset[column] or None) for column in public
     ]
     rows.append(("labels", ", ".join(dataset["labels"]) or None))
     rows.append(("allowance", allowance_text(dataset)))
@@ -379,11 +379,11 @@ def list_uploads() -> Answer:
 def show_upload(sha256: str) -> Answer:
     """Show one file that is kept."""
     with connect() as client:
-        found = client.uploaded(sha256)
-    yield found
+        upload = client.uploaded(sha256)
+    yield upload
     rows = (
         (name.replace("_", " "), value)
-        for name, value in found.items()
+        for name, value in upload.items()
         if not isinstance(value, dict)
     )
     yield facts((name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in rows)
@@ -393,6 +393,6 @@ def show_upload(sha256: str) -> Answer:
 def remove_upload(sha256: str) -> Answer:
     """Destroy a file that nothing was registered with."""
     with connect() as client:
-        found = client.discard_upload(sha256)
-    yield found
+        discarded = client.discard_upload(sha256)
+    yield discarded
     yield f"{sha256[:16]} is destroyed"

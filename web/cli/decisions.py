@@ -83,10 +83,10 @@ def _shown(decision: dict[str, Any]) -> Answer:
     rows = [
         (name.replace("_", " "), decision[name]) for name in names if decision[name] is not None
     ]
-    asked = decision["asked"]
-    changed = asked.get("policy", {}).items()
+    request = decision["asked"]
+    changed = request.get("policy", {}).items()
     for name, value in changed:
-        if value != asked["replaces"].get(name):
+        if value != request["replaces"].get(name):
             rows.append((f"policy: {name.replace('_', ' ')}", stated(name, value)))
     yield facts([*rows, ("would", decision["asks"])])
 
@@ -160,10 +160,10 @@ def correct(
     ex_post: Annotated[str | None, typer.Option(help="Another ex-post cap.")] = None,
 ) -> Answer:
     """Propose another charge for a settled job; a second steward answers."""
-    given: dict[str, Any] = {"ex_post": ex_post, "nothing": nothing or None}
-    given["event"] = None if event is None else read_json("--event", event)
+    body: dict[str, Any] = {"ex_post": ex_post, "nothing": nothing or None}
+    body["event"] = None if event is None else read_json("--event", event)
     with connect() as client:
-        others = {name: value for name, value in given.items() if value is not None}
-        decision = client.correct(job, reason, **others)["decision"]
+        stated = {name: value for name, value in body.items() if value is not None}
+        decision = client.correct(job, reason, **stated)["decision"]
     yield decision
     yield f"proposed; another steward runs: exchequer answer {decision['id']} --yes --reason TEXT"

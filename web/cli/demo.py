@@ -353,7 +353,7 @@ def _show_texts(story: Story, analyst: Api, job: dict[str, Any]) -> None:
     for each in list(chosen.values())[:SHOWN_TEXTS]:
         story.tell(f"{each['label']}: “{each['text'].strip()}”")
     themes = bootstrap.sample().THEMES
-    mentioned = sum(themes[_kind(each)] in each["text"] for each in whole)
+    mentioned = sum(themes[_kind(text)] in text["text"] for text in whole)
     examples = ", ".join(f"{kind}: {themes[kind]}" for kind in list(chosen)[:SHOWN_TEXTS])
     unlike = " and public ones are not" if job["model"] == SAMPLE else ""
     story.tell(
@@ -386,10 +386,10 @@ def _audit(story: Story, auditor: Api, configured: Settings) -> None:
         show(account(auditor.dataset(DATASET)))
     exported = configured.home / "demo-ledger.jsonl"
     save(str(exported), lambda file: auditor.save_ledger(DATASET, "jsonl", file))
-    found = verified(str(exported))
-    live = summary(found.books, found.live)["live_reservations"]
+    ledger = verified(str(exported))
+    live = summary(ledger.books, ledger.live)["live_reservations"]
     story.address(f"{_command()} verify {_short(exported)}")
-    story.tell(f"{found.entries} entries, {live} live reservations, head {found.head[:16]}…")
+    story.tell(f"{ledger.entries} entries, {live} live reservations, head {ledger.head[:16]}…")
     out.print("verify: ok", style="bold green")
 
 

@@ -45,7 +45,7 @@ def evaluate(
     ] = None,
 ) -> Answer:
     """Evaluate a published output. Costs nothing: no private record is compared with anything."""
-    given: dict[str, Any] = {
+    body: dict[str, Any] = {
         "from_job": job_id,
         "corpus": corpus,
         "embedding": embedding,
@@ -53,7 +53,7 @@ def evaluate(
         "metrics": metrics,
         "most_texts": most_texts,
     }
-    parameters = {name: value for name, value in given.items() if value is not None}
+    parameters = {name: value for name, value in body.items() if value is not None}
     with connect() as client:
         dataset = client.job(job_id)["dataset"]
         request = {"dataset": dataset, "mechanism": "evaluation", "parameters": parameters}

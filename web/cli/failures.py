@@ -106,30 +106,30 @@ def told(error: ExchequerError) -> Told:
 
 
 def _answer(error: ApiProblem) -> Told:
-    said = (_full_stop(str(error)),)
+    sentences = (_full_stop(str(error)),)
     match error:
         case NotSignedIn():
-            return Told(said, "Sign in with `exchequer login`.", REFUSED)
+            return Told(sentences, "Sign in with `exchequer login`.", REFUSED)
         case Forbidden():
             step = "`exchequer whoami` shows your roles; `exchequer dataset show NAME` the policy."
-            return Told(said, step, REFUSED)
+            return Told(sentences, step, REFUSED)
         case NotFound():
-            return Told(said, None if error.near else _where_to_look(error.detail), BAD_INPUT)
+            return Told(sentences, None if error.near else _where_to_look(error.detail), BAD_INPUT)
         case RateLimited():
             when = "later" if error.retry_after is None else f"in {error.retry_after:.0f} s"
-            return Told(said, _again(error.key) or f"Run it again {when}.", UNREACHABLE)
+            return Told(sentences, _again(error.key) or f"Run it again {when}.", UNREACHABLE)
         case ServiceUnavailable():
             if error.code == FROM_ELSEWHERE:
-                return Told(said, _again(error.key), UNREACHABLE)
+                return Told(sentences, _again(error.key), UNREACHABLE)
             step = _again(error.key) or "Try again, or look at `exchequer status`."
-            return Told((f"the server is not ready: {said[0]}",), step, UNREACHABLE)
+            return Told((f"the server is not ready: {sentences[0]}",), step, UNREACHABLE)
         case Conflict():
-            return Told(said, None, REFUSED)
+            return Told(sentences, None, REFUSED)
         case _ if error.status >= 500:
             step = "Its log says why; the request can be repeated."
-            return Told((f"the server failed: {said[0]}",), step, REFUSED)
+            return Told((f"the server failed: {sentences[0]}",), step, REFUSED)
         case _:
-            return Told(said, None, BAD_INPUT if error.status == 400 else REFUSED)
+            return Told(sentences, None, BAD_INPUT if error.status == 400 else REFUSED)
 
 
 def _again(key: str | None) -> str | None:
@@ -170,7 +170,9 @@ def system_error(error: OSError | ImportError) -> Failed:
             f"a library can't be loaded: {error}. Install what the system lacks by its package "
             "manager, or Exchequer again (in a checkout: `make clean`, then `make up`)."
         )
-    places = " → ".join(str(each) for each in (error.filename, error.filename2) if each is not None)
+    places = " → ".join(
+        str(filename) for filename in (error.filename, error.filename2) if filename is not None
+    )
     remedy = _SYSTEM.get(error.errno or 0, "Mend that")
     what = error.strerror or str(error) or type(error).__name__
     return Failed(
@@ -185,33 +187,33 @@ def report(error: ExchequerError, next_step: str | None = None, **more: Any) -> 
     """Tell an expected error; returns the exit code. `next_step` and `more` come from who knows
     better.
     """
-    found = told(error)
-    step = next_step or found.next
+    sentence = told(error)
+    step = next_step or sentence.next
     if Mode.json:
-        facts = {**error.facts(), **found.facts, **more}
-        message = " ".join(found.lines) if not isinstance(error, Refused) else found.lines[0]
+        facts = {**error.facts(), **sentence.facts, **more}
+        message = " ".join(sentence.lines) if not isinstance(error, Refused) else sentence.lines[0]
         document = {
             "code": error.code,
             "message": message,
             "next": step,
-            "exit_code": found.exit_code,
+            "exit_code": sentence.exit_code,
         }
         print_error({"error": facts | document})
-        return found.exit_code
+        return sentence.exit_code
     if isinstance(error, VerificationFailed):
         err.print(f"verify: failed: {printable(error)}", style="red", soft_wrap=True)
-        return found.exit_code
+        return sentence.exit_code
     if isinstance(error, Refused):
-        complain(found.lines[0])
-        for line in found.lines[1:]:
+        complain(sentence.lines[0])
+        for line in sentence.lines[1:]:
             err.print(f"  {printable(line)}", soft_wrap=True)
         if step:
             err.print(f"  {printable(step)}", soft_wrap=True)
-        return found.exit_code
-    for line in found.lines[:-1]:
+        return sentence.exit_code
+    for line in sentence.lines[:-1]:
         complain(f"{line} {CORRECT_IT}" if step == CORRECT_IT else line)
-    complain(" ".join(filter(None, (found.lines[-1], step))))
-    return found.exit_code
+    complain(" ".join(filter(None, (sentence.lines[-1], step))))
+    return sentence.exit_code
 
 
 def report_usage(message: str) -> int:

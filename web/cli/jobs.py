@@ -198,7 +198,7 @@ def rehearsed(client: Api, job_id: str) -> Answer:
     content = BytesIO()
     client.save_artifact(found["sha256"], content)
     report = json.loads(content.getvalue())
-    told = (
+    columns = (
         "corpus",
         "texts_read",
         "labels",
@@ -209,7 +209,7 @@ def rehearsed(client: Api, job_id: str) -> Answer:
         "error",
         "seconds",
     )
-    rows = [(name.replace("_", " "), report[name]) for name in told if name in report]
+    rows = [(name.replace("_", " "), report[name]) for name in columns if name in report]
     yield facts((name, _plain(value)) for name, value in rows)
     if report["figures"]:
         lines = [
@@ -339,9 +339,9 @@ def comment(
     with connect() as client:
         job = client.comment(job_id, text, asks=ask)
     yield job
-    said = job["comments"][-1]["kind"]
+    kind = job["comments"][-1]["kind"]
     waits = ": it waits for its analyst's answer" if job["asked_back"] else ""
-    yield f"{said} added{waits}"
+    yield f"{kind} added{waits}"
 
 
 def cancel(job_id: JobId) -> Answer:
@@ -350,5 +350,5 @@ def cancel(job_id: JobId) -> Answer:
         client.cancel(job_id)
         job = client.job(job_id)
     yield job
-    asked = "" if job["state"] in progress.ENDED else ", asked to stop"
-    yield f"{state_text(job)}{asked}"
+    stopping = "" if job["state"] in progress.ENDED else ", asked to stop"
+    yield f"{state_text(job)}{stopping}"

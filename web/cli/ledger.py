@@ -194,18 +194,23 @@ def checkpoints(
     """List the checkpoints that were handed out, of a dataset or all, newest first."""
     with connect() as client:
         if dataset is None:
-            found = list(islice(client.all_checkpoints(), limit))
+            newest = list(islice(client.all_checkpoints(), limit))
         else:
-            found = client.checkpoints(dataset, limit=limit)
-    yield found
+            newest = client.checkpoints(dataset, limit=limit)
+    yield newest
     if dataset is None:
         rows = [
-            (each["dataset"], each["seq"], each["at"][:19], each["problem"] or "holds")
-            for each in found
+            (
+                document["dataset"],
+                document["seq"],
+                document["at"][:19],
+                document["problem"] or "holds",
+            )
+            for document in newest
         ]
         yield table(["dataset", "entry", "UTC", "checked now"], rows, right="entry", whole="UTC")
         return
-    documents = [each["checkpoint"] for each in found]
+    documents = [document["checkpoint"] for document in newest]
     rows = [
         (document["seq"], document["at"][:19], document["head"][:16], document["key"][:16])
         for document in documents
@@ -245,22 +250,22 @@ def check(
         raise invalid("DATASET", "one dataset or all of them", "a name, or --all")
     if database:
         with bootstrap.database_up(bootstrap.settings()):
-            found = _checked_here(dataset)
+            problems_by_dataset = _checked_here(dataset)
     else:
-        found = _checked_there(dataset)
-    yield {"ok": not any(found.values()), "problems": found}
-    for name, problems in found.items():
+        problems_by_dataset = _checked_there(dataset)
+    yield {"ok": not any(problems_by_dataset.values()), "problems": problems_by_dataset}
+    for name, problems in problems_by_dataset.items():
         yield f"{name}: {'ok' if not problems else f'{len(problems)} disagree'}"
         for problem in problems:
             yield f"  {problem}"
-    if any(found.values()):
+    if any(problems_by_dataset.values()):
         stop(REFUSED)
 
 
 def _checked_there(dataset: str | None) -> dict[str, list[str]]:
     """Return the problems that the server finds, by dataset."""
     with connect() as client:
-        names = [each["name"] for each in client.datasets()] if dataset is None else [dataset]
+        names = [listed["name"] for listed in client.datasets()] if dataset is None else [dataset]
         return {name: client.check_ledger(name) for name in names}
 
 
@@ -276,20 +281,20 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
 
     nobody = Actor(UUID(int=0), "bootstrap", frozenset({"auditor"}))
     names = (
-        [each["name"] for each in datasets.datasets(engine, nobody)]
+        [listed["name"] for listed in datasets.datasets(engine, nobody)]
         if dataset is None
         else [dataset]
     )
-    found = {name: integrity.check(engine, name) for name in names}
+    problems_by_name = {name: integrity.check(engine, name) for name in names}
     outside = log_comparison.whole(engine)
     if "" in outside:
-        found["the log outside the database"] = outside.pop("")
+        problems_by_name["the log outside the database"] = outside.pop("")
     for name, problems in outside.items():
         if dataset in (None, name):
-            found.setdefault(name, []).extend(
-                problem for problem in problems if problem not in found[name]
+            problems_by_name.setdefault(name, []).extend(
+                problem for problem in problems if problem not in problems_by_name[name]
             )
-    return found
+    return problems_by_name
 
 
 @ledgers.command("recover")
@@ -328,8 +333,12 @@ def recover(
     left = [plan.dataset for plan in plans if plan.problem is not None]
     yield {
         "recovered": [
-            {"dataset": each.dataset, "entries": len(each.missing), "charged": each.charged}
-            for each in done
+            {
+                "dataset": ready_plan.dataset,
+                "entries": len(ready_plan.missing),
+                "charged": ready_plan.charged,
+            }
+            for ready_plan in done
         ],
         "problems": {plan.dataset: plan.problem for plan in plans if plan.problem is not None},
     }
@@ -378,15 +387,15 @@ def _plan_told(plan: Any) -> str:
     """Return what a recovery would do with one dataset, in a sentence or two."""
     if plan.problem is not None:
         return f"{plan.dataset}: can't be recovered: {plan.problem}"
-    told = (
+    sentences = (
         f"{plan.dataset}: at entry {plan.database.seq} of {plan.log.seq}; {len(plan.missing)} "
         "to write"
     )
     if plan.charged:
-        shown = ", ".join(each[:8] for each in plan.charged[:5])
-        told += f"; {len(plan.charged)} unended jobs are charged in full and end ({shown}"
-        told += ", …)" if len(plan.charged) > 5 else ")"
-    return told
+        shown = ", ".join(job[:8] for job in plan.charged[:5])
+        sentences += f"; {len(plan.charged)} unended jobs are charged in full and end ({shown}"
+        sentences += ", …)" if len(plan.charged) > 5 else ")"
+    return sentences
 
 
 @ledgers.command("new-log")
@@ -406,8 +415,8 @@ def new_log(
 
         signed = bootstrap.signed_places(configured)
         planned = lost_logs.plan(engine, signed)
-        for each in _new_log_told(planned):
-            note(each)
+        for line in _new_log_told(planned):
+            note(line)
         name = None
         if not planned.problems:
             if not yes:
@@ -439,8 +448,8 @@ def _new_log_told(plan: Any) -> Iterator[str]:
         "published"
     )
     if plan.connected:
-        others = f"WARNING: {plan.connected} others are connected to the database."
-        yield f"{others} Stop all services first"
+        warning = f"WARNING: {plan.connected} others are connected to the database."
+        yield f"{warning} Stop all services first"
     if plan.moved:
         yield (
             "WARNING: the database was restored or failed over since the log was last marked. What "
@@ -474,11 +483,11 @@ def publish_log() -> Answer:
     from accountant.ledger_log.publication import publish_configured
 
     head, key = publish_configured(configured, LedgerLog(configured.ledger_log))
-    found = {
+    publication = {
         "size": head.size,
         "root": head.root.hex(),
         "log_key": str(key),
         "witnesses": list(configured.public_log_witnesses.values()),
     }
-    yield found
-    yield facts((label.replace("_", " "), value) for label, value in found.items() if value)
+    yield publication
+    yield facts((label.replace("_", " "), value) for label, value in publication.items() if value)

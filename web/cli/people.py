@@ -97,9 +97,9 @@ def _plain(value: Any) -> object:
 def set_roles(name: str, role: Roles) -> Answer:
     """Give an account other roles, instead of those that it has."""
     with connect() as client:
-        found = client.set_roles(name, role)
-    yield found
-    yield f"{name}: {', '.join(found['roles'])}"
+        person = client.set_roles(name, role)
+    yield person
+    yield f"{name}: {', '.join(person['roles'])}"
 
 
 ACTS = {
@@ -119,11 +119,11 @@ ACTS = {
 def _command(act: str, done: str, text: str) -> Callable[..., Answer]:
     def command(name: str) -> Answer:
         with connect() as client:
-            found = client.act_on_user(name, act)
-        yield found
+            person = client.act_on_user(name, act)
+        yield person
         yield f"{name}: {done}"
-        if found.get("password"):
-            yield f"its one-time password, shown once: {found['password']}"
+        if person.get("password"):
+            yield f"its one-time password, shown once: {person['password']}"
 
     command.__doc__ = text
     return command
@@ -149,10 +149,10 @@ def add_token(
 ) -> Answer:
     """Make a token that may do some of what you may. It is shown once."""
     with connect() as client:
-        found = client.add_token(name, scope, days)
-    yield found
-    yield str(found["token"])
-    note(f"shown once; it ends {found['expires_at']}. Use it: exchequer login URL --token-stdin")
+        token = client.add_token(name, scope, days)
+    yield token
+    yield str(token["token"])
+    note(f"shown once; it ends {token['expires_at']}. Use it: exchequer login URL --token-stdin")
 
 
 @tokens.command("list")
@@ -167,8 +167,13 @@ def list_tokens() -> Answer:
 def tokens_table(found: list[dict[str, Any]]) -> Table:
     """Return tokens as rows."""
     rows = [
-        (each["id"], each["name"], ", ".join(each["scopes"]), (each["expires_at"] or "never")[:10])
-        for each in found
+        (
+            token["id"],
+            token["name"],
+            ", ".join(token["scopes"]),
+            (token["expires_at"] or "never")[:10],
+        )
+        for token in found
     ]
     return table(["id", "for", "may", "until"], rows, whole="id until")
 
@@ -177,8 +182,8 @@ def tokens_table(found: list[dict[str, Any]]) -> Table:
 def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")]) -> Answer:
     """End a token."""
     with connect() as client:
-        found = client.revoke_token(token_id)
-    yield found
+        token = client.revoke_token(token_id)
+    yield token
     yield f"token {token_id} is ended"
 
 

@@ -41,24 +41,25 @@ def allow(
     for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
         if amount is not None:
             exact(amount, name)  # a slip is told before anything is sent
-    others = {
-        "shares": dict(each.partition("=")[::2] for each in share) if share else None,
+    options = {
+        "shares": dict(pair.partition("=")[::2] for pair in share) if share else None,
         "order": order,
         "ex_post": ex_post,
         "ex_post_settlement": settlement,
         "secret": None if secret is None else read_json("--secret", secret),
     }
     with connect() as client:
-        given = {name: value for name, value in others.items() if value is not None}
-        decision = client.allow(dataset, epsilon, delta, reason, **given).get("decision")
-        found = client.dataset(dataset)
-    yield found if decision is None else decision
+        stated = {name: value for name, value in options.items() if value is not None}
+        decision = client.allow(dataset, epsilon, delta, reason, **stated).get("decision")
+        registered = client.dataset(dataset)
+    yield registered if decision is None else decision
     if decision is not None:
         yield PROPOSED.format(id=decision["id"])
-    elif found["account"] is None:
+    elif registered["account"] is None:
         yield f"{dataset}: allowance changed; no (ε, δ) is allowed yet"
     else:
-        yield f"{dataset}: allowance {allowance_text(found)}, {used_text(found)} of it used"
+        allowed, used = allowance_text(registered), used_text(registered)
+        yield f"{dataset}: allowance {allowed}, {used} of it used"
 
 
 def policy(

@@ -77,14 +77,14 @@ def price(
         "labels": None if labels is None else split(labels),
         "secret": None if secret is None else read_json("--secret", secret),
     }
-    given = {name: value for name, value in terms.items() if value is not None}
+    stated = {name: value for name, value in terms.items() if value is not None}
     if dataset is None:
         for option, given_with in (("--project", project), ("--share", share), ("--model", model)):
             if given_with is not None:
                 raise invalid(option, "it is of a dataset", "--dataset NAME beside it")
-        quote = price_alone(mechanism, raw, given, fit, epsilon)
+        quote = price_alone(mechanism, raw, stated, fit, epsilon)
     else:
-        _refuse_terms(given)
+        _refuse_terms(stated)
         quote = price_on(dataset, mechanism, raw, fit, epsilon, project, share, model)
     yield quote
     yield from shown(quote)
@@ -173,11 +173,11 @@ def price_alone(
             )
         return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
-    found = fitting.fit(mechanism, raw, terms, fit, affordable)
-    if found is None:
+    fit_ = fitting.fit(mechanism, raw, terms, fit, affordable)
+    if fit_ is None:
         raise invalid(fit, f"no value in its range costs at most ε {limit:g}", "a larger --epsilon")
-    quote = base.quote(mechanism, found.parameters, terms)
-    return quote | {"fit": {"field": fit, "value": found.value}}
+    quote = base.quote(mechanism, fit_.parameters, terms)
+    return quote | {"fit": {"field": fit, "value": fit_.value}}
 
 
 def _terms(given: Quote) -> Any:
@@ -249,7 +249,7 @@ def price_on(
 
 def shown(quote: Quote) -> Iterator[str | Table]:
     """Yield a quote for people."""
-    given = {name: value for name, value in quote["parameters"].items() if value is not None}
+    parameters = {name: value for name, value in quote["parameters"].items() if value is not None}
     dp = quote["dp"]
     rows: list[tuple[str, object]] = [
         ("mechanism", quote["mechanism"]),
@@ -273,7 +273,9 @@ def shown(quote: Quote) -> Iterator[str | Table]:
         rows.append(("secret", json.dumps(quote["secret"])))
     yield facts(rows)
     yield from (f"  {line}" for line in quote["breakdown"])
-    yield table(["parameter", "value"], [(name, _plain(value)) for name, value in given.items()])
+    yield table(
+        ["parameter", "value"], [(name, _plain(value)) for name, value in parameters.items()]
+    )
     if "dataset" in quote:
         yield from dataset_part(quote["dataset"])
 

@@ -34,9 +34,11 @@ def export(
         path = Path(folder) / "ledger.jsonl"
         with path.open("wb") as file:
             client.save_ledger(dataset, "jsonl", file, public=True)
-        found = verified(str(path))
-    given = {"curator": curator, "use": use, "contact": contact}
-    save_json(output, registry_entry(found, {name: each for name, each in given.items() if each}))
+        ledger = verified(str(path))
+    answers = {"curator": curator, "use": use, "contact": contact}
+    save_json(
+        output, registry_entry(ledger, {name: answer for name, answer in answers.items() if answer})
+    )
     if output != "-":
         note(
             f"saved {output}; `exchequer verify EXPORT --registry {output}` compares it with the "

@@ -134,15 +134,15 @@ def _whole(client: Api, digits: str) -> str:
     """Return the one hash that begins with these digits; one that is whole needs no listing."""
     if len(digits) >= 64:
         return digits
-    found = {
+    matching = {
         artifact["sha256"]
         for artifact in client.artifacts(limit=200)
         if artifact["sha256"].startswith(digits)
     }
-    if len(digits) < 8 or len(found) != 1:
-        problem = f"{len(found)} of the newest 200 artifacts begin with {digits!r}"
+    if len(digits) < 8 or len(matching) != 1:
+        problem = f"{len(matching)} of the newest 200 artifacts begin with {digits!r}"
         raise invalid("SHA256", problem, "at least 8 digits that name one, or all 64")
-    return found.pop()
+    return matching.pop()
 
 
 def save_checked(client: Api, sha256: str, output: str) -> None:

@@ -61,10 +61,10 @@ def login(
     if not server.startswith("https:") and not is_loopback(server):
         note(f"{server} is not encrypted: whoever is on the way reads what you send")
     session = _with_token(server) if token else _with_password(server, name)
-    made = Profile(server, session["name"], session["token"], session.get("expires_at"))
-    kept = profiles.keep(made, kept_as)
+    new_profile = Profile(server, session["name"], session["token"], session.get("expires_at"))
+    saved = profiles.keep(new_profile, kept_as)
     shown = {field: session.get(field) for field in ("name", "roles", "expires_at")}
-    yield {"profile": kept, "url": server, **shown}
+    yield {"profile": saved, "url": server, **shown}
     until = f" until {session['expires_at']}" if session.get("expires_at") else ""
     yield f"signed in to {server} as {session['name']} ({', '.join(session['roles'])}){until}"
 
@@ -73,10 +73,10 @@ def _address(given: str | None, profile: str | None) -> str:
     """Return the address that is given, that of the profile, or the one in use."""
     if given is not None:
         return given.rstrip("/")
-    known = profiles.read().known
-    if profile is not None and profile not in known:
+    all_profiles = profiles.read().known
+    if profile is not None and profile not in all_profiles:
         raise invalid("URL", f"the profile {profile!r} is new", "the address of its server")
-    return known[profile].url if profile is not None else selected().url
+    return all_profiles[profile].url if profile is not None else selected().url
 
 
 def _with_token(server: str) -> Document:
@@ -97,16 +97,16 @@ def _with_token(server: str) -> Document:
 
 
 def _with_password(server: str, name: str | None) -> Document:
-    given = os.environ.get("EXCHEQUER_PASSWORD")
+    environment_password = os.environ.get("EXCHEQUER_PASSWORD")
     if name is None:
         _require_somebody("--name", "your account")
         name = str(typer.prompt("Name", err=True))
-    if not given:
+    if not environment_password:
         _require_somebody("EXCHEQUER_PASSWORD", "your password; or --token-stdin")
-        given = str(typer.prompt("Password", hide_input=True, err=True))
+        environment_password = str(typer.prompt("Password", hide_input=True, err=True))
     with Api(server) as api:
         try:
-            return api.sign_in(name, given)
+            return api.sign_in(name, environment_password)
         except NotSignedIn:
             raise Failed(
                 f"{server} does not know this name with this password. Try again."
@@ -182,11 +182,16 @@ def list_profiles(
     """
     if use is not None:
         profiles.use(use)
-    kept, current = profiles.read(), profiles.name_in_use(Selected.name)
+    saved, current = profiles.read(), profiles.name_in_use(Selected.name)
     rows = [
-        {"profile": name, "url": each.url, "name": each.name, "expires_at": each.expires_at}
+        {
+            "profile": name,
+            "url": profile.url,
+            "name": profile.name,
+            "expires_at": profile.expires_at,
+        }
         | {"in_use": name == current}
-        for name, each in kept.known.items()
+        for name, profile in saved.known.items()
     ]
     yield rows
     shown = [
@@ -209,6 +214,6 @@ def password() -> Answer:
     current = str(typer.prompt("Password now", hide_input=True, err=True))
     new = str(typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True))
     with connect() as client:
-        found = client.change_password(current, new)
-    yield found
+        session = client.change_password(current, new)
+    yield session
     yield "changed; sign in again: exchequer login"

@@ -29,8 +29,8 @@ def up(as_json: Json = False) -> None:
     except (Failed, OSError) as error:
         note(str(failures.system_error(error) if isinstance(error, OSError) else error))
     if as_json:
-        made = None if password is None else {"name": bootstrap.STEWARD, "password": password}
-        print_json({"address": address, "first_account": made})
+        account = None if password is None else {"name": bootstrap.STEWARD, "password": password}
+        print_json({"address": address, "first_account": account})
     elif password is not None:
         password_file = bootstrap.password_file(configured, bootstrap.STEWARD)
         say(
@@ -69,12 +69,13 @@ def _move_profiles(former: str, address: str) -> None:
     """Give this stack's profiles its new address: another program may read what is sent to the
     former.
     """
-    for name, each in profiles.read().known.items():
+    for name, profile in profiles.read().known.items():
         # Else it is a profile of another stack, which has the former address.
-        if each.url == former and _is_signed_in(address, each.token):
+        if profile.url == former and _is_signed_in(address, profile.token):
             profiles.forget(name)
             profiles.keep(
-                replace(each, url=address), None if name == profiles.default_name(former) else name
+                replace(profile, url=address),
+                None if name == profiles.default_name(former) else name,
             )
 
 
@@ -83,18 +84,18 @@ def sign_in_here(configured: Settings, address: str) -> None:
 
     Says so if commands went to another server before.
     """
-    kept = profiles.read()
-    here = [name for name, each in kept.known.items() if each.url == address]
-    here.sort(key=lambda name: name != kept.current)  # the profile in use stays in use
-    valid = next((name for name in here if _is_signed_in(address, kept.known[name].token)), None)
+    saved = profiles.read()
+    here = [name for name, profile in saved.known.items() if profile.url == address]
+    here.sort(key=lambda name: name != saved.current)  # the profile in use stays in use
+    valid = next((name for name in here if _is_signed_in(address, saved.known[name].token)), None)
     if valid is not None:
         profiles.use(valid)
     else:
         token = bootstrap.issue_token(configured, bootstrap.STEWARD)
         profiles.keep(Profile(address, bootstrap.STEWARD, token), here[0] if here else None)
-    if kept.current is not None and kept.current not in here:
+    if saved.current is not None and saved.current not in here:
         note(
-            f"commands go to {address} from here on; `exchequer profiles --use {kept.current}` "
+            f"commands go to {address} from here on; `exchequer profiles --use {saved.current}` "
             "goes back"
         )
 
@@ -133,7 +134,10 @@ def status() -> Answer:
         else f"{status.phase}; `exchequer up`"
     )
     if status.processes:
-        rows = [(each.name, each.state, each.pid, each.restarts) for each in status.processes]
+        rows = [
+            (process.name, process.state, process.pid, process.restarts)
+            for process in status.processes
+        ]
         yield table(["process", "state", "pid", "restarts"], rows, right="pid restarts")
     if not status.running:
         stop(UNREACHABLE)

@@ -64,8 +64,8 @@ def verify(
     demands = _demands(log_key, witness_key or (), log_checkpoint, log)
     file, *more = files
     if more:
-        for option, given in (("--checkpoint", checkpoint), ("--registry", registry)):
-            if given:
+        for option, value in (("--checkpoint", checkpoint), ("--registry", registry)):
+            if value:
                 raise invalid(
                     option, "given with several exports", "one export, or none of this option"
                 )
@@ -74,31 +74,31 @@ def verify(
         _show_several(_outcomes(files, public_key, demands), as_json)
         return
     try:
-        found = verified(file, checkpoint or (), public_key)
-        logged = None if demands is None else _logged(found, demands)
+        ledger = verified(file, checkpoint or (), public_key)
+        logged = None if demands is None else _logged(ledger, demands)
         if registry is not None:
-            _check_registry(registry, found)
+            _check_registry(registry, ledger)
     except VerificationFailed as error:
         if as_json:
             print_json({"ok": False, "entry": error.seq, "problem": str(error)})
         stop(report(error) if not as_json else REFUSED)
-    balances = summary(found.books, found.live, public=found.public)
+    balances = summary(ledger.books, ledger.live, public=ledger.public)
     if as_json:
-        own = _facts(found, public_key is not None)
-        print_json({"ok": not found.unproved, **own, **_log_facts(logged), "balances": balances})
+        own = _facts(ledger, public_key is not None)
+        print_json({"ok": not ledger.unproved, **own, **_log_facts(logged), "balances": balances})
     else:
-        say("verify: incomplete" if found.unproved else "verify: ok")
-        for each in found.unproved:
-            say(each)
-        _show_added(found)
+        say("verify: incomplete" if ledger.unproved else "verify: ok")
+        for sentence in ledger.unproved:
+            say(sentence)
+        _show_added(ledger)
         out.print(
-            facts([("dataset", found.dataset), ("entries", found.entries), ("head", found.head)])
+            facts([("dataset", ledger.dataset), ("entries", ledger.entries), ("head", ledger.head)])
         )
         _show_balances(balances)
-        _show_signatures(found, public_key is not None)
-        _show_log(found, logged)
-        _show_hidden(found)
-    if found.unproved:
+        _show_signatures(ledger, public_key is not None)
+        _show_log(ledger, logged)
+        _show_hidden(ledger)
+    if ledger.unproved:
         stop(REFUSED)
 
 
@@ -116,46 +116,45 @@ def _outcomes(files: Sequence[str], public_key: str | None, asked: Any) -> list[
                 _logged(ledgers[file], asked)
         except (VerificationFailed, InvalidRequest) as error:
             problems[file] = error
-    sound = {found.dataset: found for file, found in ledgers.items() if file not in problems}
+    sound = {ledger.dataset: ledger for file, ledger in ledgers.items() if file not in problems}
     outcomes = []
     for file in files:
         try:
             if file in problems:
                 raise problems[file]
-            found = ledgers[file].beside(sound)
+            outcome = ledgers[file].beside(sound)
         except (VerificationFailed, InvalidRequest) as error:
             seq = getattr(error, "seq", None)
             outcomes.append({"file": file, "ok": False, "entry": seq, "problem": str(error)})
             continue
-        known = {"dataset": found.dataset, "entries": found.entries, "head": found.head}
-        lists = {"added": list(found.added), "unproved": list(found.unproved)}
-        outcomes.append({"file": file, "ok": not found.unproved, **known, **lists})
+        facts = {"dataset": outcome.dataset, "entries": outcome.entries, "head": outcome.head}
+        lists = {"added": list(outcome.added), "unproved": list(outcome.unproved)}
+        outcomes.append({"file": file, "ok": not outcome.unproved, **facts, **lists})
     return outcomes
 
 
 def _show_several(found: list[dict[str, Any]], as_json: bool) -> None:
-    failed = [each for each in found if not each["ok"]]
+    failed = [ledger for ledger in found if not ledger["ok"]]
     if as_json:
         print_json({"ok": not failed, "files": found})
     else:
         say("verify: " + (f"failed: {len(failed)} of {len(found)}" if failed else "ok"))
         rows = [
             (
-                each["file"],
-                "ok" if each["ok"] else each.get("problem", "incomplete"),
-                each.get("dataset"),
-                each.get("entries"),
+                ledger["file"],
+                "ok" if ledger["ok"] else ledger.get("problem", "incomplete"),
+                ledger.get("dataset"),
+                ledger.get("entries"),
             )
-            for each in found
+            for ledger in found
         ]
         out.print(table(["file", "found", "dataset", "entries"], rows, right="entries"))
-        for each in found:
-            if each.get("added"):
-                say(
-                    f"{each['file']}: another program added {' and '.join(each['added'])}: left out"
-                )
-            for rule in each.get("unproved", ()):
-                say(f"{each['file']}: {rule}")
+        for ledger in found:
+            if ledger.get("added"):
+                added = " and ".join(ledger["added"])
+                say(f"{ledger['file']}: another program added {added}: left out")
+            for rule in ledger.get("unproved", ()):
+                say(f"{ledger['file']}: {rule}")
     if failed:
         stop(REFUSED)
 
@@ -186,12 +185,12 @@ def verified(file: str, checkpoints: Sequence[str] = (), public_key: str | None 
     from accountant.core.ledger.saved_exports import text_lines
 
     pinned = None if public_key is None else _pinned(public_key)
-    known = [_checkpoint(checkpoint, pinned) for checkpoint in checkpoints]
+    saved_checkpoints = [_checkpoint(checkpoint, pinned) for checkpoint in checkpoints]
     added: list[str] = []
     with _opened(file) as opened:
         try:
-            found = verify_lines(text_lines(opened, added), known, pinned)
-            return replace(found, added=tuple(added))
+            ledger = verify_lines(text_lines(opened, added), saved_checkpoints, pinned)
+            return replace(ledger, added=tuple(added))
         except UnicodeDecodeError:
             raise VerificationFailed("the file is not UTF-8 text") from None
 
@@ -210,12 +209,12 @@ def _demands(
             )
         return None
     keys = []
-    for option, given in (
+    for option, value in (
         ("--log-key", key),
         *(("--witness-key", witness) for witness in witnesses),
     ):
         try:
-            keys.append(read_key(given))
+            keys.append(read_key(value))
         except ValueError as error:
             raise invalid(option, str(error), "a key as its holder publishes it") from None
     note = None
@@ -260,8 +259,8 @@ def _check_registry(file: str, found: Any) -> None:
     from accountant.core.ledger.registry_entries import differences
 
     entry = _json(file, "--registry", "a file made by `exchequer registry export`")
-    if told := differences(entry if isinstance(entry, dict) else {}, found):
-        raise VerificationFailed(f"the registry entry is not this ledger's: {'; '.join(told)}")
+    if problems := differences(entry if isinstance(entry, dict) else {}, found):
+        raise VerificationFailed(f"the registry entry is not this ledger's: {'; '.join(problems)}")
 
 
 def _pinned(given: str) -> bytes:
@@ -275,9 +274,9 @@ def _pinned(given: str) -> bytes:
             return bytes.fromhex(given)
         except ValueError:
             pass
-    found = _json(given, "--public-key", "64 hex digits, or a file of keys")
+    key = _json(given, "--public-key", "64 hex digits, or a file of keys")
     try:
-        return read_keys(found.get("keys") if isinstance(found, dict) else None)[0].public
+        return read_keys(key.get("keys") if isinstance(key, dict) else None)[0].public
     except VerificationFailed as error:
         raise invalid(
             "--public-key", str(error), "a file made by `exchequer ledger keys --json`"

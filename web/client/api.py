@@ -44,21 +44,22 @@ class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, Not
 
     def _near(self, error: ApiProblem, path: str, body: Mapping[str, Any]) -> Iterator[str]:
         """Yield names close to those that a refused request uses and nothing has."""
-        asked = [
+        names_of = [
             (f"{p.field}s", body.get(p.field))
             for p in error.problems
             if p.field in ("dataset", "model")
         ]
         segments = path.split("/")
         if error.status == 404 and segments[1] == "datasets" and segments[2:]:
-            asked.append(("datasets", unquote(segments[2])))
-        for kind, name in asked:
+            names_of.append(("datasets", unquote(segments[2])))
+        for kind, name in names_of:
             try:
                 listed = super()._send("GET", f"/{kind}").json()[kind]
-                known = {str(each["name"]).casefold(): str(each["name"]) for each in listed}
+                by_folded = {str(row["name"]).casefold(): str(row["name"]) for row in listed}
             except (ExchequerError, ValueError, LookupError, TypeError):
                 continue  # the first error says what matters
-            if isinstance(name, str) and name not in known.values():
+            if isinstance(name, str) and name not in by_folded.values():
                 yield from (
-                    known[each] for each in difflib.get_close_matches(name.casefold(), known)
+                    by_folded[match]
+                    for match in difflib.get_close_matches(name.casefold(), by_folded)
                 )

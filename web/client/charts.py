@@ -66,7 +66,7 @@ def budget_chart(budget: Budget) -> Chart:
         f'<text x="0" y="18" font-size="15" font-weight="600">{escape(_title(budget))}</text>',
         f'<text x="0" y="38" fill-opacity="0.75">{escape(sentence)}</text>',
     ]
-    parts += [_bar(each, _TOP + _ROW * at) for at, each in enumerate(rows)]
+    parts += [_bar(filter_, _TOP + _ROW * at) for at, filter_ in enumerate(rows)]
     parts.append(_legend(height - 14))
     return Chart("".join(parts) + "</svg>")
 
@@ -109,15 +109,15 @@ def _bar(each: Filter, top: int) -> str:
 
 
 def _legend(y: int) -> str:
-    made, x = [], _LEFT
+    parts, x = [], _LEFT
     for label, fill in (("spent", _SPENT), ("reserved", f"url(#{_HATCH})"), ("left", "none")):
-        made.append(
+        parts.append(
             f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{fill}" '
             'stroke="currentColor" '
             f'stroke-opacity="0.5"/><text x="{x + 18}" y="{y}" font-size="11">{label}</text>'
         )
         x += 90
-    return "".join(made)
+    return "".join(parts)
 
 
 def _width(share: float) -> int:

@@ -58,7 +58,7 @@ class Client:
         """Return the catalogue. wanted: q (words in name, description or labels), mechanism,
         open.
         """
-        return [Dataset(self.api, each) for each in self.api.datasets(**wanted)]
+        return [Dataset(self.api, row) for row in self.api.datasets(**wanted)]
 
     def dataset(self, name: str) -> Dataset:
         """Return one dataset. Raises NotFound, with the names that are close."""
@@ -78,7 +78,7 @@ class Client:
 
     def corpora(self) -> list[Corpus]:
         """Return registered public corpora."""
-        return [read(Corpus, each) for each in self.api.corpora()]
+        return [read(Corpus, row) for row in self.api.corpora()]
 
     def mechanisms(self) -> list[Mechanism]:
         """Return the mechanisms that can be asked for, with the JSON Schema of the parameters."""
@@ -96,7 +96,7 @@ class Client:
 
         wanted: dataset, state, mechanism, analyst, since, until (a day, or a time with its offset).
         """
-        return (Job(self.api, each) for each in self.api.all_jobs(**wanted))
+        return (Job(self.api, row) for row in self.api.all_jobs(**wanted))
 
     def artifacts(self, *, job: str | None = None, dataset: str | None = None) -> list[Artifact]:
         """Return everything that jobs released besides texts, newest first."""

@@ -159,7 +159,7 @@ class Dataset:
 
     def ledger(self) -> Iterator[Entry]:
         """Return its entries, newest first, read a page at a time (stewards and auditors)."""
-        return (read(Entry, each) for each in self._api.whole_ledger(self.name))
+        return (read(Entry, entry) for entry in self._api.whole_ledger(self.name))
 
     def export_ledger(
         self, path: str | Path, *, format: str = "jsonl", public: bool = False
@@ -193,8 +193,11 @@ class Dataset:
                 ("labels", ", ".join(facts.labels) or None),
                 ("allowance", _allowance(facts)),
                 *(
-                    (f"{FILTERS.get(each.kind, each.kind)}, used", percent_up(each.used_share))
-                    for each in left
+                    (
+                        f"{FILTERS.get(filter_.kind, filter_.kind)}, used",
+                        percent_up(filter_.used_share),
+                    )
+                    for filter_ in left
                 ),
             ),
         )

@@ -127,11 +127,11 @@ def _elsewhere(response: httpx.Response) -> str:
             "`exchequer login URL`; if it is a page to sign in, the proxy must let programs with a "
             "token pass"
         )
-    known = _BY_STATUS.get(status)
-    if known is None:
+    error_class = _BY_STATUS.get(status)
+    if error_class is None:
         host = response.request.url.host
         return f"the server answered {status} without a word of the service: is {host} the address?"
-    return f"{sender} answered {status}: {known}"
+    return f"{sender} answered {status}: {error_class}"
 
 
 class InvalidRequest(ApiProblem):
@@ -223,15 +223,15 @@ class Refused(ExchequerError):
 
     def lines(self) -> list[str]:
         """Return binding cap, what was asked, what is left, and what would fit, one fact a line."""
-        said = [f"the job was refused: {self.why}"]
+        sentences = [f"the job was refused: {self.why}"]
         if self.cap in PEOPLE_AND_MODELS:
-            return said
-        said.append(f"binding cap: {self.cap}; asked: {self.asked}; left: {self.left}")
+            return sentences
+        sentences.append(f"binding cap: {self.cap}; asked: {self.asked}; left: {self.left}")
         if self.largest is not None:
-            said.append(f"the largest that fits: {self.size_field} = {self.largest}")
+            sentences.append(f"the largest that fits: {self.size_field} = {self.largest}")
         elif self.size_field:
-            said.append(f"no {self.size_field} fits: other parameters, or a larger allowance")
-        return said
+            sentences.append(f"no {self.size_field} fits: other parameters, or a larger allowance")
+        return sentences
 
     def facts(self) -> Json:
         return {
@@ -268,8 +268,8 @@ class StillWaiting(ExchequerError, TimeoutError):
 
     def __init__(self, job: Mapping[str, Any], seconds: float):
         self.job_id, self.state = str(job["id"]), str(job["state"])
-        said = self.state.replace("_", " ")
-        super().__init__(f"job {self.job_id} is still {said} after {seconds:g} s; it goes on")
+        state = self.state.replace("_", " ")
+        super().__init__(f"job {self.job_id} is still {state} after {seconds:g} s; it goes on")
 
     def facts(self) -> Json:
         return {"job": self.job_id, "state": self.state}

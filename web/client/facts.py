@@ -34,7 +34,7 @@ def read(model: type[A], document: Any) -> A:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        where = ".".join(str(each) for each in error.errors()[0]["loc"])
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise Unreadable(
             f"the server's {model.__name__} has another form than this client knows (at "
             f"{where!r}): "

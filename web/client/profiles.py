@@ -71,57 +71,63 @@ def default_name(url: str) -> str:
 def read() -> Profiles:
     """Return the stored profiles; a damaged file counts as none."""
     try:
-        found = json.loads(path().read_text(encoding="utf-8"))
-        if "servers" in found:  # as versions before profiles had names wrote it
-            return _by_address(found)
-        known = {str(name): _profile(each) for name, each in found["profiles"].items()}
-        current = found["current"]
+        document = json.loads(path().read_text(encoding="utf-8"))
+        if "servers" in document:  # as versions before profiles had names wrote it
+            return _by_address(document)
+        saved = {str(name): _profile(fields) for name, fields in document["profiles"].items()}
+        current = document["current"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Profiles(None, {})
-    return Profiles(current if current in known else None, known)
+    return Profiles(current if current in saved else None, saved)
 
 
 def _profile(kept: dict[str, Any]) -> Profile:
     texts = {name: kept.get(name) for name in ("name", "token", "expires_at")}
     return Profile(
-        str(kept["url"]), **{name: None if it is None else str(it) for name, it in texts.items()}
+        str(kept["url"]),
+        **{name: None if fields is None else str(fields) for name, fields in texts.items()},
     )
 
 
 def _by_address(found: dict[str, Any]) -> Profiles:
-    known = {
-        default_name(url): _profile({"url": url, **each}) for url, each in found["servers"].items()
+    profiles = {
+        default_name(url): _profile({"url": url, **fields})
+        for url, fields in found["servers"].items()
     }
     current = default_name(str(found["current"]))
-    return Profiles(current if current in known else None, known)
+    return Profiles(current if current in profiles else None, profiles)
 
 
 def keep(profile: Profile, name: str | None = None) -> str:
     """Keep a profile, and use it from now on; returns its name."""
-    kept, chosen = read(), name or default_name(profile.url)
-    _write(chosen, {**kept.known, chosen: profile})
+    profiles, chosen = read(), name or default_name(profile.url)
+    _write(chosen, {**profiles.known, chosen: profile})
     return chosen
 
 
 def use(name: str) -> Profile:
     """Use another profile from now on."""
-    kept, chosen = read(), named(name)
-    _write(name, kept.known)
+    profiles, chosen = read(), named(name)
+    _write(name, profiles.known)
     return chosen
 
 
 def forget(name: str) -> None:
     """Remove a profile with its token."""
-    kept = read()
-    left = {each: profile for each, profile in kept.known.items() if each != name}
-    _write(kept.current if kept.current in left else None, left)
+    profiles = read()
+    left = {
+        profile_name: profile
+        for profile_name, profile in profiles.known.items()
+        if profile_name != name
+    }
+    _write(profiles.current if profiles.current in left else None, left)
 
 
 def _write(current: str | None, known: dict[str, Profile]) -> None:
     target = path()
     document = {
         "current": current,
-        "profiles": {name: asdict(each) for name, each in known.items()},
+        "profiles": {name: asdict(profile) for name, profile in known.items()},
     }
     with private_draft(target, json.dumps(document, indent=2)) as draft:
         draft.replace(target)
@@ -132,10 +138,10 @@ def _write(current: str | None, known: dict[str, Profile]) -> None:
 
 def named(name: str) -> Profile:
     """Return a profile by name. Raises NoSuchProfile."""
-    known = read().known
-    if name not in known:
-        raise NoSuchProfile(name, sorted(known))
-    return known[name]
+    profiles = read().known
+    if name not in profiles:
+        raise NoSuchProfile(name, sorted(profiles))
+    return profiles[name]
 
 
 def name_in_use(name: str | None = None) -> str | None:
@@ -144,13 +150,18 @@ def name_in_use(name: str | None = None) -> str | None:
     if name:
         named(name)
         return name
-    kept = read()
+    profiles = read()
     url = os.environ.get("EXCHEQUER_URL")
     if url:
         return next(
-            (each for each, profile in kept.known.items() if profile.url == url.rstrip("/")), None
+            (
+                profile_name
+                for profile_name, profile in profiles.known.items()
+                if profile.url == url.rstrip("/")
+            ),
+            None,
         )
-    return kept.current
+    return profiles.current
 
 
 def chosen(name: str | None = None) -> Profile:
@@ -158,13 +169,13 @@ def chosen(name: str | None = None) -> Profile:
     name = name or os.environ.get("EXCHEQUER_PROFILE")
     if name:
         return named(name)
-    kept = read()
+    profiles = read()
     given = os.environ.get("EXCHEQUER_URL")
     if given:
         url = given.rstrip("/")
-        profile = next((each for each in kept.known.values() if each.url == url), Profile(url))
-    elif kept.current is not None:
-        profile = kept.known[kept.current]
+        profile = next((each for each in profiles.known.values() if each.url == url), Profile(url))
+    elif profiles.current is not None:
+        profile = profiles.known[profiles.current]
     else:
         profile = Profile(default_url())
     token = os.environ.get("EXCHEQUER_TOKEN")

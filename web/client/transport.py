@@ -98,8 +98,8 @@ class Transport:
 
     def _list(self, path: str, name: str, **options: Any) -> list[Json]:
         """Return a list, bare or as the member `name` of an object."""
-        found = document(self._send("GET", path, **options))
-        return list(found[name] if isinstance(found, dict) else found)
+        answer = document(self._send("GET", path, **options))
+        return list(answer[name] if isinstance(answer, dict) else answer)
 
     def _pages(self, path: str, name: str, query: Mapping[str, Any]) -> Iterator[Json]:
         """Return every row of a listing, read a page at a time."""
@@ -107,13 +107,13 @@ class Transport:
 
     def _answers(self, path: str, query: Mapping[str, Any]) -> Iterator[Json]:
         """Yield every page of a listing, whole."""
-        asked = {"limit": PAGE, **given(query)}
+        parameters = {"limit": PAGE, **given(query)}
         while True:
-            found = document(self._send("GET", path, params=asked))
-            yield found
-            if found["next"] is None:
+            answer = document(self._send("GET", path, params=parameters))
+            yield answer
+            if answer["next"] is None:
                 return
-            asked["cursor"] = found["next"]
+            parameters["cursor"] = answer["next"]
 
     def _json(self, method: str, path: str, *, repeat: bool | None = None, **options: Any) -> Json:
         response = self._send(method, path, repeat=repeat, **options)

@@ -45,7 +45,8 @@ def environment(settings: Settings) -> dict[str, str]:
         variables.setdefault("EXCHEQUER_LEDGER_LOG", str(home / "ledger-log"))
         variables.setdefault("EXCHEQUER_PUBLIC_LOG", str(home / "public-log"))
         variables |= {
-            f"DATABASE_{each.upper()}_URL": database_url(home, role) for each, role in ROLES.items()
+            f"DATABASE_{variable.upper()}_URL": database_url(home, role)
+            for variable, role in ROLES.items()
         }
     variables.setdefault("BROKER_URL", broker_url(home))
     return variables
@@ -143,9 +144,9 @@ def _claim_private(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        found = folder.lstat()
-        private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-        if not private or found.st_uid != os.geteuid():
+        status = folder.lstat()
+        private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+        if not private or status.st_uid != os.geteuid():
             raise StackError("servers", f"{folder} exists and isn't ours alone") from None
 
 

@@ -73,9 +73,9 @@ def reach(uid: int | None) -> Reached:
         return Reached(install / "bin")
     packages = install.parents[1]  # the programs look for their libraries in a folder of it
     shown = _SHOWN_AT / install.relative_to(packages) / "bin"
-    for found in (Reached(install / "bin", _as(uid)), Reached(shown, _as(uid, packages))):
-        if _runs(found):
-            return found
+    for reached in (Reached(install / "bin", _as(uid)), Reached(shown, _as(uid, packages))):
+        if _runs(reached):
+            return reached
     return Reached(_copy(install, packages), _as(uid), copied=True)
 
 

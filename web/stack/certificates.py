@@ -55,11 +55,13 @@ def end_of(folder: Path, servers: Sequence[str]) -> datetime | None:
         authority = x509.load_pem_x509_certificate((folder / "ca" / "ca.pem").read_bytes())
         ends = [authority.not_valid_after_utc]
         for server in servers:
-            found = x509.load_pem_x509_certificate((folder / server / "server.pem").read_bytes())
-            found.verify_directly_issued_by(authority)
+            certificate = x509.load_pem_x509_certificate(
+                (folder / server / "server.pem").read_bytes()
+            )
+            certificate.verify_directly_issued_by(authority)
             if not (folder / server / "server.key").exists():
                 return None
-            ends.append(found.not_valid_after_utc)
+            ends.append(certificate.not_valid_after_utc)
     except (OSError, ValueError, TypeError, InvalidSignature):
         return None
     return min(ends)
@@ -69,7 +71,7 @@ def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime) 
     name = x509.Name(
         [x509.NameAttribute(NameOID.COMMON_NAME, f"Exchequer servers {start:%Y-%m-%d}")]
     )
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -81,7 +83,7 @@ def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime) 
         .add_extension(_usage(key_cert_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return made.sign(key, hashes.SHA256())
+    return certificate.sign(key, hashes.SHA256())
 
 
 def _certificate(
@@ -93,7 +95,7 @@ def _certificate(
     end: datetime,
 ) -> x509.Certificate:
     issuer = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, server)]))
         .issuer_name(authority.subject)
@@ -110,7 +112,7 @@ def _certificate(
             x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer), critical=False
         )
     )
-    return made.sign(authority_key, hashes.SHA256())
+    return certificate.sign(authority_key, hashes.SHA256())
 
 
 def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False) -> x509.KeyUsage:
@@ -153,22 +155,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--renew", action="store_true", help="make all anew; then start everything again"
     )
-    given = parser.parse_args(arguments)
-    if given.days < 1:
+    options = parser.parse_args(arguments)
+    if options.days < 1:
         parser.error("--days: at least 1")
-    end = None if given.renew else end_of(given.folder, given.servers)
+    end = None if options.renew else end_of(options.folder, options.servers)
     if end is None:
-        make(given.folder, given.servers, given.days)
-        end = end_of(given.folder, given.servers)
+        make(options.folder, options.servers, options.days)
+        end = end_of(options.folder, options.servers)
         assert end is not None
     left = end - datetime.now(UTC)
     if left < timedelta(0):
         print(
-            f"the certificates in {given.folder} ended on {end:%Y-%m-%d}: --renew makes new ones",
+            f"the certificates in {options.folder} ended on {end:%Y-%m-%d}: --renew makes new ones",
             file=sys.stderr,
         )
         return 1
-    print(f"certificates for {', '.join(given.servers)}, valid until {end:%Y-%m-%d}")
+    print(f"certificates for {', '.join(options.servers)}, valid until {end:%Y-%m-%d}")
     if left < timedelta(days=_WARN_DAYS):
         print(f"{left.days} days are left: --renew makes new ones", file=sys.stderr)
     return 0

@@ -92,9 +92,15 @@ def holder(port: int) -> str:
 
     try:
         listening = [
-            each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+            connection
+            for connection in psutil.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
         ]
-        pids = [each.pid for each in listening if each.laddr.port == port and each.pid]
+        pids = [
+            connection.pid
+            for connection in listening
+            if connection.laddr.port == port and connection.pid
+        ]
         process = psutil.Process(min(pids))
         name = f"{process.name()} (process {process.pid})"
         marks = process.environ()

@@ -91,7 +91,7 @@ def _initialise(folder: Path) -> None:
         os.chown(draft, maker, maker)
     reached = reach(maker)
     options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
-    made = subprocess.run(
+    completed = subprocess.run(
         [str(reached.binaries / "initdb"), "-D", _data_name(draft), *options],
         cwd=draft,
         env=plain_environment(),
@@ -102,17 +102,19 @@ def _initialise(folder: Path) -> None:
         text=True,
         check=False,
     )
-    if made.returncode != 0:
+    if completed.returncode != 0:
         last = next(
             (
                 line
-                for line in reversed(made.stdout.splitlines())
+                for line in reversed(completed.stdout.splitlines())
                 if "error" in line or "FATAL" in line
             ),
             "",
         )
         raise StackError(
-            POSTGRES, f"initdb exited with code {made.returncode}. {last}", made.stdout[-2000:]
+            POSTGRES,
+            f"initdb exited with code {completed.returncode}. {last}",
+            completed.stdout[-2000:],
         )
     uid = _uid()
     if uid is not None:

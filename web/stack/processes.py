@@ -158,7 +158,7 @@ def find(home: Path, names: Sequence[str] = (), *, but: Sequence[str] = ()) -> l
     import psutil  # type: ignore[import-untyped]
 
     ours = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
-    found: list[Child] = []
+    children: list[Child] = []
     for process in psutil.process_iter():
         try:
             marks = process.environ()
@@ -170,8 +170,8 @@ def find(home: Path, names: Sequence[str] = (), *, but: Sequence[str] = ()) -> l
             continue
         handle = Handle.of(process.pid)
         if handle:
-            found.append(Child(name, handle))
-    return sorted(found, key=lambda child: _age_key(child.handle))
+            children.append(Child(name, handle))
+    return sorted(children, key=lambda child: _age_key(child.handle))
 
 
 def stop_together(children: Sequence[Child], seconds: float) -> None:

@@ -111,9 +111,9 @@ class Servers:
         if self._lock is None:
             return
         for name, steps in _STOP_STEPS.items():
-            own = self.children.pop(name, None)
-            if own:
-                own.stop(steps)
+            child = self.children.pop(name, None)
+            if child:
+                child.stop(steps)
             for left in find(self.home, [name]):
                 left.stop(steps)
         forget_links(self.home)

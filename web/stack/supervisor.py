@@ -259,7 +259,7 @@ class Supervisor:
             for name, whose in KEYS.items():
                 if program.process not in whose:
                     variables.pop(f"EXCHEQUER_KEY_{name.upper()}", None)
-        for name in ("OWNER", *(each.upper() for each in PROCESSES)):
+        for name in ("OWNER", *(process.upper() for process in PROCESSES)):
             variables.pop(f"DATABASE_{name}_URL", None)
         return variables
 

@@ -33,8 +33,8 @@ def register_pages(app: Flask) -> None:
     from web.views import charts, template_filters
 
     nouns = set()
-    for found in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{found.name}")
+    for module_info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
         if hasattr(module, "pages"):
             app.register_blueprint(module.pages)
             nouns.add(module.pages.name)
@@ -43,11 +43,11 @@ def register_pages(app: Flask) -> None:
 
     @app.before_request
     def _sign_in_first() -> Response | None:
-        asked = (
+        signed_in_only = (
             request.blueprint in nouns
             and request.endpoint not in PUBLIC
             and request.method != "OPTIONS"
         )
-        if not asked or current_user.is_authenticated:
+        if not signed_in_only or current_user.is_authenticated:
             return None
         return unauthorized()

@@ -35,10 +35,10 @@ class Row:
 def show() -> str:
     """Every operation of the API."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
-    told = document(app)
+    description = document(app)
     return render_template(
         "api_docs.html",
-        info=told["info"],
+        info=description["info"],
         groups=operations_by_tag(app),
         problems=[problem(status) for status in CODES],
         marked=marked,
@@ -55,12 +55,12 @@ def marked(text: str) -> Markup:
 @lru_cache(maxsize=2)
 def operations_by_tag(app: Flask) -> dict[str, list[dict[str, Any]]]:
     """Return operations by tag, as the page shows them."""
-    told = document(app)
+    description = document(app)
     operations_by_tag: dict[str, list[dict[str, Any]]] = {}
-    for path, operations in told["paths"].items():
+    for path, operations in description["paths"].items():
         for method in _METHODS:
             if method in operations:
-                shown = _operation(told, path, method, operations[method])
+                shown = _operation(description, path, method, operations[method])
                 operations_by_tag.setdefault(shown["tag"], []).append(shown)
     return operations_by_tag
 
@@ -87,14 +87,16 @@ def _operation(
         ],
         "body": [] if body is None else list(_rows(told, body["schema"])),
         "curl": _curl(path, method, operation, body),
-        "answers": [_answer(told, status, each) for status, each in operation["responses"].items()],
+        "answers": [
+            _answer(told, status, response) for status, response in operation["responses"].items()
+        ],
     }
 
 
 def _answer(told: Mapping[str, Any], status: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     content = answer.get("content", {})
     spoken = content.get("application/json", {})
-    example = next((each["example"] for each in content.values() if "example" in each), None)
+    example = next((media["example"] for media in content.values() if "example" in media), None)
     return {
         "status": status,
         "description": answer["description"],
@@ -111,12 +113,12 @@ def _curl(
 ) -> str:
     """Return a command that asks for it; names in braces are for the reader to fill in."""
     lines = ["curl" if method == "get" else f"curl -X {method.upper()}"]
-    asked = "&".join(
+    query = "&".join(
         f"{parameter['name']}={parameter['schema']['examples'][0]}"
         for parameter in operation["parameters"]
         if parameter["in"] == "query" and "examples" in parameter.get("schema", {})
     )
-    lines[0] += f' "$URL{quote(path, safe="/{}")}{"?" if asked else ""}{asked}"'
+    lines[0] += f' "$URL{quote(path, safe="/{}")}{"?" if query else ""}{query}"'
     if operation.get("security") != []:
         lines.append('-H "Authorization: Bearer $TOKEN"')
     if any(parameter["name"] == "Idempotency-Key" for parameter in operation["parameters"]):
@@ -133,8 +135,8 @@ def _curl(
 
 def _resolved(told: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
     while "$ref" in schema:
-        found = told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
-        schema = {**found, **{name: value for name, value in schema.items() if name != "$ref"}}
+        definition = told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        schema = {**definition, **{name: value for name, value in schema.items() if name != "$ref"}}
     return schema
 
 
@@ -158,7 +160,7 @@ def _object_in(
     """Return the object that a member is, or is a list of; None where it is none, or has no known
     members.
     """
-    for option in (_resolved(told, each) for each in [schema, *schema.get("anyOf", ())]):
+    for option in (_resolved(told, part) for part in [schema, *schema.get("anyOf", ())]):
         if "properties" in option:
             return option, ""
         if "items" in option and "properties" in (item := _resolved(told, option["items"])):
@@ -170,11 +172,11 @@ def _type(told: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     """Return a schema's type in a few words."""
     schema = _resolved(told, schema)
     if "enum" in schema:
-        return " | ".join(json.dumps(each) for each in schema["enum"])
+        return " | ".join(json.dumps(value) for value in schema["enum"])
     if "const" in schema:
         return json.dumps(schema["const"])
     if "anyOf" in schema:
-        return " | ".join(dict.fromkeys(_type(told, each) for each in schema["anyOf"]))
+        return " | ".join(dict.fromkeys(_type(told, option) for option in schema["anyOf"]))
     kind = schema.get("type", "any")
     if isinstance(kind, list):
         return " | ".join(kind)

@@ -24,8 +24,8 @@ def listing() -> str:
     rows = artifacts.listing(engine(), current_actor(), dataset=dataset, **window.reads)
     found, following = cut(rows, window)
     jobs: dict[str, list[dict[str, object]]] = {}
-    for each in found:
-        jobs.setdefault(each["job"], []).append(each)
+    for row in found:
+        jobs.setdefault(row["job"], []).append(row)
     actor = current_actor()
     return render_template(
         "artifacts.html",
@@ -40,9 +40,9 @@ def listing() -> str:
 def reusable() -> frozenset[str]:
     """Return mechanisms that run again from what they released, for nothing."""
     return frozenset(
-        each.id
-        for each in mechanisms.runnable().values()
-        if "from_job" in each.fields and not each.reads_output
+        mechanism.id
+        for mechanism in mechanisms.runnable().values()
+        if "from_job" in mechanism.fields and not mechanism.reads_output
     )
 
 

@@ -31,18 +31,18 @@ def catalogue_page() -> str:
         filters["q"], filters["mechanism"] or None, bool(filters["open"])
     )
     window = read_window(ORDER, PAGE)
-    found, following = cut(
+    datasets, following = cut(
         dataset_queries.datasets(engine(), actor, wanted, **window.reads), window
     )
-    kept: dict[str, Any] = {name: value for name, value in filters.items() if value}
+    stated: dict[str, Any] = {name: value for name, value in filters.items() if value}
     return render_template(
         "datasets.html",
-        datasets=found,
+        datasets=datasets,
         filters=filters,
-        kept=kept,
+        kept=stated,
         following=following,
         mechanisms=runnable,
-        steps=[] if kept or window.after else next_steps(actor, found),
+        steps=[] if stated or window.after else next_steps(actor, datasets),
     )
 
 
@@ -52,10 +52,10 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
     """
     steps: list[dict[str, str]] = []
     ready = [dataset for dataset in datasets if dataset["state"] == "ready"]
-    allowed = [each for each in ready if each["account"] is not None]
+    allowed = [dataset for dataset in ready if dataset["account"] is not None]
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
-    open_ones = [each for each in allowed if each["may_ask"]]
+    open_ones = [dataset for dataset in allowed if dataset["may_ask"]]
     if "analyst" in actor.roles and not jobs.jobs(
         engine(), actor, jobs.Wanted(analyst=actor.name), limit=1
     ):
@@ -99,7 +99,7 @@ def _steward_steps(
     if not datasets:
         why = "Declare where the data lies, what a privacy unit is, and who may ask."
         steps.append({"title": "Add a dataset", "why": why, "link": url_for("wizard.start")})
-    without = next((each for each in ready if each["account"] is None), None)
+    without = next((dataset for dataset in ready if dataset["account"] is None), None)
     if without is not None and not allowed:
         link = url_for("datasets.show", name=without["name"], _anchor="stewardship")
         why = "Until then every job that would spend is refused."

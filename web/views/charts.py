@@ -35,7 +35,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     limits = {measure["name"]: Decimal(measure["limit"]) for measure in figures["measures"]}
     names = [name for name, limit in limits.items() if limit > 0]
-    points = [each for each in figures["burn_down"] if any(name in each for name in names)]
+    points = [point for point in figures["burn_down"] if any(name in point for name in names)]
     if not names or not points:
         return None
     moments = [_moment(point["at"]).timestamp() for point in points]
@@ -43,9 +43,9 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     slices = {
         min(int(MOST_POINTS * (at - start) / span), MOST_POINTS): n for n, at in enumerate(moments)
     }
-    kept = sorted({0, *slices.values()})
-    left = {name: [max(Decimal(points[n][name]), Decimal(0)) for n in kept] for name in names}
-    shares = {name: [float(each / limits[name]) for each in line] for name, line in left.items()}
+    days = sorted({0, *slices.values()})
+    left = {name: [max(Decimal(points[n][name]), Decimal(0)) for n in days] for name in names}
+    shares = {name: [float(point / limits[name]) for point in line] for name, line in left.items()}
     top = max(1.0, *(max(line) for line in shares.values()))
 
     def across(number: int) -> float:
@@ -60,7 +60,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
             {
                 "name": name,
                 "label": MEASURE_NAMES[name],
-                "points": _steps([across(n) for n in kept], [up(share) for share in line]),
+                "points": _steps([across(n) for n in days], [up(share) for share in line]),
                 "left": line[-1],
                 "closed": name in closed,
                 "passed": Decimal(points[-1][name]) < 0,
@@ -70,7 +70,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
         ],
         "grid": [{"y": round(up(share), 1), "share": share} for share in _marks(top)],
         "ends": _ends(points[0]["at"], points[-1]["at"]),
-        "rows": [points[kept[n]] for n in _evenly(len(kept), TABLE_ROWS)],
+        "rows": [points[days[n]] for n in _evenly(len(days), TABLE_ROWS)],
         "names": names,
     }
 
@@ -104,13 +104,13 @@ def spent_by(
     measures = [each["name"] for each in figures["measures"]]
     chosen = measure if measure in measures else next(iter(measures), None)
     sums: dict[str | None, dict[str, Any]] = {}
-    for each in figures["spending"]:
+    for total in figures["spending"]:
         row = sums.setdefault(
-            each[key], {"name": each[key], "jobs": 0, **dict.fromkeys(measures, Decimal(0))}
+            total[key], {"name": total[key], "jobs": 0, **dict.fromkeys(measures, Decimal(0))}
         )
-        row["jobs"] += each["jobs"]
+        row["jobs"] += total["jobs"]
         for name in measures:
-            row[name] += Decimal(each[name])
+            row[name] += Decimal(total[name])
     whole = sum((row[chosen] for row in sums.values()), Decimal(0)) if chosen else Decimal(0)
     for row in sums.values():
         row["share"] = float(row[chosen] / whole) if chosen and whole > 0 else 0.0
@@ -129,7 +129,7 @@ def _ends(first: str, last: str) -> tuple[str, str]:
     """Return the ends of the axis: days in UTC, and times where the day is the same and they are
     known.
     """
-    moments = [_moment(each) for each in (first, last)]
+    moments = [_moment(moment) for moment in (first, last)]
     if moments[0].date() == moments[1].date():
         if len(first) == len("2026-01-31"):
             return "", moments[1].strftime("%d %b %Y")

@@ -33,8 +33,8 @@ def add() -> BaseResponse:
     """Register a corpus."""
     values = {name: value.strip() for name, value in sent().items()}
     try:
-        given = {name: values[name] for name in NewCorpus.model_fields if values.get(name)}
-        body = read(NewCorpus, {"statement": "", "name": "", **given})
+        fields = {name: values[name] for name in NewCorpus.model_fields if values.get(name)}
+        body = read(NewCorpus, {"statement": "", "name": "", **fields})
         corpora.add(engine(), body, current_actor())
     except (InvalidRequest, Conflict) as error:
         return Response(_page(rejected(error)), status_of(error))

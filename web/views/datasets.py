@@ -60,8 +60,8 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
     before = read_seq()
     entries = []
     if overseer:
-        found = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
-        entries = documents(found)
+        ledger_page = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        entries = documents(ledger_page)
     empty = Form()
     may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(

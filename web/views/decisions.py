@@ -64,9 +64,11 @@ def listing() -> str:
 
 def _inbox(form: Form | None = None, selected: Sequence[str] = ()) -> str:
     window = read_window(ORDER, PAGE)
-    found, following = cut(decisions.listing(engine(), current_actor(), **window.reads), window)
-    shown = ",".join(decision["id"] for decision in found)
-    return _page(found, following=following, shown=shown, several=form or Form(), selected=selected)
+    pending, following = cut(decisions.listing(engine(), current_actor(), **window.reads), window)
+    shown = ",".join(decision["id"] for decision in pending)
+    return _page(
+        pending, following=following, shown=shown, several=form or Form(), selected=selected
+    )
 
 
 @pages.get("/inbox/changes")
@@ -79,8 +81,8 @@ def changes() -> str:
     """
     shown = [text for text in request.args.get("shown", "").split(",") if text][:PAGE]
     window = read_window(ORDER, PAGE)
-    found = decisions.listing(engine(), current_actor(), **window.reads, with_effects=False)
-    now = [decision.id for decision in found]
+    pending = decisions.listing(engine(), current_actor(), **window.reads, with_effects=False)
+    now = [decision.id for decision in pending]
     gone = [text for text in shown if _is_id(text) and text not in now]
     new = set(now[:PAGE]) - set(shown)
     return render_template("_inbox_changes.html", gone=gone, new=len(new))
@@ -113,13 +115,13 @@ def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     waiting = [
         decision["request"] for decision in found if decision["request"] and decision["may_say"]
     ]
-    said = comment_queries.of_jobs(engine(), [job["id"] for job in waiting])
+    comments_by_job = comment_queries.of_jobs(engine(), [job["id"] for job in waiting])
     rehearsed = dict(zip((job["id"] for job in waiting), rehearsals.latest(waiting), strict=True))
     return [
         {
             "decision": decision,
             "inputs": offer_inputs(decision["request"]) if decision["id"] in rehearsed else (),
-            "comments": documents(said.get(decision["id"], ())),
+            "comments": documents(comments_by_job.get(decision["id"], ())),
             "rehearsal": rehearsed.get(decision["id"]),
             "meaning": _meaning(decision),
             "policy_changes": _policy_changes(decision),
@@ -130,33 +132,39 @@ def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _meaning(decision: Mapping[str, Any]) -> Any:
     """Return what the figures of a proposed allowance mean: all that its proposer was shown."""
-    change, asked = decision["change"], decision["asked"]
-    if not change or asked.get("epsilon") is None:
+    change, policy_request = decision["change"], decision["asked"]
+    if not change or policy_request.get("epsilon") is None:
         return None
-    return meaning(asked["epsilon"], asked["delta"], change["neighbours"], change["unit"])
+    return meaning(
+        policy_request["epsilon"], policy_request["delta"], change["neighbours"], change["unit"]
+    )
 
 
 def _policy_changes(decision: Mapping[str, Any]) -> list[str]:
     """Return what a proposed policy changes, a sentence for each field."""
-    asked = decision["asked"]
-    return list(policy_changes(asked["replaces"], asked["policy"])) if "replaces" in asked else []
+    policy_request = decision["asked"]
+    return (
+        list(policy_changes(policy_request["replaces"], policy_request["policy"]))
+        if "replaces" in policy_request
+        else []
+    )
 
 
 def open_offers() -> dict[str, Any]:
     """Return the viewer's open offers, for a page that shows them beside another list."""
     window = read_window(ORDER, PAGE, parameter="offers")
     wanted = decisions.Wanted(kind="offer", mine=True)
-    found, following = cut(
+    pending, following = cut(
         decisions.listing(engine(), current_actor(), wanted, **window.reads), window
     )
-    return {"offers": found, "more_offers": following}
+    return {"offers": pending, "more_offers": following}
 
 
 def about_job(job: UUID) -> dict[str, Any]:
     """Return the offer that answered a job, for its page; nothing if there is none."""
     wanted = decisions.Wanted(state=None, kind="offer", job=job)
-    found = documents(decisions.listing(engine(), current_actor(), wanted, limit=1))
-    return {"item": _items(found)[0]} if found else {}
+    about = documents(decisions.listing(engine(), current_actor(), wanted, limit=1))
+    return {"item": _items(about)[0]} if about else {}
 
 
 # --- offers -------------------------------------------------------------------------------------
@@ -173,8 +181,8 @@ def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
 @cache
 def _offerable(mechanism_id: str) -> tuple[Input, ...]:
     mechanism = mechanisms.get(mechanism_id)
-    found = [field for field in inputs(mechanism.schema) if field.kind in _OFFERABLE]
-    return tuple(sorted(found, key=lambda field: field.name != PREFIX + mechanism.size_field))
+    fields = [field for field in inputs(mechanism.schema) if field.kind in _OFFERABLE]
+    return tuple(sorted(fields, key=lambda field: field.name != PREFIX + mechanism.size_field))
 
 
 def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
@@ -221,20 +229,20 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 @pages.post("/decisions/<decision>/confirm")
 def confirm(decision: str) -> BaseResponse:
     """Show the effect of the answer on a page of its own; nothing is done yet."""
-    decision_id, said = read_id(decision, "decision"), _said((*ANSWERS, "offer"))
-    found, values, quote = _decision(decision_id), sent(), None
+    decision_id, reply = read_id(decision, "decision"), _said((*ANSWERS, "offer"))
+    pending, values, quote = _decision(decision_id), sent(), None
     try:
-        _reason(found, said)
-        if said == "offer":
-            quote = _priced(found["request"] or {}, values)["quote"]
+        _reason(pending, reply)
+        if reply == "offer":
+            quote = _priced(pending["request"] or {}, values)["quote"]
             if quote is None:
                 raise invalid(
                     "parameters", "nothing differs, or a field is wrong", "a smaller size"
                 )
     except InvalidRequest as error:
-        return _again(found, error)
+        return _again(pending, error)
     where = url_for("decisions.answer", decision=decision_id)
-    return _confirmed([found], said, where, values, quote=quote)
+    return _confirmed([pending], reply, where, values, quote=quote)
 
 
 def _confirmed(
@@ -253,32 +261,34 @@ def answer(decision: str) -> BaseResponse:
     """Answer a decision; of a job that awaits approval, also offer a smaller one, price that, or
     ask back.
     """
-    decision_id, said = read_id(decision, "decision"), _said((*ANSWERS, *_OF_JOBS))
-    found, actor = _decision(decision_id), current_actor()
-    if said == "price":
-        priced = _priced(found["request"] or {}, sent())
+    decision_id, reply = read_id(decision, "decision"), _said((*ANSWERS, *_OF_JOBS))
+    pending, actor = _decision(decision_id), current_actor()
+    if reply == "price":
+        priced = _priced(pending["request"] or {}, sent())
         return Response(
             render_template(
-                "decisions.html", items=_items([found]), form=Form(sent()), price=priced
+                "decisions.html", items=_items([pending]), form=Form(sent()), price=priced
             )
         )
-    row = confirmation.first() if said == "yes" and found["kind"] in _SENSITIVE else None
+    row = confirmation.first() if reply == "yes" and pending["kind"] in _SENSITIVE else None
     if row is not None:
         return row
     try:
-        told, made = _act(found, decision_id, said)
+        message, job_id = _act(pending, decision_id, reply)
     except SignatureNeeded as needed:
-        return passkeys.sign(needed, _back(found))
+        return passkeys.sign(needed, _back(pending))
     except (InvalidRequest, NotPermitted) as error:
-        return _again(found, error)
+        return _again(pending, error)
     except Conflict as error:
         flash(f"Nothing was decided: {error}.", "problem")
-        return redirect(_back(found), 303)
-    flash(told)
+        return redirect(_back(pending), 303)
+    flash(message)
     is_own_job = (
-        made is not None and found["kind"] == "offer" and found["offer"]["analyst"] == actor.name
+        job_id is not None
+        and pending["kind"] == "offer"
+        and pending["offer"]["analyst"] == actor.name
     )
-    return redirect(url_for("jobs.show", job=made) if is_own_job else _back(found), 303)
+    return redirect(url_for("jobs.show", job=job_id) if is_own_job else _back(pending), 303)
 
 
 def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, UUID | None]:
@@ -294,8 +304,8 @@ def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, U
     if said == "offer":
         with priceable():
             offers.offer(engine(), decision_id, _changes(job or {}, sent()), actor, reason)
-        told = f"The job of {asker} is refused, and a smaller one is offered."
-        return f"{told} Nothing is charged unless it is accepted.", None
+        message = f"The job of {asker} is refused, and a smaller one is offered."
+        return f"{message} Nothing is charged unless it is accepted.", None
     result = answers.answer(
         engine(), decision_id, actor, said == "yes", reason, passkeys.given(actor)
     )
@@ -359,23 +369,23 @@ def answer_selected() -> BaseResponse:
 
 
 def _several(confirming: bool) -> BaseResponse:
-    said, ids = _said(ANSWERS), list(dict.fromkeys(request.form.getlist("ids")))
+    reply, ids = _said(ANSWERS), list(dict.fromkeys(request.form.getlist("ids")))
     try:
         reason = words(sent().get("reason", ""))
         if not 1 <= len(ids) <= PAGE:
             raise invalid("ids", f"{len(ids)} selected", f"from 1 to {PAGE}")
-        found = [_decision(read_id(text, "decision")) for text in ids]
+        pending = [_decision(read_id(text, "decision")) for text in ids]
     except InvalidRequest as error:
         return Response(_inbox(rejected(error), ids), 422)
-    found.sort(key=lambda decision: (decision["created_at"], decision["id"]))
+    pending.sort(key=lambda decision: (decision["created_at"], decision["id"]))
     if confirming:
-        return _confirmed(found, said, url_for("decisions.answer_selected"), sent())
-    if said == "yes" and any(decision["kind"] in _SENSITIVE for decision in found):
+        return _confirmed(pending, reply, url_for("decisions.answer_selected"), sent())
+    if reply == "yes" and any(decision["kind"] in _SENSITIVE for decision in pending):
         row = confirmation.first()
         if row is not None:
             return row
-    problems = {decision["id"]: _problem(decision["id"], said, reason) for decision in found}
-    flash(f"{sum(problem is None for problem in problems.values())} of {len(found)} answered.")
+    problems = {decision["id"]: _problem(decision["id"], reply, reason) for decision in pending}
+    flash(f"{sum(problem is None for problem in problems.values())} of {len(pending)} answered.")
     for decision_id, problem in problems.items():
         if problem is not None:
             flash(f"{decision_id[:8]}: {problem}.", "problem")

@@ -28,12 +28,12 @@ def show(name: str) -> Response | BaseResponse | str:
 
 
 def _page(name: str) -> str:
-    found = documents.render(name, address)
-    if found is None:
+    page = documents.render(name, address)
+    if page is None:
         raise NotFound("document", name[:80])
     folder = name.rpartition("/")[0]
     return render_template(
-        "docs.html", document=found, folder=folder, is_first=name == documents.FIRST
+        "docs.html", document=page, folder=folder, is_first=name == documents.FIRST
     )
 
 
@@ -55,7 +55,7 @@ def about_field(name: str) -> Markup:
     """Return a link to what the documents say of a field of the page at hand; nothing where they
     say nothing.
     """
-    options = (name, *(f"{each}.{name}" for each in _FORMS.get(request.blueprint or "", ())))
+    options = (name, *(f"{form}.{name}" for form in _FORMS.get(request.blueprint or "", ())))
     places = documents.places("fields")
     anchor = next((option for option in options if option in places), None)
     if anchor is None:

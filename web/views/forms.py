@@ -89,8 +89,8 @@ def lines(text: str) -> list[str]:
 
 def number(text: str) -> int | float | str | None:
     """Return a number in plain digits, nothing, or the text itself for the check to name."""
-    found = whole(text)
-    return float(found) if isinstance(found, str) and is_plain(found) else found
+    number_ = whole(text)
+    return float(number_) if isinstance(number_, str) and is_plain(number_) else number_
 
 
 def whole(text: str) -> int | str | None:

@@ -141,13 +141,13 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
     goal = values.get("goal", "")
     if values.get("for", goal) != goal:
         dataset = datasets.dataset(engine(), name, actor).document()
-        found = job_form_defaults.advised(goal, job_form_defaults.runnable(dataset))
-        chosen = chosen if found is None else found.id
+        choice = job_form_defaults.advised(goal, job_form_defaults.runnable(dataset))
+        chosen = chosen if choice is None else choice.id
     if values.get("of", chosen) == chosen or chosen not in mechanisms.runnable():
         return None
     start = job_form_defaults.begin(actor, name, chosen, {})
-    kept = {each: values[each] for each in _KEPT if each in values}
-    return Start({**start.values, **kept}, start.told, is_fresh=True)
+    stated = {field: values[field] for field in _KEPT if field in values}
+    return Start({**start.values, **stated}, start.told, is_fresh=True)
 
 
 def _share(values: Mapping[str, str]) -> float:
@@ -174,7 +174,9 @@ def _rehearsal(name: str, values: Mapping[str, str]) -> NewJob:
     """Return the same job on public texts; it needs no purpose."""
     job = _new_job(name, {**values, "purpose": values.get("purpose", "").strip() or "Rehearsal"})
     stated = {
-        each: values.get(each, "").strip() or None for each in rehearsal.FIELDS if each in values
+        field: values.get(field, "").strip() or None
+        for field in rehearsal.FIELDS
+        if field in values
     }
     mechanism, parameters = rehearsal.request(job.mechanism, job.parameters, stated)
     return job.model_copy(update={"mechanism": mechanism, "parameters": parameters})
@@ -195,9 +197,9 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
         project=_project(values),
     )
     facts = {"dataset": name, "mechanism": mechanism.id, "model": job_request.model}
-    (found,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
+    (row,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
     return Look(
-        quote, lacks=preflight.problems(engine(), job_request, current_actor()), rehearsal=found
+        quote, lacks=preflight.problems(engine(), job_request, current_actor()), rehearsal=row
     )
 
 
@@ -337,9 +339,9 @@ def _changed(fields: list[schema_forms.Input], form: Form) -> dict[str, str]:
     """Return what differs from its default, with the start of its value: the line of a closed group
     says so.
     """
-    said = {field.name: form.value(field.name, field.default) for field in fields}
+    values = {field.name: form.value(field.name, field.default) for field in fields}
     return {
-        field.name: textwrap.shorten(said[field.name], 40, placeholder=" …") or "nothing"
+        field.name: textwrap.shorten(values[field.name], 40, placeholder=" …") or "nothing"
         for field in fields
-        if said[field.name] != field.default
+        if values[field.name] != field.default
     }

@@ -62,10 +62,10 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
 def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> Start:
     """Return the defaults of a mechanism that runs here, with what is `given` of its own fields."""
     mechanism = mechanisms.get(named)
-    known = [PREFIX + field for field in mechanism.fields]
+    fields = [PREFIX + field for field in mechanism.fields]
     begins = schema_forms.typed(mechanism.begins, mechanism.schema)
     values = {"mechanism": mechanism.id, **begins} | {
-        name: given[name] for name in known if name in given
+        name: given[name] for name in fields if name in given
     }
     return _fitting(actor, dataset, mechanism, values)
 
@@ -74,14 +74,16 @@ def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | No
     """Return the mechanism for a goal: the first of those offered, in the order of menus; None
     where none is.
     """
-    return next((each for each in offered if each.goal == goal), None)
+    return next((mechanism for mechanism in offered if mechanism.goal == goal), None)
 
 
 def runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
     """Return the mechanisms that run here and that the dataset's policy admits."""
     admitted = dataset["policy"]["mechanisms"]
-    found = list(mechanisms.runnable().values())
-    return [each for each in found if not admitted or each.id in admitted]
+    runnable_mechanisms = list(mechanisms.runnable().values())
+    return [
+        mechanism for mechanism in runnable_mechanisms if not admitted or mechanism.id in admitted
+    ]
 
 
 def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
@@ -92,16 +94,16 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     mechanism = mechanisms.get(mechanisms.get(job["mechanism"]).admitted_as)
     values = _of_job(mechanism, {**job, "parameters": rehearsal.rehearsed(job["parameters"])})
     values |= {"project": job["project"] or ""}  # what this one is for, its analyst says anew
-    told = f"Filled from job {job['id'][:8]}."
+    message = f"Filled from job {job['id'][:8]}."
     refusal = job["refusal"] or {}
     if largest and refusal.get("largest") is not None:
         size = refusal["size_field"]
         values |= sized(mechanism, size, refusal["largest"])
-        told += (
+        message += (
             f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was "
             "refused."
         )
-    return Start(values, told)
+    return Start(values, message)
 
 
 def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str, str]:
@@ -123,17 +125,17 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
     job.
     """
     job_id = read_id(named)
-    found = artifacts.listing(engine(), actor, job=job_id, dataset=dataset, limit=1)
-    if not found or "from_job" not in mechanisms.get(found[0]["mechanism"]).fields:
+    rows = artifacts.listing(engine(), actor, job=job_id, dataset=dataset, limit=1)
+    if not rows or "from_job" not in mechanisms.get(rows[0]["mechanism"]).fields:
         raise NotFound("job with artifacts that can be read again", named[:80])
-    mechanism = mechanisms.get(found[0]["mechanism"])
-    values = {"mechanism": mechanism.id, "model": found[0]["model"] or ""}
+    mechanism = mechanisms.get(rows[0]["mechanism"])
+    values = {"mechanism": mechanism.id, "model": rows[0]["model"] or ""}
     # somebody else's, shared: its artifacts may be used, its request is not shown
     with suppress(NotFound):
         values = _of_job(mechanism, job_queries.job(engine(), job_id, actor).document())
     values[PREFIX + "from_job"] = str(job_id)
     for pair in mechanism.parameters.either:  # of what is not released again nothing is asked
-        values |= {PREFIX + each: "" for each in pair}
+        values |= {PREFIX + artifact: "" for artifact in pair}
     return Start(
         values, f"Reads what job {str(job_id)[:8]} released: it is paid for, so this is free."
     )
@@ -154,12 +156,12 @@ def _fitting(
     if model is not None:
         changes |= _changes(mechanism, model["facts"])
         values["model"] = model["name"]
-    given = {name: value for name, value in changes.items() if PREFIX + name not in values}
-    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    stated = {name: value for name, value in changes.items() if PREFIX + name not in values}
+    listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in stated.items())
     what = f"the dataset and the model {model['name']}" if model else "the dataset"
-    told = f"Defaults were made to fit {what}: {listed}." if given else ""
+    message = f"Defaults were made to fit {what}: {listed}." if stated else ""
     return Start(
-        {**values, **{PREFIX + name: text for name, text in given.items()}}, told, is_fresh=True
+        {**values, **{PREFIX + name: text for name, text in stated.items()}}, message, is_fresh=True
     )
 
 
@@ -246,9 +248,9 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
     }
     if "corpus" in kinds.values():
         named["corpus"] = [
-            (each["name"], f"{each['name']} ({each['declaration']})")
-            for each in corpora.listing(engine(), actor)
-            if each["state"] == "ready"
+            (corpus["name"], f"{corpus['name']} ({corpus['declaration']})")
+            for corpus in corpora.listing(engine(), actor)
+            if corpus["state"] == "ready"
         ]
     options = {PREFIX + name: named[kind] for name, kind in kinds.items()}
     for field, kind in _given(mechanism.sources, mechanism).items():
@@ -277,12 +279,12 @@ def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any])
 
 def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
     """Return jobs that released an artifact of a kind: the dataset's, and public ones of any."""
-    found = artifacts.listing(engine(), actor, limit=4 * MOST_CHOICES)
+    rows = artifacts.listing(engine(), actor, limit=4 * MOST_CHOICES)
     jobs = {
-        each["job"]: f"{each['job'][:8]} {each['mechanism']}"
-        for each in found
-        if each["kind"] == kind
-        and (each["dataset"] == dataset or mechanisms.get(each["mechanism"]).public)
+        row["job"]: f"{row['job'][:8]} {row['mechanism']}"
+        for row in rows
+        if row["kind"] == kind
+        and (row["dataset"] == dataset or mechanisms.get(row["mechanism"]).public)
     }
     return list(jobs.items())[:MOST_CHOICES]
 
@@ -297,12 +299,14 @@ def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[sche
             limit=MOST_CHOICES,
         )
         return [
-            (each.id, f"{each.id[:8]} {each.mechanism}: {each.purpose[:60]}")
-            for each in found
-            if not mechanisms.get(each.mechanism).reads_output
+            (job.id, f"{job.id[:8]} {job.mechanism}: {job.purpose[:60]}")
+            for job in found
+            if not mechanisms.get(job.mechanism).reads_output
         ]
     jobs: dict[str, str] = {}
-    for each in artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES):
-        if each["mechanism"] == mechanism.id:
-            jobs.setdefault(each["job"], f"{each['job'][:8]} with {each['model'] or 'no model'}")
+    for artifact in artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES):
+        if artifact["mechanism"] == mechanism.id:
+            jobs.setdefault(
+                artifact["job"], f"{artifact['job'][:8]} with {artifact['model'] or 'no model'}"
+            )
     return list(jobs.items())[:MOST_CHOICES]

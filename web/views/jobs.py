@@ -56,10 +56,10 @@ def listing() -> str:
         until=None if until is None else until + timedelta(days=1),
     )
     window = read_window(ORDER, PAGE)
-    found, following = cut(jobs.jobs(engine(), actor, wanted, **window.reads), window)
+    page_jobs, following = cut(jobs.jobs(engine(), actor, wanted, **window.reads), window)
     return render_template(
         "jobs.html",
-        jobs=found,
+        jobs=page_jobs,
         following=following,
         **open_offers(),
         filters=filters,
@@ -76,12 +76,12 @@ def _day(name: str) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(f"{text}T00:00:00+00:00")
+        moment = datetime.fromisoformat(f"{text}T00:00:00+00:00")
     except ValueError:
-        found = None
-    if found is None or not 1970 <= found.year <= 9000:
+        moment = None
+    if moment is None or not 1970 <= moment.year <= 9000:
         raise invalid(name, repr(text[:40]), "a day, as 2026-01-31")
-    return found
+    return moment
 
 
 @pages.get("/job-states")
@@ -177,8 +177,8 @@ _TURNS = {"question": "asked back by", "answer": "answered by"}
 
 def _in_order(job: dict[str, Any]) -> dict[str, Any]:
     """Return parameters as their mechanism declares them; the database keeps no order."""
-    known = mechanisms.find(job["mechanism"])
-    order = () if known is None else known.fields
+    mechanism = mechanisms.find(job["mechanism"])
+    order = () if mechanism is None else mechanism.fields
     return {name: job["parameters"][name] for name in order if name in job["parameters"]} | job[
         "parameters"
     ]
@@ -187,9 +187,9 @@ def _in_order(job: dict[str, Any]) -> dict[str, Any]:
 @pages.get("/jobs/<job>/live")
 def live(job: str) -> Response:
     """The part that follows the state; when the job has ended the whole page loads once more."""
-    found = _live(_job(read_id(job)))
-    response = Response(render_template("_job_live.html", **found))
-    if found["ended"] or found["may_judge"] != (request.args.get("judge") == "1"):
+    live_job = _live(_job(read_id(job)))
+    response = Response(render_template("_job_live.html", **live_job))
+    if live_job["ended"] or live_job["may_judge"] != (request.args.get("judge") == "1"):
         response.headers["HX-Refresh"] = "true"
     return response
 

@@ -60,10 +60,10 @@ def _choices() -> dict[str, Any]:
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
     window = read_window(ENTRIES, PAGE)
-    found, following = cut(found_entries(window), window)
+    page_entries, following = cut(found_entries(window), window)
     return render_template(
         "ledger.html",
-        entries=found,
+        entries=page_entries,
         following=following,
         asked=_asked(FILTERS),
         kinds=KINDS,
@@ -75,17 +75,17 @@ def listing() -> str:
 @overseers
 def entry(name: str, seq: str) -> str:
     """One entry: as it is hashed, in its chain, priced anew, with the balances after it."""
-    found = entry_named(name, seq)
-    return render_template("ledger_entry.html", entry=found.document(), pretty=_pretty)
+    shown_entry = entry_named(name, seq)
+    return render_template("ledger_entry.html", entry=shown_entry.document(), pretty=_pretty)
 
 
 @pages.get("/ledger/<name>/<seq>.json")
 @overseers
 def hashed(name: str, seq: str) -> Response:
     """Exactly the bytes that the entry's hash covers."""
-    found = entry_named(name, seq)
+    shown_entry = entry_named(name, seq)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{int(seq)}.json"'}
-    return Response(found.hashed, mimetype="application/json", headers=headers)
+    return Response(shown_entry.hashed, mimetype="application/json", headers=headers)
 
 
 def _pretty(value: object) -> str:
@@ -97,10 +97,10 @@ def _pretty(value: object) -> str:
 def refusals() -> str:
     """Refused requests: why, and what was asked and left."""
     window = read_window(REFUSALS, PAGE)
-    found, following = cut(found_refusals(window), window)
+    page_refusals, following = cut(found_refusals(window), window)
     return render_template(
         "refusals.html",
-        refusals=found,
+        refusals=page_refusals,
         following=following,
         asked=_asked(REFUSAL_FILTERS),
         caps=ledgers.CAPS,
@@ -113,11 +113,11 @@ def refusals() -> str:
 def activity() -> str:
     """The audit log, as far as the viewer's role goes."""
     window = read_window(ACTIVITY, PAGE)
-    found, following = cut(found_acts(window), window)
+    acts, following = cut(found_acts(window), window)
     overseer = bool(current_actor().roles & OVERSEERS)
     return render_template(
         "activity.html",
-        acts=found,
+        acts=acts,
         following=following,
         asked=_asked(ACTIVITY_FILTERS),
         what=audit_log.WHAT,
@@ -133,10 +133,10 @@ def activity() -> str:
 def signed() -> str:
     """Checkpoints that were signed, each checked now."""
     window = read_window(CHECKPOINTS, PAGE)
-    found, following = cut(found_checkpoints(window), window)
+    checkpoints, following = cut(found_checkpoints(window), window)
     return render_template(
         "checkpoints.html",
-        checkpoints=found,
+        checkpoints=checkpoints,
         following=following,
         asked=_asked(("dataset",)),
         **_choices(),

@@ -35,11 +35,11 @@ def add() -> BaseResponse:
     """Register a model."""
     values = {name: value.strip() for name, value in sent().items()}
     try:
-        given: dict[str, object] = {
+        fields: dict[str, object] = {
             name: values[name] for name in NewModel.model_fields if name in values
         }
         if values.get("kind") == "endpoint":
-            given["endpoint"] = {
+            fields["endpoint"] = {
                 "model": values.get("endpoint.model", ""),
                 "version": values.get("endpoint.version", ""),
                 "chat": values.get("endpoint.chat") != "no",
@@ -49,7 +49,7 @@ def add() -> BaseResponse:
                     if values.get(f"endpoint.{name}")
                 },
             }
-        body = read(NewModel, given)
+        body = read(NewModel, fields)
         models.add_model(
             engine(),
             body.name,

@@ -46,9 +46,9 @@ def remove(passkey: str) -> BaseResponse:
     actor, wanted = current_actor(), read_id(passkey, "passkey")
     if str(wanted) not in [each["id"] for each in kept.of(engine(), actor.id)]:
         raise NotFound("passkey", str(wanted))
-    asked = by_passkey()
-    if asked is not None:
-        return asked
+    redirection = by_passkey()
+    if redirection is not None:
+        return redirection
     kept.remove(engine(), actor, wanted)
     flash("The passkey is removed: it signs you in no more.")
     return redirect(url_for("account.show"), 303)

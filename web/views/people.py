@@ -49,13 +49,13 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
         active=None if state is None else state == "open",
         **window.reads,
     )
-    found, following = cut(rows, window)
+    accounts, following = cut(rows, window)
     filters = {
         name: request.args[name] for name in ("name", "role", "state") if request.args.get(name)
     }
     return render_template(
         "people.html",
-        people=found,
+        people=accounts,
         following=following,
         filters=filters,
         form=form,
@@ -71,13 +71,13 @@ def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
 @needs_fresh
 def add() -> BaseResponse:
     """A new account with a one-time password, shown on this answer and never again."""
-    name, made = request.form.get("name", "").strip(), new_password()
+    name, password = request.form.get("name", "").strip(), new_password()
     until = datetime.now(UTC) + people.ONE_TIME
     try:
         credentials.add_user(
             engine(),
             name,
-            hash_password(made, name),
+            hash_password(password, name),
             sorted(set(request.form.getlist("roles"))),
             actor=current_actor(),
             password_expires=until,
@@ -86,7 +86,7 @@ def add() -> BaseResponse:
         return Response(_listing(rejected(error)), 422)
     except Conflict as error:
         return Response(_listing(Form({"name": name}, general=f"{error}.")), 409)
-    return Response(_listing(Form(), _once(name, made, until)), 201)
+    return Response(_listing(Form(), _once(name, password, until)), 201)
 
 
 def _once(name: str, password: str, until: datetime) -> dict[str, Any]:
@@ -101,18 +101,18 @@ def show(name: str) -> str:
 
 
 def _person(name: str, form: Form, once: dict[str, Any] | None = None) -> str:
-    found = people.show(engine(), current_actor(), name)
+    person = people.show(engine(), current_actor(), name)
     return render_template(
         "person.html",
-        person=found,
-        tokens=people.tokens(engine(), UUID(found["id"])),
+        person=person,
+        tokens=people.tokens(engine(), UUID(person["id"])),
         tries=sign_ins.listing(engine(), current_actor(), name=name, limit=10),
         acts=activity_log.listing(
             engine(), current_actor(), kind="account", object_id=name, limit=10
         ),
         form=form,
         once=once,
-        chosen=request.form.getlist("roles") if form.problems else found["roles"],
+        chosen=request.form.getlist("roles") if form.problems else person["roles"],
         ROLES=ROLES,
     )
 
@@ -136,8 +136,8 @@ def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResp
 @needs_fresh
 def set_roles(name: str) -> BaseResponse:
     """Other roles."""
-    told = f"{name} has other roles now, and signs in again."
-    return _done(name, told, people.set_roles, request.form.getlist("roles"))
+    message = f"{name} has other roles now, and signs in again."
+    return _done(name, message, people.set_roles, request.form.getlist("roles"))
 
 
 #: What is done to an account at one press, and what is told then.
@@ -158,8 +158,8 @@ def act(name: str, act: str) -> BaseResponse:
     """Close the account or open it again, forget failures to sign in, end its sessions or its
     tokens.
     """
-    do, told = _ACTS[act]
-    return _done(name, told.format(name), do)
+    do, message = _ACTS[act]
+    return _done(name, message.format(name), do)
 
 
 @pages.post("/people/<name>/tokens/<token>/revoke")
@@ -199,13 +199,13 @@ def log() -> str:
         method=read_choice("method", sign_ins.METHODS),
         **window.reads,
     )
-    found, following = cut(rows, window)
+    attempts, following = cut(rows, window)
     filters = {
         name: request.args[name] for name in ("name", "outcome", "method") if request.args.get(name)
     }
     return render_template(
         "sign_ins.html",
-        tries=found,
+        tries=attempts,
         filters=filters,
         following=following,
         outcomes=sign_ins.OUTCOMES,

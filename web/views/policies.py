@@ -83,12 +83,12 @@ def allow(name: str) -> BaseResponse:
         body = read(NewAllowance, _allowance_fields(values))
         actor = current_actor()
         signature = passkeys.given(actor)
-        asked = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
+        entry = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
     except SignatureNeeded as needed:
         return passkeys.sign(needed, url_for("policies.show", name=name))
     except (InvalidRequest, Conflict, NotPermitted) as error:
         return Response(_page(name, allowance=rejected(error)), status_of(error))
-    if asked is not None:
+    if entry is not None:
         flash("A raise needs two people here: another steward confirms it in the inbox.")
         return redirect(url_for("datasets.show", name=name), 303)
     flash(f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}.")
@@ -115,7 +115,7 @@ def set_policy(name: str) -> BaseResponse:
         policy = datasets.dataset(engine(), name, current_actor())["policy"]
         wanted = read(Policy, policy | policy_of(form))
         actor = current_actor()
-        asked = policies.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
+        entry = policies.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
     except SignatureNeeded as needed:
         return passkeys.sign(needed, url_for("policies.show", name=name))
     except InvalidRequest as error:
@@ -123,8 +123,8 @@ def set_policy(name: str) -> BaseResponse:
         return Response(_page(name, policy=rejected(shown)), 422)
     except (Conflict, NotPermitted) as error:
         return Response(_page(name, policy=Form(form, general=str(error))), status_of(error))
-    if asked is not None:
-        weaker = decisions.show(engine(), asked, actor).weakens
+    if entry is not None:
+        weaker = decisions.show(engine(), entry, actor).weakens
         named = ", ".join(name.replace("_", " ") for name in weaker)
         flash(
             f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}."
@@ -168,12 +168,12 @@ def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
 
 
 def _allowance_fields(values: Mapping[str, str]) -> dict[str, Any]:
-    given: dict[str, Any] = {name: values.get(name, "").strip() for name in _FIGURES}
+    stated: dict[str, Any] = {name: values.get(name, "").strip() for name in _FIGURES}
     for name in ("epsilon", "delta", "ex_post", "ex_post_settlement"):
-        given[name] = given[name] or None
-    if given["ex_post"] is None:
-        given["ex_post_settlement"] = None
-    return given
+        stated[name] = stated[name] or None
+    if stated["ex_post"] is None:
+        stated["ex_post_settlement"] = None
+    return stated
 
 
 def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _same(old: object, new: object) -> bool:
 def _shown(name: str, value: object) -> str:
     if name == "signers" and isinstance(value, (list, tuple)):
         try:
-            keys = [read_signer(str(each)) for each in value]
+            keys = [read_signer(str(item)) for item in value]
         except InvalidRequest:
             return "what names no passkey"
         return ", ".join(f"{key.person} ({fingerprint(key.key)[:16]})" for key in keys) or "none"

@@ -25,17 +25,17 @@ def latest(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
     """For each request what its latest rehearsal with the same parameters reports; None: there is
     none.
     """
-    asked = [item for item in items if rehearsable(item["mechanism"])]
-    rows = iter(rehearsals.latest(engine(), current_actor(), asked))
-    found = [next(rows) if rehearsable(item["mechanism"]) else None for item in items]
-    return [None if row is None else _report(row) for row in found]
+    rehearsed = [item for item in items if rehearsable(item["mechanism"])]
+    rows = iter(rehearsals.latest(engine(), current_actor(), rehearsed))
+    reports = [next(rows) if rehearsable(item["mechanism"]) else None for item in items]
+    return [None if row is None else _report(row) for row in reports]
 
 
 def others(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return reports of the newest rehearsals of the request's mechanism, the smallest ε first."""
     rows = rehearsals.others(engine(), current_actor(), item, OTHERS)
-    found = [each for each in map(_report, rows) if each is not None]
-    return sorted(found, key=lambda each: each.get("epsilon") or 0)
+    reports = [report for report in map(_report, rows) if report is not None]
+    return sorted(reports, key=lambda each: each.get("epsilon") or 0)
 
 
 def of_job(job: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -61,7 +61,7 @@ def rehearsable(mechanism_id: str) -> bool:
 def ready_corpora() -> list[str]:
     """Return the names of the corpora that a rehearsal may name."""
     listed = corpora.listing(engine(), current_actor())
-    return [each["name"] for each in listed if each["state"] == "ready"]
+    return [corpus["name"] for corpus in listed if corpus["state"] == "ready"]
 
 
 def _report(row: Any) -> dict[str, Any] | None:

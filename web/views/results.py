@@ -51,24 +51,24 @@ def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     none: [].
     """
     looks = [each.id for each in mechanisms.MECHANISMS.values() if each.reads_output]
-    actor, found = current_actor(), []
+    actor, evaluation_jobs = current_actor(), []
     for mechanism in looks:
         wanted = jobs.Wanted(
             dataset=job["dataset"], mechanism=mechanism, state="succeeded", reads=UUID(job["id"])
         )
         for document in documents(jobs.jobs(engine(), actor, wanted, limit=1)):
             rows = outputs.preview(UUID(document["id"]), PAGE) or []
-            found.append(
+            evaluation_jobs.append(
                 {"job": document["id"], "rows": [row for row in rows if "settings" in row]}
             )
-    return [each for each in found if each["rows"]]
+    return [each for each in evaluation_jobs if each["rows"]]
 
 
 def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return jobs that ended well on the same dataset, for a look at both."""
     wanted = jobs.Wanted(dataset=job["dataset"], state="succeeded")
-    found = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
-    return [each for each in found if each["id"] != job["id"]]
+    other_jobs = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
+    return [each for each in other_jobs if each["id"] != job["id"]]
 
 
 @pages.get("/jobs/compare")
@@ -80,18 +80,18 @@ def compare() -> str:
     if ids[0] == ids[1]:
         raise invalid("b", "the same job twice", "another job")
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
-    pair = [jobs.job(engine(), each, current_actor()).document() for each in ids]
+    pair = [jobs.job(engine(), id_, current_actor()).document() for id_ in ids]
     texts = [
-        outputs.preview(UUID(each["id"]), SIDE_BY_SIDE + 1, skipped)
-        if each["state"] == "succeeded"
+        outputs.preview(UUID(job["id"]), SIDE_BY_SIDE + 1, skipped)
+        if job["state"] == "succeeded"
         else None
-        for each in pair
+        for job in pair
     ]
     return render_template(
         "compare.html",
         pair=pair,
-        parameters=differences([each["parameters"] for each in pair]),
-        figures=joined([_figures(each) for each in pair]),
+        parameters=differences([job["parameters"] for job in pair]),
+        figures=joined([_figures(job) for job in pair]),
         texts=[None if text is None else text[:SIDE_BY_SIDE] for text in texts],
         skipped=skipped,
         following=skipped + SIDE_BY_SIDE
@@ -107,7 +107,7 @@ def _figures(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 def differences(pair: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return every parameter of either job with both values, those that differ first."""
     names = list(dict.fromkeys([*pair[0], *pair[1]]))
-    values = {name: [each.get(name) for each in pair] for name in names}
+    values = {name: [job.get(name) for job in pair] for name in names}
     rows = [
         {"name": name, "values": two, "differs": two[0] != two[1]} for name, two in values.items()
     ]

@@ -75,13 +75,13 @@ def _resolved(schema: Schema, definitions: Schema) -> Schema:
     reference = schema.get("$ref")
     if reference is None:
         return schema
-    found: Schema = definitions[str(reference).rsplit("/", 1)[-1]]
-    return found
+    definition: Schema = definitions[str(reference).rsplit("/", 1)[-1]]
+    return definition
 
 
 def _read(schema: Schema, definitions: Schema) -> _Field:
     schema = _resolved(schema, definitions)
-    options = [_resolved(each, definitions) for each in schema.get("anyOf", [schema])]
+    options = [_resolved(option, definitions) for option in schema.get("anyOf", [schema])]
     parts = [option for option in options if option.get("type") != "null"]
     optional = len(parts) < len(options)
     if len(parts) != 1:
@@ -129,14 +129,14 @@ def inputs(schema: Schema, prefix: str = PREFIX) -> tuple[Input, ...]:
 def _inputs(
     schema: Schema, definitions: Schema, prefix: str, label: str, default: Any
 ) -> Iterator[Input]:
-    for name, each in schema.get("properties", {}).items():
-        field = _read(each, definitions)
+    for name, part in schema.get("properties", {}).items():
+        field = _read(part, definitions)
         shown = f"{label}{name.replace('ex_post', 'ex-post').replace('_', ' ')}"
-        own = default.get(name) if isinstance(default, Mapping) else each.get("default")
+        initial = default.get(name) if isinstance(default, Mapping) else part.get("default")
         if field.kind == "object":
-            yield from _inputs(field.part, definitions, f"{prefix}{name}.", f"{shown}: ", own)
+            yield from _inputs(field.part, definitions, f"{prefix}{name}.", f"{shown}: ", initial)
         else:
-            yield _input(prefix + name, shown, each, field, own)
+            yield _input(prefix + name, shown, part, field, initial)
 
 
 def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -> Input:
@@ -169,7 +169,7 @@ def _bounds(field: _Field) -> str:
     if field.kind == "json":
         return "JSON" + optional
     if "anyOf" in field.part:
-        return " or ".join(allowed_values(each) for each in field.part["anyOf"]) + optional
+        return " or ".join(allowed_values(option) for option in field.part["anyOf"]) + optional
     return allowed_values(field.part) + optional
 
 
@@ -177,10 +177,10 @@ def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
     """Return the input as a choice among what is registered; what was typed stays among the
     options.
     """
-    known = {each for each, _ in options}
-    kept = ((value, f"{value} (not there)"),) if value and value not in known else ()
+    values = {option for option, _ in options}
+    extra = ((value, f"{value} (not there)"),) if value and value not in values else ()
     blank: tuple[Option, ...] = (("", "—" if not found.required else "choose one"),)
-    return replace(found, kind="choice", options=(*blank, *options, *kept), bounds="")
+    return replace(found, kind="choice", options=(*blank, *options, *extra), bounds="")
 
 
 def grouped(
@@ -190,14 +190,21 @@ def grouped(
     gap.
     """
     groups = []
-    for title in dict.fromkeys((*(each.group for each in found if each.group != REST), REST)):
-        own = [each for each in found if each.group == title]
-        if own:
+    for title in dict.fromkeys((*(field.group for field in found if field.group != REST), REST)):
+        members = [field for field in found if field.group == title]
+        if members:
             differing = {
-                each.label.lower(): changed[each.name] for each in own if each.name in changed
+                field.label.lower(): changed[field.name]
+                for field in members
+                if field.name in changed
             }
             groups.append(
-                Group(title, tuple(own), any(each.name in wanting for each in own), differing)
+                Group(
+                    title,
+                    tuple(members),
+                    any(field.name in wanting for field in members),
+                    differing,
+                )
             )
     return groups
 
@@ -220,18 +227,20 @@ def stated(schema: Schema, values: Mapping[str, str], prefix: str = PREFIX) -> d
 def _object(
     schema: Schema, definitions: Schema, values: Mapping[str, str], prefix: str
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, each in schema.get("properties", {}).items():
-        field, key = _read(each, definitions), prefix + name
+    typed_values: dict[str, Any] = {}
+    for name, part in schema.get("properties", {}).items():
+        field, key = _read(part, definitions), prefix + name
         if field.kind == "object":
             inside = _object(field.part, definitions, values, f"{key}.")
             if any(value not in (None, "", []) for value in inside.values()):
-                found[name] = inside
+                typed_values[name] = inside
         elif key in values:
             text = values[key]
             blank = not text.strip()
-            found[name] = None if blank and field.optional else _value(text, field, definitions)
-    return found
+            typed_values[name] = (
+                None if blank and field.optional else _value(text, field, definitions)
+            )
+    return typed_values
 
 
 def _value(text: str, field: _Field, definitions: Schema) -> Any:
@@ -249,7 +258,7 @@ def _value(text: str, field: _Field, definitions: Schema) -> Any:
                 if line.strip()
             ]
         case _ if "anyOf" in field.part:
-            return _scalar(text, [str(each.get("type")) for each in field.part["anyOf"]])
+            return _scalar(text, [str(option.get("type")) for option in field.part["anyOf"]])
         case _ if "enum" in field.part or "const" in field.part:
             enum = field.part.get("enum", [field.part.get("const")])
             return next((value for value in enum if str(value) == text.strip()), text)
@@ -277,10 +286,10 @@ def typed(found: Mapping[str, Any], schema: Schema, prefix: str = PREFIX) -> dic
 def _texts(
     schema: Schema, definitions: Schema, found: Mapping[str, Any], prefix: str
 ) -> Iterator[tuple[str, str]]:
-    for name, each in schema.get("properties", {}).items():
+    for name, part in schema.get("properties", {}).items():
         if name not in found:
             continue
-        field, value = _read(each, definitions), found[name]
+        field, value = _read(part, definitions), found[name]
         if field.kind == "object" and isinstance(value, Mapping):
             yield from _texts(field.part, definitions, value, f"{prefix}{name}.")
         elif field.kind != "object":
@@ -297,5 +306,5 @@ def _typed(value: Any, kind: str) -> str:
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     if kind == "lines":
-        return "\n".join(_typed(each, "text") for each in value)
+        return "\n".join(_typed(item, "text") for item in value)
     return str(value)

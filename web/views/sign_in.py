@@ -168,14 +168,14 @@ def provider_back_channel() -> BaseResponse:
     if oidc.name() is None:
         abort(404)
     limits.counted("address", limits.address())
-    status, told = 200, {}
+    status, message = 200, {}
     try:
         provider_logout.take(request.form.get("logout_token", ""))
     except oidc.TROUBLE as error:
         # Quoted: some of it comes from the request, and must not look like a line of its own.
         current_app.logger.warning("logout token: %s: %r", type(error).__name__, str(error)[:300])
-        status, told = 400, {"error": "invalid_request", "error_description": "the log says why"}
-    response = jsonify(told)
+        status, message = 400, {"error": "invalid_request", "error_description": "the log says why"}
+    response = jsonify(message)
     response.status_code = status
     response.headers["Cache-Control"] = "no-store"
     return response

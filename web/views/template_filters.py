@@ -223,8 +223,8 @@ def signers() -> list[tuple[str, str]]:
     """Return stewards' passkeys for the form of a policy: what it says of each, and a label."""
     listed = passkeys.signers(engine(), current_user.actor)
     return [
-        (each["signer"], f"{each['person']}: {each['name']} ({each['key_sha256'][:16]})")
-        for each in listed
+        (signer["signer"], f"{signer['person']}: {signer['name']} ({signer['key_sha256'][:16]})")
+        for signer in listed
     ]
 
 

@@ -30,10 +30,10 @@ def files() -> str:
 def add() -> BaseResponse:
     """Keep a file, or say what is wrong with it."""
     try:
-        found = receive_form("file")
+        upload = receive_form("file")
     except (InvalidRequest, TooLarge, NoRoom) as error:
         return Response(_page(rejected(error)), status_of(error))
-    flash(f"The file is kept. Its columns: {', '.join(found['columns'])}.")
+    flash(f"The file is kept. Its columns: {', '.join(upload['columns'])}.")
     return redirect(url_for("uploads.files"), 303)
 
 
@@ -59,6 +59,8 @@ def discard(sha256: str) -> BaseResponse:
 def _page(form: Form) -> str:
     window = read_window(ORDER, PAGE)
     rows = uploads.listing(engine(), store(), current_actor(), **window.reads)
-    found, following = cut(rows, window)
+    page_uploads, following = cut(rows, window)
     most = settings().upload_bytes
-    return render_template("uploads.html", uploads=found, following=following, form=form, most=most)
+    return render_template(
+        "uploads.html", uploads=page_uploads, following=following, form=form, most=most
+    )

@@ -119,10 +119,10 @@ def step() -> BaseResponse:
         return Response(_page(now, Form(values)))
     upto = names if action == "create" else names[: names.index(now) + 1]
     problems = _problems(values)
-    for each in upto:
-        wrong = tuple(problem for problem in problems if _belongs(problem.field, each))
+    for name in upto:
+        wrong = tuple(problem for problem in problems if _belongs(problem.field, name))
         if wrong:
-            return Response(_page(each, Form(values, wrong)), 422)
+            return Response(_page(name, Form(values, wrong)), 422)
     if action == "create":
         return _create(values)
     return Response(_page(names[min(names.index(now) + 1, len(names) - 1)], Form(values)))
@@ -163,7 +163,7 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
     texts = {"ex_post_text": ABOUT_EX_POST, "secret_text": ABOUT_SECRETS}
     unit = values.get("unit_column", "").strip() or "record"
     try:
-        found = meaning(
+        sentences = meaning(
             values.get("epsilon", "").strip(),
             values.get("delta", "").strip(),
             values.get("neighbours") or "add-remove",
@@ -171,7 +171,7 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
         )
     except InvalidRequest:
         return {"meaning": None, **texts}
-    return {"meaning": found, **texts}
+    return {"meaning": sentences, **texts}
 
 
 def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str]:
@@ -195,15 +195,15 @@ def _values() -> tuple[dict[str, str], str]:
     now = form.get("step", "data")
     now = now if now in STEPS else "data"
     try:
-        kept: dict[str, str] = _signer().loads(form.get("kept", ""))
+        saved: dict[str, str] = _signer().loads(form.get("kept", ""))
     except BadSignature:
-        kept, now = {}, "data" if now == "review" else now
-    own = {name: text for name, text in form.items() if _belongs(name, now)}
-    if own.get("file"):
-        own["uri"] = own["file"]
-    if own.get("text_column"):
-        own["text_template"] = f"{{{own['text_column']}}}"
-    values = {name: text for name, text in kept.items() if not _belongs(name, now)} | own
+        saved, now = {}, "data" if now == "review" else now
+    stated = {name: text for name, text in form.items() if _belongs(name, now)}
+    if stated.get("file"):
+        stated["uri"] = stated["file"]
+    if stated.get("text_column"):
+        stated["text_template"] = f"{{{stated['text_column']}}}"
+    values = {name: text for name, text in saved.items() if not _belongs(name, now)} | stated
     if now == "policy":
         values["policy.seen"] = "1"
     return values, now
@@ -335,17 +335,17 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
         return Response(_page("data", Form(values, error.problems)), 422)
     except Conflict as error:
         return Response(_page("data", Form(values, general=str(error))), 409)
-    told = f"{spec.name} is registered. A worker now reads its data through."
+    message = f"{spec.name} is registered. A worker now reads its data through."
     allowance = _allowance(values)
     if allowance is not None:
         try:
-            asked = allowances.allow(engine(), spec.name, allowance, actor)
-            told += (
+            entry = allowances.allow(engine(), spec.name, allowance, actor)
+            message += (
                 " Its allowance is set."
-                if asked is None
+                if entry is None
                 else " Another steward confirms its allowance."
             )
         except ExchequerError as error:
             flash(f"The allowance is not set: {error}.", "problem")
-    flash(told)
+    flash(message)
     return redirect(url_for("datasets.show", name=spec.name), 303)

@@ -104,12 +104,12 @@ def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clust
     clusters = min(clusters, len(centres))
     if batches < clusters:
         raise ValueError("each cluster needs a batch")
-    kept = np.sort(np.argsort(-noisy, axis=1, kind="stable")[:, :clusters], axis=1)
+    chosen = np.sort(np.argsort(-noisy, axis=1, kind="stable")[:, :clusters], axis=1)
     shared = [
-        _share(weighted_votes(centres, row.astype(float), centres[own]), batches)
-        for row, own in zip(noisy, kept, strict=True)
+        _share(weighted_votes(centres, row.astype(float), centres[places]), batches)
+        for row, places in zip(noisy, chosen, strict=True)
     ]
-    return Clusters(centres, noisy, kept, np.array(shared, np.int64))
+    return Clusters(centres, noisy, chosen, np.array(shared, np.int64))
 
 
 def _share(weights: NDArray[np.float64], total: int) -> list[int]:
@@ -133,15 +133,16 @@ def within(
 
     A record without an embedding is in its label's first cluster.
     """
-    found: dict[str | None, Iterator[tuple[int, int]]] = {}
-    for (label, pieces), kept, many in zip(
+    pieces_: dict[str | None, Iterator[tuple[int, int]]] = {}
+    for (label, pieces), centres, many in zip(
         pieces_of.items(), clusters.kept, clusters.batches, strict=True
     ):
-        own = np.maximum(nearest(pieces, clusters.centres[kept])[:, 0], 0)
+        own = np.maximum(nearest(pieces, clusters.centres[centres])[:, 0], 0)
         places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
-        found[label] = map(places.__getitem__, own.tolist())
+        pieces_[label] = map(places.__getitem__, own.tolist())
     return [
-        next(found[record.label]) if record.label in found else (0, 1) for record in records.records
+        next(pieces_[record.label]) if record.label in pieces_ else (0, 1)
+        for record in records.records
     ]
 
 

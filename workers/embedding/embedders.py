@@ -158,8 +158,8 @@ def _sentence_transformer(folder: Path) -> Layout:
     if not all(path.is_relative_to(folder.resolve()) for path in paths):
         raise ModelError("path: modules.json points out of the folder")
     if kinds in (["StaticEmbedding"], ["StaticEmbedding", "Normalize"]):
-        own = folder / "config.json"
-        return _static(paths[0], _object(own) if own.is_file() else {})
+        config = folder / "config.json"
+        return _static(paths[0], _object(config) if config.is_file() else {})
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
             f"path: modules {', '.join(kinds)}; what can be read is Transformer and Pooling, or "
@@ -180,8 +180,8 @@ def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
         raise ModelError(
             f"path: pooling {', '.join(modes)}; what can be read is one of mean, cls, lasttoken"
         )
-    own = transformer / "sentence_bert_config.json"
-    settings = _object(own) if own.is_file() else {}
+    config = transformer / "sentence_bert_config.json"
+    settings = _object(config) if config.is_file() else {}
     general = folder / "config_sentence_transformers.json"
     prompts = _object(general) if general.is_file() else {}
     prompt = (prompts.get("prompts") or {}).get(prompts.get("default_prompt_name")) or ""
@@ -316,17 +316,17 @@ class StaticVectors:
         """Return token ids of each text; none for a text that can't be encoded."""
         batch = encoded(lambda: self.tokenizer.encode_batch(texts, add_special_tokens=False))
         if batch or len(texts) == 1:
-            return [list(each.ids) for each in batch] or [[]]
+            return [list(text.ids) for text in batch] or [[]]
         # one such text fails the whole batch
         return [ids for text in texts for ids in self._ids([text])]
 
     def _mean(self, ids: list[int], limit: int) -> Floats:
-        known = [token for token in ids if token not in self.left_out and token < len(self.table)][
+        usable = [token for token in ids if token not in self.left_out and token < len(self.table)][
             :limit
         ]
-        if not known:
+        if not usable:
             return np.zeros(self.dimensions, np.float32)
-        mean: Floats = self.table[known].mean(axis=0)
+        mean: Floats = self.table[usable].mean(axis=0)
         return mean
 
 

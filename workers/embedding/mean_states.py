@@ -147,7 +147,10 @@ def clipped_means(
     `clipped`: (texts, q). `sets`: the texts of each set, by their place.
     """
     return np.stack(
-        [mean_state(view, clipped[own].sum(axis=0), clip, len(own)) for own in map(list, sets)]
+        [
+            mean_state(view, clipped[members].sum(axis=0), clip, len(members))
+            for members in map(list, sets)
+        ]
     )
 
 

@@ -39,9 +39,9 @@ def unit(points: npt.ArrayLike) -> Floats:
     rows = np.ascontiguousarray(points, np.float32)
     factors = _factors(rows, 1.0)
     with np.errstate(invalid="ignore"):  # infinity times 0 is NaN, and zero in the next line
-        made: Floats = rows * factors[:, None]
-    made[factors == 0] = 0
-    return made
+        units: Floats = rows * factors[:, None]
+    units[factors == 0] = 0
+    return units
 
 
 def _factors(rows: Floats, length: float) -> Floats:
@@ -63,11 +63,11 @@ def _to_grid(points: npt.ArrayLike) -> tuple[Floats, npt.NDArray[np.bool_]]:
     factors = _factors(rows, (GRID - np.sqrt(rows.shape[1]) / 2) * (1 - 1e-4))
     usable = factors != 0
     with np.errstate(invalid="ignore"):
-        made: Floats = rows * factors[:, None]
+        grid: Floats = rows * factors[:, None]
     if not usable.all():
-        made[~usable] = 0
-    np.rint(made, out=made)
-    return made, usable
+        grid[~usable] = 0
+    np.rint(grid, out=grid)
+    return grid, usable
 
 
 def _pieces(points: Floats | Iterable[Floats], rows: int) -> Iterator[Floats]:
@@ -86,16 +86,16 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
     rows, room = _room(targets)
     for piece in _pieces(points, rows):
         interruption.check()
-        own, known = _to_grid(piece)
-        near = np.matmul(own, targets.T, out=room[: len(own)])
+        block, known = _to_grid(piece)
+        near = np.matmul(block, targets.T, out=room[: len(block)])
         near[:, absent] = -np.inf
-        found = np.empty((len(own), k), np.int64)
+        places = np.empty((len(block), k), np.int64)
         for place in range(k):
-            found[:, place] = near.argmax(axis=1)  # the first of equals
+            places[:, place] = near.argmax(axis=1)  # the first of equals
             if place + 1 < k:
-                near[np.arange(len(own)), found[:, place]] = -np.inf
-        found[~known] = -1
-        yield found
+                near[np.arange(len(block)), places[:, place]] = -np.inf
+        places[~known] = -1
+        yield places
 
 
 def _room(targets: Floats) -> tuple[int, Floats]:
@@ -113,8 +113,8 @@ def nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -
     similar candidates the lower index comes first. A point that can't be embedded has -1 in its
     row. Raises ValueError if there are fewer than `k` usable candidates.
     """
-    found = list(_nearest(points, candidates, k))
-    return np.concatenate(found) if found else np.empty((0, k), np.int64)
+    blocks = list(_nearest(points, candidates, k))
+    return np.concatenate(blocks) if blocks else np.empty((0, k), np.int64)
 
 
 def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> Integers:
@@ -125,8 +125,8 @@ def votes(points: Floats | Iterable[Floats], candidates: Floats, k: int = 1) -> 
     replaced.
     """
     counts = np.zeros(len(candidates), np.int64)
-    for found in _nearest(points, candidates, k):
-        counts += np.bincount(found[found >= 0], minlength=len(counts))
+    for places in _nearest(points, candidates, k):
+        counts += np.bincount(places[places >= 0], minlength=len(counts))
     return counts
 
 
@@ -143,10 +143,10 @@ def weighted_votes(
     `weights`: (n,), the weight of each point's vote. Once released centres represent the records, a
     round of votes costs the product of centres and candidates, whatever the number of records.
     """
-    found = nearest(points, candidates, k)
-    known = found[:, 0] >= 0
-    chosen = found[known].ravel()
-    counts = np.bincount(chosen, weights=np.repeat(weights[known], k), minlength=len(candidates))
+    places = nearest(points, candidates, k)
+    voting = places[:, 0] >= 0
+    chosen = places[voting].ravel()
+    counts = np.bincount(chosen, weights=np.repeat(weights[voting], k), minlength=len(candidates))
     return np.asarray(counts, np.float64)
 
 
@@ -167,14 +167,14 @@ def shared_votes(
         return np.zeros(len(candidates))
     depth = min(most, max(LEAST_DEPTH, math.ceil(2 * seats * float(weights.max()) / total)))
     while True:
-        found = nearest(points, candidates, depth)
-        voting = (found[:, 0] >= 0) & (weights > 0)
-        chosen = found[voting]  # (points with a vote, depth)
+        places = nearest(points, candidates, depth)
+        voting = (places[:, 0] >= 0) & (weights > 0)
+        chosen = places[voting]  # (points with a vote, depth)
         if depth == most or len(np.unique(chosen)) >= most:
             break
         depth = min(most, 2 * depth)
-    given = weights[voting, None] / (2 * np.arange(depth) + 1)
-    return np.bincount(chosen.ravel(), weights=given.ravel(), minlength=len(candidates)).astype(
+    shares = weights[voting, None] / (2 * np.arange(depth) + 1)
+    return np.bincount(chosen.ravel(), weights=shares.ravel(), minlength=len(candidates)).astype(
         np.float64
     )
 
@@ -187,23 +187,23 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
     library versions give the same centres. Never for private points: a seed has no privacy. Raises
     ValueError if there are fewer than `k` usable points.
     """
-    usable, known = _to_grid(points)
-    usable = usable[known]
+    usable, points_ = _to_grid(points)
+    usable = usable[points_]
     if not 1 <= k <= len(usable):
         raise ValueError(f"k is {k}; it must be from 1 to the {len(usable):,} usable points")
     start = np.random.default_rng(seed).choice(len(usable), k, replace=False)
     centres = usable[np.sort(start)]
     before: Integers | None = None
     for _ in range(rounds):
-        own, likeness = _assign(usable, centres)
-        if before is not None and np.array_equal(own, before):
+        places, likeness = _assign(usable, centres)
+        if before is not None and np.array_equal(places, before):
             break
-        before = own
+        before = places
         members = csr_matrix(
-            (np.ones(len(own), np.float32), (own, np.arange(len(own)))), (k, len(own))
+            (np.ones(len(places), np.float32), (places, np.arange(len(places)))), (k, len(places))
         )
-        centres, known = _to_grid(members @ usable)
-        lost = np.flatnonzero(~known)
+        centres, points_ = _to_grid(members @ usable)
+        lost = np.flatnonzero(~points_)
         if len(lost):
             centres[lost] = usable[np.argsort(likeness, kind="stable")[: len(lost)]]
     return unit(centres)
@@ -214,11 +214,11 @@ def _assign(points: Floats, centres: Floats) -> tuple[Integers, Floats]:
     grid.
     """
     rows, room = _room(centres)
-    own, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
+    places, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
     for first in range(0, len(points), rows):
         interruption.check()
         part = points[first : first + rows]
         near = np.matmul(part, centres.T, out=room[: len(part)])
-        own[first : first + rows] = near.argmax(axis=1)
+        places[first : first + rows] = near.argmax(axis=1)
         likeness[first : first + rows] = near.max(axis=1)
-    return own, likeness
+    return places, likeness

@@ -63,10 +63,10 @@ class WordVectors:
             yield unit(rows)
 
     def _mean(self, words: list[str]) -> Floats:
-        found = [self.places.get(word, self.places.get(word.lower())) for word in words]
-        known = [place for place in found if place is not None]
+        places = [self.places.get(word, self.places.get(word.lower())) for word in words]
+        present = [place for place in places if place is not None]
         mean: Floats = (
-            self.vectors[known].mean(axis=0) if known else np.zeros(self.dimensions, np.float32)
+            self.vectors[present].mean(axis=0) if present else np.zeros(self.dimensions, np.float32)
         )
         return mean
 
@@ -76,8 +76,10 @@ class WordVectors:
 
 def names(folder: Path) -> list[str]:
     """Return the names for which the folder has both files."""
-    found = sorted(path.name.removesuffix(".words.txt") for path in folder.glob("*.words.txt"))
-    return [name for name in found if (folder / f"{name}.safetensors").is_file()]
+    stored_names = sorted(
+        path.name.removesuffix(".words.txt") for path in folder.glob("*.words.txt")
+    )
+    return [name for name in stored_names if (folder / f"{name}.safetensors").is_file()]
 
 
 def header(folder: Path) -> dict[str, weights.Tensor]:
@@ -94,19 +96,19 @@ def dimensions(folder: Path) -> int:
 
 def load(folder: Path) -> WordVectors:
     """Return the vectors in a folder. Raises ModelError if its files don't belong together."""
-    found = names(folder)
-    if len(found) != 1:
+    available = names(folder)
+    if len(available) != 1:
         raise ModelError(
-            f"path: {len(found)} pairs of NAME.words.txt and NAME.safetensors; one is read"
+            f"path: {len(available)} pairs of NAME.words.txt and NAME.safetensors; one is read"
         )
-    words = (folder / f"{found[0]}.words.txt").read_text("utf-8").splitlines()
-    vectors = models.tensors(folder / f"{found[0]}.safetensors").get("vectors")
+    words = (folder / f"{available[0]}.words.txt").read_text("utf-8").splitlines()
+    vectors = models.tensors(folder / f"{available[0]}.safetensors").get("vectors")
     if vectors is None or vectors.ndim != 2 or len(vectors) != len(words):
         raise ModelError(
-            f"path: {found[0]}.safetensors has no matrix 'vectors' with a row for each word"
+            f"path: {available[0]}.safetensors has no matrix 'vectors' with a row for each word"
         )
     if len(set(words)) != len(words):
-        raise ModelError(f"path: {found[0]}.words.txt has a word twice")
+        raise ModelError(f"path: {available[0]}.words.txt has a word twice")
     return WordVectors(words, vectors.astype(np.float32))
 
 
@@ -182,8 +184,10 @@ def _information(together: csr_matrix) -> csr_matrix:
     rows, columns = together.nonzero()
     expected = of_words[rows] * (smoothed / smoothed.sum())[columns]
     gain = np.log(np.asarray(together[rows, columns]).ravel() / expected)
-    kept = gain > 0
-    return csr_matrix((gain[kept], (rows[kept], columns[kept])), together.shape)
+    informative = gain > 0
+    return csr_matrix(
+        (gain[informative], (rows[informative], columns[informative])), together.shape
+    )
 
 
 def _factorise(information: csr_matrix, dimensions: int) -> Floats:
@@ -195,8 +199,8 @@ def _factorise(information: csr_matrix, dimensions: int) -> Floats:
     order = np.argsort(-values)
     left, values = left[:, order], values[order]
     signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(dimensions)])
-    made: Floats = np.asarray((left * signs) @ diags_array(np.sqrt(values)), np.float32)
-    return made
+    factors: Floats = np.asarray((left * signs) @ diags_array(np.sqrt(values)), np.float32)
+    return factors
 
 
 def main() -> None:

@@ -50,5 +50,5 @@ def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
 
 def from_shots(shots: Sequence[str], labels: Sequence[str | None]) -> Partners:
     """Return one shot for all labels, or one for each."""
-    each = shots if len(shots) == len(labels) else [shots[0]] * len(labels)
-    return Partners({label: [shot] for label, shot in zip(labels, each, strict=True)})
+    group_shots = shots if len(shots) == len(labels) else [shots[0]] * len(labels)
+    return Partners({label: [shot] for label, shot in zip(labels, group_shots, strict=True)})

@@ -81,9 +81,9 @@ def main() -> None:
 
 def _read(path: str, template: str, label: str | None, most: int) -> Texts:
     rows = corpora.Corpus(Path(path).name, path, template, label).texts()
-    kept = [pair for pair, _ in zip(rows, range(most), strict=False)]
+    pairs = [pair for pair, _ in zip(rows, range(most), strict=False)]
     return Texts(
-        [text for text, _ in kept], None if label is None else [str(given) for _, given in kept]
+        [text for text, _ in pairs], None if label is None else [str(given) for _, given in pairs]
     )
 
 

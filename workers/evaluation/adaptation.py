@@ -59,10 +59,10 @@ def adapted_accuracy(
         raise ValueError("fewer than two unlabelled texts")
     classes = np.array([labels.index(label) for label in train[1]])
     truth = np.asarray(test[1])
-    found = {}
-    for each in (weight, 0.0):
-        predicted = _learned(train[0], classes, unlabelled, test[0], each, seed)
-        found[each] = float(np.mean(np.asarray(labels)[predicted] == truth))
+    scores = {}
+    for smoothing in (weight, 0.0):
+        predicted = _learned(train[0], classes, unlabelled, test[0], smoothing, seed)
+        scores[smoothing] = float(np.mean(np.asarray(labels)[predicted] == truth))
     settings: dict[str, Any] = {
         "classifier": f"network of {HIDDEN[0]} and {HIDDEN[1]} units on {features}",
         "CORAL weight": weight,
@@ -72,10 +72,10 @@ def adapted_accuracy(
     }
     return Figure(
         "TSTR accuracy, Deep CORAL",
-        found[weight],
+        scores[weight],
         settings,
         "the figure of real texts",
-        {"without adaptation": found[0.0]},
+        {"without adaptation": scores[0.0]},
     )
 
 
@@ -102,7 +102,7 @@ def _learned(
         head = torch.nn.Linear(HIDDEN[1], count)
         # Components of unit vectors are small: scaled, so that a step of any width moves as much.
         ours, theirs, test = (
-            torch.from_numpy(each * width**0.5) for each in (rows, unlabelled, tried)
+            torch.from_numpy(part * width**0.5) for part in (rows, unlabelled, tried)
         )
         target = torch.from_numpy(classes)
         learning = torch.optim.Adam([*body.parameters(), *head.parameters()], RATE)
@@ -119,5 +119,5 @@ def _learned(
                 loss.backward()
                 learning.step()
         with torch.no_grad():
-            found: NDArray[np.int64] = head(body(test)).argmax(dim=1).numpy()
-    return found
+            predicted: NDArray[np.int64] = head(body(test)).argmax(dim=1).numpy()
+    return predicted

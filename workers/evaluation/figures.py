@@ -24,6 +24,6 @@ class Figure:
     def to_json(self) -> dict[str, Any]:
         """Return the figure as in reports and outputs. A missing value (NaN) is null."""
         value = None if math.isnan(self.value) else self.value
-        found: dict[str, Any] = {"name": self.name, "value": value, "ideal": self.ideal}
-        found |= {"settings": dict(self.settings), "details": dict(self.details)}
-        return found | {"series": {name: {"x": x, "y": y} for name, (x, y) in self.series.items()}}
+        figure: dict[str, Any] = {"name": self.name, "value": value, "ideal": self.ideal}
+        figure |= {"settings": dict(self.settings), "details": dict(self.details)}
+        return figure | {"series": {name: {"x": x, "y": y} for name, (x, y) in self.series.items()}}

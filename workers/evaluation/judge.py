@@ -45,10 +45,10 @@ def quality(texts: Sequence[PublicText], judge: Writer) -> Figure:
     """
     prompts = [PublicPrompt(joined(QUESTION, text, ASK), chat=True) for text in texts]
     scores = [read_score(answer) for answer in answers(judge, prompts, MANNER)]
-    given = [score for score in scores if score is not None]
-    details = {"unanswered": float(len(scores) - len(given))}
-    if given:
-        details["median"] = float(np.median(given))
-    value = float(np.mean(given)) if given else float("nan")
+    valid_scores = [score for score in scores if score is not None]
+    details = {"unanswered": float(len(scores) - len(valid_scores))}
+    if valid_scores:
+        details["median"] = float(np.median(valid_scores))
+    value = float(np.mean(valid_scores)) if valid_scores else float("nan")
     settings = {"judge": judge.name, "scale": "1 to 10", "texts": len(texts)}
     return Figure("Judged quality", value, settings, "the figure of real texts", details)

@@ -121,9 +121,9 @@ def _accuracy(network: Any, rows: Sequence[list[int]], batch: int) -> float:
     right = total = 0
     for first in range(0, len(rows), batch):
         ids, mask = _padded(rows[first : first + batch], network.device)
-        found = network(input_ids=ids, attention_mask=mask).logits[:, :-1].argmax(-1)
+        predicted = network(input_ids=ids, attention_mask=mask).logits[:, :-1].argmax(-1)
         counted = mask[:, 1:].bool()
-        right += int(((found == ids[:, 1:]) & counted).sum())
+        right += int(((predicted == ids[:, 1:]) & counted).sum())
         total += int(counted.sum())
     return right / total
 
@@ -158,8 +158,8 @@ def in_context_accuracy(
         picked = draw.permutation(len(own))[:shots]
         shown += [_shot(model.tokenizer, own[index], label, tokens) for index in picked]
     prompt = "".join(shown[index] for index in draw.permutation(len(shown)))
-    asked = [_shot(model.tokenizer, text, "", tokens).rstrip() for text in test.texts]
-    scores = likelihoods(model, prompt, asked, [f" {each}" for each in labels])
+    prompts = [_shot(model.tokenizer, text, "", tokens).rstrip() for text in test.texts]
+    scores = likelihoods(model, prompt, prompts, [f" {each}" for each in labels])
     named = [labels[place] for place in scores.argmax(1).tolist()]
     right = sum(one == other for one, other in zip(named, test.labels, strict=True))
     settings = {"model": folder.name, "shots per label": shots, "tokens": tokens, "seed": seed}
@@ -180,15 +180,18 @@ def likelihoods(
 
     The prompt is read once, and loses its beginning where it would not fit the model's context.
     """
-    start, own = text_start(model.tokenizer), [text_tokens(model.tokenizer, each) for each in asked]
+    start, prompt_ids = (
+        text_start(model.tokenizer),
+        [text_tokens(model.tokenizer, each) for each in asked],
+    )
     ends = [text_tokens(model.tokenizer, answer) for answer in answers]
-    room = model.context_tokens - max(map(len, own)) - max(map(len, ends)) - len(start)
+    room = model.context_tokens - max(map(len, prompt_ids)) - max(map(len, ends)) - len(start)
     before = start + (text_tokens(model.tokenizer, prompt)[-room:] if room > 0 else [])
-    shape = Shape(len(before), max(map(len, own)), max(map(len, ends)))
-    chosen = sizes(model.network, shape, len(ends), len(own), model.memory_bytes)
+    shape = Shape(len(before), max(map(len, prompt_ids)), max(map(len, ends)))
+    chosen = sizes(model.network, shape, len(ends), len(prompt_ids), model.memory_bytes)
     likelihoods = []
-    for first in range(0, len(own), chosen.batches):
-        contexts = [each for each in own[first : first + chosen.batches] for _ in ends]
+    for first in range(0, len(prompt_ids), chosen.batches):
+        contexts = [batch for batch in prompt_ids[first : first + chosen.batches] for _ in ends]
         decoder = Decoder(model.structure, [Batch(contexts, before)], shape, chosen)
         likelihoods.append(_scored(decoder, ends, len(contexts) // len(ends)))
     return torch.cat(likelihoods)
@@ -199,19 +202,19 @@ def _scored(decoder: Decoder, ends: Sequence[Sequence[int]], texts: int) -> torc
     ends.
     """
     longest = max(map(len, ends))
-    padded = torch.tensor([[*each, *[each[-1]] * (longest - len(each))] for each in ends]).repeat(
+    padded = torch.tensor([[*end, *[end[-1]] * (longest - len(end))] for end in ends]).repeat(
         texts, 1
     )
-    counts = torch.tensor([len(each) for each in ends]).repeat(texts)
+    counts = torch.tensor([len(end) for end in ends]).repeat(texts)
     total = torch.zeros(len(padded))
-    values = torch.cat([each for _, each in decoder.read()])
+    values = torch.cat([end for _, end in decoder.read()])
     for place in range(longest):
-        given = (
+        log_probabilities = (
             values.log_softmax(-1)
             .gather(1, padded[:, place : place + 1].to(values.device))
             .squeeze(1)
         )
-        total += given.float().cpu() * (place < counts)
+        total += log_probabilities.float().cpu() * (place < counts)
         if place + 1 < longest:
             written = torch.full_like(counts, place).to(values.device)
             values = decoder.extend(padded[:, place].to(values.device), written)

@@ -74,8 +74,10 @@ def quantise(features: NDArray[np.float32], buckets: int, seed: int) -> NDArray[
 
     scaled = normalize(np.asarray(features, dtype=np.float64))
     components = PCA(svd_solver="full", random_state=seed).fit(scaled)
-    kept = int(np.argmax(np.cumsum(components.explained_variance_ratio_) >= EXPLAINED_VARIANCE)) + 1
-    reduced = components.transform(scaled)[:, :kept]
+    dimensions = (
+        int(np.argmax(np.cumsum(components.explained_variance_ratio_) >= EXPLAINED_VARIANCE)) + 1
+    )
+    reduced = components.transform(scaled)[:, :dimensions]
     means = KMeans(
         min(buckets, len(reduced)),
         n_init=KMEANS_STARTS,

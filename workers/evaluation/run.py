@@ -64,7 +64,7 @@ def evaluate(
     `embedding` is for MAUVE and the Fréchet distance, `model`, a folder, for metrics that train or
     prompt, and `writer` is the judge. Only the first `most_texts` texts are used.
     """
-    ours, theirs = (_first(each, parameters.most_texts) for each in (synthetic, reference))
+    ours, theirs = (_first(texts, parameters.most_texts) for texts in (synthetic, reference))
     features: dict[str, NDArray[np.float32]] = {}
     if embedding is not None:
         features = {"ours": embedding.embed(ours.texts), "theirs": embedding.embed(theirs.texts)}

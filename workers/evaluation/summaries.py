@@ -72,7 +72,7 @@ def bert_score(
     limit = int(getattr(network.config, "max_position_embeddings", 512))
 
     around = torch.tensor(
-        [each for each in (tokenizer.cls_token_id, tokenizer.sep_token_id) if each is not None]
+        [token for token in (tokenizer.cls_token_id, tokenizer.sep_token_id) if token is not None]
     )
 
     @torch.inference_mode()

@@ -36,7 +36,7 @@ def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") ->
         raise ValueError("the training texts have fewer than two labels")
     classifier = _classifier()
     classifier.fit(list(train.texts), list(train.labels))
-    found = classifier.predict(list(test.texts))
+    predicted = classifier.predict(list(test.texts))
     truth = np.asarray(test.labels)
     settings: dict[str, Any] = {
         "classifier": "logistic regression",
@@ -44,9 +44,9 @@ def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") ->
         "C": REGULARISATION,
         "texts": [len(train.texts), len(test.texts)],
     }
-    details = {"macro F1": _macro_f1(truth, found), "largest class": _largest_share(truth)}
+    details = {"macro F1": _macro_f1(truth, predicted), "largest class": _largest_share(truth)}
     return Figure(
-        name, float(np.mean(found == truth)), settings, "the figure of real texts", details
+        name, float(np.mean(predicted == truth)), settings, "the figure of real texts", details
     )
 
 

@@ -36,8 +36,8 @@ class Space:
         """
         for piece in self.embedder.embed(texts, self.tokens):
             check()
-            known = (piece != 0).any(axis=1, keepdims=True)
-            yield unit(np.where(known, piece - self.centre, 0)) if self.centre.any() else piece
+            present = (piece != 0).any(axis=1, keepdims=True)
+            yield unit(np.where(present, piece - self.centre, 0)) if self.centre.any() else piece
 
     def all(self, texts: Iterable[str]) -> Floats:
         """Return the vectors of all texts: (n, dimensions)."""
@@ -97,8 +97,8 @@ def of_samples(space: Space, texts: Sequence[str], ahead: Sequence[Sequence[str]
     rows = space.all(texts)
     if not ahead:
         return rows
-    lengths = [len(each) for each in ahead]
-    every = space.all(text for each in ahead for text in each)
+    lengths = [len(batch) for batch in ahead]
+    every = space.all(text for batch in ahead for text in batch)
     sums = np.zeros_like(rows)
     np.add.at(sums, np.repeat(np.arange(len(texts)), lengths), every)
     means = unit(sums)

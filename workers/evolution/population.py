@@ -75,16 +75,16 @@ class Family:
         return {
             "label": label,
             "samples": [
-                {"text": made.text, "complete": made.complete, "origin": origin}
-                for made, origin in zip(self.samples, self.origins, strict=True)
+                {"text": sample.text, "complete": sample.complete, "origin": origin}
+                for sample, origin in zip(self.samples, self.origins, strict=True)
             ],
             "epochs": [
                 {
-                    "candidates": each.candidates,
-                    "noisy_counts": each.counts,
-                    "survivors": each.survivors,
+                    "candidates": round_.candidates,
+                    "noisy_counts": round_.counts,
+                    "survivors": round_.survivors,
                 }
-                for each in self.rounds
+                for round_ in self.rounds
             ],
         }
 
@@ -114,16 +114,16 @@ class Evolution:
         ones once.
         """
         count = parameters.samples * (parameters.variations + 1)
-        made = cls(parameters, {}, scribe, random, progress, kept or KeptDraws())
+        evolution = cls(parameters, {}, scribe, random, progress, kept or KeptDraws())
         for label in labels:
-            made.families[label] = family = Family()
+            evolution.families[label] = family = Family()
 
             def first(own: Scribe, label: Label = label) -> list[list[Made]]:
                 return [own.first(label, count)]
 
-            (found,) = made.written(f"first {label!r}", first)
+            (found,) = evolution.written(f"first {label!r}", first)
             family.candidates = list(dict.fromkeys(family.add(each, None) for each in found))
-        return made
+        return evolution
 
     def written(
         self, name: str, make: Callable[[Scribe], Sequence[Sequence[Made]]], sources: int = 1
@@ -135,15 +135,15 @@ class Evolution:
         def rows(own: Writer) -> Iterator[Written]:
             scribe = self.scribe.seeded_by(own, seed) if self.kept.keeps else self.scribe
             for row, every in enumerate(make(scribe)):
-                yield from (Written(each.text, each.complete, row) for each in every)
+                yield from (Written(sample.text, sample.complete, row) for sample in every)
 
         seed = self.kept.seed(f"words of {name}", self.parameters.seed) if self.kept.keeps else 0
-        found: list[list[Made]] = [[] for _ in range(sources)]
+        texts_by_source: list[list[Made]] = [[] for _ in range(sources)]
         for each in kept_texts(
             self.kept, name, self.parameters.seed, self.scribe.writer, self.progress, rows
         ):
-            found[each.row].append(Made(each.text, each.complete))
-        return found
+            texts_by_source[each.row].append(Made(each.text, each.complete))
+        return texts_by_source
 
     @classmethod
     def continued(
@@ -169,13 +169,13 @@ class Evolution:
                 family.add(earlier.samples[place], None) for place in chosen[: parameters.samples]
             ]
             family.rounds = [Round([], [], places)]
-        made = cls(parameters, begun, scribe, random, progress, kept or KeptDraws())
+        evolution = cls(parameters, begun, scribe, random, progress, kept or KeptDraws())
         progress.advance(len(begun) * parameters.samples)
         # by a name of its own: the first round's variations are made after it
-        made.vary("continued")
+        evolution.vary("continued")
         for family in begun.values():
             family.rounds = []
-        return made
+        return evolution
 
     def select(self, counts: Mapping[Label, Counts], threshold: float = 0) -> None:
         """End a round: by these released counts of each label's candidates, in their order.
@@ -183,8 +183,8 @@ class Evolution:
         Counts below the threshold weigh nothing; they are kept as they were released.
         """
         for label, family in self.families.items():
-            own = counts[label]
-            weights = np.where(own < threshold, 0, own)
+            label_counts = counts[label]
+            weights = np.where(label_counts < threshold, 0, label_counts)
             if self.kept.keeps:
                 name = f"survivors {len(family.rounds)} {label!r}"
                 self.random = np.random.default_rng(self.kept.seed(name, self.parameters.seed))
@@ -192,7 +192,7 @@ class Evolution:
                 weights, self.parameters.samples, self.parameters.select, self.random
             )
             places = [family.candidates[place] for place in chosen]
-            family.rounds.append(Round(family.candidates, own.tolist(), places))
+            family.rounds.append(Round(family.candidates, label_counts.tolist(), places))
 
     def vary(self, name: str = "varied") -> None:
         """Make the survivors and L variations of each the candidates; L for each time that one was
@@ -203,10 +203,10 @@ class Evolution:
         variations = self.parameters.variations
         for label, family in self.families.items():
             chosen = family.survivors()
-            found = self.varied(label, chosen, variations, name)
+            variations_ = self.varied(label, chosen, variations, name)
             places = list(chosen)
-            for origin, own in zip(chosen, found, strict=True):
-                places += [family.add(made, origin) for made in own]
+            for origin, samples in zip(chosen, variations_, strict=True):
+                places += [family.add(sample, origin) for sample in samples]
             family.candidates = list(dict.fromkeys(places))
             self.progress.advance(variations * (self.parameters.samples - len(chosen)))
 
@@ -221,8 +221,8 @@ class Evolution:
         """Yield the last survivors as published texts; one drawn twice twice."""
         for label, family in self.families.items():
             for place in family.survivors():
-                made = family.samples[place]
-                yield Text(made.text, label, made.complete)
+                sample = family.samples[place]
+                yield Text(sample.text, label, sample.complete)
 
     def artifact(self, name: str) -> Artifact:
         """Return all samples and rounds."""
@@ -239,32 +239,35 @@ def read(
     `field`: the parameter that names the job. Raises DataError naming the field where there is no
     such epoch or label.
     """
-    stored = {each["label"]: each for each in artifact.json()["labels"]}
+    stored = {family_json["label"]: family_json for family_json in artifact.json()["labels"]}
     texts = iter(
-        all_released(artifact, (one["text"] for each in stored.values() for one in each["samples"]))
+        all_released(
+            artifact,
+            (one["text"] for round_json in stored.values() for one in round_json["samples"]),
+        )
     )
-    found: dict[Label, Family] = {}
-    for label, each in stored.items():
+    families: dict[Label, Family] = {}
+    for label, family_json in stored.items():
         family = Family()
-        for one in each["samples"]:
+        for one in family_json["samples"]:
             family.add(Made(next(texts), bool(one["complete"])), one["origin"])
         family.rounds = [
             Round(one["candidates"], one["noisy_counts"], one["survivors"])
-            for one in each["epochs"]
+            for one in family_json["epochs"]
         ]
-        found[label] = family
-    unknown = [label for label in labels if label not in found]
+        families[label] = family
+    unknown = [label for label in labels if label not in families]
     if unknown:
         raise DataError(f"{field}: it released no samples for {unknown[0]!r}")
     for label in labels:
-        rounds = found[label].rounds
+        rounds = families[label].rounds
         if epoch is not None and epoch > len(rounds):
             raise DataError(
                 f"from_epoch: {epoch} is asked for, the job in from_job had {len(rounds)}"
             )
-        found[label].rounds = rounds[:epoch]
-        found[label].candidates = found[label].rounds[-1].candidates
-    return {label: found[label] for label in labels}
+        families[label].rounds = rounds[:epoch]
+        families[label].candidates = families[label].rounds[-1].candidates
+    return {label: families[label] for label in labels}
 
 
 # --- Selection of samples by released counts: a function of what is public, so it costs nothing
@@ -288,8 +291,8 @@ def survivors(
     if select == "draw":
         total = weights.sum()
         shares = weights / total if total > 0 else None
-        found: list[int] = random.choice(len(weights), samples, p=shares).tolist()
-        return found
+        places: list[int] = random.choice(len(weights), samples, p=shares).tolist()
+        return places
     order = np.lexsort((random.random(len(weights)), -np.asarray(counts, np.float64)))
     ranked: list[int] = order[:samples].tolist()
     return ranked

@@ -103,46 +103,46 @@ class Scribe:
         Progress moves by `count`.
         """
         prompt = PublicPrompt(self._prompt(label), self.chat)
-        found: list[Made] = []
+        samples: list[Made] = []
         for _ in range(TRIES):
-            asked = count - len(found)
-            if not asked:
+            missing = count - len(samples)
+            if not missing:
                 break
-            for written in self.writer.write([prompt], self.manner, asked):
+            for written in self.writer.write([prompt], self.manner, missing):
                 if usable(written.text) and not is_echo(written.text, prompt.text):
-                    found.append(Made(written.text, written.complete))
+                    samples.append(Made(written.text, written.complete))
                     self.progress.advance()
-        self.progress.advance(count - len(found))
-        return found
+        self.progress.advance(count - len(samples))
+        return samples
 
     def varied(self, label: str | None, sources: Sequence[Made], each: int) -> list[list[Made]]:
         """`each` variations of every source; a source stands in for those that were all rejected.
 
         Progress moves by `each` for every source.
         """
-        found: list[list[Made]] = [[] for _ in sources]
+        texts_by_source: list[list[Made]] = [[] for _ in sources]
         wanted = [place for place in range(len(sources)) for _ in range(each)]
         for _ in range(TRIES):
             rejected: list[int] = []
             for start in range(0, len(wanted), TOGETHER):
                 group = wanted[start : start + TOGETHER]
-                asked = [self._request(label, sources[place].text) for place in group]
-                for written in self.writer.write([prompt for prompt, _ in asked], self.manner):
-                    place, (prompt, prefix) = group[written.row], asked[written.row]
-                    made = self._made(prefix, written.text, written.complete)
-                    if usable(made.text) and not self._poor(
-                        made.text, sources[place].text, prompt, prefix
+                requests = [self._request(label, sources[place].text) for place in group]
+                for written in self.writer.write([prompt for prompt, _ in requests], self.manner):
+                    place, (prompt, prefix) = group[written.row], requests[written.row]
+                    sample = self._made(prefix, written.text, written.complete)
+                    if usable(sample.text) and not self._poor(
+                        sample.text, sources[place].text, prompt, prefix
                     ):
-                        found[place].append(made)
+                        texts_by_source[place].append(sample)
                         self.progress.advance()
                     else:
                         rejected.append(place)
             wanted = sorted(rejected)
-        missing = [each - len(own) for own in found]
+        missing = [each - len(samples) for samples in texts_by_source]
         self.progress.advance(sum(missing))
         return [
-            own + [source] * lacking
-            for own, source, lacking in zip(found, sources, missing, strict=True)
+            texts + [source] * lacking
+            for texts, source, lacking in zip(texts_by_source, sources, missing, strict=True)
         ]
 
     def _prompt(self, label: str | None) -> PublicText:
@@ -207,8 +207,8 @@ def is_echo(text: str, request: str) -> bool:
     """Return True where a text begins with the first words of the request for it, whatever their
     case.
     """
-    own, asked = (words(each, _ECHO) for each in (text, request))
-    return len(own) == _ECHO and own == asked
+    own_words, request_words = (words(string, _ECHO) for string in (text, request))
+    return len(own_words) == _ECHO and own_words == request_words
 
 
 def is_copy(text: str, source: str) -> bool:

@@ -117,9 +117,9 @@ class Endpoint:
         """Return the same, under the same limit, which asks for repeatable draws where it has a
         seed.
         """
-        made = replace(self, seed=seed)
-        object.__setattr__(made, "spending", self.spending)
-        return made
+        endpoint = replace(self, seed=seed)
+        object.__setattr__(endpoint, "spending", self.spending)
+        return endpoint
 
     def length(self, text: PublicText) -> int:
         """As `Writer.length`: no token is longer than about four characters, as a rule."""
@@ -158,8 +158,8 @@ class Endpoint:
                 while waiting:
                     done, waiting = await asyncio.wait(waiting, timeout=1)
                     self.check()
-                    for each in done:
-                        each.result()
+                    for future in done:
+                        future.result()
             finally:
                 for task in tasks:
                     task.cancel()

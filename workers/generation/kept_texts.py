@@ -38,11 +38,11 @@ def kept_texts(
     the Writer goes on with its own random numbers.
     """
     begun = progress.done
-    own = writer.seeded(kept.seed(name, seed)) if kept.keeps else writer
+    seeded_writer = writer.seeded(kept.seed(name, seed)) if kept.keeps else writer
 
     def made() -> tuple[int, list[tuple[PublicText, bool, int]]]:
-        found = [_public(each) for each in make(own)]
-        return progress.done - begun, found
+        texts = [_public(text) for text in make(seeded_writer)]
+        return progress.done - begun, texts
 
     moved, rows = kept.step(name, made)
     if progress.done == begun and moved:

@@ -93,8 +93,8 @@ class LocalWriter:
         ids = [prompt_tokens(self.model.tokenizer, prompt)[-room:] for prompt in prompts]
         # What all prompts begin with is read once. One token at least is a row's own.
         shared = _shared(ids)
-        own = [prompt[shared:] for prompt in ids]
-        yield from _Rows(self, manner, own, each, ids[0][:shared], steering).texts()
+        suffixes = [prompt[shared:] for prompt in ids]
+        yield from _Rows(self, manner, suffixes, each, ids[0][:shared], steering).texts()
 
     def write_after(
         self, soft: Sequence[torch.Tensor], manner: Manner, each: int = 1
@@ -175,8 +175,8 @@ class _Rows:
             torch.rand((len(logits), 1), generator=self.random, device=logits.device)
             * bounds[:, -1:]
         )
-        found = torch.searchsorted(bounds, points, right=True).squeeze(1)
-        return found.clamp(max=logits.shape[1] - 1)
+        places = torch.searchsorted(bounds, points, right=True).squeeze(1)
+        return places.clamp(max=logits.shape[1] - 1)
 
     def _ended(self, text: list[int], token: int) -> Written | None:
         """Return the text, if `token` ends it; otherwise the token is added."""

@@ -89,12 +89,12 @@ def step(
     loss.
     """
     optimiser.zero_grad()
-    made = adapter(states)
-    found = loss(made)
-    made.backward(found.gradients.to(made.device))
+    adapted = adapter(states)
+    step_loss = loss(adapted)
+    adapted.backward(step_loss.gradients.to(adapted.device))
     torch.nn.utils.clip_grad_norm_(adapter.parameters(), MOST_GRADIENT)
     optimiser.step()
-    return found.loss
+    return step_loss.loss
 
 
 def of_tensors(tensors: Arrays, hidden: int, soft_tokens: int) -> Adapter:
@@ -103,8 +103,8 @@ def of_tensors(tensors: Arrays, hidden: int, soft_tokens: int) -> Adapter:
     """
     adapter = Adapter(hidden, soft_tokens)
     wanted = {name: tuple(value.shape) for name, value in adapter.state_dict().items()}
-    found = {name: value.shape for name, value in tensors.items()}
-    if wanted != found or not all(np.isfinite(value).all() for value in tensors.values()):
+    shapes = {name: value.shape for name, value in tensors.items()}
+    if wanted != shapes or not all(np.isfinite(value).all() for value in tensors.values()):
         raise DataError(
             f"adapter: its weights are not those of {soft_tokens} soft tokens of width {hidden}"
         )

@@ -68,5 +68,5 @@ class Writer(Protocol):
 
 def answers(writer: Writer, prompts: Sequence[PublicPrompt], manner: Manner) -> list[PublicText]:
     """Return one text for each prompt, in their order. Raises WriterError."""
-    found = {each.row: each.text for each in writer.write(prompts, manner)}
-    return [found[row] for row in range(len(prompts))]
+    texts_by_row = {written.row: written.text for written in writer.write(prompts, manner)}
+    return [texts_by_row[row] for row in range(len(prompts))]

@@ -121,8 +121,8 @@ class Runner:
                 chosen = set(family.survivors())
                 for place in family.candidates:
                     if place not in chosen:
-                        made = family.samples[place]
-                        yield Text(made.text, label, made.complete)
+                        sample = family.samples[place]
+                        yield Text(sample.text, label, sample.complete)
         yield evolution.artifact(EVOLUTION)
 
     def _ahead(
@@ -134,10 +134,10 @@ class Runner:
         family, ahead = evolution.families[label], parameters.lookahead
         if not ahead:
             return []
-        found = evolution.varied(label, family.candidates, ahead, "ahead")
+        variations = evolution.varied(label, family.candidates, ahead, "ahead")
         most = parameters.samples * (parameters.variations + 1)
         evolution.progress.advance(ahead * (most - len(family.candidates)))
-        return [[made.text for made in each] for each in found]
+        return [[sample.text for sample in group] for group in variations]
 
 
 def _earlier(labels: Sequence[Label], public: Public) -> dict[Label, Family]:

@@ -79,11 +79,11 @@ def _published(lines: tuple[Mapping[str, Any], ...]) -> Texts:
     """Return the texts of an output; labels where every text has one. Raises InvalidRequest for
     other outputs.
     """
-    kept = [line for line in lines if isinstance(line.get("text"), str)]
-    if len(kept) < 2:
+    published = [line for line in lines if isinstance(line.get("text"), str)]
+    if len(published) < 2:
         raise invalid("from_job", "its output has fewer than two texts", "a job that wrote texts")
-    labels = [line.get("label") for line in kept]
+    labels = [line.get("label") for line in published]
     complete = all(isinstance(label, str) for label in labels)
     return Texts(
-        [line["text"] for line in kept], [str(label) for label in labels] if complete else None
+        [line["text"] for line in published], [str(label) for label in labels] if complete else None
     )

@@ -173,8 +173,8 @@ def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
     # (vocabulary,)
     steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()
     kth = steps.topk(min(parameters.top_k, len(steps))).values[-1]
-    kept = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)  # (n,)
-    return Candidates(kept, public[kept], steps[kept].cpu().numpy())
+    places = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)  # (n,)
+    return Candidates(places, public[places], steps[places].cpu().numpy())
 
 
 @torch.inference_mode()
@@ -273,16 +273,16 @@ class _Pair:
         candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in public}
         # Whole numbers below 2^53 are exact in float64 and add in any order.
         sums = {
-            number: torch.zeros_like(each.logits).double() for number, each in candidates.items()
+            number: torch.zeros_like(pair.logits).double() for number, pair in candidates.items()
         }
         for number, logits in private:
-            each = candidates[number]
+            candidate = candidates[number]
             sums[number] += difference_steps(
-                logits.index_select(1, each.tokens), each.logits, self.parameters.clip
+                logits.index_select(1, candidate.tokens), candidate.logits, self.parameters.clip
             )  # (n,)
         return {
-            number: _Law(each.tokens, each.scores + sums[number].long().cpu().numpy())
-            for number, each in candidates.items()
+            number: _Law(pair.tokens, pair.scores + sums[number].long().cpu().numpy())
+            for number, pair in candidates.items()
         }
 
 

@@ -234,8 +234,8 @@ class Contexts:
         if parameters.context_partner is None:
             return [(text, "") for text in texts]
         assert self.partners is not None
-        others = self.partners.some(label, len(texts), skip=len(texts))
-        return list(zip(texts, others, strict=True))
+        partners = self.partners.some(label, len(texts), skip=len(texts))
+        return list(zip(texts, partners, strict=True))
 
 
 def _shared(prompt: Prompt) -> list[int]:
@@ -328,7 +328,7 @@ class _Group:
         collected = {number: self._collector() for number in batches}
         for number, logits in given:
             collected[number].add(logits)  # (contexts of this pass, vocabulary) float32
-        return {number: each.law() for number, each in collected.items()}
+        return {number: context.law() for number, context in collected.items()}
 
     def _collector(self) -> "_CollectMean | _CollectMedian":
         if self.parameters.aggregation == "mean":

@@ -96,8 +96,8 @@ class Sets:
         """
         sets, targets = [], []
         for _ in range(count):
-            own = self.by_label[int(random.integers(len(self.by_label)))]
-            chosen = random.permutation(own)[: size + 1]
+            members = self.by_label[int(random.integers(len(self.by_label)))]
+            chosen = random.permutation(members)[: size + 1]
             targets.append(list(self.targets[chosen[0]]))
             sets.append(chosen[1:])
         return sets, targets
@@ -116,15 +116,15 @@ def split(
     for place in random.permutation(len(texts)).tolist():
         if targets[place]:
             labels.setdefault(texts[place][1], []).append(place)
-    kept, held = [], []
+    training, held = [], []
     for label in labels.values():
         few = max(2, round(len(label) * share))
         if len(label) >= few + 2:
             held.append(np.array(label[:few]))
-            kept.append(np.array(label[few:]))
-    if not kept:
+            training.append(np.array(label[few:]))
+    if not training:
         raise DataError("corpus: no label of it has four texts, so there are no sets to learn from")
-    return Sets(kept, targets), Sets(held, targets)
+    return Sets(training, targets), Sets(held, targets)
 
 
 def train(
@@ -151,7 +151,7 @@ def train(
 
     def means(sets: Sequence[NDArray[np.int64]]) -> Floats:
         return mean_states.clipped_means(
-            view, clipped, [own.tolist() for own in sets], parameters.clip
+            view, clipped, [members.tolist() for members in sets], parameters.clip
         )
 
     scaling = means(trained.draw(random, SCALING, parameters.set_size)[0])

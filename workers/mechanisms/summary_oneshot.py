@@ -72,7 +72,7 @@ class Runner:
         totals = partial(sums, parameters, terms, records, reader, view, progress)
         means = release(parameters, terms, totals, view, meter)
         progress.advance()
-        named = {key_of(group): own for group, own in means.items()}
+        named = {key_of(group): group_mean for group, group_mean in means.items()}
         yield Artifact.of_tensors("means", MEANS, named)
         yield from _decoded(parameters, means, model, progress, public, meter.kept)
 
@@ -93,7 +93,10 @@ class Runner:
         if set(tensors) != set(map(key_of, groups)):
             raise DataError("from_job: its means are not of the groups that the dataset has now")
         means = {group: tensors[key_of(group)] for group in groups}
-        if any(own.ndim != 2 or own.shape[1] != model.structure.hidden for own in means.values()):
+        if any(
+            group_mean.ndim != 2 or group_mean.shape[1] != model.structure.hidden
+            for group_mean in means.values()
+        ):
             raise DataError("from_job: its means are not of this model's width")
         yield from _decoded(parameters, means, model, progress, public, KeptDraws())
 
@@ -177,10 +180,12 @@ def _decoded(
     )
     groups = list(means)
     with torch.inference_mode():
-        soft = adapter(torch.from_numpy(np.stack([own.mean(axis=0) for own in means.values()])))
+        soft = adapter(
+            torch.from_numpy(np.stack([group_mean.mean(axis=0) for group_mean in means.values()]))
+        )
     seed = kept.seed("summaries", parameters.seed) if kept.keeps else parameters.seed
     writer = LocalWriter(model, generator(model.device, seed))
     manner = Manner(parameters.max_tokens, parameters.temperature)
-    for each in writer.write_after(list(soft), manner, parameters.decodings):
+    for written in writer.write_after(list(soft), manner, parameters.decodings):
         progress.advance()
-        yield Text(each.text, groups[each.row], each.complete)
+        yield Text(written.text, groups[written.row], written.complete)

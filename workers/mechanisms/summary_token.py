@@ -110,14 +110,14 @@ def contexts(
 
     Which a record is depends on itself alone, so one that comes or goes moves no other.
     """
-    found: tuple[list[list[int]], list[list[int]]] = ([], [])
+    contexts_: tuple[list[list[int]], list[list[int]]] = ([], [])
     for record in records.records:
         if terms.groups and record.group != group:
             continue
         place = pick(keyed_hash(records.key, "cached", record.unit, record.text), 2**32)
         ids = prompt.tokens(record.text, parameters.record_tokens)[len(prompt.before) :]
-        found[place >= rate * 2**32].append(ids)
-    return found
+        contexts_[place >= rate * 2**32].append(ids)
+    return contexts_
 
 
 class _Sums:
@@ -207,8 +207,8 @@ class Writing:
                     together.restart(place)
                     progress.advance(most - len(written[place]) - complete[place])
             together.append(tokens)
-        for group, own, ended in zip(self.groups, written, complete, strict=True):
-            text: str = self.model.tokenizer.decode(own, skip_special_tokens=True)
+        for group, row, ended in zip(self.groups, written, complete, strict=True):
+            text: str = self.model.tokenizer.decode(row, skip_special_tokens=True)
             yield Text(text.strip(), group, ended)
 
     def _open(self) -> _Sums:
@@ -219,7 +219,7 @@ class Writing:
         """Return the clipped sum of the states of contexts that are not kept: prompt and text from
         the beginning.
         """
-        own, shape, total = (
+        batch, shape, total = (
             self.others[place],
             self.decoder.shape,
             np.zeros(self.view.dimensions, np.int64),
@@ -228,12 +228,12 @@ class Writing:
         sizes = engine.sizes(
             self.model.network, longer, 1, mean_states.ROWS, self.model.memory_bytes
         )
-        for first in range(0, len(own.contexts), sizes.rows):
+        for first in range(0, len(batch.contexts), sizes.rows):
             group = [
-                [*ids, *self.written[place]] for ids in own.contexts[first : first + sizes.rows]
+                [*ids, *self.written[place]] for ids in batch.contexts[first : first + sizes.rows]
             ]
             decoder = Decoder(
-                self.model.structure, [Batch(group, own.prefix)], longer, sizes, hidden=True
+                self.model.structure, [Batch(group, batch.prefix)], longer, sizes, hidden=True
             )
             for _, states in decoder.read():
                 total += _clipped(states, self.parameters.clip)
@@ -242,20 +242,20 @@ class Writing:
     def _kept(self, place: int) -> int | None:
         """Return a group's next token, if an earlier attempt drew it."""
         group = self.groups[place]
-        found = self.meter.parallel(group).kept_token(self.event)
-        if found is not None:  # a seed's draws go on behind those that were made
+        token = self.meter.parallel(group).kept_token(self.event)
+        if token is not None:  # a seed's draws go on behind those that were made
             even = torch.ones(self.model.vocabulary, dtype=torch.double)
             torch.multinomial(even, 1, generator=self.random[group])
-        return found
+        return token
 
     def _token(self, place: int, total: Integers) -> int:
         """Release a group's mean state and draw its next token, which is kept in the release's
         place.
         """
         group = self.groups[place]
-        own = self.meter.parallel(group)
+        group_meter = self.meter.parallel(group)
         sensitivity = Fraction(doubled(self.terms) * self.terms.max_records_per_unit * GRID)
-        noisy = own.gaussian(total, sensitivity, self.event)
+        noisy = group_meter.gaussian(total, sensitivity, self.event)
         mean = mean_states.mean_state(self.view, noisy, self.parameters.clip, self.sizes[group])
         structure = self.model.structure
         with torch.inference_mode():
@@ -263,6 +263,6 @@ class Writing:
                 structure.logits(torch.from_numpy(mean).float().to(structure.device)).double().cpu()
             )
         weights = torch.softmax(logits / self.parameters.temperature, dim=-1)
-        found = int(torch.multinomial(weights, 1, generator=self.random[group]))
-        own.drew(found)
-        return found
+        token = int(torch.multinomial(weights, 1, generator=self.random[group]))
+        group_meter.drew(token)
+        return token

@@ -54,14 +54,14 @@ class Runner:
         """Yield every term, the most frequent first, and the list of them. Raises DataError where
         there is none.
         """
-        found = term_list(public.corpus("corpus"), parameters, progress)
-        if not found.documents:
+        found_terms = term_list(public.corpus("corpus"), parameters, progress)
+        if not found_terms.documents:
             raise DataError(
                 "corpus: no term is in so many texts; a smaller least_documents keeps more"
             )
-        for term, count in found.documents.items():
+        for term, count in found_terms.documents.items():
             yield Term(term, count)
-        yield Artifact.of_json("terms", TERM_LIST, found.to_json())
+        yield Artifact.of_json("terms", TERM_LIST, found_terms.to_json())
 
 
 def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> TermList:

@@ -168,12 +168,12 @@ class Meter:
 
     def kept_ex_post_token(self, part: Hashable | None = None) -> int | None:
         """As `kept_token`, for draws of `ex_post_token`: the cost was kept with the token."""
-        found = self.kept.take(part)
-        if found is None:
+        draw = self.kept.take(part)
+        if draw is None:
             return None
-        if not isinstance(found, list):
+        if not isinstance(draw, list):
             raise ValueError("another kind of draw was kept here")
-        spent, (token, cost) = self._count_ex_post(part), found
+        spent, (token, cost) = self._count_ex_post(part), draw
         spent.each.append(cost)
         spent.cost += Fraction(cost)
         return int(token)
@@ -239,17 +239,17 @@ class Meter:
         """Return the noisy values that an earlier attempt released in this place, or those that are
         drawn now.
         """
-        found = self.kept.take(part)
-        if found is None:
-            given = values() if callable(values) else values
-            scale = self._pay(event, kind, given.shape, part) * sensitivity
+        draw = self.kept.take(part)
+        if draw is None:
+            plain_values = values() if callable(values) else values
+            scale = self._pay(event, kind, plain_values.shape, part) * sensitivity
             self.kept.before_drawing(part)
-            noisy = (gaussian_on_grid if kind is Gaussian else laplace_on_grid)(given, scale)
+            noisy = (gaussian_on_grid if kind is Gaussian else laplace_on_grid)(plain_values, scale)
             self.kept.add(part, {"noisy": noisy.tolist()})
             return noisy
-        if not (isinstance(found, dict) and "noisy" in found):
+        if not (isinstance(draw, dict) and "noisy" in draw):
             raise ValueError("another kind of release was kept here")
-        noisy = np.array(found["noisy"], np.int64)
+        noisy = np.array(draw["noisy"], np.int64)
         if not callable(values) and noisy.shape != values.shape:
             raise ValueError("another kind of release was kept here")
         self._pay(event, kind, noisy.shape, part)
@@ -288,13 +288,13 @@ class Meter:
         """Return the next round that an earlier attempt released, recorded as `secret` does; None:
         draw it.
         """
-        found = self.kept.take(None)
-        if found is None:
+        draw = self.kept.take(None)
+        if draw is None:
             return None
-        if not (isinstance(found, dict) and "centres" in found):
+        if not (isinstance(draw, dict) and "centres" in draw):
             raise ValueError("another kind of release was kept here")
         self._count_round(release)
-        counts, centres = (np.array(found[name], np.int64) for name in ("counts", "centres"))
+        counts, centres = (np.array(draw[name], np.int64) for name in ("counts", "centres"))
         return counts, centres.reshape(len(counts), -1)
 
     def _count_round(self, release: SecretRelease) -> None:
@@ -396,7 +396,7 @@ class Meter:
 
         This figure depends on the data. It is for stewards and auditors.
         """
-        most = max((each.cost for each in self._ex_post.values()), default=Fraction(0))
+        most = max((curve.cost for curve in self._ex_post.values()), default=Fraction(0))
         return round_price(self._common_ex_post.cost + most, EPSILON_UNITS)
 
     @property

@@ -111,11 +111,11 @@ def _add(law: _Law, values: Grid, scale: Fraction | float, entropy: Entropy) -> 
 
 def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
     """Return the k of the module docstring for the T whose first KNOWN bits are `bits`."""
-    known = KNOWN
-    step = _guess(law, scale, bits, known)
+    precision = KNOWN
+    step = _guess(law, scale, bits, precision)
     while True:
-        inner = -1 if step == 0 else _side(law, (step - Fraction(1, 2)) / scale, bits, known)
-        outer = _side(law, (step + Fraction(1, 2)) / scale, bits, known)
+        inner = -1 if step == 0 else _side(law, (step - Fraction(1, 2)) / scale, bits, precision)
+        outer = _side(law, (step + Fraction(1, 2)) / scale, bits, precision)
         if inner < 0 < outer:
             return step
         if inner > 0:
@@ -124,9 +124,9 @@ def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
             step += 1
         else:
             bits = (bits << 64) | int.from_bytes(entropy(8), "big")
-            known += 64
+            precision += 64
             # in the far tail the new bits move it by many steps
-            step = _guess(law, scale, bits, known)
+            step = _guess(law, scale, bits, precision)
 
 
 def _guess(law: _Law, scale: Fraction, bits: int, known: int) -> int:

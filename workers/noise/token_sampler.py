@@ -40,8 +40,8 @@ def draw(scores: NDArray[np.int64], scale: Fraction, entropy: Entropy = os.urand
     if first == last:
         return first
     below = scores - scores.max()
-    found = _locate_among(below, scale, bits, first, last)
-    return _draw_exactly(below, scale, bits, entropy) if found is None else found
+    place = _locate_among(below, scale, bits, first, last)
+    return _draw_exactly(below, scale, bits, entropy) if place is None else place
 
 
 def _candidates(scores: NDArray[np.int64], scale: float, point: float) -> tuple[int, int]:
@@ -158,7 +158,7 @@ def _draw_exactly(below: NDArray[np.int64], scale: Fraction, bits: int, entropy:
     """Return the same draw with growing precision until the interval of the random number lies
     within one bound.
     """
-    known = 64
+    precision_bits = 64
     digits = 40
     while True:
         context = Context(prec=digits, Emin=-(10**9), Emax=10**9, traps=[Overflow])
@@ -168,13 +168,13 @@ def _draw_exactly(below: NDArray[np.int64], scale: Fraction, bits: int, entropy:
         total = sum(weights, Fraction(0))
         # Each weight is off by at most one unit in its last digit; the sum is at least 1.
         slack = Fraction(2 * len(weights) + 2, 10 ** (digits - 2))
-        low = Fraction(bits, 2**known) * total
-        high = Fraction(bits + 1, 2**known) * total
-        found = _locate(weights, low, high, slack)
-        if found is not None:
-            return found
+        low = Fraction(bits, 2**precision_bits) * total
+        high = Fraction(bits + 1, 2**precision_bits) * total
+        place = _locate(weights, low, high, slack)
+        if place is not None:
+            return place
         bits = (bits << 64) | int.from_bytes(entropy(8), "big")
-        known += 64
+        precision_bits += 64
         digits += 20
 
 

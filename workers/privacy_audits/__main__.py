@@ -23,14 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            found = _run(options, Path(scratch))
+            summary = _run(options, Path(scratch))
     except ExchequerError as error:
         print(f"audit: {error}", file=sys.stderr)
         return 2
-    data, text = report.write(found, Path(options.output))
+    data, text = report.write(summary, Path(options.output))
     print(text.read_text(encoding="utf-8"))
     print(f"written to {text} and {data}")
-    return 0 if found["passed"] else 1
+    return 0 if summary["passed"] else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,19 +58,19 @@ def _run(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     if options.texts < 1:
         raise invalid("texts", f"{options.texts} texts a batch", "a whole number from 1")
     arms = options.arm or ["mean", "median"]
-    asked = subjects.parse_set(options.set)
-    subjects.check_fields(asked, arms)
+    settings = subjects.parse_set(options.set)
+    subjects.check_fields(settings, arms)
     folder = options.model
     if options.audit == "leave-one-out" and options.sample:
         folder = folder or str(sample.MODEL_DIR)
     model = subjects.load_model(folder, scratch)
     name = "copies its context, weights set by hand" if folder is None else Path(folder).name
     if options.audit == "reconstruction":
-        found = reconstruction.audit(model, arms, options.keys, options.texts, asked)
+        summary = reconstruction.audit(model, arms, options.keys, options.texts, settings)
     else:
-        records, given = _records(options, model)
-        found = leave_one_out.audit(model, arms, records, given, asked)
-    return {"model": name, **found}
+        records, labels = _records(options, model)
+        summary = leave_one_out.audit(model, arms, records, labels, settings)
+    return {"model": name, **summary}
 
 
 def _records(

@@ -196,12 +196,12 @@ def audit(
         labels=tuple(label for label in labels if label is not None),
     )
     data = Records(labels, records, subjects.fresh_key())
-    found = [_measure(subjects.subject(arm, model, given, asked, terms), data) for arm in arms]
+    results = [_measure(subjects.subject(arm, model, given, asked, terms), data) for arm in arms]
     return {
         "audit": "leave-one-out",
         "records": len(records),
-        "results": found,
-        "passed": all(each["passed"] for each in found),
+        "results": results,
+        "passed": all(result["passed"] for result in results),
     }
 
 
@@ -213,20 +213,20 @@ def _measure(arm: Subject, data: Records) -> dict[str, Any]:
     batches = members(data, arm.parameters)
     losses, moved = dict.fromkeys(batches, 0.0), 0.0
     for place in range(max((len(batch) for batch in batches.values()), default=0)):
-        left_out = {part: each[place] for part, each in batches.items() if place < len(each)}
+        left_out = {part: texts[place] for part, texts in batches.items() if place < len(texts)}
         again = likelihoods(arm, data, noted, set(left_out.values()))
         moved = max(moved, again.moved)
         for part in left_out:
             losses[part] = max(losses[part], abs(noted.likely[part] - again.likely[part]))
     rows = []
-    for part, each in batches.items():
+    for part, texts in batches.items():
         cost = float(noted.costs[part]) if noted.has_ex_post else arm.epsilon
         assert cost is not None
         rows.append(
             {
                 "label": None if part is None else part[0],
                 "batch": 0 if part is None else part[1],
-                "records": len(each),
+                "records": len(texts),
                 "lower_bound": losses[part],
                 "stated": cost,
                 "passed": losses[part] <= cost and moved <= 1,

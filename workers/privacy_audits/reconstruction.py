@@ -92,18 +92,18 @@ def detectable(emitted: int, planted: int, held_out: int) -> float | None:
 
 def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
     """Return the keys that the texts contain, counted."""
-    found = [match for match in (_KEY.match(text.text) for text in texts) if match]
-    keys = [int(match[1]) for match in found]
-    planted, kept = set(source), set(held_out)
+    matches = [match for match in (_KEY.match(text.text) for text in texts) if match]
+    keys = [int(match[1]) for match in matches]
+    planted, held_back = set(source), set(held_out)
     return Outcome(
         texts=len(texts),
         numbers=len(keys),
         source=sum(key in planted for key in keys),
-        held_out=sum(key in kept for key in keys),
+        held_out=sum(key in held_back for key in keys),
         source_keys=len(planted.intersection(keys)),
-        held_out_keys=len(kept.intersection(keys)),
+        held_out_keys=len(held_back.intersection(keys)),
         planted=len(planted),
-        kept=len(kept),
+        kept=len(held_back),
     )
 
 
@@ -122,10 +122,10 @@ def audit(
         "tokens_per_batch": key_parameters["max_text_tokens"] * texts,
         "texts_per_batch": texts,
     }
-    made = [subjects.subject(arm, model, key_parameters, asked, terms) for arm in arms]
-    found = [
-        _measure(each, Records((None,), records, secret), source, held_out, planted_fails=True)
-        for each in made
+    audited = [subjects.subject(arm, model, key_parameters, asked, terms) for arm in arms]
+    results = [
+        _measure(arm, Records((None,), records, secret), source, held_out, planted_fails=True)
+        for arm in audited
     ]
     few = min(CONTROL_RECORDS, len(records))
     control = subjects.without_protection(
@@ -133,7 +133,7 @@ def audit(
     )
     one_each = subjects.OneEach((None,), records[:few], secret)
     # The test is about the records that the control reads and as many held-out ones.
-    found.append(_measure(control, one_each, source[:few], held_out[:few], planted_fails=False))
+    results.append(_measure(control, one_each, source[:few], held_out[:few], planted_fails=False))
     return {
         "audit": "reconstruction",
         "keys": keys,
@@ -141,8 +141,8 @@ def audit(
         "level": LEVEL,
         "caught_below": CAUGHT,
         "power": POWER,
-        "results": found,
-        "passed": all(each["passed"] for each in found),
+        "results": results,
+        "passed": all(result["passed"] for result in results),
     }
 
 

@@ -62,8 +62,8 @@ class Subject:
         """Return everything that the mechanism's own runner writes about `records`."""
         running = runner(self.mechanism)
         progress = Progress(running.total(self.parameters, self.terms))
-        made = running.run(self.parameters, self.terms, records, self.model, meter, progress)
-        return [each for each in made if isinstance(each, Text)]
+        texts = running.run(self.parameters, self.terms, records, self.model, meter, progress)
+        return [text for text in texts if isinstance(text, Text)]
 
     @property
     def epsilon(self) -> float | None:
@@ -92,10 +92,10 @@ def subject(
     """
     if name not in ARMS:
         raise invalid("arm", f"unknown arm {name!r}", ", ".join(ARMS))
-    mechanism_id, own = ARMS[name]
+    mechanism_id, settings = ARMS[name]
     mechanism = mechanisms.get(mechanism_id)
     both = {key: value for key, value in {**given, **asked}.items() if key in mechanism.fields}
-    parameters = mechanism.parse({**own, **both}, terms)
+    parameters = mechanism.parse({**settings, **both}, terms)
     return Subject(name, mechanism_id, parameters, terms, mechanism.price(parameters, terms), model)
 
 
@@ -115,9 +115,9 @@ def load_model(folder: str | None, scratch: Path) -> LocalModel:
     if folder is None:
         copier.make(scratch, len(record_of(0).text))
         return models.load(scratch, models.digest(scratch))
-    found = models.resolve(folder, [str(Path(folder).resolve())], hub=False)
-    models.inspect(found)
-    return models.load(found, models.digest(found))
+    model = models.resolve(folder, [str(Path(folder).resolve())], hub=False)
+    models.inspect(model)
+    return models.load(model, models.digest(model))
 
 
 def record_of(key: int) -> Record:
@@ -174,11 +174,11 @@ def without_protection(arm: Subject, texts: int) -> Subject:
     """
     mechanism = mechanisms.get("private-prediction")
     length = arm.parameters.max_text_tokens
-    kept = {
+    fields = {
         key: getattr(arm.parameters, key) for key in ("template", "record_tokens", "temperature")
     }
     raw = {
-        **kept,
+        **fields,
         "batch_size": 1,
         "clip": 1_000.0,
         "batches_per_label": 1,
@@ -192,16 +192,16 @@ def without_protection(arm: Subject, texts: int) -> Subject:
 
 def parse_set(items: list[str]) -> dict[str, Any]:
     """`key=value` pairs; a value is JSON where it can be, else text."""
-    found = {}
+    settings = {}
     for item in items:
         name, equals, value = item.partition("=")
         if not equals:
             raise invalid("set", f"{item!r} has no =", "NAME=VALUE")
         try:
-            found[name] = json.loads(value)
+            settings[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 def fresh_key() -> bytes:

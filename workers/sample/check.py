@@ -48,11 +48,11 @@ class Tally:
 
     def line(self) -> str:
         """Return the figures as a row of a table."""
-        known = self.words["known"] / max(1, self.words["all"])
+        share = self.words["known"] / max(1, self.words["all"])
         fluent = self.words["fluent"] / max(1, self.words["triples"])
         return (
             f"{self.texts:5d} {self.themed / self.texts:7.1%} {self.ended / self.texts:7.1%} "
-            f"{self.tokens / self.texts:7.1f} {known:7.1%} {fluent:8.1%}"
+            f"{self.tokens / self.texts:7.1f} {share:7.1%} {fluent:8.1%}"
         )
 
 

@@ -161,12 +161,12 @@ def _nested(value: Any) -> Any:
     """
     if isinstance(value, dict):
         pairs = (
-            (key if isinstance(key, str) else text(key), _nested(each))
-            for key, each in value.items()
+            (key if isinstance(key, str) else text(key), _nested(item))
+            for key, item in value.items()
         )
-        return {key: each for key, each in pairs if each is not None}
+        return {key: item for key, item in pairs if item is not None}
     if isinstance(value, list | tuple):
-        return [_nested(each) for each in value]
+        return [_nested(item) for item in value]
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -356,7 +356,7 @@ def spelling(value: str) -> str:
     traits = (
         (value != value.strip(), "with blanks around it"),
         (
-            any(unicodedata.category(each) in ("Cf", "Cc") for each in value),
+            any(unicodedata.category(letter) in ("Cf", "Cc") for letter in value),
             "with invisible characters",
         ),
         (
@@ -408,7 +408,9 @@ def column_key(name: str) -> str:
     marks.
     """
     plain = unicodedata.normalize("NFKC", name)
-    return "".join(each for each in plain if unicodedata.category(each) not in ("Cf", "Cc")).strip()
+    return "".join(
+        letter for letter in plain if unicodedata.category(letter) not in ("Cf", "Cc")
+    ).strip()
 
 
 def has_two_alike(names: Iterable[str]) -> bool:

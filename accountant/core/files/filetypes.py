@@ -169,8 +169,8 @@ class _Gzip:
         while not self._member.eof:  # what the last block still holds
             if not self._unpack(b""):
                 raise refused("its gzip stream ends in the middle: was it cut short?")
-        found = self._text.finish()
-        return Found(found.format, "gzip", found.columns, found.uncompressed_bytes)
+        contents = self._text.finish()
+        return Found(contents.format, "gzip", contents.columns, contents.uncompressed_bytes)
 
     def _unpack(self, block: bytes) -> int:
         try:
@@ -283,8 +283,8 @@ def _json_columns(text: str) -> Sequence[str]:
         try:
             value = json_value(line)
         except NamedTwice:
-            told = f"line {number} gives two fields the same name"
-            raise refused(told, "each name once") from None
+            problem = f"line {number} gives two fields the same name"
+            raise refused(problem, "each name once") from None
         except (ValueError, RecursionError):
             value = None
         if not isinstance(value, dict):
@@ -307,8 +307,8 @@ def _csv_columns(text: str, whole: bool) -> Sequence[str]:
             if not header:
                 header = row
             elif len(row) != len(header):
-                told = f"row {number} has {len(row)} fields, the header {len(header)}"
-                raise refused(told, "CSV with commas, and as many fields in each row")
+                problem = f"row {number} has {len(row)} fields, the header {len(header)}"
+                raise refused(problem, "CSV with commas, and as many fields in each row")
             number += 1
             if number > HEAD_ROWS:
                 break

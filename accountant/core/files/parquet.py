@@ -37,7 +37,7 @@ def write_output(
     import pyarrow
 
     kinds = {"boolean": pyarrow.bool_(), "integer": pyarrow.int64(), "number": pyarrow.float64()}
-    fields = [(each.name, kinds.get(each.kind, pyarrow.string())) for each in table]
+    fields = [(column.name, kinds.get(column.kind, pyarrow.string())) for column in table]
     schema = pyarrow.schema(fields, metadata=dict(metadata))
     sink = Pieces()
     with parquet.ParquetWriter(sink, schema, compression="zstd") as writer:

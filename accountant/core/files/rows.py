@@ -44,12 +44,12 @@ def columns(lines: Iterable[bytes]) -> tuple[Column, ...]:
 def document(line: bytes) -> dict[str, Any]:
     """Return one line as an object."""
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        fields = None
+    if not isinstance(fields, dict):
         raise _no_table("a line of it is no JSON object")
-    return found
+    return fields
 
 
 def _no_table(problem: str) -> Exception:
@@ -80,21 +80,21 @@ def _joined(one: str | None, other: str | None) -> str | None:
 
 def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
     """Yield the values of one line, in the order of the columns; None for those it lacks."""
-    for each in table:
-        value = found.get(each.name)
-        if value is None or each.kind in ("boolean", "integer"):
+    for column in table:
+        value = found.get(column.name)
+        if value is None or column.kind in ("boolean", "integer"):
             yield value
-        elif each.kind == "number":
+        elif column.kind == "number":
             yield float(value)
         else:
-            yield value if each.kind == "text" else json.dumps(value, ensure_ascii=False)
+            yield value if column.kind == "text" else json.dumps(value, ensure_ascii=False)
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
     """Yield the output as CSV (RFC 4180) after a byte-order mark: texts in quotes, numbers bare,
     missing empty.
     """
-    yield spreadsheets.MARK + _line(each.name for each in table)
+    yield spreadsheets.MARK + _line(column.name for column in table)
     for line in lines:
         yield _line(values(document(line), table))
 

@@ -19,9 +19,12 @@ MECHANISMS: dict[str, Mechanism[Any]]
 
 @cache
 def _found() -> dict[str, Mechanism[Any]]:
-    modules = (import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__))
+    modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     every = (module.MECHANISM for module in modules if hasattr(module, "MECHANISM"))
-    return {each.id: each for each in sorted(every, key=lambda each: (each.order, each.id))}
+    return {
+        mechanism.id: mechanism
+        for mechanism in sorted(every, key=lambda each: (each.order, each.id))
+    }
 
 
 def __getattr__(name: str) -> Any:
@@ -32,7 +35,7 @@ def __getattr__(name: str) -> Any:
 
 def runnable() -> dict[str, Mechanism[Any]]:
     """Return the mechanisms that this service can run; the others have a price only."""
-    return {name: each for name, each in _found().items() if each.runner is not None}
+    return {name: mechanism for name, mechanism in _found().items() if mechanism.runner is not None}
 
 
 def find(mechanism_id: object) -> Mechanism[Any] | None:
@@ -49,16 +52,16 @@ def find(mechanism_id: object) -> Mechanism[Any] | None:
 
 def get(mechanism_id: object) -> Mechanism[Any]:
     """Return the mechanism called `mechanism_id`. Raises InvalidRequest naming those that exist."""
-    found = find(mechanism_id)
-    if found is None:
+    mechanism = find(mechanism_id)
+    if mechanism is None:
         raise invalid("mechanism", f"unknown mechanism {mechanism_id!r}", ", ".join(_found()))
-    return found
+    return mechanism
 
 
 def get_runnable(mechanism_id: object) -> Mechanism[Any]:
     """Return the same for a job: raises InvalidRequest where there is a price and no runner."""
-    found = get(mechanism_id)
-    if found.runner is None:
+    mechanism = get(mechanism_id)
+    if mechanism.runner is None:
         problem = "priced, but this service has no runner for it yet"
         raise invalid("mechanism", problem, ", ".join(sorted(runnable())))
-    return found
+    return mechanism

@@ -119,25 +119,25 @@ def resolve(parameters: AugPe, terms: Terms) -> AugPe:
         raise invalid(
             "votes", f"{parameters.votes} is more than samples", f"1 to {parameters.samples}"
         )
-    asked = "epsilon" if parameters.noise_multiplier is None else "noise_multiplier"
+    field = "epsilon" if parameters.noise_multiplier is None else "noise_multiplier"
     parameters = with_multiplier(
         parameters, lambda epsilon: gaussian_multiplier(epsilon, terms.delta, parameters.epochs)
     )
     scale = Fraction(votes_event(parameters).noise_multiplier) * sensitivity(parameters, terms)
     if scale > MOST_SCALE:
         raise invalid(
-            asked, f"σ would be {float(scale):.3g} votes", f"noise of at most {MOST_SCALE:.3g}"
+            field, f"σ would be {float(scale):.3g} votes", f"noise of at most {MOST_SCALE:.3g}"
         )
     return parameters
 
 
 def texts_written(parameters: AugPe) -> tuple[int, int]:
     """Return texts of each label at the most: (by the prompt, varied from another)."""
-    samples, each = parameters.samples, parameters.variations
+    samples, tokens = parameters.samples, parameters.variations
     if parameters.from_job is not None:
-        return 0, samples * each
-    ahead = parameters.epochs * parameters.lookahead * samples * (each + 1)
-    return samples * (each + 1), ahead + (parameters.epochs - 1) * samples * each
+        return 0, samples * tokens
+    ahead = parameters.epochs * parameters.lookahead * samples * (tokens + 1)
+    return samples * (tokens + 1), ahead + (parameters.epochs - 1) * samples * tokens
 
 
 MECHANISM = Mechanism(

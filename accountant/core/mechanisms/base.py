@@ -43,8 +43,8 @@ class Yield:
         what = self.what.removesuffix("s") if self.number == 1 else self.what
         tokens = "1 token" if self.tokens == 1 else f"{self.tokens or 0:,} tokens"
         long = "" if self.tokens is None else f", of at most {tokens}"
-        each = " each" if long and self.number != 1 else ""
-        return f"{start}{self.number:,} {what}{long}{each}"
+        suffix = " each" if long and self.number != 1 else ""
+        return f"{start}{self.number:,} {what}{long}{suffix}"
 
 
 def by_label(each: int, labels: tuple[str, ...]) -> int:
@@ -199,7 +199,7 @@ class Mechanism(Generic[P]):
             return "" if value is None else str(value).strip()
 
         def used(name: str) -> bool:
-            conditions = [each for each, names in self.needs.items() if name in names.split()]
+            conditions = [value for value, names in self.needs.items() if name in names.split()]
             return not conditions or any(map(holds, conditions))
 
         def holds(condition: str) -> bool:
@@ -227,16 +227,16 @@ class Mechanism(Generic[P]):
 def _problems(error: ValidationError, mechanism: "Mechanism[Any]") -> list[FieldProblem]:
     schema = mechanism.schema["properties"]
     problems = []
-    for each in error.errors(include_url=False):
-        name = ".".join(str(part) for part in each["loc"][:1]) or "parameters"
-        if each["type"] == "extra_forbidden":
+    for problem in error.errors(include_url=False):
+        name = ".".join(str(part) for part in problem["loc"][:1]) or "parameters"
+        if problem["type"] == "extra_forbidden":
             allowed = ", ".join(mechanism.fields)
             problems.append(FieldProblem(name, "unknown parameter", allowed))
-        elif each["type"] == "missing":  # pydantic's input is then the whole object
+        elif problem["type"] == "missing":  # pydantic's input is then the whole object
             problems.append(FieldProblem(name, "not given", allowed_values(schema[name])))
         else:
-            shown = repr(each["input"])[:80]
-            message = each["msg"][:1].lower() + each["msg"][1:]
+            shown = repr(problem["input"])[:80]
+            message = problem["msg"][:1].lower() + problem["msg"][1:]
             problems.append(FieldProblem(name, f"{shown}: {message}", allowed_values(schema[name])))
     return problems
 
@@ -284,7 +284,7 @@ def pure(event: Event) -> float | None:
     """
     leaves = releases(event)
     total = pure_epsilon(event)
-    if not leaves or total is None or not all(isinstance(each, Laplace) for each in leaves):
+    if not leaves or total is None or not all(isinstance(leaf, Laplace) for leaf in leaves):
         return None
     return float(total)
 

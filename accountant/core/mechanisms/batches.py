@@ -266,7 +266,7 @@ def describe_allocation(
     k = parameters.batches_per_label or 1
     g, rounds = parameters.batches_to_run or k, parameters.rounds
     far = doubled(terms) * shift
-    known = up(float(far**2 / 2 * rounds * tokens), 4)
+    zcdp = up(float(far**2 / 2 * rounds * tokens), 4)
     prompts = rounds * parameters.batches_run(terms) * contexts
     idle = f", of which {g:,} are run," if g < k else ""
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
@@ -275,7 +275,7 @@ def describe_allocation(
         "unit lies in: "
         f"{begun} charged whole once a token of it is drawn",
         f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP "
-        f"{known:.4g}",
+        f"{zcdp:.4g}",
         f"each round reads its prompts anew: about {prompts:,} in all",
     ]
     if k > 1:
@@ -317,7 +317,7 @@ def describe_temperature(
 
 
 def _ends(values: list[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{each:,.4g}" for each in (min(values), max(values))))
+    return " to ".join(dict.fromkeys(f"{value:,.4g}" for value in (min(values), max(values))))
 
 
 def tokens_of_one_batch(draw: Event, tokens: int) -> Event:

@@ -261,11 +261,11 @@ def feature_steps(parameters: DpKps, terms: Terms) -> int:
     """
     noise = Fraction(resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier"))
     scale = noise * shift(parameters, terms) * weight_steps(parameters)
-    found = 1
+    steps = 1
     if parameters.sketch == "fourier":
-        found = 1 << max(int(FAST_NOISE / scale).bit_length() - 1, 0)
-        found = min(max(found, LEAST_FEATURE_STEPS), MOST_FEATURE_STEPS)
-    return found if scale * found <= MOST_NOISE else 0
+        steps = 1 << max(int(FAST_NOISE / scale).bit_length() - 1, 0)
+        steps = min(max(steps, LEAST_FEATURE_STEPS), MOST_FEATURE_STEPS)
+    return steps if scale * steps <= MOST_NOISE else 0
 
 
 def vocabulary_event(parameters: DpKps) -> Laplace:
@@ -352,24 +352,24 @@ def resolve(parameters: DpKps, terms: Terms) -> DpKps:
 
 def _check_phases(parameters: DpKps) -> None:
     """Refuse Fourier sketches that no memory holds."""
-    each = sum(blocks(parameters)) * parameters.vocabulary_size
-    if parameters.sketch == "fourier" and each * parameters.features > MOST_PHASES:
+    cells = sum(blocks(parameters)) * parameters.vocabulary_size
+    if parameters.sketch == "fourier" and cells * parameters.features > MOST_PHASES:
         why = (
             f"{parameters.features:,} for {parameters.vocabulary_size:,} terms and these sequences"
         )
-        most = MOST_PHASES // each
+        most = MOST_PHASES // cells
         raise invalid(
             "features", why, f"1 to {most}" if most else "fewer terms, or shorter sequences"
         )
 
 
 def _with_vocabulary_noise(parameters: DpKps, terms: Terms) -> DpKps:
-    asked = _asked(parameters, "vocabulary_noise_multiplier", "vocabulary_epsilon")
+    field = _asked(parameters, "vocabulary_noise_multiplier", "vocabulary_epsilon")
     parameters = with_multiplier(
         parameters, laplace_multiplier, "vocabulary_noise_multiplier", "vocabulary_epsilon"
     )
     most = MOST_NOISE / vocabulary_sensitivity(parameters, terms)
-    _check_noise(asked, vocabulary_event(parameters).noise_multiplier, most)
+    _check_noise(field, vocabulary_event(parameters).noise_multiplier, most)
     return parameters
 
 
@@ -378,12 +378,12 @@ def _with_sketch_noise(parameters: DpKps, terms: Terms) -> DpKps:
     calibrate: Callable[[float], float] = lambda epsilon: laplace_multiplier(epsilon, count)  # noqa: E731
     if parameters.noise == "gaussian":
         calibrate = lambda epsilon: gaussian_multiplier(epsilon, terms.delta, count)  # noqa: E731
-    asked = _asked(parameters, "kde_noise_multiplier", "kde_epsilon")
+    field = _asked(parameters, "kde_noise_multiplier", "kde_epsilon")
     parameters = with_multiplier(parameters, calibrate, "kde_noise_multiplier", "kde_epsilon")
     if not feature_steps(parameters, terms):
         least = 1 if parameters.sketch == "histogram" else LEAST_FEATURE_STEPS
         most = MOST_NOISE / float(shift(parameters, terms) * weight_steps(parameters) * least)
-        _check_noise(asked, resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier"), most)
+        _check_noise(field, resolved(parameters.kde_noise_multiplier, "kde_noise_multiplier"), most)
     return parameters
 
 

@@ -232,11 +232,11 @@ class Epsvec(GaussianNoise):
 def layer_range(parameters: Epsvec) -> range:
     """Return the layers of the vectors. Raises InvalidRequest where they are out of range."""
     first, _, last = parameters.layers.partition("-")
-    found = range(int(first), int(last or first) + 1)
-    if not found or found[-1] >= MOST_LAYERS:
+    layers = range(int(first), int(last or first) + 1)
+    if not layers or layers[-1] >= MOST_LAYERS:
         allowed = f"first-last with first at most last, 0 to {MOST_LAYERS - 1}"
         raise invalid("layers", f"{parameters.layers!r} is out of range", allowed)
-    return found
+    return layers
 
 
 def gaussians(parameters: Epsvec) -> int:
@@ -364,13 +364,13 @@ def _with_bounded(
     epsilon: str,
 ) -> Epsvec:
     """`with_multiplier`; noise beyond all use is refused before anything is read."""
-    asked = epsilon if getattr(parameters, multiplier) is None else multiplier
+    field = epsilon if getattr(parameters, multiplier) is None else multiplier
     parameters = with_multiplier(parameters, calibrate, multiplier, epsilon)
     most = MOST_NOISE / (doubled(terms) * terms.max_records_per_unit)
-    given = resolved(getattr(parameters, multiplier), multiplier)
-    if given > most:
-        why = f"a noise multiplier of {given:.6g} leaves nothing but noise"
-        raise invalid(asked, why, f"a multiplier of at most {most:.6g}")
+    noise = resolved(getattr(parameters, multiplier), multiplier)
+    if noise > most:
+        why = f"a noise multiplier of {noise:.6g} leaves nothing but noise"
+        raise invalid(field, why, f"a multiplier of at most {most:.6g}")
     return parameters
 
 
@@ -383,14 +383,14 @@ def context_tokens(parameters: Epsvec, template_tokens: int) -> int:
     """
     if parameters.from_job is not None:
         return parameters.max_tokens
-    own = template_tokens + parameters.template.count("{description}") * _most_tokens(
+    tokens = template_tokens + parameters.template.count("{description}") * _most_tokens(
         parameters.description
     )
     shots = parameters.shots * (
-        own + parameters.max_tokens + _most_tokens(parameters.stop or "") + 2
+        tokens + parameters.max_tokens + _most_tokens(parameters.stop or "") + 2
     )
     chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
-    return own + chat + shots + max(parameters.record_tokens, parameters.max_tokens)
+    return tokens + chat + shots + max(parameters.record_tokens, parameters.max_tokens)
 
 
 def _most_tokens(text: str) -> int:

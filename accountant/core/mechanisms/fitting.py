@@ -44,10 +44,12 @@ def fit(
     does not move the price.
     """
     *ends, whole = _range(mechanism, name)
-    others = {b if name == a else a: None for a, b in mechanism.parameters.either if name in (a, b)}
+    exclusive = {
+        b if name == a else a: None for a, b in mechanism.parameters.either if name in (a, b)
+    }
 
     def parse(value: float) -> Parameters:
-        request = {**raw, **others, name: int(value) if whole else value}
+        request = {**raw, **exclusive, name: int(value) if whole else value}
         resolved: Parameters = mechanism.parse(request, terms)
         return resolved
 
@@ -91,9 +93,9 @@ def _accepted(
 
     if accepted(ends[0]) and accepted(ends[1]):
         return ends
-    known = [v for v in (*likely, *ends) if isinstance(v, int | float) and accepted(v)]
-    start = known[0] if known else ends[0]
-    if not known:
+    accepted_values = [v for v in (*likely, *ends) if isinstance(v, int | float) and accepted(v)]
+    start = accepted_values[0] if accepted_values else ends[0]
+    if not accepted_values:
         parse(start)
     search = _bisect_whole if whole else _bisect
     low, high = (e if accepted(e) else search(start, e, accepted) for e in ends)  # type: ignore[arg-type]
@@ -123,13 +125,13 @@ def _rises(
     """Return True if the price rises from `low` to `high`, False if it falls, None if it stays the
     same.
     """
-    ends = [mechanism.price(each, terms) for each in (low, high)]
+    ends = [mechanism.price(value, terms) for value in (low, high)]
     if ends[0].ex_post_cap != ends[1].ex_post_cap:
         return (ends[1].ex_post_cap or 0) > (ends[0].ex_post_cap or 0)
-    secrets = [each.secret["bound"] for each in ends if each.secret is not None]
+    secrets = [end.secret["bound"] for end in ends if end.secret is not None]
     if len(secrets) == 2 and secrets[0] != secrets[1]:
         return bool(secrets[1] > secrets[0])
-    events = [each.dp for each in ends if each.dp is not None]
+    events = [end.dp for end in ends if end.dp is not None]
     if len(events) < 2 or events[0] == events[1]:
         return None
     costs = [renyi(event, Fraction(2)) for event in events]

@@ -77,20 +77,20 @@ def sizes(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
     sizes: dict[Group, int] = {}
     for group in terms.groups or (None,):
         field = "group_sizes" if group in named else "public_size"
-        own = named.get(group)
-        if own is None:
+        stated_size = named.get(group)
+        if stated_size is None:
             grouped = "group" if terms.groups else None
-            own = group_size(parameters.public_size, grouped, terms)
-        if terms.groups and own < parameters.min_group:
-            problem = f"{own} of group {group!r} is below min_group"
+            stated_size = group_size(parameters.public_size, grouped, terms)
+        if terms.groups and stated_size < parameters.min_group:
+            problem = f"{stated_size} of group {group!r} is below min_group"
             raise invalid(field, problem, f"{parameters.min_group} or more, or a smaller min_group")
-        sizes[group] = own
+        sizes[group] = stated_size
     return sizes
 
 
 def _named(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
     """Return the numbers in `group_sizes`."""
-    found: dict[Group, int] = {}
+    sizes: dict[Group, int] = {}
     for part in parameters.group_sizes.split(",") if parameters.group_sizes else ():
         group, equals, number = part.strip().rpartition("=")
         if (
@@ -105,10 +105,10 @@ def _named(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
         if group not in terms.groups:
             allowed = ", ".join(terms.groups) or "nothing: the dataset has no groups"
             raise invalid("group_sizes", f"{group[:80]!r} is not declared", allowed)
-        if group in found:
+        if group in sizes:
             raise invalid("group_sizes", f"{group!r} stands there twice", "each group once")
-        found[group] = int(number)
-    return found
+        sizes[group] = int(number)
+    return sizes
 
 
 def sensitivity(parameters: GroupMeans, terms: Terms) -> float:
@@ -149,13 +149,13 @@ def resolve(parameters: P, terms: Terms, calibrate: Callable[[float], float]) ->
         size = group_size(None, None, terms)
         parameters = parameters.model_copy(update={"public_size": size})
     sizes(parameters, terms)
-    asked = "epsilon" if parameters.noise_multiplier is None else "noise_multiplier"
+    field = "epsilon" if parameters.noise_multiplier is None else "noise_multiplier"
     parameters = with_multiplier(parameters, calibrate)
     most = MOST_NOISE / (doubled(terms) * terms.max_records_per_unit)
-    given = resolved(parameters.noise_multiplier, "noise_multiplier")
-    if given > most:
-        why = f"a noise multiplier of {given:.6g} leaves nothing but noise"
-        raise invalid(asked, why, f"a multiplier of at most {most:.6g}")
+    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
+    if multiplier > most:
+        why = f"a noise multiplier of {multiplier:.6g} leaves nothing but noise"
+        raise invalid(field, why, f"a multiplier of at most {most:.6g}")
     return parameters
 
 

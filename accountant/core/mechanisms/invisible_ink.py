@@ -109,10 +109,10 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
     lines: tuple[str, ...] = (moves, costs)
     event = tokens_of_one_batch(token_event(parameters, terms), count)
     if parameters.amplified:
-        told = describe_allocation(
+        description = describe_allocation(
             parameters, shift(parameters, terms), count, terms, parameters.batch_size
         )
-        event, lines = all_rounds(parameters, token_event(parameters, terms)), (moves, *told)
+        event, lines = all_rounds(parameters, token_event(parameters, terms)), (moves, *description)
     return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
 
 

@@ -55,19 +55,21 @@ def with_multiplier(
     Raises InvalidRequest where both are asked for, or neither. An epsilon that stands there by
     default gives way to a multiplier.
     """
-    given, target = getattr(parameters, multiplier), getattr(parameters, epsilon)
+    noise, target = getattr(parameters, multiplier), getattr(parameters, epsilon)
     either = f"one of {multiplier} and {epsilon}"
-    if given is not None and target is not None and epsilon in parameters.model_fields_set:
+    if noise is not None and target is not None and epsilon in parameters.model_fields_set:
         raise invalid(multiplier, f"given together with {epsilon}", either)
-    if given is None and target is None:
+    if noise is None and target is None:
         raise invalid(multiplier, f"neither this nor {epsilon} is given", either)
-    if given is None:
-        given = calibrate(target)
-        if not LEAST_MULTIPLIER <= given <= MOST_MULTIPLIER:
+    if noise is None:
+        noise = calibrate(target)
+        if not LEAST_MULTIPLIER <= noise <= MOST_MULTIPLIER:
             raise invalid(
-                epsilon, f"{target!r} needs a noise multiplier of {given:.3g}", "a nearer value"
+                epsilon,
+                f"{target!r} needs a noise multiplier of {noise:.3g}",
+                "a nearer value",
             )
-    return parameters.model_copy(update={multiplier: given, epsilon: None})
+    return parameters.model_copy(update={multiplier: noise, epsilon: None})
 
 
 ARTIFACTS_ARE_FREE = "reads released artifacts and nothing private: free"

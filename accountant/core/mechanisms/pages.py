@@ -63,7 +63,7 @@ def _allowed(schema: Mapping[str, Any]) -> str:
     """Return the choices or the range of a field, or nothing where its default shows what it may
     be.
     """
-    part = next(each for each in schema.get("anyOf", [schema]) if each.get("type") != "null")
+    part = next(option for option in schema.get("anyOf", [schema]) if option.get("type") != "null")
     if "enum" in part:
         return ", ".join(map(str, part["enum"]))
     low, high = part.get("minimum", part.get("exclusiveMinimum")), part.get("maximum")
@@ -80,18 +80,18 @@ def _cell(text: str) -> str:
 
 
 def _example(mechanism: Mechanism[Any]) -> Iterator[str]:
-    found = quote(mechanism, mechanism.parse(mechanism.example, EXAMPLE_TERMS), EXAMPLE_TERMS)
+    quoted = quote(mechanism, mechanism.parse(mechanism.example, EXAMPLE_TERMS), EXAMPLE_TERMS)
     settings = _settings(mechanism.example)
     terms = " \\\n        --public-size 10000 --labels first,second\n"
     yield f"## What it costs\n\n    exchequer price {mechanism.id}{settings}{terms}"
-    if found["dp"] is not None:
-        dp = found["dp"]
+    if quoted["dp"] is not None:
+        dp = quoted["dp"]
         yield (
             f"ε {up(dp['epsilon'], 4):.4g} at δ {dp['delta']:g}:\n"
             if dp["epsilon"]
             else "Nothing:\n"
         )
-    yield "\n".join(f"- {line}" for line in found["breakdown"]) + "\n"
+    yield "\n".join(f"- {line}" for line in quoted["breakdown"]) + "\n"
 
 
 def _settings(example: Mapping[str, Any]) -> str:

@@ -253,9 +253,9 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
     if parameters.batching == "clusters":
         counts = cluster_event(parameters)
         scale = laplace_multiplier(parameters.cluster_epsilon) * count_sensitivity(terms)
-        each = f" for each of {len(terms.labels):,} labels" if len(terms.labels) > 1 else ""
+        suffix = f" for each of {len(terms.labels):,} labels" if len(terms.labels) > 1 else ""
         lines.append(
-            f"{parameters.public_centres:,} cluster counts{each}: Laplace, scale {scale:.6g}, "
+            f"{parameters.public_centres:,} cluster counts{suffix}: Laplace, scale {scale:.6g}, "
             f"{cost(counts, terms)}"
         )
         parts.append(counts)
@@ -282,8 +282,10 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
         else ()
     )
     if parameters.amplified:
-        told = describe_allocation(parameters, moved, tokens, terms, parameters.batch_size)
-        return Price(all_rounds(parameters, token_event(parameters, terms)), (moves, *told, *warm))
+        description = describe_allocation(parameters, moved, tokens, terms, parameters.batch_size)
+        return Price(
+            all_rounds(parameters, token_event(parameters, terms)), (moves, *description, *warm)
+        )
     lines += [moves, costs, *warm]
     parts.append(tokens_of_one_batch(token_event(parameters, terms), tokens))
     return Price(parts[0] if len(parts) == 1 else Composed(tuple(parts)), tuple(lines))
@@ -293,12 +295,12 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
     """Fill in what depends on other parameters or on the dataset; refuse what can't be run or
     priced.
     """
-    asked = parameters.model_fields_set
+    fields_set = parameters.model_fields_set
     two = parameters.examples_per_context == 2
     changes: dict[str, object] = {}
     if two:
         changes["context_partner"] = parameters.context_partner or "public"
-        if "template" not in asked:
+        if "template" not in fields_set:
             changes["template"] = DEFAULT_TEMPLATE_OF_TWO
     elif parameters.context_partner is not None:
         raise invalid(
@@ -307,7 +309,7 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
     if parameters.template in NAMED_TEMPLATES:
         *texts, stop = NAMED_TEMPLATES[parameters.template]
         changes |= {"template": texts[two], "stop": parameters.stop or stop}
-    if parameters.aggregation == "median" and "clip" not in asked:
+    if parameters.aggregation == "median" and "clip" not in fields_set:
         changes["clip"] = MEDIAN_CLIP
     parameters = parameters.model_copy(update=changes)
     _check_aggregation(parameters, terms)
@@ -333,14 +335,14 @@ def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | Non
         raise invalid(
             named, "clusters are counted over all labels at once", "nothing, or batching uniform"
         )
-    kept, labels = parameters.clusters, max(1, len(terms.labels))
-    if kept > parameters.public_centres:
+    counts, labels = parameters.clusters, max(1, len(terms.labels))
+    if counts > parameters.public_centres:
         raise invalid(
-            "clusters", f"{kept} is more than public_centres", f"1 to {parameters.public_centres}"
+            "clusters", f"{counts} is more than public_centres", f"1 to {parameters.public_centres}"
         )
-    if kept < labels:
+    if counts < labels:
         raise invalid(
-            "clusters", f"{kept} for {labels} labels, each of which keeps one", f"from {labels}"
+            "clusters", f"{counts} for {labels} labels, each of which keeps one", f"from {labels}"
         )
     least = clusters_per_label(parameters, terms)
     if batches is None or parameters.batches_per_label is None:
@@ -373,10 +375,10 @@ def _check_public(parameters: PrivatePrediction, terms: Terms) -> None:
         raise invalid(
             "shots", "given, and no context shows them", "nothing, or context_partner shot"
         )
-    found, labels = len(fixed_shots(parameters)), max(1, len(parameters.written(terms)))
-    if found not in (1, labels):
+    sizes, labels = len(fixed_shots(parameters)), max(1, len(parameters.written(terms)))
+    if sizes not in (1, labels):
         raise invalid(
-            "shots", f"{found} texts", "one text" + (f", or {labels}, one a label" * (labels > 1))
+            "shots", f"{sizes} texts", "one text" + (f", or {labels}, one a label" * (labels > 1))
         )
 
 

@@ -55,8 +55,8 @@ def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
     if mechanism.public or mechanism.reads_output or mechanism.runner is None:
         return None
     fields: Any = {
-        name: (each.annotation, each)
-        for name, each in Rehearsal.model_fields.items()
+        name: (field.annotation, field)
+        for name, field in Rehearsal.model_fields.items()
         if name in FIELDS
     }
     parameters = create_model(

@@ -143,13 +143,13 @@ class SecPe(EvolvingTexts):
 def release(parameters: SecPe) -> SecretRelease:
     """Return the release of a job with these resolved parameters."""
     rounds = parameters.iterations if parameters.recluster else 1
-    given = (
+    declared = (
         parameters.records_per_secret,
         parameters.sampling_rate,
         parameters.neighbour,
         parameters.noise_multiplier,
     )
-    records, rate, neighbour, sigma = given
+    records, rate, neighbour, sigma = declared
     if records is None or rate is None or neighbour is None or sigma is None:
         raise invalid(
             "noise_multiplier", "the parameters are not resolved", "parameters from Mechanism.parse"
@@ -241,13 +241,13 @@ def _with_declared(parameters: SecPe, declared: SecretTerms | None) -> SecPe:
             "neighbour": str(declared.without),
         }
     for name in ("prior", "records_per_secret", "sampling_rate", "neighbour"):
-        given = getattr(parameters, name)
-        if given is None and name not in facts:
+        value = getattr(parameters, name)
+        if value is None and name not in facts:
             raise invalid(
                 name, "neither the request nor the dataset states it", "see the parameter"
             )
-        if given is not None and name in facts and given != facts[name]:
-            raise invalid(name, f"{given!r} is not what the dataset declares", f"{facts[name]!r}")
+        if value is not None and name in facts and value != facts[name]:
+            raise invalid(name, f"{value!r} is not what the dataset declares", f"{facts[name]!r}")
     return parameters.model_copy(update=facts)
 
 

@@ -213,10 +213,10 @@ def unfit_sources(
     centred = means["centre"] and means["public_corpus"] is not None
     trained = adapter["centre"] or adapter["components"] is not None
     for name in _SAME:
-        own = centred if name == "centre" else means[name]
-        if own != adapter[name]:
+        mean = centred if name == "centre" else means[name]
+        if mean != adapter[name]:
             field = "adapter" if "from_job" in sources and name != "soft_tokens" else name
-            problem = f"{name} {own!r} is not that of the adapter's training, {adapter[name]!r}"
+            problem = f"{name} {mean!r} is not that of the adapter's training, {adapter[name]!r}"
             return FieldProblem(field, problem, f"{adapter[name]!r}, or an adapter trained so")
     if trained and means["public_corpus"] != adapter["corpus"]:
         problem = f"the adapter's training took centre and components of {adapter['corpus']!r}"

@@ -133,7 +133,7 @@ def log_moments(batches: int, run: int, batch: Batch, most: int) -> Array:
     one batch.
     """
     n = np.arange(most + 1.0)
-    moments = np.array([batch.log_moment(each) for each in n.tolist()])
+    moments = np.array([batch.log_moment(order) for order in n.tolist()])
     moments[0] = 0.0
     factorials = gammaln(n + 1)
     base = moments - factorials - n * math.log(batches)
@@ -160,13 +160,13 @@ def _power(series: Array, exponent: int) -> Array:
             factor = _product(factor, factor)
     # f = p^g solves p f' = g p' f: n f_n = sum_j (j (g + 1) - n) p_j f_(n-j), all terms positive
     # here.
-    found = np.zeros(size)
+    powers = np.zeros(size)
     for n in range(1, size):
         j = np.arange(1, n + 1)
-        terms = np.log((j * (exponent + 1.0) - n) / n) + series[1 : n + 1] + found[n - 1 :: -1]
+        terms = np.log((j * (exponent + 1.0) - n) / n) + series[1 : n + 1] + powers[n - 1 :: -1]
         top = terms.max()
-        found[n] = top + math.log(np.exp(terms - top).sum())
-    return found
+        powers[n] = top + math.log(np.exp(terms - top).sum())
+    return powers
 
 
 def _product(first: Array, second: Array) -> Array:
@@ -230,17 +230,17 @@ def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
     top = 8.0 + 6 * deviation + min(32 / batches, 8.0) * deviation**2
     ends = np.exp(np.arange(-6.0, min(top, 80.0), 1 / 24))
     z = ends / batches
-    each = _log_centred(z, deviation)
+    logs_ = _log_centred(z, deviation)
     if batch.shift:
         variance, sixth = _small_tilts(batch.shift)
         near = z[z < _SMALL_TILT]
         beyond = math.log(sixth * batch.tokens) + 15 * batch.tokens * max(variance, batch.shift**2)
         less = _log_centred(near, math.sqrt(batch.tokens * variance))
         less = np.logaddexp(less, beyond + 6 * np.log(near) + near)
-        each = np.concatenate([np.minimum(each[: len(near)], less), each[len(near) :]])
-    logs = -ends + run * each
-    kept = logs > -600.0
-    return np.concatenate([[0.0], ends[kept]]), np.concatenate([[0.0], logs[kept]])
+        logs_ = np.concatenate([np.minimum(logs_[: len(near)], less), logs_[len(near) :]])
+    logs = -ends + run * logs_
+    finite = logs > -600.0
+    return np.concatenate([[0.0], ends[finite]]), np.concatenate([[0.0], logs[finite]])
 
 
 @lru_cache(maxsize=256)

@@ -69,14 +69,14 @@ def calls(shift: float, tokens: int) -> tuple[Array, Array] | None:
     v = np.zeros(nodes + 1)
     for _ in range(tokens):
         below = v[0] * wide[:steps] / wide[steps]
-        known = np.concatenate([below, v, above * v[-2 : -steps - 2 : -1] + above - 1])
-        slope = np.diff(known) / np.diff(wide)
-        level = known[:-1] - slope * wide[:-1]
+        column = np.concatenate([below, v, above * v[-2 : -steps - 2 : -1] + above - 1])
+        slope = np.diff(column) / np.diff(wide)
+        level = column[:-1] - slope * wide[:-1]
         gain = np.maximum(level[lower] - level[upper], 0.0)
         loss = np.maximum(ratio * start * (slope[upper] - slope[lower]), 1e-300)
         w = np.clip(np.sqrt(gain / loss), least, most)
-        high = known[upper] + slope[upper] * (start * w - wide[upper])
-        low = known[lower] + slope[lower] * (start * ratio * w - wide[lower])
+        high = column[upper] + slope[upper] * (start * w - wide[upper])
+        low = column[lower] + slope[lower] * (start * ratio * w - wide[lower])
         share = (1 / w - ratio) / (1 - ratio)
         v = np.maximum((share * high + (1 - share) * low).max(axis=1), v)
     return r, v

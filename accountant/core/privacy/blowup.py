@@ -191,9 +191,9 @@ def _support(group: GroupSampling, tail: float) -> tuple[Counts, Floats, float]:
     above = np.cumsum(weights[::-1])[::-1]
     last = max(1, int(np.count_nonzero(above > tail)) - 1)
     first = min(int(np.count_nonzero(np.cumsum(weights) <= tail)), last)
-    kept = weights[first : last + 1].copy()
-    kept[0] += float(np.sum(weights[:first]))
-    return np.arange(first, last + 1), kept, float(np.sum(weights[last + 1 :]))
+    support = weights[first : last + 1].copy()
+    support[0] += float(np.sum(weights[:first]))
+    return np.arange(first, last + 1), support, float(np.sum(weights[last + 1 :]))
 
 
 # --- removed, several rounds: the loss distribution ---------------------------------------------
@@ -311,14 +311,14 @@ def _inverse(losses: Floats, z: Floats, loss: Floats, logs: Floats, means: Float
     A small error here moves mass between neighbouring cells together with its true P and Q, so it
     costs accuracy of second order only.
     """
-    found = np.interp(losses, loss, z)
+    values = np.interp(losses, loss, z)
     place = np.clip(np.searchsorted(loss, losses), 1, len(z) - 1)
     for _ in range(2):
-        at = _mixture_loss(found, logs, means)
-        ahead = _mixture_loss(found + 1e-6, logs, means)
+        at = _mixture_loss(values, logs, means)
+        ahead = _mixture_loss(values + 1e-6, logs, means)
         slope = np.maximum((ahead - at) / 1e-6, 1e-9)
-        found = np.clip(found - (at - losses) / slope, z[place - 1], z[place])
-    return np.asarray(np.maximum.accumulate(found))
+        values = np.clip(values - (at - losses) / slope, z[place - 1], z[place])
+    return np.asarray(np.maximum.accumulate(values))
 
 
 def _gaussian_cells(edges: Floats) -> Floats:

@@ -58,8 +58,8 @@ def swapped_multiplier(epsilon: float, delta: float, releases: int, probability:
     # refuses a delta not below the rate
     plain = sampled_multiplier(epsilon, delta, releases, probability)
     aim = epsilon * (1 - _OUTWARD) - _OUTWARD
-    found = math.sqrt(releases) * replaced_samples.multiplier(aim, delta, probability) * _SLACK
-    return min(found, plain)
+    multiplier = math.sqrt(releases) * replaced_samples.multiplier(aim, delta, probability) * _SLACK
+    return min(multiplier, plain)
 
 
 def laplace_multiplier(epsilon: float, releases: int = 1) -> float:

@@ -139,12 +139,12 @@ def _root(
     def excess(at: float) -> float:
         return math.log(max(of(at), sys.float_info.min) / delta)
 
-    found = float(brentq(excess, low, high, xtol=low * _EPSILON, rtol=4 * _EPSILON, maxiter=500))
+    root = float(brentq(excess, low, high, xtol=low * _EPSILON, rtol=4 * _EPSILON, maxiter=500))
     step = _EPSILON
-    while of(found) > delta:
-        found *= 1 + outward * step
+    while of(root) > delta:
+        root *= 1 + outward * step
         step *= 2
-    return found
+    return root
 
 
 def renyi_epsilon(event: Event, delta: float) -> float | None:
@@ -163,10 +163,10 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
     # A grid finds the valley, a bounded search its floor: any order gives a valid epsilon.
     grid = [_LOG_ORDER_RANGE[0] + 0.5 * step for step in range(85)]
     best = min(grid, key=at)
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         at, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-10}
     )
-    return float(max(0.0, min(found.fun, at(best))))
+    return float(max(0.0, min(minimum.fun, at(best))))
 
 
 def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
@@ -182,22 +182,22 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     exact = exact_epsilon(counts, delta)
     if exact is not None:
         return exact
-    found: list[tuple[float, str]] = []
+    bounds: list[tuple[float, str]] = []
     renyi = renyi_epsilon(event, delta)
     if renyi is not None:
-        found.append((renyi, "Rényi"))
+        bounds.append((renyi, "Rényi"))
     pure = divergences.pure_epsilon(event)
     if pure is not None:
-        found.append((float_up(pure), "sum of pure epsilon"))
+        bounds.append((float_up(pure), "sum of pure epsilon"))
     split = pure_and_exact(counts, delta)
     if split is not None:
-        found.append((split, "pure epsilon and exact Gaussian"))
+        bounds.append((split, "pure epsilon and exact Gaussian"))
     pairs = _pairs_epsilon(counts, delta)
     if pairs is not None:
-        found.append((pairs, "dominating pair"))
-    if not found:
+        bounds.append((pairs, "dominating pair"))
+    if not bounds:
         raise invalid("event", "no accountant can price this composition")
-    return min(found)
+    return min(bounds)
 
 
 def check_delta(delta: float) -> None:
@@ -210,23 +210,23 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
     """Return the exact epsilon, by integration, of Gaussians alone or with one sampled event or
     Laplace release.
     """
-    others = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
-    mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(others)))
+    leaves = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
+    mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(leaves)))
     assert mu_squared is not None  # only Gaussians are left
     mu = sqrt_up(mu_squared)
-    if not others:
+    if not leaves:
         return gaussian_epsilon(mu, delta), "exact Gaussian"
-    ((leaf, count),) = list(others.items())[:1]
-    if len(others) > 1 or count > 1 or delta < _LEAST_INTEGRATED_DELTA:
+    ((leaf, count),) = list(leaves.items())[:1]
+    if len(leaves) > 1 or count > 1 or delta < _LEAST_INTEGRATED_DELTA:
         return None
     match leaf:
         case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
-            found = max(_with_gaussian(*each, mu, delta) for each in sampled_profiles(leaf))
-            return None if math.isinf(found) else (found, "exact sampled Gaussian")
+            epsilon = max(_with_gaussian(*profile, mu, delta) for profile in sampled_profiles(leaf))
+            return None if math.isinf(epsilon) else (epsilon, "exact sampled Gaussian")
         case Laplace(multiplier) if mu > 0:
             pure = 1 / multiplier
-            found = _with_gaussian(privacy_profiles.laplace(pure), (-pure, pure), mu, delta)
-            return None if math.isinf(found) else (found, "exact integration")
+            epsilon = _with_gaussian(privacy_profiles.laplace(pure), (-pure, pure), mu, delta)
+            return None if math.isinf(epsilon) else (epsilon, "exact integration")
         case _:
             return None
 
@@ -283,10 +283,10 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
     gaussians: Counter[Event] = Counter(
         {e: n for e, n in counts.items() if isinstance(e, Gaussian)}
     )
-    others: Counter[Event] = Counter(
+    leaves: Counter[Event] = Counter(
         {e: n for e, n in counts.items() if not isinstance(e, Gaussian | Allocation)}
     )
-    pure = divergences.pure_epsilon(from_releases(others))
+    pure = divergences.pure_epsilon(from_releases(leaves))
     if pure is None or len({type(coin) for coin in coins}) != 1:  # none, or of two relations
         return None
     parts, beside = [], []
@@ -302,10 +302,10 @@ def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:
             return None
         beside.append((ratio, 1))
     if isinstance(coins[0], Allocated):
-        found = float_up(pure) + loss_distributions.epsilon([*parts, *beside], delta)
+        epsilon = float_up(pure) + loss_distributions.epsilon([*parts, *beside], delta)
     else:
-        found = float_up(pure) + loss_distributions.replaced_epsilon(parts, beside, delta)
-    return found if math.isfinite(found) else None
+        epsilon = float_up(pure) + loss_distributions.replaced_epsilon(parts, beside, delta)
+    return epsilon if math.isfinite(epsilon) else None
 
 
 @lru_cache(maxsize=64)
@@ -319,12 +319,12 @@ def pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
     """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a
     split.
     """
-    pure, others = Fraction(0), Counter[Event]()
+    pure, leaves = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
         cost = divergences.pure_epsilon(leaf)
         if cost is None:
-            others[leaf] = count
+            leaves[leaf] = count
         else:
             pure += cost * count
-    exact = exact_epsilon(others, delta) if others and pure else None
+    exact = exact_epsilon(leaves, delta) if leaves and pure else None
     return None if exact is None else math.nextafter(float_up(pure) + exact[0], math.inf)

@@ -140,15 +140,15 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
     """
     event = _shortened(claimed.event)
     stated = {"the quote": (claimed.epsilon, claimed.delta)}
-    for each, cost in claimed.costs:
+    for filter_, cost in claimed.costs:
         if cost is None:
             continue
         ours = cost.main / EPSILON_UNITS
-        match each.kind:
+        match filter_.kind:
             case Kind.RENYI | Kind.RENYI_LOW:
-                assert each.order is not None
-                yield f"order {float(each.order):g}", ours, renyi(event, float(each.order))
-                yield from _at_whole_orders(event, each)
+                assert filter_.order is not None
+                yield f"order {float(filter_.order):g}", ours, renyi(event, float(filter_.order))
+                yield from _at_whole_orders(event, filter_)
             case Kind.GAUSSIAN:
                 yield "mu^2", ours, mu_squared(event)
             case Kind.BASIC if cost.delta:
@@ -225,7 +225,7 @@ def _inverse_squares(event: Event) -> Iterator[float]:
         case Gaussian(multiplier):
             yield min(multiplier, 1e150) ** -2.0
         case SelfComposed(inner, count):
-            yield from (count * each for each in _inverse_squares(inner))
+            yield from (count * inverse for inverse in _inverse_squares(inner))
         case Composed(events):
             for part in events:
                 yield from _inverse_squares(part)
@@ -274,7 +274,7 @@ def _shortened(event: Event) -> Event:
     kinds = list(_kinds(event))
     if len(kinds) <= _MOST_KINDS:
         return event
-    kept = frozenset(kinds[:_MOST_KINDS])
+    heaviest = frozenset(kinds[:_MOST_KINDS])
 
     def keep(part: Event) -> Event:
         match part:
@@ -285,7 +285,7 @@ def _shortened(event: Event) -> Event:
             case WorstOf(events):
                 return WorstOf(tuple(map(keep, events)))
             case _:
-                return part if part in kept else FREE
+                return part if part in heaviest else FREE
 
     return keep(event)
 
@@ -319,13 +319,15 @@ def _renyi_of_one(release: Event, order: float) -> float:
         return float(_divergences(release, (_MOST_ORDER,))[0])
     low = math.floor(order)
     wanted = tuple(n for n in range(low - 1, low + 3) if n > 1)
-    found: dict[int, float] = dict(zip(wanted, _divergences(release, wanted).tolist(), strict=True))
-    scaled = {1: 0.0} | {n: (n - 1) * each for n, each in found.items()}
+    moments: dict[int, float] = dict(
+        zip(wanted, _divergences(release, wanted).tolist(), strict=True)
+    )
+    scaled = {1: 0.0} | {n: (n - 1) * moment for n, moment in moments.items()}
     after = scaled[low + 1] - (low + 1 - order) * (scaled[low + 2] - scaled[low + 1])
     bounds = [0.0, after / (order - 1)]
     if low > 1:
         before = scaled[low] + (order - low) * (scaled[low] - scaled[low - 1])
-        bounds += [before / (order - 1), found[low]]
+        bounds += [before / (order - 1), moments[low]]
     return float(max(bounds))
 
 
@@ -338,9 +340,9 @@ def mu_squared(event: Event) -> float:
 
     def of_one(release: Event) -> float:
         orders = _ORDERS_OF_COINS if isinstance(release, Allocation) else _ORDERS
-        found = float(np.max(2 * _divergences(release, orders) / np.array(orders)))
+        mu = float(np.max(2 * _divergences(release, orders) / np.array(orders)))
         distance = pld_bounds.total_variation(release)
-        return max(found, (2 * float(ndtri((1 + distance) / 2))) ** 2)
+        return max(mu, (2 * float(ndtri((1 + distance) / 2))) ** 2)
 
     return _walk(event, of_one)
 
@@ -385,14 +387,14 @@ def _divergences(release: Event, orders: tuple[float, ...]) -> Array:
         return _of_a_coin(release, orders)
     if type(release) not in SECOND:
         raise ArithmeticError(f"no second calculation is known for {to_json(release)['type']}")
-    found = np.zeros(len(orders))
+    moments = np.zeros(len(orders))
     for neighbour in SECOND[type(release)](release):
         relation = getattr(_library().NeighboringRelation, neighbour.relation)
         theirs = RdpAccountant(list(orders), relation).compose(neighbour.event).rdp
         if np.isnan(theirs).any():
             raise ArithmeticError(f"dp-accounting gives {theirs} for {neighbour.event}")
-        found = np.maximum(found, theirs - _ROUNDING)
-    return found
+        moments = np.maximum(moments, theirs - _ROUNDING)
+    return moments
 
 
 def _of_a_coin(event: Allocation, orders: tuple[float, ...]) -> Array:

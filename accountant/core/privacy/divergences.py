@@ -92,8 +92,8 @@ def _renyi_token(order: Fraction, shift: float) -> Fraction:
     """
     above_one = float(order - 1)
     # Rounding of the logarithm of a mean near 1 is at most some 1e-15, and divided by order - 1.
-    found = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one
-    return coarse_up(found * (1 + 1e-12))
+    moment = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one
+    return coarse_up(moment * (1 + 1e-12))
 
 
 def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
@@ -104,8 +104,8 @@ def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
     plain = order * mu_squared / 2
     mu = math.sqrt(float_up(mu_squared))
     if isinstance(event, PoissonSwapped):
-        found = replaced_samples.renyi(float(order), event.probability, mu)
-        return plain if math.isinf(found) else min(plain, coarse_up(found * (1 + 1e-8)))
+        moment = replaced_samples.renyi(float(order), event.probability, mu)
+        return plain if math.isinf(moment) else min(plain, coarse_up(moment * (1 + 1e-8)))
     by = (
         privacy_profiles.renyi_poisson
         if isinstance(event, PoissonSampled)
@@ -131,10 +131,10 @@ def _renyi_allocated(order: Fraction, edition: int, event: Allocation) -> Fracti
     by = allocation.renyi if isinstance(event, Allocated) else allocation.renyi_replaced
     if batch is None or event.batches == 1:
         return plain
-    found = by(float(order), event.batches, event.run, batch)
-    if not found < plain:
+    moment = by(float(order), event.batches, event.run, batch)
+    if not moment < plain:
         return plain
-    return min(plain, coarse_up(found * (1 + 1e-9)))
+    return min(plain, coarse_up(moment * (1 + 1e-9)))
 
 
 def batch_of(event: Allocation) -> allocation.Batch | None:

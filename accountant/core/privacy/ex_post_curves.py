@@ -68,9 +68,9 @@ class CostCurve:
     def plots(self) -> list[dict[str, Any]]:
         """Return the plots that a page draws, each as {name, series: {name: {x, y}}}."""
         count = len(self.batches)
-        mean = [each / count for each in self.sums]
+        mean = [point / count for point in self.sums]
         before = zip((0, *self.tokens), (0.0, *mean), strict=False)
-        each = [
+        slopes = [
             (cost - cost_before) / (token - token_before)
             for token, cost, (token_before, cost_before) in zip(
                 self.tokens, mean, before, strict=False
@@ -87,7 +87,7 @@ class CostCurve:
             },
             {
                 "name": "ε of a token at this place, on average",
-                "series": {"mean": {"x": list(self.tokens), "y": each}},
+                "series": {"mean": {"x": list(self.tokens), "y": slopes}},
             },
             {
                 "name": "ε that this share of the batches stays within",

@@ -64,11 +64,11 @@ def epsilon(parts: Sequence[tuple[Ratio, int]], delta: float) -> float:
     sums = _both_directions(parts, delta / 1000)
 
     def delta_at(at: float) -> float:
-        found = [
+        deltas = [
             law.lost + float(law.masses @ np.maximum(-np.expm1(at - losses), 0.0))
             for law, losses in sums
         ]
-        return max(found) + rounding
+        return max(deltas) + rounding
 
     return _least(delta_at, delta)
 
@@ -97,9 +97,9 @@ def replaced_epsilon(
     for _ in range(3):  # every point of a grid is a bound, and finer ones lie around the best
         a = np.linspace(low, high, 400)
         left = (delta - first(a)) * np.exp(-a)
-        found = a + _least_at(second, left)
-        place = int(np.argmin(found))
-        best = min(best, float(found[place]))
+        epsilon = a + _least_at(second, left)
+        place = int(np.argmin(epsilon))
+        best = min(best, float(epsilon[place]))
         low, high = float(a[max(place - 1, 0)]), float(a[min(place + 1, len(a) - 1)])
     return best * (1 + 1e-8) + 1e-8
 
@@ -129,9 +129,9 @@ def _hockey_stick(law: "_Law", losses: Array, rounding: float) -> Callable[[Arra
 
     def profile(epsilons: Array) -> Array:
         place = np.searchsorted(losses, epsilons, side="right")
-        found = above[place] - np.exp(np.minimum(epsilons, 700.0)) * weighted[place]
+        delta = above[place] - np.exp(np.minimum(epsilons, 700.0)) * weighted[place]
         # The difference of two sums: each is good to some 1e-14 of itself.
-        return np.asarray(np.maximum(found, 0.0) + 1e-14 * above[place] + law.lost + rounding)
+        return np.asarray(np.maximum(delta, 0.0) + 1e-14 * above[place] + law.lost + rounding)
 
     return profile
 
@@ -182,8 +182,8 @@ def _least(delta_at: Callable[[float], float], delta: float) -> float:
         high *= 2
         if high > 500:
             return math.inf
-    found = float(brentq(lambda eps: delta_at(eps) - delta, 0.0, high, xtol=1e-9, rtol=1e-9))
-    return found * (1 + 1e-8) + 1e-8  # a root from either side, on any platform
+    epsilon = float(brentq(lambda eps: delta_at(eps) - delta, 0.0, high, xtol=1e-9, rtol=1e-9))
+    return epsilon * (1 + 1e-8) + 1e-8  # a root from either side, on any platform
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,9 @@ def _summed(laws: Sequence[tuple[_Law, int]], first: int, points: int, tail: flo
     counted as lost besides.
     """
     product = np.ones(points // 2 + 1, dtype=complex)
-    kept = 0.0
+    mass = 0.0
     for law, times in laws:
         product *= np.fft.rfft(np.bincount(law.places % points, law.masses, points)) ** times
-        kept += times * math.log1p(-min(law.lost, 1 - 1e-9))
+        mass += times * math.log1p(-min(law.lost, 1 - 1e-9))
     masses = np.maximum(np.roll(np.fft.irfft(product, points), -(first % points)), 0.0)
-    return _Law(first + np.arange(points), masses, 2 * tail - math.expm1(kept))
+    return _Law(first + np.arange(points), masses, 2 * tail - math.expm1(mass))

@@ -181,10 +181,10 @@ def least_deltas(event: Event, epsilons: Sequence[float]) -> list[float]:
 
 
 def _delta(losses: Any, epsilon: float) -> float:
-    found = float(losses.get_delta_for_epsilon(epsilon)) - _ROUNDING
-    if math.isnan(found):
+    delta = float(losses.get_delta_for_epsilon(epsilon)) - _ROUNDING
+    if math.isnan(delta):
         raise ArithmeticError(f"dp-accounting gives no delta at epsilon {epsilon}")
-    return min(max(found, 0.0), 1 - 1e-9)
+    return min(max(delta, 0.0), 1 - 1e-9)
 
 
 def total_variation(release: Event) -> float:

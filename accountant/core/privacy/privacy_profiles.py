@@ -37,14 +37,14 @@ def log_gaussian(mu: float, epsilon: Array) -> Array:
     upper = log_ndtr(mu / 2 - epsilon / mu)
     lower = epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     with np.errstate(divide="ignore"):
-        found = np.asarray(upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0))))
+        log = np.asarray(upper + np.log(-np.expm1(np.minimum(lower - upper, 0.0))))
     near = epsilon / mu - mu / 2
     if mu >= _SMALL_MU or not np.any(near > _LEFT):
-        return found
+        return log
     # The two logarithms nearly cancel.
     near = np.maximum(near, _LEFT)
     exact = -near * near / 2 - math.log(2 * math.pi) / 2 + np.log(mills_drop(near, mu))
-    return np.where(near > _LEFT, exact, found)
+    return np.where(near > _LEFT, exact, log)
 
 
 #: Below this mu the two terms of a Gaussian's profile are closer than their logarithms are exact,
@@ -85,11 +85,11 @@ def poisson_removed(q: float, mu: float) -> Profile:
 
     def profile(epsilon: Array) -> Array:
         with np.errstate(divide="ignore"):
-            asked = _unsampled(q, epsilon)
+            epsilons = _unsampled(q, epsilon)
         certain = epsilon <= math.log1p(-q) if q < 1 else np.zeros(epsilon.shape, dtype=bool)
-        asked = np.where(certain, 0.0, asked)
+        epsilons = np.where(certain, 0.0, epsilons)
         return np.asarray(
-            np.where(certain, -np.expm1(np.minimum(epsilon, 0.0)), q * gaussian(mu, asked))
+            np.where(certain, -np.expm1(np.minimum(epsilon, 0.0)), q * gaussian(mu, epsilons))
         )
 
     return profile
@@ -105,8 +105,8 @@ def poisson_added(q: float, mu: float) -> Profile:
         left = 1 - np.exp(capped) * (1 - q)
         held = left > 0
         left = np.where(held, left, 1.0)
-        asked = capped + math.log(q) - np.log(left)
-        return np.asarray(np.where(held, left * gaussian(mu, asked), 0.0))
+        epsilons = capped + math.log(q) - np.log(left)
+        return np.asarray(np.where(held, left * gaussian(mu, epsilons), 0.0))
 
     return profile
 

@@ -14,9 +14,9 @@ def has_secret_batches(event: Event) -> bool:
 
 def with_known_batches(event: Event) -> Event:
     """Return the event for whoever holds the key of the coins: every batch is known."""
-    known: Counter[Event] = Counter()
+    counts: Counter[Event] = Counter()
     for leaf, count in releases(event).items():
         plain = leaf.plain if isinstance(leaf, Allocation) else leaf
-        for each, times in releases(plain).items():
-            known[each] += count * times
-    return from_releases(known)
+        for release, times in releases(plain).items():
+            counts[release] += count * times
+    return from_releases(counts)

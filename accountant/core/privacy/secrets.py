@@ -250,13 +250,13 @@ def group_divergence(event: Event, order: Fraction, size: int) -> Fraction | Non
 
 
 def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
-    found = []
+    leaves = []
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
-        found.append(order * size**2 * mu_squared / 2)
+        leaves.append(order * size**2 * mu_squared / 2)
     rho = _zcdp(event)
     if rho is not None:
-        found.append(order * size**2 * rho)
+        leaves.append(order * size**2 * rho)
     pure = divergences.pure_epsilon(event)
     if pure is not None:
         joint = (
@@ -264,12 +264,12 @@ def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
             if pure < 10**6
             else None
         )
-        found.append(pure * size if joint is None else joint)
+        leaves.append(pure * size if joint is None else joint)
     if isinstance(event, Laplace):
         finer = divergences.renyi(Laplace(event.noise_multiplier / size), order)
         if finer is not None:
-            found.append(finer)
-    return min(found, default=None)
+            leaves.append(finer)
+    return min(leaves, default=None)
 
 
 def _zcdp(event: Event) -> Fraction | None:
@@ -292,8 +292,8 @@ def _zcdp(event: Event) -> Fraction | None:
     costs = [_zcdp(part) for part in parts]
     if None in costs:
         return None
-    known = [cost for cost in costs if cost is not None]
-    return sum(known, Fraction(0)) if isinstance(event, Composed) else max(known)
+    costs_ = [cost for cost in costs if cost is not None]
+    return sum(costs_, Fraction(0)) if isinstance(event, Composed) else max(costs_)
 
 
 #: Orders at which a job's blow-up is bounded where it has no exact form.
@@ -309,22 +309,22 @@ def group_blow_up(event: Event, prior: float, size: int) -> float:
     delta): e^E p and delta (e^E - 1) / (e^epsilon - 1), the group's delta (Vadhan 2017, Lemma 2.2).
     At most 1.
     """
-    found = [1.0]
+    factors = [1.0]
     stated = basic_cost(event, 0)
     if stated is not None and stated.delta and stated.main * size < 700 * EPSILON_UNITS:
         once = stated.main / EPSILON_UNITS
         spread = math.expm1(size * once) / math.expm1(once) if once else float(size)
-        found.append(math.exp(size * once) * prior + stated.delta / DELTA_UNITS * spread)
+        factors.append(math.exp(size * once) * prior + stated.delta / DELTA_UNITS * spread)
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
-        found.append(float(ndtr(ndtri(prior) + size * math.sqrt(mu_squared))))
+        factors.append(float(ndtr(ndtri(prior) + size * math.sqrt(mu_squared))))
     pure = divergences.pure_epsilon(event)
     if pure is not None:
         joint = min(float(pure * size), 700.0)
-        found.append(min(math.exp(joint) * prior, 1 - math.exp(-joint) * (1 - prior)))
+        factors.append(min(math.exp(joint) * prior, 1 - math.exp(-joint) * (1 - prior)))
     for order in _ORDERS:
         cost = group_divergence(event, order, size)
         if cost is None:
             break
-        found.append(bound_after(exact(prior), order, float(cost)))
-    return min(1.0, float(measured_up(min(found))))
+        factors.append(bound_after(exact(prior), order, float(cost)))
+    return min(1.0, float(measured_up(min(factors))))

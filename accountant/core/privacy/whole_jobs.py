@@ -57,7 +57,7 @@ def whole_cost(event: Event, most_delta: int, whole_epsilon: int) -> Cost | None
     summed, best = _choices(event, most_delta, whole_epsilon)
     if summed is None or best is None:
         return summed or best
-    share, least = (_share(each, most_delta, whole_epsilon) for each in (summed, best))
+    share, least = (_share(total, most_delta, whole_epsilon) for total in (summed, best))
     return best if share > max(least, min(Fraction(1), _DEAR * least)) else summed
 
 
@@ -125,8 +125,8 @@ def _balanced(event: Event, most_delta: int, whole_epsilon: int) -> list[tuple[F
             few = middle
         else:
             many = middle - 1
-    found = [(at(step), parts[step]) for step in (few, few + 1) if step < len(parts)]
-    return [(epsilon, part) for epsilon, part in found if epsilon is not None]
+    pairs = [(at(step), parts[step]) for step in (few, few + 1) if step < len(parts)]
+    return [(epsilon, part) for epsilon, part in pairs if epsilon is not None]
 
 
 @lru_cache(maxsize=1024)
@@ -140,20 +140,22 @@ def epsilon_at(event: Event, delta: float) -> Fraction | None:
     exact = composition.exact_epsilon(releases(event), delta)
     if exact is not None:
         return _outward(exact[0])
-    found = []
+    epsilons = []
     curve = _curve(event)
     if curve is not None:
-        found.append(min(_converted(order, cost, delta) for order, cost in curve))
+        epsilons.append(min(_converted(order, cost, delta) for order, cost in curve))
         if _closed_form(event):
             least, _ = min(curve, key=lambda each: _converted(each[0], each[1], delta))
-            found += [_near(event, Fraction(1 + (least - 1) * ratio), delta) for ratio in _BETWEEN]
+            epsilons += [
+                _near(event, Fraction(1 + (least - 1) * ratio), delta) for ratio in _BETWEEN
+            ]
     mu_squared = divergences.gaussian_mu_squared(event, 2)
     if mu_squared is not None:
-        found.append(composition.gaussian_epsilon(sqrt_up(mu_squared), delta))
+        epsilons.append(composition.gaussian_epsilon(sqrt_up(mu_squared), delta))
     split = composition.pure_and_exact(releases(event), delta)
     if split is not None:
-        found.append(split)
-    return _outward(min(found)) if found else None
+        epsilons.append(split)
+    return _outward(min(epsilons)) if epsilons else None
 
 
 def _outward(epsilon: float) -> Fraction:

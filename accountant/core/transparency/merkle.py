@@ -100,15 +100,15 @@ def check_inclusion(
     if not 0 <= index < size:
         raise VerificationFailed(f"no leaf {index} in a tree of {size}")
     at, last, found = index, size - 1, leaf
-    for each in proof:
+    for sibling in proof:
         if last == 0:
             raise VerificationFailed("the proof of inclusion is too long")
         if at & 1 or at == last:
-            found = node_hash(each, found)
+            found = node_hash(sibling, found)
             while at and not at & 1:
                 at, last = at >> 1, last >> 1
         else:
-            found = node_hash(found, each)
+            found = node_hash(found, sibling)
         at, last = at >> 1, last >> 1
     if last or found != root:  # a proof that is too short gives no root, unless hashes collide
         raise VerificationFailed(f"leaf {index} is not proved to stand in the tree of {size}")
@@ -124,8 +124,8 @@ def check_consistency(
     if not 0 <= first <= second:
         raise VerificationFailed(problem)
     if first in (0, second):
-        known = EMPTY if first == 0 else second_root
-        if proof or first_root != known:
+        start = EMPTY if first == 0 else second_root
+        if proof or first_root != start:
             raise VerificationFailed(problem)
         return
     path = list(proof)
@@ -137,15 +137,15 @@ def check_consistency(
     while at & 1:
         at, last = at >> 1, last >> 1
     old = new = path[0]
-    for each in path[1:]:
+    for sibling in path[1:]:
         if last == 0:
             raise VerificationFailed(problem)
         if at & 1 or at == last:
-            old, new = node_hash(each, old), node_hash(each, new)
+            old, new = node_hash(sibling, old), node_hash(sibling, new)
             while at and not at & 1:
                 at, last = at >> 1, last >> 1
         else:
-            new = node_hash(new, each)
+            new = node_hash(new, sibling)
         at, last = at >> 1, last >> 1
     if last or old != first_root or new != second_root:
         raise VerificationFailed(problem)

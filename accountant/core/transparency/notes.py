@@ -40,7 +40,7 @@ class Key:
     public: bytes
 
     def __post_init__(self) -> None:
-        if not self.name or "+" in self.name or any(each.isspace() for each in self.name):
+        if not self.name or "+" in self.name or any(letter.isspace() for letter in self.name):
             raise ValueError(f"{self.name!r:.60} is no name of a key: no spaces, no plus")
 
     @property
@@ -148,10 +148,10 @@ def verified(given: str, keys: Iterable[Key]) -> tuple[str, dict[Key, int | None
     wanted = {(key.name, key.id): key for key in keys}
     signed: dict[Key, int | None] = {}
     for line in lines:
-        name, made = _signature(line)
-        key = wanted.get((name, made[:4]))
+        name, signature = _signature(line)
+        key = wanted.get((name, signature[:4]))
         if key is not None:
-            signed[key] = _check(text, key, made[4:])
+            signed[key] = _check(text, key, signature[4:])
     if not signed:
         raise VerificationFailed("the note is signed by none of the keys that are asked for")
     return text, signed
@@ -182,9 +182,9 @@ def _signature(line: str) -> tuple[str, bytes]:
     parts = line.split(" ")
     try:
         if len(parts) == 3 and parts[0] == "—" and parts[1] and line.endswith("\n"):
-            made = _bytes(parts[2][:-1])
-            if len(made) > 4:
-                return parts[1], made
+            signature = _bytes(parts[2][:-1])
+            if len(signature) > 4:
+                return parts[1], signature
     except ValueError:
         pass
     raise VerificationFailed("a line of the note is no signature")
@@ -197,12 +197,12 @@ def _base64(data: bytes) -> str:
 def _bytes(text: str) -> bytes:
     """Return the bytes in base64, in its one standard form. Raises ValueError."""
     try:
-        found = base64.b64decode(text, validate=True)
+        data = base64.b64decode(text, validate=True)
     except binascii.Error:
         raise ValueError(f"{text!r:.40} is no base64") from None
-    if _base64(found) != text:
+    if _base64(data) != text:
         raise ValueError(f"{text!r:.40} is no base64")
-    return found
+    return data
 
 
 #: For proofs, whose hashes are written in the same way.

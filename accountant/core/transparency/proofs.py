@@ -43,7 +43,7 @@ def proof_text(tiles: Tiles, index: int, checkpoint: str) -> str:
     """Return the proof that leaf `index` stands in the log of this checkpoint, whose size the tiles
     have.
     """
-    hashes = "".join(f"{to_base64(each)}\n" for each in tiles.inclusion(index))
+    hashes = "".join(f"{to_base64(sibling)}\n" for sibling in tiles.inclusion(index))
     return f"{_HEADER}\nindex {index}\n{hashes}\n{checkpoint}"
 
 
@@ -81,9 +81,9 @@ def check_head(
     VerificationFailed.
     """
     text, signed = verified(checkpoint, [log, *witnesses])
-    for each in (log, *witnesses):
-        if each not in signed:
-            raise VerificationFailed(f"the checkpoint is not signed by {each.name}")
+    for key in (log, *witnesses):
+        if key not in signed:
+            raise VerificationFailed(f"the checkpoint is not signed by {key.name}")
     head = read_head(text)
     if head.origin != log.name:
         raise VerificationFailed(f"the checkpoint is of {head.origin!r:.60}, not of {log.name}")
@@ -115,24 +115,24 @@ def check_only_history(
     if (tiles.size, tiles.root()) != (head.size, head.root):
         raise VerificationFailed("the tiles of the log are not those of its checkpoint")
     tiles.check()
-    found = 0
+    matches = 0
     for number, (named, seq, entry_hash) in enumerate(read_leaves(tiles.leaves())):
         if named != dataset:
             continue
-        found += 1
-        if seq != found:
+        matches += 1
+        if seq != matches:
             raise VerificationFailed(
-                f"leaf {number} of the log is entry {seq} of {dataset!r}, and entry {found} is "
+                f"leaf {number} of the log is entry {seq} of {dataset!r}, and entry {matches} is "
                 "next: "
                 "the log has two histories of it, or a gap"
             )
-        if hashes is not None and found <= len(hashes) and entry_hash != hashes[found - 1]:
-            raise VerificationFailed(f"the log has another entry {found} of {dataset!r}")
-    if hashes is not None and found < len(hashes):
+        if hashes is not None and matches <= len(hashes) and entry_hash != hashes[matches - 1]:
+            raise VerificationFailed(f"the log has another entry {matches} of {dataset!r}")
+    if hashes is not None and matches < len(hashes):
         raise VerificationFailed(
-            f"the log has {found} entries of {dataset!r}, the ledger {len(hashes)}"
+            f"the log has {matches} entries of {dataset!r}, the ledger {len(hashes)}"
         )
-    return found
+    return matches
 
 
 def read_leaves(leaves: Iterable[bytes]) -> Iterable[tuple[str, int, str]]:
@@ -193,9 +193,9 @@ def check_export(
             )
     newest = logged.head
     if asked.checkpoint is not None:
-        known, _ = check_head(asked.checkpoint, asked.log, asked.witnesses)
-        _check_same_log(known, newest, asked.folder)
-        newest = max(known, newest, key=lambda head: head.size)
+        verified_head, _ = check_head(asked.checkpoint, asked.log, asked.witnesses)
+        _check_same_log(verified_head, newest, asked.folder)
+        newest = max(verified_head, newest, key=lambda head: head.size)
     if asked.folder is not None:
         check_only_history(Tiles(asked.folder, newest.size), newest, dataset, in_order)
     return seq, logged

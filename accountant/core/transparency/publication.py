@@ -54,16 +54,16 @@ def publish(
                 raise VerificationFailed(f"entry {size - 1} of the log is not that of the ledgers")
         size = extend(folder, size, _placed(folder, size, entries(size)))
         tiles = Tiles(folder, size)
-        made = signer.sign(tiles)
+        note = signer.sign(tiles)
         for key, ask in witnesses:
             try:
-                made = cosigned(made, tiles, key, ask, before.size)
+                note = cosigned(note, tiles, key, ask, before.size)
             except WitnessAhead as error:
                 signer.heed(error.size)
                 raise
-        write_synced(folder / "checkpoint", made.encode())
+        write_synced(folder / "checkpoint", note.encode())
         drop_partial(folder)
-    return read_head(parse(made)[0])
+    return read_head(parse(note)[0])
 
 
 def checkpoint(folder: Path) -> tuple[str, Tiles]:
@@ -81,7 +81,7 @@ def proof_of(folder: Path, dataset: str, at_most: int) -> tuple[int, str] | None
     """(number, proof) of a dataset's newest entry in the log, up to number `at_most`; None: it has
     none.
     """
-    given, tiles = checkpoint(folder)
+    statement, tiles = checkpoint(folder)
     places = _places(folder, dataset)
     data = places.read_bytes() if places.exists() else b""
     for seq in range(min(at_most, len(data) // _PLACE), 0, -1):
@@ -92,7 +92,7 @@ def proof_of(folder: Path, dataset: str, at_most: int) -> tuple[int, str] | None
                 raise VerificationFailed(
                     f"leaf {place} of the log is not entry {seq} of {dataset!r}"
                 )
-            return seq, proof_text(tiles, place, given)
+            return seq, proof_text(tiles, place, statement)
     return None
 
 

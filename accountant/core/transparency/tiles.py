@@ -115,12 +115,12 @@ class Tiles:
         """
         for name in (path, path.partition(".p/")[0]):
             try:
-                found = (self.folder / name).read_bytes()
+                data = (self.folder / name).read_bytes()
             except FileNotFoundError:
                 continue
             if name != path and "/entries/" not in path:
-                return found[: HASH * int(path.rpartition("/")[2])]
-            return found
+                return data[: HASH * int(path.rpartition("/")[2])]
+            return data
         raise VerificationFailed(f"the log has no {path}")
 
 
@@ -138,19 +138,19 @@ class Frontier:
 
     def root(self) -> bytes:
         found = EMPTY
-        for place, (_, each) in enumerate(reversed(self._full)):
-            found = node_hash(each, found) if place else each
+        for place, (_, peak) in enumerate(reversed(self._full)):
+            found = node_hash(peak, found) if place else peak
         return found
 
 
 def bundled(entries: Iterable[bytes]) -> bytes:
     """Return entries as a bundle holds them."""
-    made = bytearray()
+    bundle = bytearray()
     for entry in entries:
         if len(entry) > _LONGEST:
             raise ValueError(f"an entry of {len(entry)} bytes: a bundle holds at most {_LONGEST}")
-        made += len(entry).to_bytes(2, "big") + entry
-    return bytes(made)
+        bundle += len(entry).to_bytes(2, "big") + entry
+    return bytes(bundle)
 
 
 def unbundled(data: bytes, width: int) -> Iterator[bytes]:

@@ -63,18 +63,18 @@ class KeptHeads:
         leaves.
         """
         try:
-            kept = json.loads(self._file(origin).read_text(encoding="utf-8"))
+            head = json.loads(self._file(origin).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return Head(origin, 0, EMPTY)
-        return Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"]))
+        return Head(head["origin"], head["size"], bytes.fromhex(head["root"]))
 
     def all(self) -> Iterator[tuple[Head, str | None]]:
         """Yield the newest head of each log, and the digest of its last leaf where that was
         kept.
         """
         for path in sorted(self.folder.glob("*.json")):
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            yield Head(kept["origin"], kept["size"], bytes.fromhex(kept["root"])), kept.get("leaf")
+            head = json.loads(path.read_text(encoding="utf-8"))
+            yield Head(head["origin"], head["size"], bytes.fromhex(head["root"])), head.get("leaf")
 
     @contextmanager
     def locked(self, origin: str) -> Iterator[Head]:
@@ -126,9 +126,9 @@ class LogSigner:
         Raises VerificationFailed if this key did not sign it, or it does not continue what is kept.
         """
         verified(published, [key_of(self._origin, self._seed)])
-        with self._kept.locked(self._origin) as kept:
-            if tiles.size > kept.size:
-                self._keep(kept, tiles)
+        with self._kept.locked(self._origin) as held_head:
+            if tiles.size > held_head.size:
+                self._keep(held_head, tiles)
 
     def heed(self, size: int) -> None:
         """Keep how many entries a witness saw, in a file of its own, which every process reads."""
@@ -146,13 +146,13 @@ class LogSigner:
         """Return the checkpoint of these tiles, as a note; VerificationFailed if they do not
         continue the last.
         """
-        with self._kept.locked(self._origin) as kept:
-            if tiles.size < kept.size:
+        with self._kept.locked(self._origin) as held_head:
+            if tiles.size < held_head.size:
                 raise VerificationFailed(
-                    f"the log has {tiles.size:,} entries, and {kept.size:,} were signed: some are "
-                    "missing"
+                    f"the log has {tiles.size:,} entries, and {held_head.size:,} were signed: "
+                    "some are missing"
                 )
-            head = self._keep(kept, tiles)
+            head = self._keep(held_head, tiles)
         return note(str(head), [sign(str(head), self._origin, self._seed)])
 
 
@@ -178,8 +178,8 @@ class Witness:
     def add_checkpoint(self, request: str) -> tuple[int, str]:
         """(HTTP status, body) of the answer to a request of tlog-witness (`request_text`)."""
         try:
-            old, proof, given = read_request(request)
-            text, _ = parse(given)
+            old, proof, note = read_request(request)
+            text, _ = parse(note)
             head = read_head(text)
         except VerificationFailed as error:
             return 400, f"{error}\n"
@@ -187,18 +187,18 @@ class Witness:
         if key is None:
             return 404, "unknown log\n"
         try:
-            verified(given, [key])
+            verified(note, [key])
         except VerificationFailed:
             return 403, "not signed by the log\n"
         if old > head.size:
             return 400, "the old size is above the new\n"
-        with self._kept.locked(head.origin) as kept:
-            if old != kept.size:
-                return 409, f"{kept.size}\n"
-            if old == head.size and head.root != kept.root:
-                return 409, f"{kept.size}\n"
+        with self._kept.locked(head.origin) as held_head:
+            if old != held_head.size:
+                return 409, f"{held_head.size}\n"
+            if old == head.size and head.root != held_head.root:
+                return 409, f"{held_head.size}\n"
             try:
-                self._kept.advance(kept, head, proof)
+                self._kept.advance(held_head, head, proof)
             except VerificationFailed:
                 return 422, "not proved to continue what was signed\n"
             return 200, cosign(text, self._name, self._seed, int(self._clock()))
@@ -206,7 +206,7 @@ class Witness:
 
 def request_text(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
     """Return the request to cosign a checkpoint that continues the tree of `old` leaves."""
-    lines = "".join(f"{to_base64(each)}\n" for each in proof)
+    lines = "".join(f"{to_base64(sibling)}\n" for sibling in proof)
     return f"old {old}\n{lines}\n{checkpoint}"
 
 
@@ -225,7 +225,7 @@ def read_request(text: str) -> tuple[int, list[bytes], str]:
     if len(hashes) > _MOST_HASHES:
         raise VerificationFailed(f"a proof of more than {_MOST_HASHES} hashes")
     try:
-        proof = [from_base64(each) for each in hashes]
+        proof = [from_base64(hash_) for hash_ in hashes]
     except ValueError:
         raise VerificationFailed("the proof is no base64") from None
     return int(old), proof, checkpoint

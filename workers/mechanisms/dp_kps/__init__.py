@@ -63,9 +63,9 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
         """Release vocabulary and sketches, then draw and write."""
-        found = sketched(parameters, terms, records, meter, progress, public)
-        yield from found.artifacts()
-        yield from _written(parameters, terms, found, progress, public, meter.kept)
+        sketch = sketched(parameters, terms, records, meter, progress, public)
+        yield from sketch.artifacts()
+        yield from _written(parameters, terms, sketch, progress, public, meter.kept)
 
     def reuse(
         self,
@@ -77,14 +77,14 @@ class Runner:
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text]:
         """Draw from the sketches of an earlier job. Raises DataError where they don't fit."""
-        found = Sketched.released(artifacts)
-        most = max(found.layout.blocks)
-        if found.layout.method != "independent" and parameters.sequence_length > most:
-            asked = parameters.sequence_length
+        sketch = Sketched.released(artifacts)
+        most = max(sketch.layout.blocks)
+        if sketch.layout.method != "independent" and parameters.sequence_length > most:
+            length = parameters.sequence_length
             raise DataError(
-                f"sequence_length: {asked} of sketches of at most {most} (allowed: 1 to {most})"
+                f"sequence_length: {length} of sketches of at most {most} (allowed: 1 to {most})"
             )
-        yield from _written(parameters, terms, found, progress, public, KeptDraws())
+        yield from _written(parameters, terms, sketch, progress, public, KeptDraws())
 
 
 def sketched(
@@ -168,9 +168,9 @@ def _written(
                     progress.advance()
                     yield Text(listed(phrase), label)
                 continue
-            asked = [asking.of(phrase, public_label(terms, label)) for phrase in phrases]
+            requests = [asking.of(phrase, public_label(terms, label)) for phrase in phrases]
             manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
-            make = partial(_advancing, progress, asked, manner)
+            make = partial(_advancing, progress, requests, manner)
             texts = f"texts of {name}"
             for written in kept_texts(kept, texts, parameters.seed, asking.writer, progress, make):
                 if written.text:
@@ -181,9 +181,9 @@ def _advancing(
     progress: Progress, asked: Sequence[PublicPrompt], manner: Manner, writer: Writer
 ) -> Iterator[Written]:
     """Yield a text of each prompt, each a step."""
-    for each in writer.write(asked, manner):
+    for written in writer.write(asked, manner):
         progress.advance()
-        yield each
+        yield written
 
 
 def _prompts(parameters: DpKps, terms: Terms, found: Sketched, public: Public) -> Prompts | None:

@@ -107,9 +107,9 @@ class Features:
         scale = np.asarray(weights * (2 / len(weights)), np.float32)
         # cos(a + b) = cos a cos b - sin a sin b: one product for all prefixes and terms.
         left = np.concatenate([scale * _COSINE[angles], -scale * _SINE[angles]], axis=1)
-        found = np.empty((len(prefixes), self.parts.shape[1]))
+        log_densities = np.empty((len(prefixes), self.parts.shape[1]))
         for first in range(0, self.parts.shape[1], ROWS):
             parts = self.parts[place, first : first + ROWS]
             right = np.concatenate([_COSINE[parts], _SINE[parts]], axis=1)
-            found[:, first : first + ROWS] = left @ right.T
-        return found * padded
+            log_densities[:, first : first + ROWS] = left @ right.T
+        return log_densities * padded

@@ -68,8 +68,8 @@ def prompts(
     if corpus is None:
         return Prompts(template, NOTHING, writer)
     parts: list[PublicText] = []
-    for text, own, label in _examples(parameters, terms, phrases, corpus):
-        cut = [writer.shortened(each, PHRASE_TOKENS) for each in own]
+    for text, examples, label in _examples(parameters, terms, phrases, corpus):
+        cut = [writer.shortened(phrase, PHRASE_TOKENS) for phrase in examples]
         shown = writer.shortened(text, parameters.max_tokens)
         parts += [_asked(template, cut, label), LINE, shown, PARAGRAPH]
     return Prompts(template, joined(*parts), writer)
@@ -88,10 +88,10 @@ def _examples(
         if number == MOST_TEXTS:
             break
         held = by_label.setdefault(label, [])
-        own = matching.distinct(text, parameters.sequence_length, parameters.record_words)
-        if own and len(held) < parameters.shots:
+        examples = matching.distinct(text, parameters.sequence_length, parameters.record_words)
+        if examples and len(held) < parameters.shots:
             shown = public_label(terms, label if label in terms.labels else None)
-            held.append((text, [public[term] for term in own], shown))
+            held.append((text, [public[term] for term in examples], shown))
     turns = (
         held[turn]
         for turn in range(parameters.shots)

@@ -36,17 +36,17 @@ def smoothed(weights: Doubles, points: Floats, bandwidth: float) -> Doubles:
     """
     if not points.shape[1]:
         return weights
-    known = (points != 0).any(axis=1)
-    exact = points[known].astype(np.float64)
+    present = (points != 0).any(axis=1)
+    exact = points[present].astype(np.float64)
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    inner, found = weights[:, known], weights.copy()
+    inner, densities_ = weights[:, present], weights.copy()
     densities = np.empty_like(inner)
     for first in range(0, len(exact), ROWS):
         squared = 2 - 2 * (exact[first : first + ROWS] @ exact.T)
         kernel = np.exp(-np.maximum(squared, 0) / bandwidth**2)
         densities[:, first : first + ROWS] = inner @ kernel.T
-    found[:, known] = densities
-    return found
+    densities_[:, present] = densities
+    return densities_
 
 
 def draw(
@@ -68,8 +68,10 @@ def draw(
     likely[likely.sum(axis=1) <= 0] = 1 if usable is None or not usable.any() else usable
     bounds = likely.cumsum(axis=1)
     points = random.random((len(bounds), count)) * bounds[:, -1:]
-    found = [np.searchsorted(row, at, side="right") for row, at in zip(bounds, points, strict=True)]
-    return np.minimum(np.stack(found), densities.shape[1] - 1).astype(np.int64)
+    places = [
+        np.searchsorted(row, at, side="right") for row, at in zip(bounds, points, strict=True)
+    ]
+    return np.minimum(np.stack(places), densities.shape[1] - 1).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -107,18 +109,18 @@ class Sequences:
         if layout.sketch == "histogram":
             return smoothed(weights, self.points, self.bandwidth)
         empty = np.zeros((1, 0), np.int64)
-        found = np.concatenate([self.features[0].densities(row, empty) for row in weights])
-        return np.where(self.known, found, 0)
+        densities = np.concatenate([self.features[0].densities(row, empty) for row in weights])
+        return np.where(self.known, densities, 0)
 
     def drawn(self, label: int, count: int, length: int, random: np.random.Generator) -> Integers:
         """`count` sequences of `length` terms of the label at this place: (count, length)."""
         if self.sketched.layout.method == "independent":
-            found = draw(self.single[label][None], count * length, random, self.known, self.top)
-            return found.reshape(count, length)
-        found = np.zeros((count, 0), np.int64)
+            places = draw(self.single[label][None], count * length, random, self.known, self.top)
+            return places.reshape(count, length)
+        places = np.zeros((count, 0), np.int64)
         for place in range(1, length + 1):
             number = next(n for n, most in enumerate(self.sketched.layout.blocks) if most >= place)
             weights = self.sketched.sums[number, label] / self.sketched.layout.steps
-            scores = np.where(self.known, self.features[number].densities(weights, found), 0)
-            found = np.concatenate([found, draw(scores, 1, random, self.known, self.top)], axis=1)
-        return found
+            scores = np.where(self.known, self.features[number].densities(weights, places), 0)
+            places = np.concatenate([places, draw(scores, 1, random, self.known, self.top)], axis=1)
+        return places

@@ -89,15 +89,15 @@ class Layout:
         A block has the squared norm 1 alone, 1 / l in the sketch of l phrases, and 2 / 2^j in that
         of up to 2^j, which serves prefixes from half as long on (paper 002, "Bandwidth selection").
         """
-        found = []
+        drawn_sketches = []
         for number, count in enumerate(self.blocks):
             norm = {"independent": 1.0, "linear": 1 / count, "logarithmic": 2 / 2**number}[
                 self.method
             ]
-            found.append(
+            drawn_sketches.append(
                 Features.of(points, count, self.features, self.bandwidth, norm, self.seed, number)
             )
-        return found
+        return drawn_sketches
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,8 @@ def term_counts(parameters: DpKps, records: Records, listed: TermList, check: Ch
     for number, record in enumerate(records.records):
         if number % BETWEEN_CHECKS == 0:
             check()
-        found = listed.distinct(record.text, parameters.terms_per_record, parameters.record_words)
-        counts[[places[term] for term in found]] += 1
+        terms = listed.distinct(record.text, parameters.terms_per_record, parameters.record_words)
+        counts[[places[term] for term in terms]] += 1
     return counts
 
 
@@ -195,27 +195,27 @@ def own_terms(
     """By label, each record's first distinct terms among the `usable` ones, as their places.
     Private.
     """
-    found: dict[str | None, list[list[int]]] = {label: [] for label in records.labels}
+    terms_by_label: dict[str | None, list[list[int]]] = {label: [] for label in records.labels}
     for number, record in enumerate(records.records):
         if number % BETWEEN_CHECKS == 0:
             check()
-        own = listed.distinct(
+        terms = listed.distinct(
             record.text, parameters.terms_per_record, parameters.record_words, usable
         )
-        found[record.label].append([usable[term] for term in own])
-    return found
+        terms_by_label[record.label].append([usable[term] for term in terms])
+    return terms_by_label
 
 
 def weights(parameters: DpKps, own: Mapping[str | None, list[list[int]]], size: int) -> Integers:
     """Return weights of terms by label, (labels, size): a record's terms share its steps, rounded
     down.
     """
-    found = np.zeros((len(own), size), np.int64)
-    for row, held in zip(found, own.values(), strict=True):
+    label_weights = np.zeros((len(own), size), np.int64)
+    for row, held in zip(label_weights, own.values(), strict=True):
         for terms in held:
             if terms:
                 row[terms] += weight_steps(parameters) // len(terms)
-    return found
+    return label_weights
 
 
 def sums(
@@ -234,17 +234,17 @@ def sums(
         if layout.sketch == "histogram":
             return mean[None]
         return _linear(mean, sketches[0], layout.steps // weight_steps(parameters))[None]
-    found = np.zeros((len(sketches), len(own), layout.features), np.int64)
+    label_sums = np.zeros((len(sketches), len(own), layout.features), np.int64)
     for number, sketch in enumerate(sketches):
         for label, held in enumerate(own.values()):
             whole = [terms[: sketch.blocks] for terms in held if len(terms) >= sketch.blocks]
             for first in range(0, len(whole), ROWS):
                 check()
                 places = np.array(whole[first : first + ROWS], np.int64)
-                found[number, label] += sketch.integers(places, layout.steps).sum(
+                label_sums[number, label] += sketch.integers(places, layout.steps).sum(
                     axis=0, dtype=np.int64
                 )
-    return found
+    return label_sums
 
 
 def _linear(mean: Integers, sketch: Features, steps: int) -> Integers:

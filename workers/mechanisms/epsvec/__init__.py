@@ -198,11 +198,11 @@ def _counted(
     manner = Manner(parameters.max_tokens, parameters.temperature, Scaffold.of(parameters).marker)
 
     def make(own: Writer) -> Iterator[Written]:
-        for each in own.write([prompt.asked], manner, count):
+        for written in own.write([prompt.asked], manner, count):
             progress.advance()
-            yield each
+            yield written
 
-    return [each.text for each in kept_texts(kept, name, parameters.seed, writer, progress, make)]
+    return [row.text for row in kept_texts(kept, name, parameters.seed, writer, progress, make)]
 
 
 def _write(

@@ -55,12 +55,12 @@ class Scaffold:
     @classmethod
     def released(cls, artifact: Released) -> "Scaffold":
         """Return the layout that an earlier job released."""
-        found = artifact.json()["scaffold"]
+        scaffold = artifact.json()["scaffold"]
         texts = {
-            name: None if found[name] is None else released(artifact, found[name])
+            name: None if scaffold[name] is None else released(artifact, scaffold[name])
             for name in ("template", "description", "stop")
         }
-        return cls(**(found | texts))
+        return cls(**(scaffold | texts))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

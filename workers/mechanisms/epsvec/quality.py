@@ -41,15 +41,17 @@ def by_rule(texts: Sequence[Written]) -> list[int]:
 
 
 def _rule(written: Written) -> int:
-    own = words(written.text)
-    triples = list(zip(own, own[1:], own[2:], strict=False))
+    text_words = words(written.text)
+    triples = list(zip(text_words, text_words[1:], text_words[2:], strict=False))
     # Letters, their vowel signs and accents, and blanks.
-    letters = sum(each.isspace() or unicodedata.category(each)[0] in "LM" for each in written.text)
+    letters = sum(
+        letter.isspace() or unicodedata.category(letter)[0] in "LM" for letter in written.text
+    )
     holds = (
         written.complete,
-        len(own) >= 5,
+        len(text_words) >= 5,
         letters >= 0.8 * len(written.text) > 0,
-        len(set(own)) >= 0.4 * len(own) > 0,
+        len(set(text_words)) >= 0.4 * len(text_words) > 0,
         len(set(triples)) >= 0.9 * len(triples),
     )
     return 2 * sum(holds)

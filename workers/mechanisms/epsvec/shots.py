@@ -51,7 +51,7 @@ def count_near(
     Private, and held in memory only. Embeddings of candidates are centred on their mean, which is
     public: the states of a language model lie in a narrow cone, where all cosines are alike.
     """
-    found = {}
+    counts = {}
     for label in records.labels:
         texts = list(candidates[label])
         places = embed_all(embedder, texts, tokens)  # (candidates, dimensions) float32
@@ -59,18 +59,18 @@ def count_near(
         own = (record.text for record in records.records if record.label == label)
         usable = (np.abs(unit(places - centre)) > 0).any()
         if not usable:  # nothing to be near to: counts are zero, whatever the records
-            found[label] = np.zeros(len(texts), np.int64)
+            counts[label] = np.zeros(len(texts), np.int64)
             continue
-        found[label] = votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)
-    return found
+        counts[label] = votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)
+    return counts
 
 
 def _centred(pieces: Iterator[Floats], centre: Floats, check: Check) -> Iterator[Floats]:
     """Yield a row of zeros is a text that can't be placed and stays one."""
     for piece in pieces:
         check()
-        known = (piece != 0).any(axis=1, keepdims=True)
-        yield np.where(known, piece - centre, 0).astype(np.float32)
+        present = (piece != 0).any(axis=1, keepdims=True)
+        yield np.where(present, piece - centre, 0).astype(np.float32)
 
 
 def release(

@@ -103,30 +103,29 @@ def texts_of(
         for _ in range(ROUNDS if rate is not None else 1):
             written = own.write([prompt.asked], manner, left, bias)
             for group in _groups(written, TOGETHER if rate is not None else 1):
-                found = _good(group, rate, parameters.min_quality)
-                left -= len(found)
-                progress.advance(len(found))
-                yield from (each for each in found if each.text)
+                good_texts = _good(group, rate, parameters.min_quality)
+                left -= len(good_texts)
+                progress.advance(len(good_texts))
+                yield from (row for row in good_texts if row.text)
             if not left:
                 return
         progress.advance(left)
 
     if not kept.keeps:
         yield from (
-            Text(each.text, label, each.complete)
-            for each in good(writer, parameters.samples, judge)
+            Text(row.text, label, row.complete) for row in good(writer, parameters.samples, judge)
         )
         return
     for first in range(0, parameters.samples, AT_A_TIME):
         name = f"texts of {label!r} from {first}"
-        own = (
+        rater = (
             None
             if judge is None
             else judge.seeded(kept.seed(f"ratings of {name}", parameters.seed))
         )
-        make = partial(good, left=min(AT_A_TIME, parameters.samples - first), judge=own)
-        for each in kept_texts(kept, name, parameters.seed, writer, progress, make):
-            yield Text(each.text, label, each.complete)
+        make = partial(good, left=min(AT_A_TIME, parameters.samples - first), judge=rater)
+        for row in kept_texts(kept, name, parameters.seed, writer, progress, make):
+            yield Text(row.text, label, row.complete)
 
 
 def _rating(parameters: Epsvec, judge: Writer | None) -> Rate | None:
@@ -140,7 +139,7 @@ def _rating(parameters: Epsvec, judge: Writer | None) -> Rate | None:
 def _good(group: Sequence[Written], rate: Rate | None, least: int) -> list[Written]:
     if rate is None:
         return list(group)
-    return [each for each, quality in zip(group, rate(group), strict=True) if quality >= least]
+    return [row for row, quality in zip(group, rate(group), strict=True) if quality >= least]
 
 
 def _groups(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -106,16 +106,16 @@ def states(
     An empty text gives NaN. Every pass has the same public shape; memory does not grow with the
     texts.
     """
-    prefix, own = prompt.ids[:-1], prompt.ids[-1:]
+    prefix, batch = prompt.ids[:-1], prompt.ids[-1:]
     shape = Shape(len(prefix), 1 + tokens, 0)
     chosen = sizes(model.network, shape, 1, ROWS, model.memory_bytes)
     stream = iter(texts)
-    while group := [own + prompt.read(text, tokens) for text in islice(stream, chosen.rows)]:
+    while group := [batch + prompt.read(text, tokens) for text in islice(stream, chosen.rows)]:
         spans = [(1, len(ids)) for ids in group]
-        found = hidden_states(
+        hidden = hidden_states(
             model.structure, group, layers, shape, chosen, prefix=prefix, spans=spans
         )
-        yield from (each.cpu().numpy() for each in found)
+        yield from (layer_states.cpu().numpy() for layer_states in hidden)
 
 
 def partners(
@@ -169,8 +169,8 @@ def sums(
         sums = [record for record in records if record.label == label]
         filling = [""] * (parameters.samples_per_label - len(sums))
         texts = chain((record.text for record in sums), filling)
-        found = states(model, view.prompt, texts, parameters.record_tokens, layers)
-        for record, state in zip_longest(sums, found):
+        label_states = states(model, view.prompt, texts, parameters.record_tokens, layers)
+        for record, state in zip_longest(sums, label_states):
             check()
             if record is None:
                 continue

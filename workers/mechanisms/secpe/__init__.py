@@ -56,12 +56,12 @@ class Runner:
             return
         labels: tuple[Label, ...] = terms.labels or (None,)
         texts = public_texts(public.corpus("public_corpus"), labels, parameters.public_texts)
-        for label, own in zip(labels, texts, strict=True):
-            if len(own) < parameters.clusters:
+        for label, sources in zip(labels, texts, strict=True):
+            if len(sources) < parameters.clusters:
                 of = "" if label is None else f" of the label {label!r}"
                 raise DataError(
-                    f"clusters: {parameters.clusters} are asked for, the corpus has {len(own):,} "
-                    f"texts{of}"
+                    f"clusters: {parameters.clusters} are asked for, "
+                    f"the corpus has {len(sources):,} texts{of}"
                 )
 
     def run(
@@ -78,7 +78,9 @@ class Runner:
         texts = public_texts(
             public.corpus("public_corpus"), records.labels, parameters.public_texts
         )
-        where = space(parameters, model, public, (text for own in texts for text in own))
+        where = space(
+            parameters, model, public, (text for label_texts in texts for text in label_texts)
+        )
         cells = Cells.kept(
             meter.kept,
             lambda: Cells.of(
@@ -145,12 +147,14 @@ def votes(evolution: Evolution, where: Space, noisy: Noisy) -> dict[Label, Count
     votes = {}
     for place, (label, family) in enumerate(evolution.families.items()):
         candidates = of_samples(where, family.texts())
-        own = noisy.owners == place
+        members = noisy.owners == place
         votes_of = np.zeros(len(candidates))
-        if own.any() and (candidates != 0).any():
+        if members.any() and (candidates != 0).any():
             if parameters.voting == "nearest":
-                votes_of = weighted_votes(centres[own], weights[own], candidates)
+                votes_of = weighted_votes(centres[members], weights[members], candidates)
             else:
-                votes_of = shared_votes(centres[own], weights[own], candidates, parameters.samples)
+                votes_of = shared_votes(
+                    centres[members], weights[members], candidates, parameters.samples
+                )
         votes[label] = np.rint(VOTE * votes_of).astype(np.int64)
     return votes

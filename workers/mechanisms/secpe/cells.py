@@ -22,10 +22,10 @@ def public_texts(corpus: Corpus, labels: Sequence[str | None], most: int) -> lis
     """
     pools = {label: Reservoir(most) for label in labels}
     everything = Reservoir(most)
-    for text, own in corpus.texts():
+    for text, texts in corpus.texts():
         everything.add(text)
-        if own in pools and own is not None:
-            pools[own].add(text)
+        if texts in pools and texts is not None:
+            pools[texts].add(text)
     return [pools[label].kept or everything.kept for label in labels]
 
 
@@ -49,11 +49,11 @@ class Cells:
 
         Fewer where fewer texts can be embedded. Vectors are cut to the radius as records are.
         """
-        found = [_clusters(vectors, clusters, radius) for vectors in texts]
+        clusters_ = [_clusters(vectors, clusters, radius) for vectors in texts]
         return cls(
-            np.concatenate([centres for centres, _ in found]),
-            np.concatenate([sizes for _, sizes in found]),
-            np.repeat(np.arange(len(found)), [len(sizes) for _, sizes in found]),
+            np.concatenate([centres for centres, _ in clusters_]),
+            np.concatenate([sizes for _, sizes in clusters_]),
+            np.repeat(np.arange(len(clusters_)), [len(sizes) for _, sizes in clusters_]),
         )
 
     @classmethod
@@ -72,13 +72,15 @@ def _clusters(
     vectors: Floats, clusters: int, radius: float
 ) -> tuple[NDArray[np.float64], Integers]:
     """(centres, sizes) of one label; a cluster that is nearest to no text is left out."""
-    known = vectors[(vectors != 0).any(axis=1)]
-    if not len(known):
+    present = vectors[(vectors != 0).any(axis=1)]
+    if not len(present):
         return np.empty((0, vectors.shape[1])), np.empty(0, np.int64)
-    starts = kmeans(known, min(clusters, len(known)), SEED)
-    own = nearest(known, starts)[:, 0]
-    sizes = np.bincount(own, minlength=len(starts))
+    starts = kmeans(present, min(clusters, len(present)), SEED)
+    places = nearest(present, starts)[:, 0]
+    sizes = np.bincount(places, minlength=len(starts))
     sums = np.zeros(starts.shape)
-    np.add.at(sums, own, known.astype(np.float64) * min(1.0, radius))  # vectors are of length 1
-    kept = sizes > 0
-    return sums[kept] / sizes[kept, None], sizes[kept]
+    np.add.at(
+        sums, places, present.astype(np.float64) * min(1.0, radius)
+    )  # vectors are of length 1
+    filled = sizes > 0
+    return sums[filled] / sizes[filled, None], sizes[filled]

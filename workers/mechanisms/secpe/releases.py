@@ -99,10 +99,12 @@ class Members:
             where.embedder.dimensions,
         )
         self.carriers = {
-            label: np.array([carries(records.secrets, each) for each in own], bool)
-            for label, own in _by_label(records).items()
+            label: np.array([carries(records.secrets, unit) for unit in units], bool)
+            for label, units in _by_label(records).items()
         }
-        texts = {label: [each.text for each in own] for label, own in _by_label(records).items()}
+        texts = {
+            label: [unit.text for unit in units] for label, units in _by_label(records).items()
+        }
         held = cache(lambda: of_records(where, records, check))
         self.vectors: Callable[[str | None], Iterable[Floats]] = (
             (lambda label: held()[label])
@@ -115,7 +117,7 @@ class Members:
         coin.
         """
         return [
-            [int(not each or coins.heads(rate)) for each in carriers.tolist()]
+            [int(not carrier or coins.heads(rate)) for carrier in carriers.tolist()]
             for carriers in self.carriers.values()
         ]
 
@@ -130,8 +132,8 @@ class Members:
             heads = np.array(own_coins, bool)
             if len(heads) != len(self.carriers[label]):
                 raise ValueError("coins were kept for other records")
-            own = np.flatnonzero(self.cells.owners == place)
-            centres = self.cells.centres[own].astype(np.float32)
+            units = np.flatnonzero(self.cells.owners == place)
+            centres = self.cells.centres[units].astype(np.float32)
             usable = (centres != 0).any()
             first = 0
             for piece in self.vectors(label):
@@ -141,7 +143,7 @@ class Members:
                     continue
                 near = nearest(piece, centres)[:, 0]
                 here = np.flatnonzero(takes_part & (near >= 0))
-                cell = own[near[here]]
+                cell = units[near[here]]
                 joined += np.bincount(cell, minlength=rows)
                 ones = csr_matrix(
                     (np.ones(len(here), np.int64), (cell, np.arange(len(here)))), (rows, len(here))
@@ -237,13 +239,13 @@ class Noisy:
         Raises DataError naming the field where this job embeds texts elsewhere, or has other
         labels.
         """
-        found = cls(**artifact.tensors())
-        if len(found.owners) and int(found.owners.max()) >= labels:
+        noisy = cls(**artifact.tensors())
+        if len(noisy.owners) and int(noisy.owners.max()) >= labels:
             raise DataError("from_job: its clusters are of other labels")
-        where = space(parameters, model, public, centre=found.origin)
-        same = where.embedder.dimensions == len(found.origin)
-        if not same or np.abs(where.all([PROBE])[0] - found.probe).max() > SAME:
+        where = space(parameters, model, public, centre=noisy.origin)
+        same = where.embedder.dimensions == len(noisy.origin)
+        if not same or np.abs(where.all([PROBE])[0] - noisy.probe).max() > SAME:
             raise DataError(
                 "embedding: it is not the one that the job in from_job compared texts with"
             )
-        return found, where
+        return noisy, where
