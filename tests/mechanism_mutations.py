@@ -478,7 +478,7 @@ MUTATIONS = (
         "partners by a record's place",
         VECTORS,
         "partner_of(record, key, len(view.partners))",
-        "own.index(record) % len(view.partners)",
+        "members.index(record) % len(view.partners)",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
     Mutation(

@@ -149,7 +149,7 @@ def policy(
     ] = None,
 ) -> Answer:
     """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
-    policy: dict[str, Any] = {
+    options: dict[str, Any] = {
         "auto_approve_epsilon": auto_approve,
         "solo": solo,
         "departed_analysts": departed_analysts,
@@ -170,7 +170,7 @@ def policy(
         "signed": None if signed is None else split(signed),
         "signers": None if signers is None else split(signers),
     }
-    changes = {name: value for name, value in policy.items() if value is not None} | parameters(
+    changes = {name: value for name, value in options.items() if value is not None} | parameters(
         settings or []
     )
     for name in (

@@ -120,13 +120,13 @@ def _bar(console: Any) -> Iterator[Show]:
 
 @contextmanager
 def _lines(line: Callable[[str], None]) -> Iterator[Show]:
-    lines: set[tuple[str, int]] = set()
+    printed: set[tuple[str, int]] = set()
 
     def show(job: Json) -> None:
         done, total = how_far(job)
         tenth = 10 * done // total if total else 0
-        if (job["state"], tenth) not in lines:
-            lines.add((job["state"], tenth))
+        if (job["state"], tenth) not in printed:
+            printed.add((job["state"], tenth))
             line(": ".join(filter(None, (state_text(job), amount_text(job)))))
 
     yield show

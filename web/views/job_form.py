@@ -277,9 +277,11 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
     plain = sorted(
         (field for field in fields if field.name in order), key=lambda each: order.index(each.name)
     )
-    page = [field for field in fields if field.kind != "fixed" and field.name not in order]
+    other_fields = [field for field in fields if field.kind != "fixed" and field.name not in order]
     runnable = job_form_defaults.runnable(dataset)
-    groups = schema_forms.grouped(page, _wanting(page, form), _changed(page, form))
+    groups = schema_forms.grouped(
+        other_fields, _wanting(other_fields, form), _changed(other_fields, form)
+    )
     look = look or _look(name, form.values)
     size = fitted_field(mechanism, form.values)
     return render_template(

@@ -69,7 +69,7 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
 
     Raises DataError for a text whose words can't be told apart.
     """
-    term_list: dict[str, int] = {}
+    terms: dict[str, int] = {}
     common: frozenset[str] = frozenset()
     frequent: frozenset[str] = frozenset()
     texts = 0
@@ -93,10 +93,10 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
             common = frozenset(
                 term for term, count in enough.items() if count > parameters.most_documents
             )
-        term_list |= {term: count for term, count in enough.items() if not _at_an_end(term, common)}
+        terms |= {term: count for term, count in enough.items() if not _at_an_end(term, common)}
         frequent = frozenset(enough)
         progress.advance()
-    order = sorted(term_list.items(), key=lambda pair: (-pair[1], pair[0]))
+    order = sorted(terms.items(), key=lambda pair: (-pair[1], pair[0]))
     return TermList(dict(order[: parameters.most_terms]), texts)
 
 

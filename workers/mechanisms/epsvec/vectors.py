@@ -166,11 +166,11 @@ def sums(
     axis = 1 if parameters.clipping == "per-layer" else None
     total = np.zeros((len(layers), len(views), model.structure.hidden), np.int64)
     for place, (label, view) in enumerate(views.items()):
-        sums = [record for record in records if record.label == label]
-        filling = [""] * (parameters.samples_per_label - len(sums))
-        texts = chain((record.text for record in sums), filling)
+        members = [record for record in records if record.label == label]
+        filling = [""] * (parameters.samples_per_label - len(members))
+        texts = chain((record.text for record in members), filling)
         label_states = states(model, view.prompt, texts, parameters.record_tokens, layers)
-        for record, state in zip_longest(sums, label_states):
+        for record, state in zip_longest(members, label_states):
             check()
             if record is None:
                 continue
