@@ -151,7 +151,10 @@ def as_superuser(servers) -> Iterator[Connection]:
 
 
 def create(admin: Connection, name: str, owner: str | None, template: str = "template1") -> None:
-    admin.execute(text(f"CREATE DATABASE {name} OWNER {owner} TEMPLATE {template}"))
+    # Its files are copied: the other way, through the log, takes twice the time.
+    admin.execute(
+        text(f"CREATE DATABASE {name} OWNER {owner} TEMPLATE {template} STRATEGY file_copy")
+    )
 
 
 @contextmanager

@@ -168,7 +168,8 @@ def test_one_point_moves_the_sums_of_dp_kmeans_by_no_more_than_its_price(points,
 
 @pytest.mark.slow
 @needs_shared
-def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path):
+@pytest.mark.parametrize("also", [(), pytest.param(("epsvec",), marks=pytest.mark.release)])
+def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path, also):
     sizes = Sizes(
         seeds=1,
         records=24,
@@ -183,8 +184,8 @@ def test_tables_are_filled_in_pieces_on_the_bundled_model(tmp_path):
     )
     empty = utility_tables.prediction(Bench(SAMPLE, "ag_news", sizes, Store(tmp_path, seconds=0)))
     store = Store(tmp_path)
-    for make in (utility_tables.prediction, utility_tables.epsvec):
-        table = make(Bench(SAMPLE, "ag_news", sizes, store))
+    for name in ("prediction", *also):
+        table = getattr(utility_tables, name)(Bench(SAMPLE, "ag_news", sizes, store))
         assert all("–" not in row[1:] for row in table.rows), table.markdown()
     again = utility_tables.prediction(Bench(SAMPLE, "ag_news", sizes, Store(tmp_path, seconds=0)))
     assert [row[0] for row in empty.rows] == [row[0] for row in again.rows]

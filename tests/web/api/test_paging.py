@@ -20,6 +20,7 @@ from flask import Flask
 from tests import tallies
 from tests.web.api.test_http import is_problem
 from tests.web.browsers import PASSWORD, Api
+from tests.web.conftest import open_site
 from tests.web.routes import API, World
 from tests.web.test_roles import make_world
 from tests.web.test_twins import settled
@@ -116,6 +117,12 @@ def world(site) -> Iterator[World]:
     made = World(site)
     yield made
     tallies.forget()
+
+
+@pytest.fixture(scope="module")
+def still(app, engine, password_hash) -> World:
+    """A world to which nobody adds anything."""
+    return World(open_site(app, engine, password_hash))
 
 
 def address(world: World, path: str, query: str = "") -> str:
@@ -258,11 +265,11 @@ def reader_of(world: World, route: Route) -> Api:
     raise AssertionError(route.label)
 
 
-def test_a_listing_takes_its_own_cursors_alone(world):
-    every = paged(world.site.app)
+def test_a_listing_takes_its_own_cursors_alone(still):
+    every = paged(still.site.app)
     assert len({order.listing for _, _, order in every.values()}) == len(every)
     for path, (route, _, order) in every.items():
-        api, where = reader_of(world, route), address(world, path)
+        api, where = reader_of(still, route), address(still, path)
         own = api.get(f"{where}cursor={encoded(order, right(order))}")
         if own.status_code != 200:
             refused_cursor(own)  # an entry or a checkpoint that there is not
@@ -271,9 +278,9 @@ def test_a_listing_takes_its_own_cursors_alone(world):
                 refused_cursor(api.get(f"{where}cursor={encoded(other, right(other))}"))
 
 
-def test_a_key_of_another_kind_is_refused(world):
-    for path, (route, _, order) in paged(world.site.app).items():
-        api, where = reader_of(world, route), address(world, path)
+def test_a_key_of_another_kind_is_refused(still):
+    for path, (route, _, order) in paged(still.site.app).items():
+        api, where = reader_of(still, route), address(still, path)
         keys = [[], [*right(order), 1], right(order)[:-1]]
         for place, (_, kind) in enumerate(order.key):
             keys += [
@@ -296,9 +303,9 @@ def text_of(value: object) -> str:
         base64.urlsafe_b64encode(b"\xff\xfe").decode(),
     ],
 )
-def test_what_is_no_cursor_is_refused(world, cursor):
-    for path, (route, _, _) in paged(world.site.app).items():
-        api, where = reader_of(world, route), address(world, path)
+def test_what_is_no_cursor_is_refused(still, cursor):
+    for path, (route, _, _) in paged(still.site.app).items():
+        api, where = reader_of(still, route), address(still, path)
         refused_cursor(api.get(f"{where}cursor={quote(cursor)}"))
 
 

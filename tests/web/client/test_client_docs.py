@@ -146,6 +146,7 @@ def check(shell: Shell, command: str, expected: str) -> None:
     assert re.fullmatch(pattern, done.stdout), (command, done.stdout, expected)
 
 
+@pytest.mark.release  # the walk-through calls what its cells call
 def test_the_notebook_runs(here: Shell) -> None:
     names: dict[str, Any] = {}
     cells = [each for each in NOTEBOOK["cells"] if each["cell_type"] == "code"]

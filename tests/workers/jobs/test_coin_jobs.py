@@ -61,6 +61,7 @@ def test_a_job_of_rounds_is_admitted_run_settled_and_verified(desk, dataset):
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
+@pytest.mark.release  # in one process: test_resuming, test_job_keys
 def test_after_kill_9_the_job_goes_on_under_the_same_key(desk, dataset, warm_service):
     """A retry under another key beside what was kept would put units into two batches."""
     before = desk.facts(dataset)["account"]["filters"][0]["spent"]

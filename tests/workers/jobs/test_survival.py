@@ -217,6 +217,7 @@ def test_a_job_killed_after_four_fifths_draws_the_rest_and_nothing_twice(desk, d
     sound(desk, dataset)
 
 
+@pytest.mark.release
 def test_a_worker_stopped_by_plan_hands_its_part_back_at_no_cost(desk, dataset, service):
     job_id = desk.submit(dataset, tokens_per_batch=40)
     written(desk, job_id, 0.5)

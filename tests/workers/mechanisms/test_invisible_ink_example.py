@@ -1,4 +1,6 @@
-"""The example of invisible-ink runs as it stands, with the bundled model and data."""
+"""The example of invisible-ink runs as it stands, with the bundled model and data; with shorter
+texts for each change.
+"""
 
 import hashlib
 import json
@@ -32,14 +34,18 @@ def dataset(desk) -> str:
     return name
 
 
+@pytest.mark.parametrize(
+    "changed", [{"max_tokens": 16}, pytest.param({}, marks=pytest.mark.release)], ids=str
+)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs_is_charged_and_publishes_a_text_of_each_label(desk, dataset, path: Path):
+def test_an_example_runs_is_charged_and_publishes_a_text_of_each_label(
+    desk, dataset, path: Path, changed
+):
     request = json.loads(path.read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
     assert path.stem == request["mechanism"]
-    asked = JobRequest(
-        dataset, request["mechanism"], desk.model, request["parameters"], request["purpose"]
-    )
+    parameters = {**request["parameters"], **changed}
+    asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
     job = desk.ended(submission.submit(desk.engine, asked, desk.analyst))
     assert job["state"] == "succeeded", job
     assert job["progress"]["done"] == job["progress"]["total"]

@@ -1,7 +1,8 @@
 """examples/private-prediction*.json through the real relay, broker and workers, on half of the
 reviews.
 
-As they stand, but for the number of clusters, which is two for each label.
+As they stand, but for the number of clusters, which is two for each label, and for the lengths
+of batches, which are whole before a release.
 """
 
 import json
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.slow
 
 #: What the examples call the bundled model's other use, and the bundled public reviews.
 NAMES = {"public_corpus": "sample-public", "embedding": "sample-embedding"}
+#: Of each batch, in place of 64.
+TOKENS = 16
 EXAMPLES = ("private-prediction", "private-prediction-clusters", "private-prediction-median")
 
 
@@ -55,6 +58,11 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
+    return allowed(desk)
+
+
+def allowed(desk: Desk) -> str:
+    """A dataset with what the three examples need."""
     name = desk.dataset(public_size=1500)
     allowances.allow(
         desk.engine, name, Allowance("60", "0.000001", "test", ex_post="5"), desk.steward
@@ -64,11 +72,13 @@ def dataset(desk) -> str:
 
 @pytest.fixture(scope="module")
 def found(desk, dataset) -> dict[str, tuple[dict, list[dict]]]:
-    """(job, its texts) of each example."""
-    return {example: ended(desk, dataset, example) for example in EXAMPLES}
+    """(job, its texts) of each example, with short batches."""
+    return {example: ended(desk, dataset, example, tokens=TOKENS) for example in EXAMPLES}
 
 
-def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
+def ended(
+    desk: Desk, dataset: str, example: str, tokens: int | None = None
+) -> tuple[dict, list[dict]]:
     """The job of an example, and its texts."""
     request = json.loads((ROOT / "examples" / f"{example}.json").read_text())
     assert (request["dataset"], request["model"]) == ("sample-reviews", "sample-model")
@@ -81,6 +91,7 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     parameters = request["parameters"]
     if "clusters" in parameters:
         parameters["clusters"] = 2 * len(LABELS)
+    parameters["tokens_per_batch"] = tokens or parameters["tokens_per_batch"]
     asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
     job_id = submission.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")
@@ -93,14 +104,16 @@ def ended(desk: Desk, dataset: str, example: str) -> tuple[dict, list[dict]]:
     return job, [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def test_their_texts_tell_what_the_private_reviews_are_about(found):
+@pytest.mark.release
+def test_their_texts_tell_what_the_private_reviews_are_about(desk):
     """2 % of the public reviews have their label's theme, 95 % of the private ones, 40 to 90 % of
     the texts.
 
     The three together give about 55: over a twelfth would have it in 3 of 1,000 runs if they were
     like the public reviews, and at 40 % no more have it in fewer than one of 10^6.
     """
-    texts = [text for _, texts in found.values() for text in texts]
+    dataset = allowed(desk)
+    texts = [text for example in EXAMPLES for text in ended(desk, dataset, example)[1]]
     told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
     assert told > len(texts) / 12
 
@@ -119,7 +132,7 @@ def test_an_example_runs_and_pays(desk, dataset, found, example):
         figure = figures[job["id"]]
         assert 0 < float(figure["realized"]) < 20
         assert len(figure["curve"]["batches"]) == 2 * len(LABELS)
-        assert figure["curve"]["tokens"][-1] == 64
+        assert figure["curve"]["tokens"][-1] == TOKENS
     else:
         assert reserved["costs"] == committed["costs"]
         assert job["id"] not in figures
