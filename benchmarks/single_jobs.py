@@ -1,8 +1,8 @@
 """How much of an allowance a first job may be: `python -m benchmarks.single_jobs`.
 
 For each shape the dearest job that a new account admits, as the epsilon quoted for it alone at the
-account's delta over the account's epsilon: by the prices of edition 1, by those of new accounts on
-their filters, and as an account's first job. Prices are timed where no cache helps.
+account's delta over the account's epsilon: on its filters, and as an account's first job. Prices
+are timed where no cache helps.
 """
 
 import time
@@ -49,10 +49,10 @@ SHAPES: dict[str, Callable[[float], Event]] = {
 }
 
 
-def account(epsilon: str, edition: int) -> Account:
-    """A new account with prices of this edition."""
+def account(epsilon: str) -> Account:
+    """A new account."""
     allowance = granted(epsilon, DELTA)
-    filters = portfolio(*allowance, edition=edition)
+    filters = portfolio(*allowance)
     return Account(
         *allowance, tuple(FilterAccount(each, each.limit(*allowance)) for each in filters)
     )
@@ -76,15 +76,12 @@ def main() -> None:
     """Print the tables."""
     print(f"delta {DELTA}; quoted epsilon of the dearest job over the account's epsilon")
     for epsilon in ("1", "3", "10"):
-        before, now = account(epsilon, 1), account(epsilon, 2)
-        print(f"{'ε ' + epsilon:28}{'edition 1':>12}{'its filters':>14}{'first job':>12}")
+        now = account(epsilon)
+        print(f"{'ε ' + epsilon:28}{'its filters':>14}{'first job':>12}")
         for title, shape in SHAPES.items():
-            row = [
-                share(admits, shape, epsilon)
-                for admits in (partial(on_filters, before), partial(on_filters, now), now.fits)
-            ]
-            print(f"{title:28}{row[0]:12.3f}{row[1]:14.3f}{row[2]:12.3f}", flush=True)
-    slowest, of = 0.0, account("3", 2)
+            row = [share(admits, shape, epsilon) for admits in (partial(on_filters, now), now.fits)]
+            print(f"{title:28}{row[0]:14.3f}{row[1]:12.3f}", flush=True)
+    slowest, of = 0.0, account("3")
     for number, (title, shape) in enumerate(SHAPES.items()):
         start = time.process_time()
         of.charge(shape(1.7 + number / 1000))

@@ -105,8 +105,8 @@ MUTATIONS = (
     Mutation(
         "a coin's smaller tail on the Gaussian filter",
         "accountant/core/privacy/divergences.py",
-        "            return gaussian_mu_squared(event.plain, edition)",
-        "            return gaussian_mu_squared(event.draw, edition)",
+        "            return gaussian_mu_squared(event.plain)",
+        "            return gaussian_mu_squared(event.draw)",
         COIN_TESTS,
     ),
     Mutation(
@@ -166,13 +166,6 @@ MUTATIONS = (
         WHOLE_TESTS,
     ),
     Mutation(
-        "an old entry replayed by prices of the newest edition",
-        "accountant/core/ledger/books.py",
-        'value.get("edition", EDITIONS[0])',
-        'value.get("edition", EDITIONS[-1])',
-        WHOLE_TESTS,
-    ),
-    Mutation(
         "whole jobs at an epsilon that isn't moved outward",
         "accountant/core/privacy/whole_jobs.py",
         "return coarse_up(epsilon * (1 + _SLACK) + _SLACK / 10)",
@@ -180,14 +173,14 @@ MUTATIONS = (
         WHOLE_TESTS,
     ),
     Mutation(
-        "an edition's token at less than its supremum",
+        "a token at less than its supremum",
         "accountant/core/privacy/divergences.py",
         "moment = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one",
         "moment = (allocation.token_log_moment(float(order), shift * 0.999) + 1e-13) / above_one",
         WHOLE_TESTS,
     ),
     Mutation(
-        "an edition's Laplace noise at the mu of its variance",
+        "Laplace noise at the mu of its variance",
         "accountant/core/privacy/divergences.py",
         "return coarse_up(mu * (1 + 1e-12)) ** 2",
         "return Fraction(1 / multiplier) ** 2 / 2",

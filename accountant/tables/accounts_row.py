@@ -31,11 +31,11 @@ _HISTORY = {
 
 @lru_cache(maxsize=1024)
 def _filter(
-    kind: Kind, share: str, order: str | None, edition: int, step_delta: int, whole_epsilon: int
+    kind: Kind, share: str, order: str | None, step_delta: int, whole_epsilon: int
 ) -> Filter:
     """Return one object for equal filters: prices are kept by them."""
     fixed = None if order is None else Fraction(order)
-    return Filter(kind, Fraction(share), fixed, step_delta, edition, whole_epsilon)
+    return Filter(kind, Fraction(share), fixed, step_delta, whole_epsilon)
 
 
 def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
@@ -64,7 +64,7 @@ def _read_account(values: Mapping[str, Any]) -> Account | None:
         basic = kind is Kind.BASIC
         own = (values["basic_step_delta"], values["basic_whole_epsilon"]) if basic else (0, 0)
         share, order = values[f"{kind}_share"], values[f"{kind}_order"]
-        each = _filter(kind, share, order, values["price_edition"], *own)
+        each = _filter(kind, share, order, *own)
         amounts = {
             part: Amount(values[f"{kind}_{part}"]) for part in ("limit", "spent", "reserved")
         }
@@ -137,5 +137,4 @@ def _account_columns(account: Account) -> dict[str, Any]:
         if kind is Kind.BASIC:
             values["basic_step_delta"] = each.filter.step_delta
             values["basic_whole_epsilon"] = each.filter.whole_epsilon
-            values["price_edition"] = each.filter.edition
     return values

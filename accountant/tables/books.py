@@ -80,9 +80,7 @@ accounts = Table(
     Column("basic_delta_spent", Units, nullable=False, server_default="0"),
     Column("basic_delta_reserved", Units, nullable=False, server_default="0"),
     units("basic_step_delta"),
-    # Fixed with the filters: the edition of their prices, and the epsilon against which a whole
-    # job's delta is chosen (0 in edition 1).
-    Column("price_edition", Integer, nullable=False, server_default="1"),
+    # The epsilon against which a whole job's delta is chosen. Fixed with the filters.
     units("basic_whole_epsilon"),
     # The other two currencies; `secret`: terms, kind, neighbours and order of the secret account.
     *[units(name) for name in _OTHER_AMOUNTS],
@@ -107,9 +105,8 @@ accounts = Table(
     CheckConstraint(f"{' + '.join(_SUMMED)} < 'NaN'", name="numbers"),
     CheckConstraint("coin_job_count >= 0", name="coin_job_count"),
     CheckConstraint(
-        "price_edition >= 1 AND basic_whole_epsilon >= 0 AND (price_edition = 1) = "
-        "(basic_whole_epsilon = 0)",
-        name="price_edition",
+        "CASE WHEN epsilon IS NULL THEN basic_whole_epsilon = 0 ELSE basic_whole_epsilon > 0 END",
+        name="whole_epsilon",
     ),
     CheckConstraint(" OR ".join(["overdrawn", *map(_holds, Kind)]), name="a_filter_holds"),
     CheckConstraint("ex_post_settlement IN ('planned','realized')", name="ex_post_settlement"),

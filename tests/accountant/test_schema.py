@@ -102,12 +102,14 @@ def copied(source: Engine, url: str) -> None:
         "is_identity = 'NO'"
     )
     with source.connect() as rows, target.begin() as connection:
+        connection.execute(text("ALTER TABLE accounts DROP CONSTRAINT ck_accounts_price_edition"))
         for table in tables.metadata.sorted_tables:
             names = set(connection.execute(text(there), {"name": table.name}).scalars())
             columns = [column for column in table.c if column.name in names]
             found = rows.execute(select(*columns)).mappings().all() if columns else []
             if found and connection.execute(select(columns[0]).limit(1)).first() is None:
                 connection.execute(insert(table).values([dict(row) for row in found]))
+        connection.execute(text("UPDATE accounts SET price_edition = 2 WHERE epsilon IS NOT NULL"))
     target.dispose()
 
 

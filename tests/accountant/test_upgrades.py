@@ -182,3 +182,12 @@ def test_what_second_people_were_asked_and_answered_moves_into_one_table(old, ol
         "accepted",
     )
     assert "proposal" not in kept
+
+
+def test_an_account_with_prices_of_another_edition_is_not_upgraded(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        row = {"dataset_id": DATASET, "chain_head": "x", "epsilon": 1, "delta": 1}
+        insert(connection, "accounts", price_edition=1, **row)
+    with pytest.raises(RuntimeError, match="prices of another edition"):
+        command.upgrade(config(old_url), "head")

@@ -132,7 +132,7 @@ class Account:
         has been released, so which filters may ever hold is not chosen by any result
         (docs/accounting.md, 11.2).
         """
-        if self.filters[-1].filter.edition == 1 or not epsilon or not delta:
+        if not epsilon or not delta:
             return None
         found = whole_cost(event, delta, epsilon)
         if found is None or not found[1] or not Amount(*found).fits(Amount(epsilon, delta)):

@@ -43,7 +43,6 @@ from accountant.core.ledger.statements import NO_HISTORY, History
 from accountant.core.names import is_alike
 from accountant.core.privacy.events import Event, releases, spends
 from accountant.core.privacy.filters import (
-    EDITIONS,
     MOST_ORDER,
     Costs,
     Filter,
@@ -381,8 +380,6 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
         raise VerificationFailed("its filters are not the four kinds in order")
     if sum(each.share for each in filters) > 1:
         raise VerificationFailed("its shares of delta exceed 1")
-    if len({each.edition for each in filters}) > 1:
-        raise VerificationFailed("its filters have prices of different editions")
     if account is not None and tuple(each.filter for each in account.filters) != filters:
         raise VerificationFailed("it changes orders or shares")
     limits = limits_of(filters, epsilon, delta, account is not None and account.whole)
@@ -417,10 +414,7 @@ def _read_filter(value: Mapping[str, Any]) -> Filter:
         raise VerificationFailed(f"the {kind} filter has the order {order}")
     if step < 0:
         raise VerificationFailed("a step of delta is negative")
-    # Entries from before there were editions name none.
-    edition, whole = value.get("edition", EDITIONS[0]), int(value.get("whole_epsilon", 0))
-    if type(edition) is not int or edition not in EDITIONS:
-        raise VerificationFailed(f"the edition {edition!r} of its prices is unknown")
-    if (whole > 0) != (kind is Kind.BASIC and edition > 1) or whole < 0:
+    whole = int(value.get("whole_epsilon", 0))
+    if (whole > 0) != (kind is Kind.BASIC) or whole < 0:
         raise VerificationFailed(f"the {kind} filter has the epsilon {whole} of whole jobs")
-    return Filter(kind, share, order, step, edition, whole)
+    return Filter(kind, share, order, step, whole)

@@ -20,6 +20,10 @@ from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
+#: The rules by which the events of an account are priced, as its ALLOW states them. A replay must
+#: get equal prices, so other rules have another number (decision 0023).
+PRICES = 2
+
 
 def allow_body(
     account: Account | None,
@@ -173,11 +177,10 @@ def filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
         "share": str(each.share),
         "order": None if each.order is None else str(each.order),
         "limit": amount_json(limit),
+        "edition": PRICES,
     }
     if each.step_delta:
         stored["step_delta"] = str(each.step_delta)
-    if each.edition > 1:
-        stored["edition"] = each.edition
     if each.whole_epsilon:
         stored["whole_epsilon"] = str(each.whole_epsilon)
     return stored

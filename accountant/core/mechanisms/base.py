@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from accountant.core.errors import FieldProblem, InvalidRequest
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.divergences import pure_epsilon, renyi
+from accountant.core.privacy.divergences import pure_epsilon, quoted_renyi
 from accountant.core.privacy.events import Event, Laplace, releases, to_json
 from accountant.core.privacy.price import Price, Terms
 
@@ -305,7 +305,7 @@ def quote(
     dp = None
     if price.dp is not None:
         epsilon, accountant = alone(price.dp, terms.delta)
-        curve = {str(float(order)): renyi(price.dp, order) for order in QUOTED_ORDERS}
+        curve = {str(float(order)): quoted_renyi(price.dp, order) for order in QUOTED_ORDERS}
         dp = {
             "epsilon": epsilon,
             "delta": terms.delta,

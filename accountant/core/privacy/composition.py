@@ -151,12 +151,12 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
     """Return the epsilon at `delta` from the Rényi divergence at the best real order; None if it
     has no bound.
     """
-    if divergences.renyi(event, Fraction(2)) is None:
+    if divergences.quoted_renyi(event, Fraction(2)) is None:
         return None
 
     def at(log_order: float) -> float:
         order = 1 + math.exp(log_order)
-        cost = divergences.renyi(event, Fraction(order))
+        cost = divergences.quoted_renyi(event, Fraction(order))
         assert cost is not None  # whether there is a bound does not depend on the order
         return math.nextafter(float_up(cost) + conversion(order, delta), math.inf)
 

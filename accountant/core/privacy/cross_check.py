@@ -168,7 +168,7 @@ def _at_whole_orders(event: Event, by: Filter) -> Iterator[tuple[str, float, flo
     low = math.floor(by.order)
     for whole in (low, low + 1) if by.order > low else ():
         inside = 1 < whole < _MOST_ORDER
-        first = divergences.renyi(event, Fraction(whole), by.edition) if inside else None
+        first = divergences.renyi(event, Fraction(whole)) if inside else None
         if first is not None:
             yield f"order {whole}", float(first), renyi(event, whole)
 

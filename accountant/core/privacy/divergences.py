@@ -4,9 +4,7 @@ Every function returns an exact rational that is not below the true value, or No
 no such price. Sums over compositions are exact; only logarithms and quantiles are floats, moved
 outward by units.FLOAT_SLACK.
 
-An event's price in a ledger never changes, so a better bound is a new edition of prices (decision
-0023): the second knows a token's exact Rényi divergence and the mu of a Laplace release. Quotes and
-secret accounts use the first.
+An event's price in a ledger never changes (decision 0023).
 """
 
 import math
@@ -57,23 +55,40 @@ def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
             return leaf(event)
 
 
-def renyi(event: Event, order: Fraction, edition: int = 1) -> Cost:
+def renyi(event: Event, order: Fraction) -> Cost:
     """Return the Rényi divergence of `order` > 1 between neighbours, in nats; None if it has no
     bound.
     """
-    return _walk(event, partial(_renyi_leaf, order, edition))
+    return _walk(event, partial(_renyi_leaf, order))
 
 
-def _renyi_leaf(order: Fraction, edition: int, event: Event) -> Cost:
+def quoted_renyi(event: Event, order: Fraction) -> Cost:
+    """Return the divergence that a quote states: `renyi`, with tokens at their zCDP.
+
+    Papers state what their tokens cost by zCDP, and a quote is to be compared with theirs.
+    """
+    return _walk(event, partial(_quoted_leaf, order))
+
+
+def _quoted_leaf(order: Fraction, event: Event) -> Cost:
+    if isinstance(event, Exponential):
+        return _renyi_zcdp(order, event.shift)
+    return _renyi_leaf(order, event)
+
+
+def _renyi_zcdp(order: Fraction, shift: float) -> Fraction:
+    # Never more than the pure epsilon, which is less for large shifts.
+    return min(order * Fraction(shift) ** 2 / 2, 2 * Fraction(shift))
+
+
+def _renyi_leaf(order: Fraction, event: Event) -> Cost:
     match event:
         case Gaussian(multiplier):
             return order / (2 * Fraction(multiplier) ** 2)
         case ZCDp(rho):
             return order * Fraction(rho)
         case Exponential(shift):
-            # Never more than the pure epsilon, which is less for large shifts.
-            plain = min(order * Fraction(shift) ** 2 / 2, 2 * Fraction(shift))
-            return plain if edition == 1 else min(plain, _renyi_token(order, shift))
+            return min(_renyi_zcdp(order, shift), _renyi_token(order, shift))
         case Laplace(multiplier):
             return measured_up(_renyi_laplace(float(order), multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
@@ -81,7 +96,7 @@ def _renyi_leaf(order: Fraction, edition: int, event: Event) -> Cost:
         case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
             return _renyi_sampled(order, event)
         case Allocated() | AllocatedReplaced():
-            return _renyi_allocated(order, edition, event)
+            return _renyi_allocated(order, event)
         case _:
             return None
 
@@ -118,14 +133,14 @@ def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
     return min(plain, measured_up(amplified * (1 + 1e-10)))
 
 
-def _renyi_allocated(order: Fraction, edition: int, event: Allocation) -> Fraction:
+def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
     """Return the smaller of the allocated and the plain divergence: of knowing the coin only makes
     it larger.
 
     The floats move outward by 1e-9 of the price, and up to a multiple of 2^-20 of it, so that a
     verifier whose logarithms differ in the last digits gets the same figure.
     """
-    plain = renyi(event.plain, order, edition)
+    plain = renyi(event.plain, order)
     assert plain is not None  # tokens and Gaussians have a divergence
     batch = batch_of(event)
     by = allocation.renyi if isinstance(event, Allocated) else allocation.renyi_replaced
@@ -188,24 +203,22 @@ def _log_add(a: float, b: float) -> float:
     return high + math.log1p(math.exp(low - high))
 
 
-def gaussian_mu_squared(event: Event, edition: int = 1) -> Cost:
+def gaussian_mu_squared(event: Event) -> Cost:
     """Return the mu^2 for which the event is mu-GDP; None if there is no such mu (DESIGN section
     2).
     """
-    return _walk(event, partial(_mu_squared_leaf, edition))
+    return _walk(event, _mu_squared_leaf)
 
 
-def _mu_squared_leaf(edition: int, event: Event) -> Cost:
+def _mu_squared_leaf(event: Event) -> Cost:
     match event:
         case Gaussian(multiplier):
             return 1 / Fraction(multiplier) ** 2
         case Exponential(shift):
             return _squared_up(privacy_profiles.mu_of_pure(shift))
-        case Laplace(multiplier) if edition > 1:
+        case Laplace(multiplier):
             mu = privacy_profiles.mu_of_laplace(1 / multiplier)
             return coarse_up(mu * (1 + 1e-12)) ** 2
-        case Laplace(multiplier):
-            return _squared_up(privacy_profiles.mu_of_pure(1 / multiplier))
         case EpsilonDelta(epsilon, delta) if delta == 0:
             return _squared_up(privacy_profiles.mu_of_pure(epsilon))
         case PoissonSampled() | PoissonReplaced() | PoissonSwapped() | SampledWithoutReplacement():
@@ -214,7 +227,7 @@ def _mu_squared_leaf(edition: int, event: Event) -> Cost:
             return whole_mu_squared(event)
         case Allocated() | AllocatedReplaced():
             # The tail of a mean of k ratios is that of one of them: no smaller Gaussian covers it.
-            return gaussian_mu_squared(event.plain, edition)
+            return gaussian_mu_squared(event.plain)
         case _:
             return None  # zCDP and (epsilon, delta) imply no mu
 

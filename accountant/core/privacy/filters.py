@@ -17,15 +17,14 @@ from scipy.optimize import minimize_scalar
 
 from accountant.core.errors import invalid
 from accountant.core.privacy import divergences, whole_jobs
-from accountant.core.privacy.composition import conversion, gaussian_epsilon, gaussian_mu
-from accountant.core.privacy.events import Allocation, EpsilonDelta, Event, from_releases, releases
+from accountant.core.privacy.composition import conversion, gaussian_mu
+from accountant.core.privacy.events import Event
 from accountant.core.privacy.units import (
     DELTA_UNITS,
     EPSILON_UNITS,
     measured_down,
     round_allowance,
     round_price,
-    sqrt_up,
 )
 
 
@@ -44,13 +43,6 @@ DEFAULT_SHARES: dict[Kind, Fraction] = {
     Kind.RENYI_LOW: Fraction(1, 10),
     Kind.BASIC: Fraction(1, 10),
 }
-
-#: Editions of prices: that of earlier accounts, and that of new ones.
-EDITIONS = (1, 2)
-#: By the first edition the basic filter charges a job that is not pure this part of the filter's
-#: share of delta, fixed when the account is created: at most so many such jobs fit whatever their
-#: epsilon.
-BASIC_STEP = Fraction(1, 100)
 
 MOST_ORDER = 10**12
 
@@ -99,24 +91,22 @@ Costs = dict[Kind, Amount | None]
 class Filter:
     """One filter of one dataset: its kind, its share of delta and, if it has one, its Rényi order.
 
-    Fixed when the first allowance is given; a raised allowance keeps them. `edition` is that of its
-    prices (decision 0023). `step_delta` (basic filter only) is the delta that a job which is not
-    pure pays, in 10^-21; if 0, such a job closes the filter. From edition 2 on it is the most that
-    a job may pay, and `whole_epsilon`, in 10^-9, is the epsilon against which a job's delta is
-    chosen.
+    Fixed when the first allowance is given; a raised allowance keeps them. The basic filter alone
+    has the last two fields. `step_delta` is the most delta that one job may pay, in 10^-21; if 0,
+    a job that is not pure closes the filter. `whole_epsilon`, in 10^-9, is the epsilon against
+    which a job's delta is chosen.
     """
 
     kind: Kind
     share: Fraction
     order: Fraction | None = None
     step_delta: int = 0
-    edition: int = 1
     whole_epsilon: int = 0
 
     def __hash__(self) -> int:
         # Without the fractions: hashing them costs more than all else of a look into a cache of
         # prices.
-        return hash((self.kind, self.step_delta, self.edition, self.whole_epsilon))
+        return hash((self.kind, self.step_delta, self.whole_epsilon))
 
     def limit(self, epsilon: int, delta: int) -> Amount:
         """Return the filter's total limit under (`epsilon`, `delta`), in units."""
@@ -139,88 +129,21 @@ class Filter:
         match self.kind:
             case Kind.RENYI | Kind.RENYI_LOW:
                 assert self.order is not None
-                price = divergences.renyi(event, self.order, self.edition)
+                price = divergences.renyi(event, self.order)
             case Kind.GAUSSIAN:
-                price = divergences.gaussian_mu_squared(event, self.edition)
-            case Kind.BASIC if self.edition > 1:
+                price = divergences.gaussian_mu_squared(event)
+            case Kind.BASIC:
                 found = whole_jobs.whole_cost(event, self.step_delta, self.whole_epsilon)
                 return None if found is None else Amount(*found)
-            case Kind.BASIC:
-                return basic_cost(event, self.step_delta)
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
 
     def least_share(self, event: Event) -> Fraction | None:
         """Return what tells the smaller of two jobs where a job's delta is chosen for it; None
         where it isn't.
         """
-        if self.kind is not Kind.BASIC or self.edition == 1:
+        if self.kind is not Kind.BASIC:
             return None
         return whole_jobs.least_share(event, self.step_delta, self.whole_epsilon)
-
-
-# --- the basic filter ---------------------------------------------------------------------------
-
-#: Orders over which a job's epsilon is minimised for the basic filter: fixed, so that a verifier
-#: gets the same figure from the same event on any machine.
-_BASIC_ORDERS = tuple(
-    1 + Fraction(2) ** (step // 2) * Fraction(2 + step % 2, 2) for step in range(-8, 22)
-)
-#: Covers root-finding and logarithms in those figures.
-_BASIC_SLACK = Fraction(1, 10**8)
-
-
-def basic_cost(event: Event, step_delta: int) -> Amount | None:
-    """Return the (epsilon, delta) of a whole job, in units.
-
-    For a pure job without a secret coin: the sum of its epsilons, delta 0. Otherwise releases
-    stated as (epsilon, delta) are added up, and the others are priced together: as pure if they
-    are, or else at `step_delta`. An (epsilon, delta) price covers the whole job and none of its
-    prefixes, so an early stop returns nothing of it (reservations.settled).
-    """
-    counts = releases(event)
-    # By a coin a job's epsilon is far less at a delta than at none. Which of the two it pays
-    # follows from the reservation alone: every smaller number of rounds has some delta too, so it
-    # stays charged whole.
-    coins = step_delta > 0 and any(isinstance(leaf, Allocation) for leaf in counts)
-    pure = None if coins else divergences.pure_epsilon(event)
-    if pure is not None:
-        return Amount(round_price(pure, EPSILON_UNITS))
-    main, delta = Fraction(0), Fraction(0)
-    for leaf in [leaf for leaf in counts if isinstance(leaf, EpsilonDelta) and leaf.delta > 0]:
-        assert isinstance(leaf, EpsilonDelta)
-        count = counts.pop(leaf)
-        main += count * Fraction(leaf.epsilon)
-        delta += count * Fraction(leaf.delta)
-    if counts:
-        rest = from_releases(counts)
-        own = None if coins else divergences.pure_epsilon(rest)
-        if own is None:
-            if step_delta == 0:
-                return None
-            own = _epsilon_at(rest, step_delta / DELTA_UNITS)
-            delta += Fraction(step_delta, DELTA_UNITS)
-        if own is None:
-            return None
-        main += own
-    return Amount(round_price(main, EPSILON_UNITS), round_price(delta, DELTA_UNITS))
-
-
-def _epsilon_at(event: Event, delta: float) -> Fraction | None:
-    """Return the epsilon at `delta`, from mu or Rényi divergence, whichever is less; None if
-    neither applies.
-    """
-    found = []
-    mu_squared = divergences.gaussian_mu_squared(event)
-    if mu_squared is not None:
-        found.append(gaussian_epsilon(sqrt_up(mu_squared), delta))
-    for order in _BASIC_ORDERS:
-        cost = divergences.renyi(event, order)
-        if cost is None:
-            break
-        found.append(max(0.0, float(cost) + conversion(order, delta)))
-    if found:
-        return Fraction(min(found)) * (1 + _BASIC_SLACK) + _BASIC_SLACK / 10
-    return None
 
 
 def portfolio(
@@ -228,7 +151,6 @@ def portfolio(
     delta: int,
     shares: Mapping[Kind, Fraction] | None = None,
     order: Fraction | None = None,
-    edition: int = EDITIONS[-1],
 ) -> tuple[Filter, ...]:
     """Return the filters of a new account with (`epsilon`, `delta`) in units.
 
@@ -253,9 +175,9 @@ def portfolio(
             "order", f"{float(order):g} is out of range", f"above 1, up to {MOST_ORDER:,}"
         )
     orders = {Kind.RENYI: order, Kind.RENYI_LOW: 1 + LOW * (order - 1)}
-    step = math.floor((BASIC_STEP if edition == 1 else 1) * shares[Kind.BASIC] * delta)
-    made = [Filter(kind, shares[kind], orders.get(kind), edition=edition) for kind in Kind]
-    made[-1] = replace(made[-1], step_delta=step, whole_epsilon=0 if edition == 1 else epsilon)
+    step = math.floor(shares[Kind.BASIC] * delta)
+    made = [Filter(kind, shares[kind], orders.get(kind)) for kind in Kind]
+    made[-1] = replace(made[-1], step_delta=step, whole_epsilon=epsilon)
     return tuple(made)
 
 

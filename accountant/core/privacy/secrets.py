@@ -39,8 +39,8 @@ from accountant.core.privacy.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.privacy.filters import basic_cost
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, measured_up
+from accountant.core.privacy.whole_jobs import summed_cost
 
 MOST_RECORDS = 1000
 LEAST_PRIOR = 1e-8
@@ -310,11 +310,11 @@ def group_blow_up(event: Event, prior: float, size: int) -> float:
     At most 1.
     """
     factors = [1.0]
-    stated = basic_cost(event, 0)
-    if stated is not None and stated.delta and stated.main * size < 700 * EPSILON_UNITS:
-        once = stated.main / EPSILON_UNITS
+    epsilon, delta = summed_cost(event) or (0, 0)
+    if delta and epsilon * size < 700 * EPSILON_UNITS:
+        once = epsilon / EPSILON_UNITS
         spread = math.expm1(size * once) / math.expm1(once) if once else float(size)
-        factors.append(math.exp(size * once) * prior + stated.delta / DELTA_UNITS * spread)
+        factors.append(math.exp(size * once) * prior + delta / DELTA_UNITS * spread)
     mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
         factors.append(float(ndtr(ndtri(prior) + size * math.sqrt(mu_squared))))

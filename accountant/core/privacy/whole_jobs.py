@@ -74,6 +74,13 @@ def least_share(event: Event, most_delta: int, whole_epsilon: int) -> Fraction |
     )
 
 
+def summed_cost(event: Event) -> Cost | None:
+    """Return the sums of pure epsilons and of stated (epsilon, delta), in units; None if another
+    release is among them.
+    """
+    return _choices(event, 0, 0)[0]
+
+
 def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:
     return max(Fraction(cost[0], whole_epsilon), Fraction(cost[1], most_delta or 1))
 
@@ -149,7 +156,7 @@ def epsilon_at(event: Event, delta: float) -> Fraction | None:
             epsilons += [
                 _near(event, Fraction(1 + (least - 1) * ratio), delta) for ratio in _BETWEEN
             ]
-    mu_squared = divergences.gaussian_mu_squared(event, 2)
+    mu_squared = divergences.gaussian_mu_squared(event)
     if mu_squared is not None:
         epsilons.append(composition.gaussian_epsilon(sqrt_up(mu_squared), delta))
     split = composition.pure_and_exact(releases(event), delta)
@@ -167,7 +174,7 @@ def _converted(order: float, divergence: float, delta: float) -> float:
 
 
 def _near(event: Event, order: Fraction, delta: float) -> float:
-    cost = divergences.renyi(event, order, 2)
+    cost = divergences.renyi(event, order)
     assert cost is not None  # it has one at every order
     return _converted(float(order), float(cost), delta)
 
@@ -175,7 +182,7 @@ def _near(event: Event, order: Fraction, delta: float) -> float:
 @lru_cache(maxsize=256)
 def _curve(event: Event) -> tuple[tuple[float, float], ...] | None:
     """(order, Rényi divergence) over the fixed orders."""
-    costs = [(order, divergences.renyi(event, order, 2)) for order in _ORDERS]
+    costs = [(order, divergences.renyi(event, order)) for order in _ORDERS]
     if any(cost is None for _, cost in costs):
         return None
     return tuple((float(order), float(cost)) for order, cost in costs if cost is not None)

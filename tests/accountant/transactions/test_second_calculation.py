@@ -88,8 +88,8 @@ def undercharged(monkeypatch):
     """Tokens cost half of their divergence, from now on."""
     sound = divergences._renyi_leaf
 
-    def half(order, edition, event):
-        cost = sound(order, edition, event)
+    def half(order, event):
+        cost = sound(order, event)
         return cost / 2 if isinstance(event, Exponential) else cost
 
     def begin() -> None:

@@ -18,13 +18,11 @@ from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
     Allocated,
     AllocatedReplaced,
-    Composed,
     Exponential,
     Gaussian,
-    Laplace,
     SelfComposed,
 )
-from accountant.core.privacy.filters import Kind, basic_cost, granted, portfolio, price_on
+from accountant.core.privacy.filters import Kind, granted, portfolio, price_on
 from accountant.core.privacy.secrets import group_divergence
 
 RELAXED = settings(max_examples=60, deadline=None)
@@ -416,19 +414,6 @@ def test_every_filter_prices_a_coin():
         assert divergences.pure_epsilon(event) == divergences.pure_epsilon(
             SelfComposed(event.event.plain, 3)
         )
-
-
-def test_fewer_rounds_never_cost_the_basic_filter_more_than_was_reserved():
-    """Whether a delta is paid follows from the kind of job alone, so what is settled is a part."""
-    step = portfolio(*granted(3, "1e-6"), edition=1)[-1].step_delta
-    coin = Allocated(1000, 1000, 1, Exponential(0.01))
-    whole = basic_cost(Composed((Laplace(1000.0), SelfComposed(coin, 40))), step)
-    for rounds in (1, 5, 39):
-        part = basic_cost(SelfComposed(coin, rounds), step)
-        assert part.fits(whole)
-        assert part.delta == whole.delta == step
-    # without a delta of its own the filter adds up pure epsilons
-    assert basic_cost(coin, 0).delta == 0
 
 
 def test_a_group_of_units_has_several_coins_and_pays_the_plain_price():

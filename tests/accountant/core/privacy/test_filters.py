@@ -22,7 +22,6 @@ from accountant.core.ledger.reservations import move, settled
 from accountant.core.privacy.composition import gaussian_mu
 from accountant.core.privacy.events import (
     Allocated,
-    Composed,
     EpsilonDelta,
     Event,
     Exponential,
@@ -31,7 +30,6 @@ from accountant.core.privacy.events import (
     PoissonSampled,
     SampledWithoutReplacement,
     SelfComposed,
-    ZCDp,
 )
 from accountant.core.privacy.filters import Amount, Costs, Kind, granted, portfolio
 from accountant.core.privacy.pld_bounds import quoted
@@ -44,11 +42,9 @@ GAUSSIAN_SHARES = {
 }
 
 
-def account(
-    epsilon: object, delta: object, shares: dict[Kind, Fraction] | None = None, edition: int = 2
-) -> Account:
+def account(epsilon: object, delta: object, shares: dict[Kind, Fraction] | None = None) -> Account:
     eps, dlt = granted(epsilon, delta)
-    filters = portfolio(eps, dlt, shares, edition=edition)
+    filters = portfolio(eps, dlt, shares)
     return Account(eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in filters))
 
 
@@ -392,17 +388,6 @@ def test_no_softmax_pair_is_easier_to_tell_apart_than_its_gaussian(shift):
 
 def basic(of: Account) -> FilterAccount:
     return next(each for each in of.filters if each.filter.kind is Kind.BASIC)
-
-
-def test_a_job_that_is_not_pure_costs_the_basic_filter_a_hundredth_of_its_delta_in_edition_1():
-    each = basic(account("3", "1e-6", edition=1))
-    cost = each.filter.cost(ZCDp(0.001))
-    assert cost is not None
-    assert cost.delta == 10**12 == each.limit.delta // 100
-    assert 0 < cost.main < 10**9
-    assert each.filter.cost(EpsilonDelta(0.1, 0.0)).delta == 0
-    both = each.filter.cost(Composed((Gaussian(10.0), EpsilonDelta(0.25, 1e-8))))
-    assert both.delta >= 10**12 + 10**13
 
 
 def test_pure_steps_return_and_an_epsilon_delta_price_does_not():

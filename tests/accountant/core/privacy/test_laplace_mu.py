@@ -26,7 +26,7 @@ def test_it_is_the_formula_in_forty_digits(epsilon):
     tail = mpmath.exp(-mpmath.mpf(epsilon) / 2)
     true = 2 * mpmath.sqrt(2) * mpmath.erfinv(1 - tail)
     assert abs(mpmath.mpf(mu_of_laplace(epsilon)) / true - 1) < 1e-13
-    own = divergences.gaussian_mu_squared(Laplace(1 / epsilon), 2)
+    own = divergences.gaussian_mu_squared(Laplace(1 / epsilon))
     assert (
         true**2 * (1 - 1e-14) <= mpmath.mpf(own.numerator) / own.denominator <= true**2 * (1 + 4e-6)
     )
@@ -69,8 +69,8 @@ def test_shifts_of_several_numbers_cost_no_more_than_one(epsilon, share):
 def test_it_is_less_than_that_of_a_pure_release_which_keeps_its_own():
     for epsilon in EPSILONS:
         assert mu_of_laplace(epsilon) < mu_of_pure(epsilon)
-        pure = divergences.gaussian_mu_squared(EpsilonDelta(epsilon, 0.0), 2)
-        assert pure == divergences.gaussian_mu_squared(EpsilonDelta(epsilon, 0.0))
+        pure = divergences.gaussian_mu_squared(EpsilonDelta(epsilon, 0.0))
+        assert float(pure) == pytest.approx(mu_of_pure(epsilon) ** 2)
 
 
 def test_a_two_sided_geometric_has_a_larger_mu():

@@ -28,7 +28,7 @@ from accountant.core.privacy.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.privacy.filters import EDITIONS, portfolio
+from accountant.core.privacy.filters import portfolio
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -62,14 +62,12 @@ def drawn(draw: random.Random) -> Event:
 
 
 def prices(count: int, seed: int) -> list[list[str]]:
-    """What `count` events cost on every filter of accounts of several sizes and of both
-    editions.
-    """
+    """What `count` events cost on every filter of accounts of several sizes."""
     draw, found = random.Random(seed), []
     for _ in range(count):
         event = drawn(draw)
         size = draw.choice([1, 3, 10]) * EPSILON_UNITS
-        filters = portfolio(size, DELTA_UNITS // 10**6, edition=draw.choice(EDITIONS))
+        filters = portfolio(size, DELTA_UNITS // 10**6)
         found.append([repr(event), *(str(each.cost(event)) for each in filters)])
     return found
 

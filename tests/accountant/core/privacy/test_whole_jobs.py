@@ -18,7 +18,6 @@ from accountant.core.ledger.reservations import settled
 from accountant.core.privacy import divergences
 from accountant.core.privacy.composition import gaussian_delta, gaussian_epsilon
 from accountant.core.privacy.events import (
-    Allocated,
     Composed,
     EpsilonDelta,
     Event,
@@ -30,7 +29,7 @@ from accountant.core.privacy.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.privacy.filters import Amount, Kind, granted, portfolio
+from accountant.core.privacy.filters import Amount, Kind
 from accountant.core.privacy.whole_jobs import PARTS, epsilon_at, least_share, whole_cost
 from tests.accountant.core.privacy.test_filters import account
 
@@ -123,8 +122,8 @@ def test_a_token_has_its_exact_divergence(shift, order):
         first, second = low + (high - low) / 3, high - (high - low) / 3
         low, high = (first, high) if moment(first) < moment(second) else (low, second)
     true = mpmath.log(moment(low)) / (a - 1)
-    own = divergences.renyi(Exponential(shift), Fraction(order), 2)
-    plain = divergences.renyi(Exponential(shift), Fraction(order))
+    own = divergences.renyi(Exponential(shift), Fraction(order))
+    plain = divergences.quoted_renyi(Exponential(shift), Fraction(order))
     assert (
         true
         <= mpmath.mpf(own.numerator) / own.denominator
@@ -247,21 +246,3 @@ def test_what_is_settled_never_exceeds_what_was_reserved(event, count, taken):
     part = of.costs(SelfComposed(event, min(taken, count))) if taken else of.costs(Composed(()))
     for kind, cost in settled(whole, part).items():
         assert cost is None or cost.fits(whole[kind])
-
-
-# --- editions -----------------------------------------------------------------------------------
-
-
-def test_a_new_account_has_the_second_edition_and_no_price_of_it_is_higher():
-    first, second = (portfolio(*granted("3", "1e-6"), edition=edition) for edition in (1, 2))
-    assert {each.edition for each in portfolio(*granted("3", "1e-6"))} == {2}
-    for event in (
-        Gaussian(10.0),
-        Laplace(2.0),
-        SelfComposed(Exponential(0.2), 30),
-        PoissonSampled(0.1, Gaussian(1.0)),
-        SelfComposed(Allocated(468, 468, 50, Exponential(0.09375)), 3),
-    ):
-        for before, now in zip(first[:3], second[:3], strict=True):
-            assert now.cost(event).main <= before.cost(event).main
-            assert now.limit(3 * 10**9, 10**15) == before.limit(3 * 10**9, 10**15)
