@@ -291,7 +291,7 @@ class _Disk:
         try:
             with self._folder() as inside:
                 names = os.listdir(inside)
-                for name in (each for each in names if each.startswith(_COPY)):
+                for name in (file_name for file_name in names if file_name.startswith(_COPY)):
                     with suppress(FileNotFoundError):
                         if os.stat(name, dir_fd=inside).st_mtime < time.time() - COPY_SECONDS:
                             os.unlink(name, dir_fd=inside)

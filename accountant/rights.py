@@ -158,12 +158,12 @@ def rights_of(process: Process, table: str) -> str:
 
 def stated(rights: str) -> set[tuple[str, str | None]]:
     """(right, column) of each right in a statement of `RIGHTS`; column None: of the whole table."""
-    found: set[tuple[str, str | None]] = set()
+    wanted_rights: set[tuple[str, str | None]] = set()
     for right, columns in _TERM.findall(rights):
-        found |= (
+        wanted_rights |= (
             {(right, part.strip()) for part in columns.split(",")} if columns else {(right, None)}
         )
-    return found
+    return wanted_rights
 
 
 def process_urls(variables: Mapping[str, str] = os.environ) -> dict[Process, str]:

@@ -390,17 +390,17 @@ MUTATIONS = (
     Mutation(
         "a histogram whose noise is drawn twice under one price",
         RUNNER,
-        "kept = clusters_per_label(parameters, terms)",
+        "cluster_counts = clusters_per_label(parameters, terms)",
         "noisy = meter.laplace(counts, count_sensitivity(terms), cluster_event(parameters))\n"
-        "    kept = clusters_per_label(parameters, terms)",
+        "    cluster_counts = clusters_per_label(parameters, terms)",
         "tests/workers/mechanisms/test_contexts.py",
     ),
     Mutation(
         "a record counted for two candidates",
         SHOTS,
-        "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)",
-        "votes(_centred(embedder.embed(own, tokens), centre, check), places - centre, min(2, "
-        "len(texts)))",
+        "_centred(embedder.embed(label_texts, tokens), centre, check), places - centre\n",
+        "_centred(embedder.embed(label_texts, tokens), centre, check), places - centre, "
+        "min(2, len(texts))\n",
         "tests/workers/mechanisms/test_epsvec_influence.py",
     ),
     Mutation(

@@ -162,7 +162,7 @@ def _lead(
     """Lead links between documents to their pages; what is no document or picture loses its
     link.
     """
-    folders = {posixpath.dirname(each) for each in known}
+    folders = {posixpath.dirname(other_name) for other_name in known}
     for token in (child for outer in tokens for child in outer.children or []):
         name = {"link_open": "href", "image": "src"}.get(token.type)
         target = "" if name is None else str(token.attrGet(name))
@@ -170,9 +170,9 @@ def _lead(
             continue
         path, _, anchor = target.partition("#")
         path = posixpath.normpath(posixpath.join(here, path))
-        found = path.removesuffix(".md") if path.removesuffix(".md") in known else path
-        if found in known or found in shown or found in folders:
-            token.attrSet(name, address(found + (f"#{anchor}" if anchor else "")))
+        lead_name = path.removesuffix(".md") if path.removesuffix(".md") in known else path
+        if lead_name in known or lead_name in shown or lead_name in folders:
+            token.attrSet(name, address(lead_name + (f"#{anchor}" if anchor else "")))
         else:
             token.attrs.pop(name, None)
 
@@ -199,7 +199,7 @@ th, td { border-bottom: 1px solid #8886; }
 def write_site(target: Path, folder: Path = FOLDER) -> int:
     """Write every document as a file of HTML, with its pictures; returns how many documents."""
     documents = names(folder)
-    folders = sorted({posixpath.dirname(each) for each in documents} - {""})
+    folders = sorted({posixpath.dirname(page_name) for page_name in documents} - {""})
     for name in [*documents, *folders]:
         up = "../" * _file(name, folders).count("/")
 

@@ -82,11 +82,11 @@ def up(settings: Settings, *, on_progress: Say, programs: Sequence[Program] = PR
                     on_progress(outside)
                 _launch(settings, programs)
             _follow_start(home, on_progress)
-    found = status(settings)
-    for process in found.processes:
+    running = status(settings)
+    for process in running.processes:
         if process.state == "waiting":
             raise StackError(process.name, "doesn't stay up", log_tail(home, process.name))
-    return found
+    return running
 
 
 def down(settings: Settings, *, on_progress: Say) -> None:

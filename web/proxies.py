@@ -34,12 +34,13 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 def networks(stated: str) -> tuple[Network, ...]:
     """Return the networks of a setting. Raises RuntimeError naming what is none."""
     networks = []
-    for each in filter(None, (part.strip() for part in stated.split("|"))):
+    for network_text in filter(None, (part.strip() for part in stated.split("|"))):
         try:
-            networks.append(ipaddress.ip_network(each, strict=False))
+            networks.append(ipaddress.ip_network(network_text, strict=False))
         except ValueError:
             raise RuntimeError(
-                f"EXCHEQUER_PROXY_ADDRESSES: {each!r} is no address or network; allowed: such as "
+                f"EXCHEQUER_PROXY_ADDRESSES: {network_text!r} is no address or network; "
+                "allowed: such as "
                 "10.0.0.5|10.1.0.0/16"
             ) from None
     return tuple(networks)
@@ -64,7 +65,11 @@ class Proxies:
         tls = isinstance(environ.get("gunicorn.socket"), ssl.SSLSocket)
         if not passed and not tls and any(name in environ for name in _TLS):
             environ["wsgi.url_scheme"] = "http"
-        for name in [each for each in environ if each.startswith("HTTP_X_FORWARDED_")]:
+        for name in [
+            variable_name
+            for variable_name in environ
+            if variable_name.startswith("HTTP_X_FORWARDED_")
+        ]:
             del environ[name]
         environ.pop("HTTP_FORWARDED", None)
         if not passed:

@@ -124,8 +124,8 @@ def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) 
     are left out; else each text gets a label by a coin, so that as many texts as of the dataset's
     are in each.
     """
-    found = {label for _, label in texts}
-    by_name = bool(terms.labels) and set(terms.labels) <= found
+    labels_seen = {label for _, label in texts}
+    by_name = bool(terms.labels) and set(terms.labels) <= labels_seen
     if by_name:
         texts = [text for text in texts if text[1] in terms.labels]
     if len(texts) < LEAST:
@@ -134,7 +134,7 @@ def _split(texts: list[tuple[PublicText, str | None]], most: int, terms: Terms) 
     random = SystemRandom()
     random.shuffle(texts)
     held = min(max(2, len(texts) // HELD_OUT), MOST_HELD_OUT)
-    groups_by_name = bool(terms.groups) and set(terms.groups) <= found
+    groups_by_name = bool(terms.groups) and set(terms.groups) <= labels_seen
     records = tuple(
         Record(
             unit=f"text {number}",

@@ -96,7 +96,10 @@ def _check_unique(folder: Path) -> None:
     saved = read_json(path)
     vocabulary = (saved.get("model") or {}).get("vocab") or {}
     pairs = list(vocabulary.items()) if isinstance(vocabulary, dict) else _numbered(vocabulary)
-    pairs += [(each.get("content"), each.get("id")) for each in saved.get("added_tokens") or ()]
+    pairs += [
+        (token_entry.get("content"), token_entry.get("id"))
+        for token_entry in saved.get("added_tokens") or ()
+    ]
     by_id: dict[Any, Any] = {}
     by_word: dict[Any, Any] = {}
     for word, token in pairs:

@@ -332,8 +332,8 @@ def _locked_dataset(
     """Return a dataset's row, held, and its versions in order. Raises NotFound, and
     NotPermitted.
     """
-    found = select(tables.datasets).where(tables.datasets.c.name == name)
-    dataset = one(connection, found.with_for_update(), "dataset", name)
+    dataset_query = select(tables.datasets).where(tables.datasets.c.name == name)
+    dataset = one(connection, dataset_query.with_for_update(), "dataset", name)
     owners.require(actor, Policy.model_validate(dataset.policy), "steward")
     query = select(tables.dataset_versions).where(
         tables.dataset_versions.c.dataset_id == dataset.id

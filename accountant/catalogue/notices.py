@@ -70,7 +70,9 @@ def add(
         owner = connection.execute(query).one_or_none()
         if owner is None:
             raise invalid("person", f"{person[:80]!r} is no open account", "the name of an account")
-        hidden = [each for each in wanted if each in webhook_rules.OVERSEERS_EVENTS]
+        hidden = [
+            event_name for event_name in wanted if event_name in webhook_rules.OVERSEERS_EVENTS
+        ]
         if hidden and not OVERSEERS & set(owner.roles):
             allowed_events = ", ".join(webhook_rules.JOB_EVENTS)
             raise invalid("events", f"{hidden[0]} is for stewards and auditors", allowed_events)

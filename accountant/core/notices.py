@@ -73,16 +73,18 @@ def body(
     """Return the body of a message to a chat, to Teams or to a program, the same at every
     attempt.
     """
-    told, link = sentence(event, facts), page(public_url, facts)
+    sentence_text, link = sentence(event, facts), page(public_url, facts)
     if kind == "chat":
-        document: dict[str, Any] = {"text": told if link is None else f"{told} {link}"}
+        document: dict[str, Any] = {
+            "text": sentence_text if link is None else f"{sentence_text} {link}"
+        }
     elif kind == "teams":
-        document = _card(told, link)
+        document = _card(sentence_text, link)
     else:
         document = {
             "id": message_id,
             "event": event,
-            "text": told,
+            "text": sentence_text,
             "link": link,
             "data": dict(facts),
         }
@@ -105,10 +107,10 @@ def _card(told: str, link: str | None) -> dict[str, Any]:
 
 def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tuple[str, str]:
     """Return the subject and the text of a letter."""
-    told, link = sentence(event, facts), page(public_url, facts)
-    lines = [told, *([] if link is None else ["", link])]
+    sentence_text, link = sentence(event, facts), page(public_url, facts)
+    lines = [sentence_text, *([] if link is None else ["", link])]
     lines += ["", "Your account, Notices, lists this address. You can end it there."]
-    return f"Exchequer: {told.rstrip('.')}", "\n".join(lines)
+    return f"Exchequer: {sentence_text.rstrip('.')}", "\n".join(lines)
 
 
 def _plain(text: str) -> str:

@@ -93,7 +93,9 @@ def check(patterns: Sequence[str], terms: Sequence[str]) -> None:
         allowed = f"1 to {MOST_TERM_CHARACTERS} visible characters each"
         problems.append(invalid("secret_terms", "one is empty or too long", allowed))
     if problems:
-        raise InvalidRequest([each for problem in problems for each in problem.problems])
+        raise InvalidRequest(
+            [field_problem for problem in problems for field_problem in problem.problems]
+        )
 
 
 @dataclass(frozen=True)

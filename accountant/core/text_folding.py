@@ -28,9 +28,9 @@ _HYPHENS = "−⁃˗➖"
 #: Signs of one meaning; digits and dashes of all scripts, blanks and invisible characters join
 #: them.
 _SIGNS = {
-    ord(each): sign
+    ord(symbol): sign
     for signs, sign in ((_APOSTROPHES, "'"), (_QUOTES, '"'), (_HYPHENS, "-"))
-    for each in signs
+    for symbol in signs
 }
 #: A blank that is no separator (category So).
 _BRAILLE_BLANK = "\u2800"

@@ -42,7 +42,7 @@ def ask(
     engine: Engine, user_id: UUID | None, purpose: str, challenge: bytes, nonce: str | None = None
 ) -> UUID:
     """Keep what a passkey is asked to sign, for `take`. `user_id` None: nobody is signed in."""
-    made, now = uuid4(), func.clock_timestamp()
+    challenge_id, now = uuid4(), func.clock_timestamp()
     expires = now + timedelta(minutes=CHALLENGE_MINUTES)
     with engine.begin() as connection:
         connection.execute(delete(passkey_challenges).where(passkey_challenges.c.expires_at < now))
@@ -52,7 +52,7 @@ def ask(
         connection.execute(delete(passkey_challenges).where(passkey_challenges.c.id.in_(newest)))
         connection.execute(
             insert(passkey_challenges).values(
-                id=made,
+                id=challenge_id,
                 user_id=user_id,
                 purpose=purpose,
                 challenge=challenge,
@@ -60,7 +60,7 @@ def ask(
                 expires_at=expires,
             )
         )
-    return made
+    return challenge_id
 
 
 def take(engine: Engine, challenge_id: UUID, user_id: UUID | None, purpose: str) -> Challenge:
@@ -109,10 +109,10 @@ def add(
         with engine.begin() as connection:
             held = select(users.c.id).where(users.c.id == actor.id).with_for_update()
             connection.execute(held)
-            own = select(func.count()).where(
+            own_passkeys = select(func.count()).where(
                 passkeys.c.user_id == actor.id, passkeys.c.removed_at.is_(None)
             )
-            if connection.execute(own).scalar_one() >= MOST_PASSKEYS:
+            if connection.execute(own_passkeys).scalar_one() >= MOST_PASSKEYS:
                 raise Conflict(f"you have {MOST_PASSKEYS} passkeys: remove one first")
             connection.execute(
                 insert(passkeys).values(

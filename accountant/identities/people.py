@@ -62,7 +62,7 @@ def choices(engine: Engine, viewer: Actor, role: str | None = None) -> list[str]
     viewer.require("steward")
     wanted = ["analyst", "steward"] if role is None else [role]
     query = select(users.c.name).where(
-        users.c.active, or_(*(any_(users.c.roles) == each for each in wanted))
+        users.c.active, or_(*(any_(users.c.roles) == role_name for role_name in wanted))
     )
     with engine.connect() as connection:
         return list(connection.execute(query.order_by(users.c.name).limit(MOST_CHOICES)).scalars())

@@ -330,5 +330,6 @@ def listing(
         rows = connection.execute(query).all()
     shown = ("id", "name", "method", "address", "user_agent", "outcome")
     return [
-        {"at": row.at.isoformat(), **{each: getattr(row, each) for each in shown}} for row in rows
+        {"at": row.at.isoformat(), **{column: getattr(row, column) for column in shown}}
+        for row in rows
     ]

@@ -121,7 +121,7 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
     if not public:
         return document
     outside = spending.figures(engine, name, Actor(uuid4(), "", frozenset())).document()
-    measures = [each["name"] for each in outside["measures"]]
+    measures = [outside_measure["name"] for outside_measure in outside["measures"]]
     sums: dict[tuple[str, str], dict[str, Any]] = {}
     for job in document["spending"]:
         key = (job["month"], job["mechanism"])

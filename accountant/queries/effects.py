@@ -95,13 +95,13 @@ def _usage(
     if not capped:
         return {}
     table = tables.usage
-    found = connection.execute(select(table).where(table.c.dataset_id.in_(capped))).all()
-    people = {UUID(row.holder) for row in found if row.kind == ANALYST}
+    usage_rows = connection.execute(select(table).where(table.c.dataset_id.in_(capped))).all()
+    people = {UUID(row.holder) for row in usage_rows if row.kind == ANALYST}
     users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
     names = {str(row.id): row.name for row in connection.execute(users)}
     return {
         (row.dataset_id, row.kind, names.get(row.holder, row.holder)): row.spent + row.reserved
-        for row in found
+        for row in usage_rows
     }
 
 

@@ -47,7 +47,10 @@ def entries(
         if before is not None:
             query = query.where(table.c.seq < before)
         rows = connection.execute(paging.window(query, [table.c.seq], limit, after)).all()
-    return [Entry(**opened(read_document(each.document)), hash=each.hash) for each in rows]
+    return [
+        Entry(**opened(read_document(entry_row.document)), hash=entry_row.hash)
+        for entry_row in rows
+    ]
 
 
 def export(

@@ -69,8 +69,8 @@ def _export(
     signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
     totals = row.name, row.chain_seq, row.chain_head, books, live
     claimed = export_formats.header(*totals, public=public, checkpoint=signed, log_proof=proof)
-    found = entries(engine, row.dataset_id, row.chain_seq)
-    rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in found)
+    export_rows = entries(engine, row.dataset_id, row.chain_seq)
+    rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in export_rows)
     if form == "parquet":
         columns = (
             export_formats.columns(document, recorded, text) for recorded, document, text in rows

@@ -219,15 +219,15 @@ def ex_post(
         rows = connection.execute(query.where(jobs.c.dataset_id == row.id)).all()
     return [
         ExPostCost(
-            job=str(each.id),
+            job=str(job_row.id),
             cap=to_decimal(
-                int(read_document(each.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS
+                int(read_document(job_row.document)["body"]["ex_post"]["cap"]), EPSILON_UNITS
             ),
-            realized=to_decimal(each.amount, EPSILON_UNITS),
-            curve=each.curve,
-            finished_at=each.finished_at,
+            realized=to_decimal(job_row.amount, EPSILON_UNITS),
+            curve=job_row.curve,
+            finished_at=job_row.finished_at,
         )
-        for each in rows
+        for job_row in rows
     ]
 
 

@@ -92,7 +92,11 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
         burn_down=[
             {
                 "at": at,
-                **{each: to_decimal(left[each], units[each]) for each in names if each in left},
+                **{
+                    sum_name: to_decimal(left[sum_name], units[sum_name])
+                    for sum_name in names
+                    if sum_name in left
+                },
             }
             for at, left in points
         ],
@@ -100,7 +104,7 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
             {
                 **key,
                 "jobs": sums["jobs"],
-                **{each: to_decimal(sums[each], units[each]) for each in names},
+                **{sum_name: to_decimal(sums[sum_name], units[sum_name]) for sum_name in names},
             }
             for key, sums in _groups(dataset_spending, viewer, overseer)
         ],
@@ -280,8 +284,8 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
         .outerjoin(marks, marks.c.dataset_id == tables.accounts.c.dataset_id)
         .where(tables.accounts.c.dataset_id == dataset_id)
     ).one()
-    kept = select(*(func.coalesce(func.sum(spending.c[name]), 0).label(name) for name in SUMS))
-    sums = _sums(connection.execute(kept.where(spending.c.dataset_id == dataset_id)).one())
+    totals = select(*(func.coalesce(func.sum(spending.c[name]), 0).label(name) for name in SUMS))
+    sums = _sums(connection.execute(totals.where(spending.c.dataset_id == dataset_id)).one())
     for after in range(account.through or 0, account.chain_seq, AT_ONCE):
         for move in moves_of(
             connection, dataset_id, after, min(after + AT_ONCE, account.chain_seq)

@@ -182,8 +182,8 @@ class Standing:
                 binding=None,
                 refusal=shown_refusal,
             )
-        own = self.accounts
-        hidden = own.ex_post.settlement is Settlement.REALIZED and not realized_shown
+        currencies = self.accounts
+        hidden = currencies.ex_post.settlement is Settlement.REALIZED and not realized_shown
         hides = hidden and job.asked.ex_post > 0
         room = self.room(job)
         now = then = None
@@ -193,8 +193,8 @@ class Standing:
             if shown_refusal is None and seen.accounts.fits(job.asked):
                 then = seen.after(job).remaining(terms, job)
         return Effect(
-            filters=_filter_steps(own.dp, job.asked),
-            currencies=_other_steps(own, job.asked, hidden),
+            filters=_filter_steps(currencies.dp, job.asked),
+            currencies=_other_steps(currencies, job.asked, hidden),
             jobs_of_this_shape=None if hides else 0 if room is None else room.jobs,
             binding=None if hides or room is None else Room(**asdict(room)),
             refusal=shown_refusal,

@@ -93,10 +93,10 @@ class NewAllowance(Body):
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
                 raise invalid(field, "too many digits", "at most 100 characters")
-        given = {name: getattr(self, name) for name in type(self).model_fields}
+        arguments = {name: getattr(self, name) for name in type(self).model_fields}
         if self.secret is not None:
-            given["secret"] = SecretDeclaration.from_json(self.secret)
-        return Allowance(**given)
+            arguments["secret"] = SecretDeclaration.from_json(self.secret)
+        return Allowance(**arguments)
 
 
 class Correction(Body):

@@ -281,8 +281,8 @@ def _schemas_of(
     models: tuple[type[BaseModel], ...],
 ) -> tuple[dict[type[BaseModel], Schema], dict[str, Any]]:
     pairs = [(model, "validation") for model in models]
-    found, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
-    references: Any = {model: reference for (model, _), reference in found.items()}
+    names_used, schemas = models_json_schema(pairs, ref_template=REFERENCE)  # type: ignore[arg-type]
+    references: Any = {model: reference for (model, _), reference in names_used.items()}
     return references, schemas["$defs"]
 
 

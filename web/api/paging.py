@@ -82,12 +82,13 @@ def _decoded(text: str, order: Order, parameter: str) -> tuple[Any, ...]:
         cursor = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         if not isinstance(cursor, list) or cursor[:1] != [order.listing]:
             raise ValueError("another listing's")
-        if [type(each) for each in cursor[1:]] != [
+        if [type(field_value) for field_value in cursor[1:]] != [
             int if kind is int else str for _, kind in order.key
         ]:
             raise ValueError("no key")
         values = tuple(
-            _READERS[kind](each) for each, (_, kind) in zip(cursor[1:], order.key, strict=True)
+            _READERS[kind](field_value)
+            for field_value, (_, kind) in zip(cursor[1:], order.key, strict=True)
         )
         for value in values:
             _check(value, parameter)

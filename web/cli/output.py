@@ -173,8 +173,8 @@ def _not_finite(value: Any, path: str) -> Iterator[FieldProblem]:
     if isinstance(value, float) and value - value != 0:
         yield FieldProblem(path, f"{value!r} is not finite", "a finite number")
     elif isinstance(value, dict):
-        for name, each in value.items():
-            yield from _not_finite(each, f"{path}.{name}" if path else str(name))
+        for name, number in value.items():
+            yield from _not_finite(number, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list):
-        for index, each in enumerate(value):
-            yield from _not_finite(each, f"{path}[{index}]")
+        for index, number in enumerate(value):
+            yield from _not_finite(number, f"{path}[{index}]")

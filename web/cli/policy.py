@@ -183,13 +183,13 @@ def policy(
         if name in changes and changes[name] in (0, ""):
             changes[name] = None
     with connect() as client:
-        (current, seen), asked = client.tagged_policy(dataset), None
+        (current, seen), proposal = client.tagged_policy(dataset), None
         if changes:
             answer = client.set_policy(dataset, current | changes, seen=seen)
-            asked, current = answer.get("decision"), answer.get("policy", current)
-    yield current if asked is None else asked
-    if asked is not None:
-        yield PROPOSED.format(id=asked["id"])
+            proposal, current = answer.get("decision"), answer.get("policy", current)
+    yield current if proposal is None else proposal
+    if proposal is not None:
+        yield PROPOSED.format(id=proposal["id"])
     else:
         yield facts(
             (name.replace("_", " "), stated(name, value)) for name, value in current.items()

@@ -133,17 +133,19 @@ def logout(
     name = profiles.name_in_use(profile or Selected.name)
     if name is None:
         raise Failed("you are signed in nowhere. `exchequer profiles` lists what is kept.")
-    kept = profiles.named(name)
+    stored_profile = profiles.named(name)
     if everywhere:
-        with Api(kept.url, kept.token) as api:
+        with Api(stored_profile.url, stored_profile.token) as api:
             api.sign_out_everywhere()
-    ended = everywhere or _ended(kept)
+    ended = everywhere or _ended(stored_profile)
     profiles.forget(name)
     yield {"profile": name, "token_ended": ended, "ended_everywhere": everywhere}
     if ended:
         yield f"signed out of {name}{', everywhere' if everywhere else ''}"
     else:
-        ends = f" on {kept.expires_at[:10]}" if kept.expires_at else " by itself"
+        ends = (
+            f" on {stored_profile.expires_at[:10]}" if stored_profile.expires_at else " by itself"
+        )
         yield f"forgot {name}; its server does not answer, so its token ends{ends}"
 
 

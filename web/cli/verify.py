@@ -84,8 +84,10 @@ def verify(
         stop(report(error) if not as_json else REFUSED)
     balances = summary(ledger.books, ledger.live, public=ledger.public)
     if as_json:
-        own = _facts(ledger, public_key is not None)
-        print_json({"ok": not ledger.unproved, **own, **_log_facts(logged), "balances": balances})
+        shown_facts = _facts(ledger, public_key is not None)
+        print_json(
+            {"ok": not ledger.unproved, **shown_facts, **_log_facts(logged), "balances": balances}
+        )
     else:
         say("verify: incomplete" if ledger.unproved else "verify: ok")
         for sentence in ledger.unproved:

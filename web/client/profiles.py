@@ -170,10 +170,17 @@ def chosen(name: str | None = None) -> Profile:
     if name:
         return named(name)
     profiles = read()
-    given = os.environ.get("EXCHEQUER_URL")
-    if given:
-        url = given.rstrip("/")
-        profile = next((each for each in profiles.known.values() if each.url == url), Profile(url))
+    server_url = os.environ.get("EXCHEQUER_URL")
+    if server_url:
+        url = server_url.rstrip("/")
+        profile = next(
+            (
+                known_profile
+                for known_profile in profiles.known.values()
+                if known_profile.url == url
+            ),
+            Profile(url),
+        )
     elif profiles.current is not None:
         profile = profiles.known[profiles.current]
     else:

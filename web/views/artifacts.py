@@ -22,9 +22,9 @@ def listing() -> str:
     dataset = request.args.get("dataset", "").strip() or None
     window = read_window(ORDER, PAGE)
     rows = artifacts.listing(engine(), current_actor(), dataset=dataset, **window.reads)
-    found, following = cut(rows, window)
+    page_rows, following = cut(rows, window)
     jobs: dict[str, list[dict[str, object]]] = {}
-    for row in found:
+    for row in page_rows:
         jobs.setdefault(row["job"], []).append(row)
     actor = current_actor()
     return render_template(

@@ -89,7 +89,9 @@ def spent(name: str) -> str:
     """Left over time and spent by whom; the measure that bars show stands in the address."""
     actor = current_actor()
     figures = spending.figures(engine(), name, actor).document()
-    measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
+    measure = read_choice(
+        "measure", tuple(chart_measure["name"] for chart_measure in figures["measures"])
+    )
     dataset = dataset_queries.dataset(engine(), name, actor).document()
     best = dataset["account"] and dataset["account"]["best_filter"]
     return render_template(
@@ -128,9 +130,11 @@ def add_version(name: str) -> BaseResponse:
     """Add data on the same account; fields that are left empty stay as they were."""
     values = sent()
     fields = ("uri", "text_template", "label_column")
-    given = {field: values.get(field, "").strip() for field in fields}
+    stated_fields = {field: values.get(field, "").strip() for field in fields}
     try:
-        version = read(NewVersion, {field: value for field, value in given.items() if value})
+        version = read(
+            NewVersion, {field: value for field, value in stated_fields.items() if value}
+        )
         datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
     except (InvalidRequest, Conflict) as error:
         return Response(dataset_page(name, version=rejected(error)), status_of(error))

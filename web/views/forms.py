@@ -28,7 +28,12 @@ class Form:
     def problem(self, name: str) -> FieldProblem | None:
         """Return the first problem of a field, or of something inside it."""
         return next(
-            (each for each in self.problems if f"{each.field}.".startswith(f"{name}.")), None
+            (
+                field_problem
+                for field_problem in self.problems
+                if f"{field_problem.field}.".startswith(f"{name}.")
+            ),
+            None,
         )
 
     def elsewhere(self, names: Iterable[str]) -> list[FieldProblem]:
@@ -65,21 +70,21 @@ def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -
     `prefix`: of the fields' names in the form. A box that is off is not sent; a list has one item
     per line.
     """
-    found: dict[str, Any] = {}
+    typed_fields: dict[str, Any] = {}
     for name, about in model.model_fields.items():
         kinds, text = (
             {about.annotation, *get_args(about.annotation)},
             values.get(prefix + name, "").strip(),
         )
         if bool in kinds:
-            found[name] = prefix + name in values
+            typed_fields[name] = prefix + name in values
         elif get_origin(about.annotation) is tuple:
-            found[name] = lines(text)
+            typed_fields[name] = lines(text)
         elif not text and not about.is_required():
-            found[name] = about.default
+            typed_fields[name] = about.default
         else:
-            found[name] = whole(text) if int in kinds else text
-    return found
+            typed_fields[name] = whole(text) if int in kinds else text
+    return typed_fields
 
 
 def lines(text: str) -> list[str]:

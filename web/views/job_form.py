@@ -294,7 +294,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         goals={
             name: title
             for name, title in GOALS.items()
-            if any(each.goal == name for each in runnable)
+            if any(mechanism_choice.goal == name for mechanism_choice in runnable)
         },
         plain=plain,
         share=form.value("share", "100"),

@@ -292,7 +292,7 @@ def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Optio
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
     """Return jobs whose published texts, or whose artifacts, the mechanism reads."""
     if mechanism.reads_output:
-        found = job_queries.jobs(
+        source_jobs = job_queries.jobs(
             engine(),
             actor,
             job_queries.Wanted(dataset=dataset, state="succeeded"),
@@ -300,7 +300,7 @@ def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[sche
         )
         return [
             (job.id, f"{job.id[:8]} {job.mechanism}: {job.purpose[:60]}")
-            for job in found
+            for job in source_jobs
             if not mechanisms.get(job.mechanism).reads_output
         ]
     jobs: dict[str, str] = {}

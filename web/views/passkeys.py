@@ -44,7 +44,7 @@ def add() -> BaseResponse:
 def remove(passkey: str) -> BaseResponse:
     """Remove a passkey of one's own, after a touch of one."""
     actor, wanted = current_actor(), read_id(passkey, "passkey")
-    if str(wanted) not in [each["id"] for each in kept.of(engine(), actor.id)]:
+    if str(wanted) not in [passkey_row["id"] for passkey_row in kept.of(engine(), actor.id)]:
         raise NotFound("passkey", str(wanted))
     redirection = by_passkey()
     if redirection is not None:

@@ -50,7 +50,11 @@ def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the newest evaluation of a job's texts that the reader may see, with its figures;
     none: [].
     """
-    looks = [each.id for each in mechanisms.MECHANISMS.values() if each.reads_output]
+    looks = [
+        any_mechanism.id
+        for any_mechanism in mechanisms.MECHANISMS.values()
+        if any_mechanism.reads_output
+    ]
     actor, evaluation_jobs = current_actor(), []
     for mechanism in looks:
         wanted = jobs.Wanted(
@@ -61,14 +65,14 @@ def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
             evaluation_jobs.append(
                 {"job": document["id"], "rows": [row for row in rows if "settings" in row]}
             )
-    return [each for each in evaluation_jobs if each["rows"]]
+    return [evaluation_job for evaluation_job in evaluation_jobs if evaluation_job["rows"]]
 
 
 def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return jobs that ended well on the same dataset, for a look at both."""
     wanted = jobs.Wanted(dataset=job["dataset"], state="succeeded")
     other_jobs = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
-    return [each for each in other_jobs if each["id"] != job["id"]]
+    return [other_job for other_job in other_jobs if other_job["id"] != job["id"]]
 
 
 @pages.get("/jobs/compare")

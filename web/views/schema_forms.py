@@ -85,7 +85,7 @@ def _read(schema: Schema, definitions: Schema) -> _Field:
     parts = [option for option in options if option.get("type") != "null"]
     optional = len(parts) < len(options)
     if len(parts) != 1:
-        plain = all(each.get("type") in _SCALARS for each in parts)
+        plain = all(schema_part.get("type") in _SCALARS for schema_part in parts)
         return _Field("text" if plain else "json", {"anyOf": parts}, optional)
     (part,) = parts
     return _Field(_kind(part, definitions), part, optional)

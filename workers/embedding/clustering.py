@@ -137,9 +137,9 @@ def within(
     for (label, pieces), centres, many in zip(
         pieces_of.items(), clusters.kept, clusters.batches, strict=True
     ):
-        own = np.maximum(nearest(pieces, clusters.centres[centres])[:, 0], 0)
+        cluster_places = np.maximum(nearest(pieces, clusters.centres[centres])[:, 0], 0)
         places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
-        pieces_[label] = map(places.__getitem__, own.tolist())
+        pieces_[label] = map(places.__getitem__, cluster_places.tolist())
     return [
         next(pieces_[record.label]) if record.label in pieces_ else (0, 1)
         for record in records.records

@@ -267,8 +267,8 @@ def _static_table(folder: Path) -> Floats:
         if len(tensors["weights"]) != len(table):
             raise ModelError("path: model.safetensors has not as many weights as tokens")
         table = (table * tensors["weights"][:, None]).astype(np.float32)
-    made: Floats = table
-    return made
+    loaded_table: Floats = table
+    return loaded_table
 
 
 def _static_tokenizer(folder: Path) -> Any:
@@ -408,9 +408,9 @@ class Transformer:
                 input_ids=ids.to(self.device), attention_mask=mask.to(self.device)
             )
             pooled = self._pool(hidden.last_hidden_state.float(), mask.to(self.device))
-        made = unit(pooled.cpu().numpy())
-        made[~filled.numpy()] = 0
-        return made[: len(rows)]
+        unit_rows = unit(pooled.cpu().numpy())
+        unit_rows[~filled.numpy()] = 0
+        return unit_rows[: len(rows)]
 
     def _pool(self, states: Any, mask: Any) -> Any:
         """(rows, tokens, dimensions) -> (rows, dimensions)."""

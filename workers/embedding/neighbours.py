@@ -86,7 +86,7 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
     rows, room = _room(targets)
     for piece in _pieces(points, rows):
         interruption.check()
-        block, known = _to_grid(piece)
+        block, nonzero_rows = _to_grid(piece)
         near = np.matmul(block, targets.T, out=room[: len(block)])
         near[:, absent] = -np.inf
         places = np.empty((len(block), k), np.int64)
@@ -94,7 +94,7 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
             places[:, place] = near.argmax(axis=1)  # the first of equals
             if place + 1 < k:
                 near[np.arange(len(block)), places[:, place]] = -np.inf
-        places[~known] = -1
+        places[~nonzero_rows] = -1
         yield places
 
 

@@ -23,15 +23,15 @@ class Partners:
 
     def beside(self, label: str | None, key: bytes, record: str) -> str:
         """Return the public text beside a record."""
-        own = self.texts[label]
-        return own[pick(keyed_hash(key, "partner", record), len(own))]
+        label_texts = self.texts[label]
+        return label_texts[pick(keyed_hash(key, "partner", record), len(label_texts))]
 
     def some(self, label: str | None, count: int, skip: int = 0) -> list[str]:
         """`count` of a label's texts, always the same ones; repeated from the first if there are
         fewer.
         """
-        own = self.texts[label]
-        return [own[(skip + number) % len(own)] for number in range(count)]
+        label_texts = self.texts[label]
+        return [label_texts[(skip + number) % len(label_texts)] for number in range(count)]
 
 
 def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
@@ -41,8 +41,8 @@ def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
     shared = corpus.label_column is None or None in labels
     pools: dict[str | None, Reservoir] = {None: Reservoir(POOL)} if shared else {}
     pools |= {label: pools[None] if shared else Reservoir(POOL) for label in labels}
-    for text, own in corpus.texts():
-        label = None if shared else own
+    for text, text_label in corpus.texts():
+        label = None if shared else text_label
         if label in pools:
             pools[label].add(text)
     return Partners({label: pools[label].kept for label in labels})

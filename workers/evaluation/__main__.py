@@ -83,7 +83,8 @@ def _read(path: str, template: str, label: str | None, most: int) -> Texts:
     rows = corpora.Corpus(Path(path).name, path, template, label).texts()
     pairs = [pair for pair, _ in zip(rows, range(most), strict=False)]
     return Texts(
-        [text for text, _ in pairs], None if label is None else [str(given) for _, given in pairs]
+        [text for text, _ in pairs],
+        None if label is None else [str(text_label) for _, text_label in pairs],
     )
 
 

@@ -23,7 +23,7 @@ def frechet(
     if min(len(synthetic), len(reference)) < 2:
         raise ValueError("a covariance needs at least two rows")
     ours, theirs = synthetic.astype(np.float64), reference.astype(np.float64)
-    first, second = (np.atleast_2d(np.cov(each, rowvar=False)) for each in (ours, theirs))
+    first, second = (np.atleast_2d(np.cov(sample, rowvar=False)) for sample in (ours, theirs))
     # tr (S S')^(1/2) through the symmetric S^(1/2) S' S^(1/2), which has the same eigenvalues.
     values, vectors = np.linalg.eigh(first)
     root = (vectors * np.sqrt(np.clip(values, 0, None))) @ vectors.T

@@ -148,18 +148,18 @@ def in_context_accuracy(
     draw = np.random.default_rng(seed)
     shown: list[str] = []
     for label in labels:
-        own = [
+        label_texts = [
             text
-            for text, given in zip(examples.texts, examples.labels, strict=True)
-            if given == label
+            for text, text_label in zip(examples.texts, examples.labels, strict=True)
+            if text_label == label
         ]
-        if not own:
+        if not label_texts:
             raise ValueError(f"no example has the label {label!r}")
-        picked = draw.permutation(len(own))[:shots]
-        shown += [_shot(model.tokenizer, own[index], label, tokens) for index in picked]
+        picked = draw.permutation(len(label_texts))[:shots]
+        shown += [_shot(model.tokenizer, label_texts[index], label, tokens) for index in picked]
     prompt = "".join(shown[index] for index in draw.permutation(len(shown)))
     prompts = [_shot(model.tokenizer, text, "", tokens).rstrip() for text in test.texts]
-    scores = likelihoods(model, prompt, prompts, [f" {each}" for each in labels])
+    scores = likelihoods(model, prompt, prompts, [f" {label_name}" for label_name in labels])
     named = [labels[place] for place in scores.argmax(1).tolist()]
     right = sum(one == other for one, other in zip(named, test.labels, strict=True))
     settings = {"model": folder.name, "shots per label": shots, "tokens": tokens, "seed": seed}
@@ -182,7 +182,7 @@ def likelihoods(
     """
     start, prompt_ids = (
         text_start(model.tokenizer),
-        [text_tokens(model.tokenizer, each) for each in asked],
+        [text_tokens(model.tokenizer, prompt_parts) for prompt_parts in asked],
     )
     ends = [text_tokens(model.tokenizer, answer) for answer in answers]
     room = model.context_tokens - max(map(len, prompt_ids)) - max(map(len, ends)) - len(start)

@@ -86,8 +86,8 @@ def bert_score(
         if not ours.strip() or not right.strip():
             scores.append(0.0)
             continue
-        (found, counted), (wanted, expected) = embedded(ours), embedded(right)
-        likeness = found @ wanted.T
+        (token_scores, counted), (wanted, expected) = embedded(ours), embedded(right)
+        likeness = token_scores @ wanted.T
         precision = float(likeness.amax(1)[counted].mean())
         recall = float(likeness.amax(0)[expected].mean())
         total = precision + recall

@@ -64,10 +64,10 @@ def space(
     if parameters.embedding is not None:
         embedder = public.embedder("embedding")
         return Space(embedder, tokens, np.zeros(embedder.dimensions, np.float32))
-    own = OwnEmbedder(model)
+    own_embedder = OwnEmbedder(model)
     if centre is not None:
-        return Space(own, tokens, centre)
-    plain = Space(own, tokens, np.zeros(own.dimensions, np.float32))
+        return Space(own_embedder, tokens, centre)
+    plain = Space(own_embedder, tokens, np.zeros(own_embedder.dimensions, np.float32))
     rows = plain.all(texts)
     return replace(plain, centre=rows.mean(axis=0)) if len(rows) else plain
 

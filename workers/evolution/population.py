@@ -139,10 +139,10 @@ class Evolution:
 
         seed = self.kept.seed(f"words of {name}", self.parameters.seed) if self.kept.keeps else 0
         texts_by_source: list[list[Made]] = [[] for _ in range(sources)]
-        for each in kept_texts(
+        for kept_row in kept_texts(
             self.kept, name, self.parameters.seed, self.scribe.writer, self.progress, rows
         ):
-            texts_by_source[each.row].append(Made(each.text, each.complete))
+            texts_by_source[kept_row.row].append(Made(kept_row.text, kept_row.complete))
         return texts_by_source
 
     @classmethod

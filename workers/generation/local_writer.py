@@ -152,13 +152,15 @@ class _Rows:
                 elif following != self.prompts[row]:
                     self.prompts[row] = following
                     first[row] = self.decoder.replace(row, self.own[following])
-            going = torch.tensor([bool(each) for each in texts], device=first.device)
+            going = torch.tensor([bool(row_text) for row_text in texts], device=first.device)
             if not going.any():
                 current = first
                 continue
             # A row whose text ended stands still for this step and draws from `first` in the next.
             tokens = torch.where(going, drawn, tokens)
-            places = torch.tensor([max(len(each) - 1, 0) for each in texts], device=first.device)
+            places = torch.tensor(
+                [max(len(row_text) - 1, 0) for row_text in texts], device=first.device
+            )
             values = self.decoder.extend(tokens, places)
             current = torch.where(going.unsqueeze(1), values, first)
 

@@ -47,8 +47,8 @@ class Adapter(nn.Module):
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Return soft tokens of each state."""
         inside = nn.functional.gelu(self.first((states - self.centre) / self.scale))
-        made: torch.Tensor = self.rms * self.second(inside)
-        return made.view(len(states), self.soft_tokens, self.hidden)
+        adapted: torch.Tensor = self.rms * self.second(inside)
+        return adapted.view(len(states), self.soft_tokens, self.hidden)
 
     def tensors(self) -> dict[str, NDArray[np.float32]]:
         """Return the weights, as an artifact holds them."""

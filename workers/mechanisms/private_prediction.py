@@ -147,8 +147,8 @@ def _clustered(
     centres = public_centres(texts, embedder, parameters.public_centres, tokens)
     counts = count(embedded(records, embedder, tokens, progress.check), centres)
     noisy = meter.laplace(counts, count_sensitivity(terms), cluster_event(parameters))
-    kept = clusters_per_label(parameters, terms)
-    clusters = keep(centres, noisy, kept, parameters.batches_per_label or 1)
+    cluster_counts = clusters_per_label(parameters, terms)
+    clusters = keep(centres, noisy, cluster_counts, parameters.batches_per_label or 1)
     return clusters, within(embedded(records, embedder, tokens, progress.check), records, clusters)
 
 

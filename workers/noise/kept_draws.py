@@ -93,16 +93,16 @@ class KeptDraws:
         releases.
         """
         part = "step", name
-        found = self.take(part)
-        if found is None:
-            made = make()
+        stored_draw = self.take(part)
+        if stored_draw is None:
+            new_draw = make()
             self.before_drawing(part)
-            self.add(part, {"made": made})
+            self.add(part, {"made": new_draw})
             self.keep()
-            return made
-        if not (isinstance(found, dict) and "made" in found):
+            return new_draw
+        if not (isinstance(stored_draw, dict) and "made" in stored_draw):
             raise ValueError("another kind of step was kept here")
-        return found["made"]
+        return stored_draw["made"]
 
     def seed(self, name: str, stated: int | None) -> int:
         """Return the seed of a step's public chance, below 2^48: from a user's `stated` one and the

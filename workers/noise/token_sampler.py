@@ -119,7 +119,7 @@ def _locate_among(
     # The random number is somewhere in [bits, bits + 1) / 2^64.
     start, end = bits * total, (bits + 1) * total
     for index in range(first, last + 1):
-        lower, upper = (each << 64 for each in ends[index - first : index - first + 2])
+        lower, upper = (bound_pair << 64 for bound_pair in ends[index - first : index - first + 2])
         after = index == 0 or lower + slack <= start
         if after and (index == len(below) - 1 or end <= upper - slack):
             return index

@@ -168,14 +168,14 @@ class Mechanism(Generic[P]):
 
         Each property has a key `group`, the heading that a form shows it under.
         """
-        made = self.parameters.model_json_schema()
+        json_schema = self.parameters.model_json_schema()
         groups = {name: title for title, names in self.groups.items() for name in names.split()}
-        properties = made.get("properties", {})
+        properties = json_schema.get("properties", {})
         order = [*groups, *(name for name in properties if name not in groups)]
-        made["properties"] = {
+        json_schema["properties"] = {
             name: properties[name] | {"group": groups.get(name, REST)} for name in order
         }
-        return made
+        return json_schema
 
     @property
     def admitted_as(self) -> str:

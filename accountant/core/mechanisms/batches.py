@@ -149,8 +149,8 @@ class Batched(Parameters):
 
     def batches_run(self, terms: Terms) -> int:
         """Return batches that run in one round, over all labels."""
-        each = self.batches_by_label(terms).values()
-        return sum(self.batches_to_run or batches for batches in each)
+        label_batches = self.batches_by_label(terms).values()
+        return sum(self.batches_to_run or batches for batches in label_batches)
 
     def written(self, terms: Terms) -> tuple[str, ...]:
         """Return the labels that the job writes; records of others are not in its batches."""
@@ -306,7 +306,7 @@ def describe_temperature(
         held = [terms.public_size / max(1, len(terms.labels)) / parameters.batches_per_label]
     else:
         return ()
-    warm = [float(temperature) * parameters.units / each for each in held if each]
+    warm = [float(temperature) * parameters.units / bound for bound in held if bound]
     if not warm:
         return ()
     return (

@@ -87,10 +87,10 @@ def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
         return Price(FREE, lines)
 
     def resources(given: Any) -> dict[str, str]:
-        own = {CORPUS: "corpus"}
+        model_resources = {CORPUS: "corpus"}
         if getattr(given, EMBEDDING) is not None:
-            own[EMBEDDING] = "embedding"
-        return {**mechanism.resources(given), **own}
+            model_resources[EMBEDDING] = "embedding"
+        return {**mechanism.resources(given), **model_resources}
 
     return replace(
         mechanism,

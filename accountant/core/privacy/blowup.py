@@ -169,9 +169,9 @@ def _sum_of_squares(group: GroupSampling, rounds: int) -> tuple[Floats, Floats, 
     once = np.zeros(int(places[-1]) + 1)
     np.add.at(once, places, weights)
     total = _self_convolved(once, rounds)
-    kept = np.flatnonzero(total > 1e-18)
-    missed = max(0.0, float(np.sum(total)) - float(np.sum(total[kept])))
-    return kept.astype(np.float64) * unit, total[kept], rounds * lost + missed
+    significant = np.flatnonzero(total > 1e-18)
+    missed = max(0.0, float(np.sum(total)) - float(np.sum(total[significant])))
+    return significant.astype(np.float64) * unit, total[significant], rounds * lost + missed
 
 
 def _self_convolved(masses: Floats, times: int) -> Floats:

@@ -407,16 +407,16 @@ def _of_a_coin(event: Allocation, orders: tuple[float, ...]) -> Array:
     j = np.arange(2, int(max(orders)) + 1)
     log_moments = (j - 1) * event.tokens * _divergences(event.draw, tuple(j.tolist()))
     log_excess = _log_expm1(log_moments) - gammaln(j + 1) - j * math.log(event.batches)
-    found = []
+    coin_terms = []
     for order in map(int, orders):
         if event.batches == 1:
-            found.append(log_moments[order - 2] / (order - 1))
+            coin_terms.append(log_moments[order - 2] / (order - 1))
             continue
         drawn = j[: order - 1]
         terms = log_excess[: order - 1] + gammaln(order + 1) - gammaln(order - drawn + 1)
         terms += (order - drawn) * math.log1p(-1 / event.batches)
-        found.append(np.logaddexp(0.0, math.log(event.run) + logsumexp(terms)) / (order - 1))
-    return np.array(found)
+        coin_terms.append(np.logaddexp(0.0, math.log(event.run) + logsumexp(terms)) / (order - 1))
+    return np.array(coin_terms)
 
 
 def _log_expm1(values: Array) -> Array:

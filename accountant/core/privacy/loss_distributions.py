@@ -212,10 +212,10 @@ def _law(ratio: Ratio, spacing: float, back: bool) -> _Law:
     left = masses - right
     zero += float(left[floor == 0].sum())
     left = np.where(floor == 0, 0.0, left)
-    places, each = np.concatenate([low, low + 1]), np.concatenate([left, right])
+    places, probability = np.concatenate([low, low + 1]), np.concatenate([left, right])
     if back:
-        return _Law(-places, each, zero)
-    return _Law(places, each * np.exp(places * spacing), infinite)
+        return _Law(-places, probability, zero)
+    return _Law(places, probability * np.exp(places * spacing), infinite)
 
 
 def _window(laws: Sequence[tuple[_Law, int]], spacing: float, tail: float) -> tuple[int, int]:

@@ -99,18 +99,18 @@ def check_inclusion(
     """
     if not 0 <= index < size:
         raise VerificationFailed(f"no leaf {index} in a tree of {size}")
-    at, last, found = index, size - 1, leaf
+    at, last, running = index, size - 1, leaf
     for sibling in proof:
         if last == 0:
             raise VerificationFailed("the proof of inclusion is too long")
         if at & 1 or at == last:
-            found = node_hash(sibling, found)
+            running = node_hash(sibling, running)
             while at and not at & 1:
                 at, last = at >> 1, last >> 1
         else:
-            found = node_hash(found, sibling)
+            running = node_hash(running, sibling)
         at, last = at >> 1, last >> 1
-    if last or found != root:  # a proof that is too short gives no root, unless hashes collide
+    if last or running != root:  # a proof that is too short gives no root, unless hashes collide
         raise VerificationFailed(f"leaf {index} is not proved to stand in the tree of {size}")
 
 

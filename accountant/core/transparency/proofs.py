@@ -137,11 +137,11 @@ def check_only_history(
 
 def read_leaves(leaves: Iterable[bytes]) -> Iterable[tuple[str, int, str]]:
     """(dataset, number, hash) of each leaf. Raises VerificationFailed."""
-    for place, each in enumerate(leaves):
+    for place, leaf_text in enumerate(leaves):
         try:
-            stated = json.loads(each)
+            stated = json.loads(leaf_text)
             dataset, seq, entry_hash = stated["dataset"], stated["seq"], stated["hash"]
-            whole = leaf(dataset, seq, entry_hash) == each and type(seq) is int
+            whole = leaf(dataset, seq, entry_hash) == leaf_text and type(seq) is int
         except (ValueError, TypeError, KeyError):
             whole = False
         if not whole:

@@ -137,10 +137,10 @@ class Frontier:
         self._full.append((size, leaf))
 
     def root(self) -> bytes:
-        found = EMPTY
+        running = EMPTY
         for place, (_, peak) in enumerate(reversed(self._full)):
-            found = node_hash(peak, found) if place else peak
-        return found
+            running = node_hash(peak, running) if place else peak
+        return running
 
 
 def bundled(entries: Iterable[bytes]) -> bytes:

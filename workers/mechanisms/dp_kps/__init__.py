@@ -120,9 +120,11 @@ def sketched(
     usable = {str(phrase): place for place, phrase in enumerate(phrases) if placed[place]}
 
     def exact() -> sketches.Integers:
-        own = sketches.own_terms(parameters, records, listed_terms, usable, progress.check)
+        term_vectors = sketches.own_terms(parameters, records, listed_terms, usable, progress.check)
         features = layout.sketches(points) if fourier else []
-        return sketches.sums(parameters, layout, own, len(phrases), features, progress.check)
+        return sketches.sums(
+            parameters, layout, term_vectors, len(phrases), features, progress.check
+        )
 
     sums = sketches.release_sums(parameters, terms, layout, exact, meter)
     return Sketched(layout, phrases, noisy[places], sums, points)

@@ -155,9 +155,9 @@ def find_vectors(
     scaffold, layers, model = Scaffold.of(parameters), layer_range(parameters), writer.model
     model.structure.check_layers(list(layers))
     partners: dict[Label, tuple[Prompt, list[PublicText]]] = {}
-    for label, own in shots.items():
+    for label, label_shots in shots.items():
         prompt = scaffold.prompt(
-            model.tokenizer, public_label(terms, label), [shot.text for shot in own]
+            model.tokenizer, public_label(terms, label), [shot.text for shot in label_shots]
         )
         name = f"partners of {label!r}"
         texts = _counted(

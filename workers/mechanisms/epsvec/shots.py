@@ -56,12 +56,14 @@ def count_near(
         texts = list(candidates[label])
         places = embed_all(embedder, texts, tokens)  # (candidates, dimensions) float32
         centre = places.mean(axis=0) if texts else np.zeros(embedder.dimensions, np.float32)
-        own = (record.text for record in records.records if record.label == label)
+        label_texts = (record.text for record in records.records if record.label == label)
         usable = (np.abs(unit(places - centre)) > 0).any()
         if not usable:  # nothing to be near to: counts are zero, whatever the records
             counts[label] = np.zeros(len(texts), np.int64)
             continue
-        counts[label] = votes(_centred(embedder.embed(own, tokens), centre, check), places - centre)
+        counts[label] = votes(
+            _centred(embedder.embed(label_texts, tokens), centre, check), places - centre
+        )
     return counts
 
 
@@ -103,8 +105,11 @@ def largest(candidates: Sequence[PublicText], noisy: Integers, shots: int) -> li
 
 def to_json(shots: Mapping[Label, Sequence[Shot]]) -> list[dict[str, Any]]:
     return [
-        {"label": label, "shots": [{"text": shot.text, "noisy_count": shot.count} for shot in each]}
-        for label, each in shots.items()
+        {
+            "label": label,
+            "shots": [{"text": shot.text, "noisy_count": shot.count} for shot in shot_json],
+        }
+        for label, shot_json in shots.items()
     ]
 
 

@@ -53,8 +53,8 @@ class Steered:
 
     def bias(self, label: Label, coefficient: float) -> dict[int, torch.Tensor]:
         """Return the vector added after each layer: layer to (hidden,)."""
-        own = self.vectors[list(self.shots).index(label)]  # (layers, hidden)
-        pairs = zip(self.layers.tolist(), own, strict=True)
+        label_vector = self.vectors[list(self.shots).index(label)]  # (layers, hidden)
+        pairs = zip(self.layers.tolist(), label_vector, strict=True)
         return {layer: torch.from_numpy(coefficient * vector) for layer, vector in pairs}
 
 
