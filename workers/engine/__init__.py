@@ -3,7 +3,8 @@
 structure finds blocks, embedding and head; kernels replaces parts by faster ones; attention reads
 the preallocated cache; sizing chooses public shapes; decoder reads prompts once and appends one
 token to all rows; continuation goes on where an earlier attempt stopped; steadiness tries whether
-rows act on one another; hidden returns hidden states.
+rows act on one another; support finds
+the tokens that a public context allows; hidden returns hidden states.
 """
 
 from workers.engine.continuation import Continued
@@ -20,6 +21,7 @@ from workers.engine.structure import (
     prepare,
     structure_of,
 )
+from workers.engine.support import PublicContexts, Support, Supports, private_sizes
 
 __all__ = [
     "HEAD",
@@ -28,11 +30,14 @@ __all__ = [
     "Context",
     "Continued",
     "Decoder",
+    "PublicContexts",
     "Shape",
     "Sizes",
     "SoftLoss",
     "Structure",
     "StructureError",
+    "Support",
+    "Supports",
     "Unsteady",
     "cache_bytes",
     "check_finite",
@@ -41,6 +46,7 @@ __all__ = [
     "hidden_states",
     "is_out_of_memory",
     "prepare",
+    "private_sizes",
     "rehearse",
     "sizes",
     "soft_loss",

@@ -91,14 +91,17 @@ class Decoder:
         steering: Mapping[int, torch.Tensor] | None = None,
         hidden: bool = False,
         fixed: bool = False,
+        whole: bool = False,
     ) -> None:
         """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see
-        Structure.steered.
+        Structure.steered. `whole`: every step sees all columns, however long the texts are, so that
+        what it gives does not depend on what else was written beside it.
 
         A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix`
         is an error.
         """
-        self.model, self.shape, self.hidden, self.fixed = model, shape, hidden, fixed
+        self.model, self.shape, self.hidden = model, shape, hidden
+        self.fixed, self.whole = fixed, whole
         self.steering = dict(steering or {})
         model.check_layers(list(self.steering))
         self.most_rows, self.reading = sizes.rows, min(sizes.reading, sizes.rows)
@@ -190,7 +193,7 @@ class Decoder:
         """Let passes see the first `written` columns of texts, or a few more, which nothing may see
         yet.
         """
-        columns = self.shape.prefix + self.shape.rest + written
+        columns = self.shape.prefix + self.shape.rest + (self.shape.text if self.whole else written)
         self._extent = extent(columns, self.shape.capacity, self.model.device.type)
 
     def _forward(

@@ -23,13 +23,12 @@ adds at most GRID steps. Public logits are rounded to steps too: they are public
 matter how. The sampler gets the scores of V and nothing of other tokens, which therefore have
 probability zero.
 
-Public contexts are decoded apart from private ones. What their passes look like and which prompts
-they hold is public, so z_0 is the same to the last bit in neighbouring worlds. A prompt that
-several batches share is read once. A private context with NaN among its logits contributes zero.
+Public contexts are decoded apart from private ones (engine/support.py), so z_0 is the same to the
+last bit in neighbouring worlds. A private context with NaN among its logits contributes zero.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -38,7 +37,16 @@ import torch
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
 from accountant.core.privacy.price import Terms
 from workers.data.records import Place, Records, share_of
-from workers.engine import Batch, Continued, Decoder, Shape, check_steady, sizes
+from workers.engine import (
+    Batch,
+    Continued,
+    Decoder,
+    PublicContexts,
+    Shape,
+    Sizes,
+    check_steady,
+    private_sizes,
+)
 from workers.engine.aggregation import COLUMNS, GRID, Scores
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.models import LocalModel, Prompt
@@ -69,9 +77,9 @@ class Runner:
             shape = _private_shape(
                 parameters, {label: _Prompts(parameters, model, label) for label in labels}
             )
-            room, contexts = model.memory_bytes, parameters.batch_size
-            together = sizes(model.network, shape, contexts + 1, len(count), room).batches
-            chosen = sizes(model.network, shape, contexts, together, room)  # as _Pair has them
+            chosen = private_sizes(
+                model.network, shape, parameters.batch_size, len(count), model.memory_bytes
+            )
             check_steady(model.structure, shape, chosen)
 
     def run(
@@ -94,8 +102,8 @@ class Runner:
             coins = records.in_round(number) if parameters.amplified else records
             many = parameters.batches_by_label(terms)
             items = list(coins.batches(many, run=parameters.batches_to_run).items())
-            chosen = sizes(
-                model.network, shape, parameters.batch_size + 1, len(items), model.memory_bytes
+            chosen = private_sizes(
+                model.network, shape, parameters.batch_size, len(items), model.memory_bytes
             )
             for first in range(0, len(items), chosen.batches):
                 group = items[first : first + chosen.batches]
@@ -103,9 +111,8 @@ class Runner:
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                yield from _write(
-                    partial(_pair, parameters, model, prompts, group, shape), writers, progress
-                )
+                made = partial(_pair, parameters, model, prompts, group, shape, chosen)
+                yield from _write(made, writers, progress)
 
 
 # --- contexts -----------------------------------------------------------------------------------
@@ -126,12 +133,6 @@ class _Prompts:
         return Batch(
             [self.private.tokens(text, self.record_tokens)[shared:] for text in texts], self.prefix
         )
-
-    def public_batch(self) -> Batch:
-        """Return the public context alone: all but its last token is read once for all batches of
-        the label.
-        """
-        return Batch([self.public[-1:]], self.public[:-1])
 
 
 def _private_shape(parameters: InvisibleInk, prompts: dict[str | None, _Prompts]) -> Shape:
@@ -172,7 +173,7 @@ def top_k_plus(public: torch.Tensor, parameters: InvisibleInk) -> Candidates:
     per_unit = float(GRID * parameters.batch_size / Fraction(parameters.clip))
     # (vocabulary,)
     steps = ((public.double() - public.max()) * per_unit).clamp(min=LOWEST).round().long()
-    kth = steps.topk(min(parameters.top_k, len(steps))).values[-1]
+    kth = steps.topk(min(parameters.top_k or len(steps), len(steps))).values[-1]
     places = torch.nonzero((steps >= kth - 2 * GRID) & torch.isfinite(public)).squeeze(1)  # (n,)
     return Candidates(places, public[places], steps[places].cpu().numpy())
 
@@ -220,33 +221,24 @@ def _pair(
     prompts: dict[str | None, _Prompts],
     group: Sequence[tuple[Place, list[str]]],
     shape: Shape,
+    chosen: Sizes,
 ) -> "_Pair":
     """Return the batches of a group, ready to be read."""
     private = [prompts[label].private_batch(texts) for (label, _), texts in group]
-    return _Pair(parameters, model, [prompts[label] for (label, _), _ in group], private, shape)
+    contexts = [prompts[label].public for (label, _), _ in group]
+    fixed = parameters.amplified
+    return _Pair(
+        parameters,
+        Decoder(model.structure, private, shape, chosen, fixed=fixed),
+        PublicContexts(model.structure, contexts, parameters.max_tokens, model.memory_bytes),
+    )
 
 
 class _Pair:
     """Public and private contexts of a group of batches, extended by the same tokens."""
 
-    def __init__(
-        self,
-        parameters: InvisibleInk,
-        model: LocalModel,
-        prompts: list[_Prompts],
-        private: list[Batch],
-        shape: Shape,
-    ) -> None:
-        self.parameters = parameters
-        public = [prompt.public_batch() for prompt in prompts]
-        network, room = model.network, model.memory_bytes
-        apart = Shape(max(len(batch.prefix) for batch in public), 1, parameters.max_tokens)
-        chosen = sizes(network, shape, parameters.batch_size, len(private), room)
-        self.private = Decoder(model.structure, private, shape, chosen, fixed=parameters.amplified)
-        alone = sizes(network, apart, 1, len(public), room)
-        # How many there are is public, so no row of theirs has to be filled up.
-        alone = replace(alone, rows=min(alone.rows, len(public)))
-        self.public = Decoder(model.structure, public, apart, alone, fixed=parameters.amplified)
+    def __init__(self, parameters: InvisibleInk, private: Decoder, public: PublicContexts) -> None:
+        self.parameters, self.private, self.public = parameters, private, public
 
     def read(self) -> dict[int, _Law]:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
@@ -267,10 +259,10 @@ class _Pair:
 
     def _laws(
         self,
-        public: Iterator[tuple[int, torch.Tensor]],
+        public: Mapping[int, torch.Tensor],
         private: Iterator[tuple[int, torch.Tensor]],
     ) -> dict[int, _Law]:
-        candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in public}
+        candidates = {number: top_k_plus(each, self.parameters) for number, each in public.items()}
         # Whole numbers below 2^53 are exact in float64 and add in any order.
         sums = {
             number: torch.zeros_like(pair.logits).double() for number, pair in candidates.items()

@@ -3,11 +3,12 @@ al. 2024).
 
     for each batch, several side by side:
         repeat until T tokens are written:
-            z_r    = logits of every context r of the batch
+            V      = the top_k tokens of the public context: the prompt without a record
+            z_r    = logits of every context r of the batch, of the tokens in V
             scores = sum, or median, over r of clip_c(z_r), each on a fixed grid of integers
-            token  ~ softmax(scores / (s * temperature))      # mean: s is public, whatever the
+            token  ~ softmax(scores / (s * temperature)) over V   # mean: s is public, whatever the
                      batch holds
-                     softmax(scores / temperature)            # median
+                     softmax(scores / temperature) over V         # median
             append the token to every context; an end token starts the batch's next text
 
 A record is in the batch that a keyed hash of its unit picks among all of its label's (uniform) or
@@ -47,7 +48,17 @@ from accountant.core.privacy.price import Terms
 from workers.data.records import Counts, Place, Records, Within, share_of
 from workers.embedding.clustering import Clusters, count, embedded, keep, public_centres, within
 from workers.embedding.public_contexts import from_corpus, from_shots
-from workers.engine import Batch, Continued, Decoder, Shape, Sizes, check_steady, sizes
+from workers.engine import (
+    Batch,
+    Continued,
+    Decoder,
+    Shape,
+    Sizes,
+    Support,
+    Supports,
+    check_steady,
+    private_sizes,
+)
 from workers.engine.aggregation import (
     GRID,
     Mean,
@@ -85,7 +96,7 @@ class Runner:
             labels = parameters.written(terms) or (None,)
             prompts = [Prompt(model.tokenizer, parameters.template, label) for label in labels]
             shape = shape_of(parameters, prompts)
-            chosen = sizes(
+            chosen = private_sizes(
                 model.network, shape, parameters.batch_size, len(count), model.memory_bytes
             )
             check_steady(model.structure, shape, chosen)
@@ -116,7 +127,7 @@ class Runner:
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
             items = list(contexts.of(coins, parameters.batches_by_label(terms), places).items())
-            chosen = sizes(model.network, shape, many, len(items), model.memory_bytes)
+            chosen = private_sizes(model.network, shape, many, len(items), model.memory_bytes)
             for first in range(0, len(items), chosen.batches):
                 group = items[first : first + chosen.batches]
                 writers = []
@@ -212,7 +223,18 @@ class Contexts:
         batches = [self.batch(label, examples) for (label, _), examples in group]
         fixed = self.parameters.amplified
         decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed)
-        return _Group(self.parameters, model.vocabulary, decoder)
+        public = [self.without_record(label) for (label, _), _ in group]
+        room, top_k = model.memory_bytes, self.parameters.top_k
+        supports = Supports(model.structure, public, shape.text, room, top_k)
+        return _Group(self.parameters, decoder, supports)
+
+    def without_record(self, label: str | None) -> list[int]:
+        """Return the public context of a label: its prompt with nothing where a record stands."""
+        record, partner = self._nothing(label)
+        return self.prompts[label].tokens(record, self.parameters.record_tokens, partner)
+
+    def _nothing(self, label: str | None) -> Example:
+        return "", "" if self.partners is None else self.partners.some(label, 1)[0]
 
     @property
     def public_count(self) -> int:
@@ -229,7 +251,7 @@ class Contexts:
         if parameters.aggregation != "median":
             return []
         if self.corpus is None:
-            return [("", "" if self.partners is None else self.partners.some(label, 1)[0])]
+            return [self._nothing(label)]
         texts = self.corpus.some(label, parameters.public_contexts)
         if parameters.context_partner is None:
             return [(text, "") for text in texts]
@@ -292,10 +314,11 @@ def _write(
 
 @dataclass(frozen=True)
 class _Law:
-    """Distribution of the next token: `scores` int64 (vocabulary,); `costs` float64 of the
-    median.
+    """Distribution of the next token: `scores` int64 (n,) of the tokens of `support`; `costs`
+    float64 (n,) of the median.
     """
 
+    support: Support
     scores: Scores
     costs: NDArray[np.float64] | None = None
 
@@ -303,67 +326,73 @@ class _Law:
 class _Group:
     """Batches decoded together, and how their logits become what a token is drawn from."""
 
-    def __init__(self, parameters: PrivatePrediction, vocabulary: int, decoder: Decoder) -> None:
-        self.parameters, self.vocabulary, self.decoder = parameters, vocabulary, decoder
+    def __init__(self, parameters: PrivatePrediction, decoder: Decoder, supports: Supports) -> None:
+        self.parameters, self.decoder, self.supports = parameters, decoder, supports
 
     def read(self) -> dict[int, _Law]:
         """Read all prompts; what the first token of each batch's texts is drawn from."""
-        return self._laws(self.decoder.read(), range(len(self.decoder.batches)))
+        return self._laws(self.supports.read(), self.decoder.read())
 
     def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, _Law]:
         """Append to each named batch the beginning of a text; what its next token is drawn from."""
-        return self._laws(self.decoder.append(texts), texts)
+        return self._laws(self.supports.append(texts), self.decoder.append(texts))
 
     def step(self, tokens: Mapping[int, int]) -> dict[int, _Law]:
         """Append to each named batch its token; what its next one is drawn from."""
-        return self._laws(self.decoder.step(tokens), tokens)
+        return self._laws(self.supports.step(tokens), self.decoder.step(tokens))
 
     def restart(self, batch: int) -> None:
         """The batch's next text begins."""
         self.decoder.restart(batch)
+        self.supports.restart(batch)
 
     def _laws(
-        self, given: Iterator[tuple[int, torch.Tensor]], batches: Iterable[int]
+        self, supports: Mapping[int, Support], given: Iterator[tuple[int, torch.Tensor]]
     ) -> dict[int, _Law]:
-        collected = {number: self._collector() for number in batches}
+        collected = {number: self._collector(each) for number, each in supports.items()}
         for number, logits in given:
-            collected[number].add(logits)  # (contexts of this pass, vocabulary) float32
+            # (contexts of this pass, vocabulary) float32
+            collected[number].add(supports[number].of(logits))
         return {number: context.law() for number, context in collected.items()}
 
-    def _collector(self) -> "_CollectMean | _CollectMedian":
+    def _collector(self, support: Support) -> "_CollectMean | _CollectMedian":
         if self.parameters.aggregation == "mean":
-            return _CollectMean(self.parameters, self.vocabulary)
-        return _CollectMedian(self.parameters)
+            vocabulary = self.decoder.model.vocabulary
+            return _CollectMean(self.parameters, support, vocabulary)
+        return _CollectMedian(self.parameters, support)
 
 
 class _CollectMean:
-    def __init__(self, parameters: PrivatePrediction, vocabulary: int) -> None:
-        self.mean = Mean(parameters.clip, vocabulary)
+    def __init__(self, parameters: PrivatePrediction, support: Support, vocabulary: int) -> None:
+        self.support = support
+        count = vocabulary if support.tokens is None else len(support.tokens)
+        self.mean = Mean(parameters.clip, count)
 
     def add(self, logits: torch.Tensor) -> None:
         self.mean.add(logits)
 
     def law(self) -> _Law:
-        return _Law(self.mean.scores())
+        return _Law(self.support, self.mean.scores())
 
 
 class _CollectMedian:
     """Public contexts come first; a single one, where no corpus is named, counts k_0 times."""
 
-    def __init__(self, parameters: PrivatePrediction) -> None:
-        self.parameters, self.median = parameters, Median(parameters.clip)
+    def __init__(self, parameters: PrivatePrediction, support: Support) -> None:
+        self.parameters, self.support = parameters, support
+        self.median = Median(parameters.clip)
 
     def add(self, logits: torch.Tensor) -> None:
         if not self.median.pieces and self.parameters.public_corpus is None:
-            # (k_0, vocabulary)
+            # (k_0, tokens)
             self.median.add(logits[:1].expand(self.parameters.public_contexts, -1))
-            logits = logits[1:]  # (contexts - 1, vocabulary)
+            logits = logits[1:]  # (contexts - 1, tokens)
         self.median.add(logits)
 
     def law(self) -> _Law:
         interval = self.median.interval()
         costs = grid_costs(interval, self.parameters.clip, self.parameters.temperature)
-        return _Law(interval.median, costs.numpy())
+        return _Law(self.support, interval.median, costs.numpy())
 
 
 class _Writer:
@@ -402,8 +431,12 @@ class _Writer:
         """Return the next token, paid for."""
         self.left -= 1
         if law.costs is not None:
-            return self.meter.ex_post_token(law.scores, self.scale, law.costs)
-        return self.meter.sample_token(law.scores, self.scale, self.event)
+            place = self.meter.ex_post_token(law.scores, self.scale, law.costs)
+        else:
+            place = self.meter.sample_token(law.scores, self.scale, self.event)
+        token = law.support.token(place)
+        self.meter.drew(token)
+        return token
 
     def ended(self, token: int) -> Text | None:
         """Return the text, if `token` ends it: an end token, the stop text, the length limit or the

@@ -2,8 +2,8 @@
 group's records.
 
     template(record), read once -> for every token: last states, clipped, one sum of integers ->
-        noise -> / n -> the model's head -> a draw (free) -> the token is appended to all contexts
-          of the group
+        noise -> / n -> the model's head -> a draw from the public support (free) -> the token is
+          appended to all contexts of the group
 
 Contexts keep their keys and values, so a token is one step of the model and not the whole text
 again. Groups are decoded side by side, as many as memory holds; each has its own text, its own end
@@ -13,6 +13,7 @@ and clean sums are never written to disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -27,7 +28,14 @@ from workers import engine
 from workers.data.keyed_hashes import keyed_hash, pick
 from workers.data.records import Records
 from workers.embedding import mean_states
-from workers.engine import Batch, Continued, Decoder, Shape
+from workers.engine import (
+    Batch,
+    Continued,
+    Decoder,
+    Shape,
+    Support,
+    Supports,
+)
 from workers.generation.local_writer import generator
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.models import LocalModel, Prompt
@@ -79,13 +87,17 @@ class Runner:
         for first in range(0, len(groups), chosen.batches):
             together = groups[first : first + chosen.batches]
 
-            def opened(together: Sequence[Group] = together) -> tuple[Decoder, list[Batch]]:
+            def opened(together: Sequence[Group] = together) -> Opened:
                 parts = [
                     contexts(parameters, terms, records, prompt, group, rate) for group in together
                 ]
                 batches = [Batch(cached, prompt.before) for cached, _ in parts]
                 decoder = Decoder(model.structure, batches, shape, chosen, hidden=True)
-                return decoder, [Batch(again, prompt.before) for _, again in parts]
+                again = [Batch(others, prompt.before) for _, others in parts]
+                public = [prompt.tokens("", parameters.record_tokens)] * len(together)
+                room, top_k = model.memory_bytes, parameters.top_k
+                supports = Supports(model.structure, public, shape.text, room, top_k)
+                return Opened(decoder, again, supports)
 
             writing = Writing(parameters, terms, model, meter, opened, together, random)
             yield from writing.texts(progress)
@@ -120,34 +132,49 @@ def contexts(
     return contexts_
 
 
+@dataclass(frozen=True)
+class Opened:
+    """Groups decoded together: their cached contexts; of each those that are read again for every
+    token; and the supports.
+    """
+
+    decoder: Decoder
+    others: Sequence[Batch]
+    supports: Supports
+
+
+#: The clipped sum of a group's states, (hidden,) int64, and the tokens that may come next.
+Next = tuple[Integers, Support]
+
+
 class _Sums:
-    """Groups decoded together, and the clipped sum of the states of each: (hidden,) int64."""
+    """Groups decoded together, and what the next token of each is drawn from."""
 
-    def __init__(self, decoder: Decoder, clip: float) -> None:
-        self.decoder, self.clip = decoder, clip
+    def __init__(self, opened: Opened, clip: float) -> None:
+        self.decoder, self.supports, self.clip = opened.decoder, opened.supports, clip
 
-    def read(self) -> dict[int, Integers]:
+    def read(self) -> dict[int, Next]:
         """Read all prompts: the sums at their last tokens, zero where there are no contexts."""
-        return self._sums(self.decoder.read(), range(len(self.decoder.batches)))
+        return self._sums(self.supports.read(), self.decoder.read())
 
-    def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, Integers]:
+    def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, Next]:
         """Append to each named group the beginning of its text; the sums at its last tokens."""
-        return self._sums(self.decoder.append(texts), texts)
+        return self._sums(self.supports.append(texts), self.decoder.append(texts))
 
-    def step(self, tokens: Mapping[int, int]) -> dict[int, Integers]:
+    def step(self, tokens: Mapping[int, int]) -> dict[int, Next]:
         """Append to each named group its token; the sums there."""
-        return self._sums(self.decoder.step(tokens), tokens)
+        return self._sums(self.supports.step(tokens), self.decoder.step(tokens))
 
     def restart(self, batch: int) -> None:
         """The group's text has ended: its rows stand still from now on."""
 
     def _sums(
-        self, given: Iterable[tuple[int, torch.Tensor]], groups: Iterable[int]
-    ) -> dict[int, Integers]:
-        sums = {place: np.zeros(self.decoder.model.hidden, np.int64) for place in groups}
+        self, supports: Mapping[int, Support], given: Iterable[tuple[int, torch.Tensor]]
+    ) -> dict[int, Next]:
+        sums = {place: np.zeros(self.decoder.model.hidden, np.int64) for place in supports}
         for place, states in given:
             sums[place] += _clipped(states, self.clip)
-        return sums
+        return {place: (total, supports[place]) for place, total in sums.items()}
 
 
 def _clipped(states: torch.Tensor, clip: float) -> Integers:
@@ -165,15 +192,11 @@ class Writing:
         terms: Terms,
         model: LocalModel,
         meter: Meter,
-        opened: Callable[[], tuple[Decoder, Sequence[Batch]]],
+        opened: Callable[[], Opened],
         groups: Sequence[Group],
         random: Mapping[Group, torch.Generator],
     ) -> None:
-        """`opened` reads the groups' records, once a token has to be drawn.
-
-        It gives a decoder, and the contexts of each group that it does not hold, which are read
-        again.
-        """
+        """`opened` reads the groups' records, once a token has to be drawn."""
         self.parameters, self.terms, self.model = parameters, terms, model
         self.meter, self.groups, self.random = meter, groups, random
         self.opened = opened
@@ -194,8 +217,8 @@ class Writing:
             for place in sorted(live):
                 drawn = self._kept(place)
                 if drawn is None:
-                    total = together.law(place) + self._read_again(place)
-                    drawn = self._token(place, total)
+                    total, support = together.law(place)
+                    drawn = self._token(place, total + self._read_again(place), support)
                 progress.advance()
                 complete[place] = drawn in self.model.end_tokens
                 if not complete[place]:
@@ -212,16 +235,16 @@ class Writing:
             yield Text(text.strip(), group, ended)
 
     def _open(self) -> _Sums:
-        self.decoder, self.others = self.opened()
-        return _Sums(self.decoder, self.parameters.clip)
+        self.held = self.opened()
+        return _Sums(self.held, self.parameters.clip)
 
     def _read_again(self, place: int) -> Integers:
         """Return the clipped sum of the states of contexts that are not kept: prompt and text from
         the beginning.
         """
         batch, shape, total = (
-            self.others[place],
-            self.decoder.shape,
+            self.held.others[place],
+            self.held.decoder.shape,
             np.zeros(self.view.dimensions, np.int64),
         )
         longer = Shape(shape.prefix, shape.rest + shape.text, 0)
@@ -248,9 +271,11 @@ class Writing:
             torch.multinomial(even, 1, generator=self.random[group])
         return token
 
-    def _token(self, place: int, total: Integers) -> int:
+    def _token(self, place: int, total: Integers, support: Support) -> int:
         """Release a group's mean state and draw its next token, which is kept in the release's
         place.
+
+        The seed's draws are over all tokens, whatever the support: each takes as much of it.
         """
         group = self.groups[place]
         group_meter = self.meter.parallel(group)
@@ -262,7 +287,8 @@ class Writing:
             logits = (
                 structure.logits(torch.from_numpy(mean).float().to(structure.device)).double().cpu()
             )
-        weights = torch.softmax(logits / self.parameters.temperature, dim=-1)
+        kept = support.alone(logits) / self.parameters.temperature
+        weights = torch.softmax(kept, dim=-1)
         token = int(torch.multinomial(weights, 1, generator=self.random[group]))
         group_meter.drew(token)
         return token

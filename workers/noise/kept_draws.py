@@ -71,11 +71,13 @@ class KeptDraws:
             self._places[name] = len(self._new)
             self._new.append((name, outcome))
 
-    def rename(self, part: Hashable | None, outcome: Outcome) -> None:
-        """Keep the part's latest draw, which is not kept yet, as this outcome."""
+    def rename(self, part: Hashable | None, token: int) -> None:
+        """Keep the part's latest draw, which is not kept yet, as this token; a cost stays."""
         if self._store is not None:
             name = self._name(part)
-            self._new[self._places[name]] = name, outcome
+            _, drawn = self._new[self._places[name]]
+            cost = drawn[1:] if isinstance(drawn, list) else None
+            self._new[self._places[name]] = name, token if cost is None else [token, *cost]
 
     def keep(self) -> None:
         """Keep all new draws. Raises LeaseLost where another attempt may have begun."""

@@ -8,6 +8,12 @@ key, so a job costs what its tokens tell of a unit in one of k batches (events.A
 round every unit draws its batch anew. The number of a batch is that of the unit's coin whatever its
 label, so batches of one number are one batch here, and a unit of b records moves it by b of their
 shifts at most.
+
+The public support is the tokens that a draw chooses from: the likeliest of a public context, which
+is the prompt without a record and the text so far. That is a function of public things and of what
+was released, so neighbouring worlds draw from the same tokens, and it changes no price
+(docs/accounting.md, section 15). What it changes is the floor: a clip leaves every token
+e^(-2 clip / temperature) of the likeliest one's weight, and a vocabulary has 50,000 of them.
 """
 
 import math
@@ -66,6 +72,26 @@ def token_draw(shift: Fraction, terms: Terms) -> Event:
     return WorstOf((stays, moves))
 
 
+class Supported(Parameters):
+    """The field of a mechanism that draws tokens from a public support."""
+
+    top_k: int = Field(
+        100,
+        ge=0,
+        le=10_000_000,
+        description="tokens drawn from: the likeliest after the prompt without a record and the "
+        "text so far, which is free; 0: all of the vocabulary",
+    )
+
+
+def describe_support(parameters: Supported) -> tuple[str, ...]:
+    """Return the line of a breakdown: what is drawn from, and that it is free."""
+    if not parameters.top_k:
+        return ()
+    what = "after the prompt without a record and the text so far"
+    return (f"drawn from the {parameters.top_k:,} tokens likeliest {what}: free",)
+
+
 #: Batches of one label, at most.
 MOST_BATCHES = 1_000_000
 
@@ -74,7 +100,7 @@ MOST_BATCHES = 1_000_000
 NEEDS_ALLOCATION = {"amplification=allocation": "rounds batches_to_run"}
 
 
-class Batched(Parameters):
+class Batched(Supported):
     """The parameters of a mechanism that writes from batches of records."""
 
     batches_per_label: int | None = Field(

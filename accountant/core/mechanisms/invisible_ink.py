@@ -53,7 +53,10 @@ class InvisibleInk(Batched):
     )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of every draw")
     top_k: int = Field(
-        100, ge=1, le=10_000_000, description="tokens kept by public logits, widened by 2c/s: free"
+        100,
+        ge=0,
+        le=10_000_000,
+        description="tokens kept by public logits, widened by 2c/s: free; 0: all",
     )
     max_tokens: int = Field(200, ge=1, le=1_000_000, description="a text ends here at the latest")
     texts_per_batch: int = Field(
@@ -113,7 +116,8 @@ def price(parameters: InvisibleInk, terms: Terms) -> Price:
             parameters, shift(parameters, terms), count, terms, parameters.batch_size
         )
         event, lines = all_rounds(parameters, token_event(parameters, terms)), (moves, *description)
-    return Price(event, (*lines, f"the top {parameters.top_k:,} come from public logits: free"))
+    kept = f"the top {parameters.top_k:,} come from public logits: free"
+    return Price(event, (*lines, kept) if parameters.top_k else lines)
 
 
 def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:

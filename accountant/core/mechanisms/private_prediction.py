@@ -18,6 +18,10 @@ lowest hashes (a record *changes* a context, which moves twice as far). Paper 00
 records into every context and charges clip / batch_size, which costs twice that: its T = 373 is
 then epsilon 23.7 and not 10.
 
+Tokens are drawn from a public support (batches.py): each context's logits are clipped
+relative to the best of the support's, so they lie in [-clip, clip] there as they do without one,
+and no price changes.
+
 Median (paper 001, Theorem 2): the cost depends on the data, so the price is a cap that an analyst
 plans with, in the currency `ex-post`. Refused under replace-one, where the theorem fails with its
 ends.
@@ -48,6 +52,7 @@ from accountant.core.mechanisms.batches import (
     check_batches,
     describe,
     describe_allocation,
+    describe_support,
     describe_temperature,
     doubled,
     missing_batches,
@@ -267,6 +272,7 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
             f"{up(cap, 6):g}, "
             "settled by the batch that cost most; the cap is neither a bound nor a mean"
         )
+        lines += describe_support(parameters)
         return Price(
             parts[0] if parts else None,
             tuple(lines),
@@ -281,6 +287,7 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
         if parameters.batching == "uniform"
         else ()
     )
+    warm = (*describe_support(parameters), *warm)
     if parameters.amplified:
         description = describe_allocation(parameters, moved, tokens, terms, parameters.batch_size)
         return Price(
@@ -510,7 +517,7 @@ MECHANISM = Mechanism(
     groups={
         "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label "
         "label_counts clip "
-        "temperature amplification rounds batches_to_run",
+        "temperature top_k amplification rounds batches_to_run",
         "Texts": "labels max_text_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
         "cluster_epsilon public_corpus embedding",

@@ -19,6 +19,7 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem
 from accountant.core.mechanisms import group_means
 from accountant.core.mechanisms.base import Mechanism, Yield, by_label
+from accountant.core.mechanisms.batches import Supported, describe_support
 from accountant.core.mechanisms.group_means import GroupMeans
 from accountant.core.mechanisms.noise_fields import cost, resolved
 from accountant.core.privacy.calibration import gaussian_multiplier
@@ -29,7 +30,7 @@ from accountant.core.template import check_template, check_turns
 DEFAULT_TEMPLATE = "Review: {record}\nSummary of all reviews:"
 
 
-class SummaryToken(GroupMeans):
+class SummaryToken(GroupMeans, Supported):
     """Parameters of `summary-token`; tokens and temperature are the paper's."""
 
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="tokens T of a summary, at most")
@@ -57,7 +58,8 @@ def price(parameters: SummaryToken, terms: Terms) -> Price:
     """Return T Gaussians of one group."""
     event = SelfComposed(token(parameters), parameters.max_tokens)
     what = f"{parameters.max_tokens:,} mean hidden states"
-    return Price(event, group_means.describe(parameters, terms, what, cost(event, terms)))
+    lines = group_means.describe(parameters, terms, what, cost(event, terms))
+    return Price(event, (*lines, *describe_support(parameters)))
 
 
 def resolve(parameters: SummaryToken, terms: Terms) -> SummaryToken:
@@ -96,7 +98,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.summary_token",
     groups={
         "Size and privacy": "epsilon noise_multiplier clip public_size group_sizes min_group "
-        "temperature",
+        "temperature top_k",
         "Texts": "max_tokens record_tokens template",
     },
     order=7,
