@@ -7,7 +7,9 @@ settings.
 | table | shape of | what | |---|---|---| | context | – | what the model makes of a record in its
 context: without it nothing else can show | | clusters | 001, Table 2 | k-means, DP k-means, public
 centres with and without rebalancing; no model | | prediction | 001, Table 3 | zero-shot, mean,
-median, at matched tokens, with ε and ex-post ε | | amplification | – | the mean at equal ε, with
+median, at matched tokens, with ε and ex-post ε | | support | – | the
+mean by clip, temperature and public support: loss, endings, labels and what ε buys | |
+amplification | – | the mean at equal ε, with
 batches that are known and with batches that nobody knows | | examples | 001, Table 4 | one against
 two examples in a context | | cluster-count | 001, Table 5 | number of clusters, without privacy | |
 coefficient | 000, Table 5 | how strongly to steer this model, on public texts | | epsvec | 000,
@@ -36,6 +38,7 @@ TABLES: Mapping[str, Callable[[Bench], Table]] = {
     "context": utility_tables.context,
     "clusters": utility_tables.clusters,
     "prediction": utility_tables.prediction,
+    "support": utility_tables.support,
     "amplification": utility_tables.amplification,
     "labels": utility_labels.unequal_labels,
     "examples": utility_tables.examples,

@@ -67,6 +67,17 @@ def measure(model: LocalModel, template: str, targets: int, seed: int) -> Made:
     }
 
 
+def own_loss(model: LocalModel, template: str, texts: Sequence[Sequence[str]]) -> float:
+    """Nats per token of (text, label) pairs after the prompt without a record, over all tokens."""
+    total, count = 0.0, 0
+    for text, label in texts:
+        context = Prompt(model.tokenizer, template, label).tokens("", RECORD_TOKENS)
+        ids = model.tokenizer.encode(" " + text, add_special_tokens=False)
+        total += _likelihood(model, context, ids)[0] * len(ids)
+        count += len(ids)
+    return total / max(1, count)
+
+
 @torch.inference_mode()
 def _likelihood(
     model: LocalModel, context: Sequence[int], target: Sequence[int]

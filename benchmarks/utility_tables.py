@@ -5,10 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from accountant.core.privacy.price import Terms
 from benchmarks import utility_clusters, utility_context, utility_data, utility_runs
 from benchmarks.utility_bench import METRICS, Bench, Way, compared, settings_of
 from benchmarks.utility_cells import Made, Repeats, Table
 from workers.embedding.embedders import embed_all
+from workers.evaluation.transfer import Labelled, transfer
 
 
 def context(bench: Bench) -> Table:
@@ -241,6 +243,75 @@ def amplification(bench: Bench) -> Table:
         settings_of(bench, **described),
         bench.notes,
     )
+
+
+#: Clips and temperatures of the table `support`: their quotient decides what a token costs.
+SUPPORT_DRAWS = ((9.0, 1.5), (6.0, 1.5), (6.0, 1.0), (4.0, 1.0), (4.0, 0.7), (2.0, 0.5))
+SUPPORTS = (0, 1_000, 100, 50)
+#: What tokens are priced for, whatever the runs hold: a dataset of this size, and batches of this.
+PRICED = {"records": 5_000, "batch_size": 64}
+
+
+def support(bench: Bench) -> Table:
+    """The mean by clip, temperature and public support: what each writes, and what ε buys of it."""
+    ways: dict[tuple[str, str], Way] = {
+        ("real data", ""): bench.real,
+        ("zero-shot", "all"): lambda repeat: bench.prompted(0, repeat),
+    }
+    bought = {}
+    for clip, temperature in SUPPORT_DRAWS:
+        draw = {"clip": clip, "temperature": temperature}
+        name = f"clip {clip:g}, temperature {temperature:g}"
+        bought[name] = str(_tokens_bought(bench, draw))
+        for top_k in SUPPORTS:
+            raw = raw_prediction(bench, **draw, tokens_per_batch=bench.sizes.most_tokens)
+            ways[name, str(top_k or "all")] = job(bench, {**raw, "top_k": top_k})
+    rows = []
+    for (name, top_k), way in ways.items():
+        columns = [Repeats(bench.sizes.seeds) for _ in range(3)]
+        for repeat in range(bench.sizes.seeds):
+            if (made := way(repeat)) is not None:
+                for column, value in zip(columns, _readable(bench, made), strict=True):
+                    column.add(value)
+        rows.append([name, top_k, *(each.shown(2) for each in columns), bought.get(name, "")])
+    return Table(
+        f"support-{bench.dataset}",
+        f"Public supports, {bench.dataset}",
+        ["draws", "top_k", "loss ↓", "finished ↑", "right label ↑", "tokens of a batch ↑"],
+        rows,
+        settings_of(
+            bench,
+            **{"tokens bought": f"at ε {bench.sizes.epsilon:g}, without amplification, {PRICED}"},
+            batch=bench.sizes.batch,
+            template=repr(bench.sizes.template),
+        ),
+        bench.notes,
+    )
+
+
+def _tokens_bought(bench: Bench, draw: Mapping[str, float]) -> int:
+    size = PRICED["records"]
+    terms = Terms(delta=size**-utility_runs.DELTA_POWER, public_size=size)
+    raw = {**draw, "batch_size": PRICED["batch_size"]}
+    return utility_runs.most_tokens("private-prediction", raw, terms, bench.sizes.epsilon)
+
+
+def _readable(bench: Bench, made: Made) -> list[float | None]:
+    """Loss of the texts' own tokens by the model without records, share that ended by itself, and
+    share that a classifier of real texts gives their label.
+    """
+    texts = [each for each in made["texts"] if each[0]][: 2 * bench.sizes.texts]
+    if not texts:
+        return [None] * 3
+    settings = {**bench.common, "template": bench.sizes.template, "texts": texts}
+    kept = bench.store.once(
+        "loss",
+        settings,
+        lambda: {"loss": utility_context.own_loss(bench.model, bench.sizes.template, texts)},
+    )
+    own = Labelled([text for text, _ in texts], [label for _, label in texts])
+    right = transfer(bench.held_out, own).value
+    return [kept and kept["loss"], made.get("finished"), right]
 
 
 def mauves(bench: Bench, way: Way) -> list[str]:

@@ -38,6 +38,10 @@ PHRASES = "workers/mechanisms/dp_kps/"
 KPS = "tests/workers/mechanisms/test_dp_kps.py tests/workers/mechanisms/test_dp_kps_texts.py"
 RUNNER, INK = "workers/mechanisms/private_prediction.py", "workers/mechanisms/invisible_ink.py"
 ONESHOT, STATES = "workers/mechanisms/summary_oneshot.py", "workers/embedding/mean_states.py"
+SUPPORT, SUPPORT_TESTS = (
+    "workers/engine/support.py",
+    "tests/workers/mechanisms/test_public_support.py",
+)
 SUMMARIES = "tests/workers/mechanisms/test_summaries.py"
 
 
@@ -341,15 +345,53 @@ MUTATIONS = (
     Mutation(
         "invisible-ink's candidates by private logits",
         INK,
-        "candidates = {number: top_k_plus(logits[0], self.parameters) for number, logits in "
-        "public}",
+        "candidates = {number: top_k_plus(each, self.parameters) for number, each in "
+        "public.items()}",
         "private = list(private)\n"
         "        first = {number: logits.mean(dim=0) for number, logits in reversed(private)}\n"
         "        candidates = {\n"
-        "            number: top_k_plus(first.get(number, logits[0]), self.parameters)\n"
-        "            for number, logits in public\n"
+        "            number: top_k_plus(first.get(number, each), self.parameters)\n"
+        "            for number, each in public.items()\n"
         "        }",
         "tests/workers/mechanisms/test_invisible_ink.py",
+    ),
+    Mutation(
+        "a public support by a private context",
+        RUNNER,
+        "public = [self.without_record(label) for (label, _), _ in group]",
+        "public = [\n"
+        '            self.prompts[label].tokens(each[0][0] if each else "", 8, "")\n'
+        "            for (label, _), each in group\n"
+        "        ]",
+        SUPPORT_TESTS,
+    ),
+    Mutation(
+        "a public support in passes that memory makes smaller",
+        SUPPORT,
+        "fixed=True, whole=True",
+        "whole=True",
+        SUPPORT_TESTS,
+    ),
+    Mutation(
+        "a public support in passes as long as other texts",
+        SUPPORT,
+        "fixed=True, whole=True",
+        "fixed=True",
+        SUPPORT_TESTS,
+    ),
+    Mutation(
+        "a token kept as its place in the support",
+        RUNNER,
+        "        self.meter.drew(token)\n",
+        "",
+        SUPPORT_TESTS,
+    ),
+    Mutation(
+        "the median's cost lost with the place in the support",
+        "workers/noise/kept_draws.py",
+        "token if cost is None else [token, *cost]",
+        "token",
+        SUPPORT_TESTS,
     ),
     Mutation(
         "the median's ends moved inward",

@@ -167,8 +167,8 @@ class OneEach(Records):
 
 
 def without_protection(arm: Subject, texts: int) -> Subject:
-    """Return the control: one record a batch, no clip that any logit reaches, no public context
-    that counts.
+    """Return the control: one record a batch, no clip that any logit reaches, all tokens, no public
+    context that counts.
 
     Priced and metered like any other, at a price that no dataset would admit.
     """
@@ -181,6 +181,7 @@ def without_protection(arm: Subject, texts: int) -> Subject:
         **fields,
         "batch_size": 1,
         "clip": 1_000.0,
+        "top_k": 0,
         "batches_per_label": 1,
         "max_text_tokens": length,
         "tokens_per_batch": length * texts,

@@ -250,6 +250,8 @@ def test_the_medians_costs_are_those_of_private_and_public_contexts(
     ids = [made.prompts[None].tokens(one, parsed.record_tokens, two) for one, two in shown]
     with torch.inference_mode():
         logits = torch.stack([model.network(torch.tensor([each])).logits[0, -1] for each in ids])
+        alone = model.network(torch.tensor([made.without_record(None)])).logits[0, -1]
+    logits = logits[:, alone.topk(parsed.top_k).indices.sort().values]
     grid = clip_to_grid(logits, parsed.clip).double() * parsed.clip / GRID
     ((scores, costs),) = seen
     assert costs == pytest.approx(median_token_costs(grid, parsed.temperature).numpy(), abs=1e-3)

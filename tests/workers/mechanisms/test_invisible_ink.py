@@ -393,7 +393,7 @@ def test_bad_requests_name_the_field():
         ({"template": "no slot"}, "template"),
         ({"public_template": "{record}"}, "public_template"),
         ({"public_template": "  "}, "public_template"),
-        ({"top_k": 0}, "top_k"),
+        ({"top_k": -1}, "top_k"),
         ({"clip": 0}, "clip"),
     ):
         with pytest.raises(InvalidRequest) as refused:

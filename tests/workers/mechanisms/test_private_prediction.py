@@ -202,7 +202,23 @@ def test_each_text_of_a_batch_begins_from_its_prompts(model, monkeypatch):
     assert all(texts[0].text.startswith(each.text) for each in texts)
 
 
-def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(model, monkeypatch):
+def plain_logits(model, contexts: list[list[int]]) -> torch.Tensor:
+    """(contexts, vocabulary), each read alone by the model's own pass."""
+    with torch.inference_mode():
+        return torch.stack([model.network(torch.tensor([ids])).logits[0, -1] for ids in contexts])
+
+
+def supported(model, contexts: list[list[int]], top_k: int) -> torch.Tensor:
+    """The same, in the columns of the `top_k` likeliest tokens after the first context."""
+    found = plain_logits(model, contexts)
+    kept = found[0].topk(top_k or found.shape[1]).indices.sort().values
+    return found[:, kept]
+
+
+@pytest.mark.parametrize("top_k", [0, 30])
+def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(
+    model, monkeypatch, top_k
+):
     """Scores at the meter equal those of plain passes; a record that fills the clip moves them as
     priced.
     """
@@ -220,23 +236,21 @@ def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(
         "batch_size": 7,
         "clip": 2.5,
         "temperature": 0.8,
+        "top_k": top_k,
     }
+    drawn: list[int] = []
+    monkeypatch.setattr("workers.noise.meter.Branch.drew", lambda _self, token: drawn.append(token))
     parsed, _, _, _ = run(model, raw, data, Terms())
     prompt = Prompt(model.tokenizer, parsed.template, None)
-    token: list[int] = []
-    for scores, scale, event in seen:
+    for number, (scores, scale, event) in enumerate(seen):
+        token = drawn[:number]
         assert float_up(GRID * scale) == event.shift == float_up(shift(parsed, Terms()))
-        ids = [
-            prompt.tokens(text, parsed.record_tokens) + token for text in data.batches(1)[None, 0]
-        ]
-        with torch.inference_mode():
-            logits = torch.stack(
-                [model.network(torch.tensor([each])).logits[0, -1] for each in ids]
-            )
+        texts = ["", *data.batches(1)[None, 0]]
+        ids = [prompt.tokens(text, parsed.record_tokens) + token for text in texts]
+        logits = supported(model, ids, top_k)[1:]
         clipped = (logits - logits.amax(dim=1, keepdim=True) + 2.5).clamp(-2.5, 2.5).double()
         mean = clipped.sum(dim=0).numpy() / 7 / 0.8
         assert scores * float(scale) == pytest.approx(mean, abs=1e-3)
-        token.append(int(np.argmax(scores)))
 
 
 @pytest.mark.parametrize("size", [0, 1, 20])
@@ -261,7 +275,8 @@ def test_the_median_draws_its_tokens_and_pays_for_each(model, size):
     assert parsed.public_contexts == 2
 
 
-def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypatch):
+@pytest.mark.parametrize("top_k", [0, 30])
+def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypatch, top_k):
     """The meter's costs equal `median_token_costs` of plain forward passes, the public ones
     twice.
     """
@@ -278,17 +293,17 @@ def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypa
         "ex_post_cap": 1.0,
         "tokens_per_batch": 2,
         "batches_per_label": 1,
+        "top_k": top_k,
     }
+    drawn: list[int] = []
+    monkeypatch.setattr("workers.noise.meter.Branch.drew", lambda _self, token: drawn.append(token))
     parsed, _, _, _ = run(model, parameters, data, Terms())
     prompt = Prompt(model.tokenizer, parsed.template, None)
     texts = ["", "", *data.batches(1)[None, 0]]
-    token: list[int] = []
-    for scores, scale, costs in seen:
+    for number, (scores, scale, costs) in enumerate(seen):
+        token = drawn[:number]
         ids = [prompt.tokens(text, parsed.record_tokens) + token for text in texts]
-        with torch.inference_mode():
-            logits = torch.stack(
-                [model.network(torch.tensor([each])).logits[0, -1] for each in ids]
-            )
+        logits = supported(model, ids, top_k)
         grid = clip_to_grid(logits, parsed.clip).double() * parsed.clip / GRID
         assert costs == pytest.approx(
             median_token_costs(grid, parsed.temperature).numpy(), abs=1e-3
@@ -297,7 +312,6 @@ def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypa
         assert scores * float(scale) == pytest.approx(
             (median / parsed.temperature).numpy(), abs=1e-3
         )
-        token.append(int(np.argmax(scores)))
 
 
 def test_a_long_record_is_cut_at_its_public_length(model):

@@ -291,6 +291,7 @@ def test_cached_decoding_is_reading_everything_again(model):
     texts = {"north": [*WORDS[:5], "no", "so", "soup and soup"], "south": ["cold soup"] * 8}
     terms = Terms(groups=tuple(texts))
     raw = SHORT | {"noise_multiplier": 1.0, "public_size": 30, "max_tokens": 8, "seed": 5}
+    raw["top_k"] = 0
     parameters = TOKEN.parse(raw, terms)
     data = records(texts)
     _, meter, _, _ = run(TOKEN, model, data, raw, terms, Noting)

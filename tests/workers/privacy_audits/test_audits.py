@@ -247,7 +247,7 @@ def test_bad_requests_name_the_field(tmp_path, capsys):
         assert main([*arguments, f"--output={tmp_path}"]) == 2
         assert named in capsys.readouterr().err
     with pytest.raises(InvalidRequest):
-        subjects.check_fields({"top_k": 1}, ["mean"])
+        subjects.check_fields({"max_tokens": 1}, ["mean"])
 
 
 @pytest.mark.slow

@@ -130,7 +130,8 @@ def test_nothing_is_found_where_no_value_fits():
 @pytest.mark.parametrize(
     ("name", "field", "why"),
     [
-        ("private-prediction", "top_k", "no parameter"),
+        ("private-prediction", "texts_per_batch", "no parameter"),
+        ("private-prediction", "top_k", "does not move the price"),
         ("private-prediction", "template", "not a bounded number"),
         ("invisible-ink", "top_k", "does not move the price"),
         ("private-prediction", "clusters", "does not move the price"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -217,6 +218,27 @@ def test_a_unit_moves_as_many_counts_as_it_may_have_labels(terms, per, moved):
 
 
 # --- invisible-ink -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "raw"),
+    [
+        ("private-prediction", {}),
+        ("private-prediction", {"amplification": "allocation", "batches_per_label": 9}),
+        ("private-prediction", {"aggregation": "median", "ex_post_cap": 3.0}),
+        ("invisible-ink", {}),
+        ("summary-token", {"epsilon": 2.0, "public_size": 100}),
+    ],
+)
+@pytest.mark.parametrize("neighbours", [ADD, REPLACE])
+def test_a_public_support_changes_no_price(name, raw, neighbours):
+    if neighbours is REPLACE and "aggregation" in raw:
+        return  # the median is refused there
+    for top_k in (1, 100, 10**7):
+        with_it, _ = priced(name, raw | {"top_k": top_k}, Terms(neighbours))
+        without, _ = priced(name, raw | {"top_k": 0}, Terms(neighbours))
+        assert replace(with_it, breakdown=()) == replace(without, breakdown=())
+        assert len(with_it.breakdown) == len(without.breakdown) + 1
 
 
 def test_invisible_ink_pays_for_the_tokens_of_one_batch_and_nothing_for_top_k():
