@@ -73,7 +73,7 @@ def test_the_cluster_counts_read_as_the_design_says():
     parameters = MECHANISM.parse({"batching": "clusters"}, terms)
     price = MECHANISM.price(parameters, terms)
     assert price.breakdown[0] == "1,000 cluster counts: Laplace, scale 10, ε 0.10"
-    assert "373 tokens of one batch: zCDP 1.64;" in price.breakdown[-1]
+    assert "373 tokens of one batch: zCDP 1.64;" in price.breakdown[-2]
     assert len(releases(price.dp)) == 2
     assert ZERO.fits(portfolio(*granted(1, 1e-6))[0].limit(*granted(1, 1e-6)))
     assert Fraction(price.dp.events[0].noise_multiplier) == 10
