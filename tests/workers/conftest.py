@@ -1,5 +1,6 @@
 """A real Celery worker and a real relay, as processes, on the real servers."""
 
+import json
 import os
 import signal
 import subprocess
@@ -37,6 +38,13 @@ PROCESS: dict[str, Process] = {
     "relay": "relay",
 }
 STARTED = ("generate", "checks", "relay")
+#: What the endpoint `good` of a warm service is asked with.
+ENDPOINT_KEY = "sk-kept-in-the-settings"
+ENDPOINTS = {
+    "EXCHEQUER_ENDPOINT_NETWORKS": "127.0.0.0/8",
+    "EXCHEQUER_ENDPOINT_KEYS": json.dumps({"good": ENDPOINT_KEY}),
+    "EXCHEQUER_ENDPOINT_SECONDS": "30",
+}
 
 
 @dataclass
@@ -101,12 +109,14 @@ def warm_service(servers, tmp_path_factory) -> Iterator[Service]:
     once.
 
     Its workers know the mechanisms of tests, tests/tallies.py and others, besides those of the
-    service.
+    service, and may ask endpoints on this machine.
     """
     with fresh_database(servers) as owner_url:
         url = as_application(servers, owner_url)
         app = "tests.tally_worker"
-        with serving(servers.broker_url, url, {}, tmp_path_factory, vhost=1, app=app) as made:
+        with serving(
+            servers.broker_url, url, ENDPOINTS, tmp_path_factory, vhost=1, app=app
+        ) as made:
             yield made
 
 

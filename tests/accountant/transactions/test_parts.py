@@ -379,14 +379,18 @@ def test_a_lost_part_that_can_not_be_ended_keeps_no_other_and_waits_its_turn(
             raise ValueError("what the row holds")
         ends(locked, job, part, most)
 
+    def ended() -> set[object]:
+        """What a look ends of the two; it may end others, whose leases a slow machine outlived."""
+        return {job_id for job_id, _ in leases.expire(shared.engine, 3)} & {bad, good}
+
     monkeypatch.setattr(leases, "_end_lost", end_lost)
-    assert [job_id for job_id, _ in leases.expire(shared.engine, 3)] == [good]
+    assert ended() == {good}
     assert "what the row holds" not in caplog.text
     assert f"lease of job {bad} is set aside for 60 s: ValueError" in caplog.text
     assert rows(shared, good)[0].state == "queued"
     assert rows(shared, bad)[0].state == "running"
-    leases.expire(shared.engine, 3)
+    assert ended() == set()
     assert tried.count(bad) == 1, "it waits"
     monkeypatch.setattr(set_aside, "_aside", {})
     monkeypatch.setattr(leases, "_end_lost", ends)
-    assert [job_id for job_id, _ in leases.expire(shared.engine, 3)] == [bad]
+    assert ended() == {bad}

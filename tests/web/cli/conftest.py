@@ -2,6 +2,7 @@
 core.
 """
 
+import functools
 import http.server
 import json
 import threading
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer import testing
 from typer.testing import CliRunner, Result
 
 from accountant import settings
@@ -21,6 +23,9 @@ from accountant.core.privacy.price import Terms
 from tests.ledger_exports import rules
 from tests.web.cli.stand_ins import Ledger, Run, StandIn
 from web.cli.commands import app
+
+# The tree of all commands is made once, not at each call.
+testing._get_command = functools.cache(testing._get_command)
 
 
 @pytest.fixture(autouse=True)

@@ -17,27 +17,17 @@ from accountant.queries import entries
 from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import yes
-from tests.workers.conftest import SAMPLE, wait_for
+from tests.workers.conftest import ENDPOINT_KEY, SAMPLE, wait_for
 from tests.workers.generation.conftest import served  # noqa: F401
 from tests.workers.jobs.test_jobs import Desk
 
 pytestmark = pytest.mark.slow
-KEY = "sk-kept-in-the-settings"
 
 
 @pytest.fixture(scope="module")
-def variables() -> dict[str, str]:
-    return {
-        "EXCHEQUER_ENDPOINT_NETWORKS": "127.0.0.0/8",
-        "EXCHEQUER_ENDPOINT_KEYS": json.dumps({"good": KEY}),
-        "EXCHEQUER_ENDPOINT_SECONDS": "30",
-    }
-
-
-@pytest.fixture(scope="module")
-def desk(service, engine, folder) -> Desk:
+def desk(warm_engine, folder) -> Desk:
     """With workers that may reach this machine, and a key."""
-    return Desk(engine, folder)
+    return Desk(warm_engine, folder)
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +104,8 @@ def test_an_endpoint_judges_and_stands_in_the_ledger(desk, source, endpoint, ser
         "version": "2026-11",
     }
     assert all(cost["main"] == "0" for each in job["entries"] for cost in each["costs"].values())
-    assert served.asked("good")[-1]["headers"]["authorization"] == f"Bearer {KEY}"
-    assert not any(KEY in line for line in lines)
+    assert served.asked("good")[-1]["headers"]["authorization"] == f"Bearer {ENDPOINT_KEY}"
+    assert not any(ENDPOINT_KEY in line for line in lines)
 
 
 @pytest.mark.release
@@ -163,7 +153,7 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
     source,
     endpoint,
     served,
-    service,
+    warm_service,
     tmp_path,
 ):
     away = tmp_path / "away"
@@ -172,9 +162,9 @@ def test_a_lost_worker_asks_again_under_the_same_reservation(
     before = len(served.asked("gate"))
     job_id = judged(desk, source, name)
     wait_for(lambda: len(served.asked("gate")) - before, lambda asked: asked >= 1)
-    service.kill("generate")
+    warm_service.kill("generate")
     away.unlink()
-    service.start("generate")
+    warm_service.start("generate")
     job = desk.ended(job_id)
     assert (job["state"], job["attempt"]) == ("succeeded", 2)
     assert [each["kind"] for each in job["entries"]] == ["RESERVE", "COMMIT"]
