@@ -233,18 +233,29 @@ def engine_for(
     ledger_log: Path | None = None,
     answer_seconds: float | None = None,
     signed: SignedPlaces | None = None,
+    mending: bool = False,
 ) -> Engine:
     """Return the engine of this process for `url`, with its log as in `logging_to`."""
-    return logging_to(connect(url, answer_seconds=answer_seconds), ledger_log, signed)
+    engine = connect(url, answer_seconds=answer_seconds)
+    return logging_to(engine, ledger_log, signed, mending=mending)
 
 
-def logging_to(engine: Engine, folder: Path | None, signed: SignedPlaces | None = None) -> Engine:
+def logging_to(
+    engine: Engine,
+    folder: Path | None,
+    signed: SignedPlaces | None = None,
+    *,
+    mending: bool = False,
+) -> Engine:
     """Return the engine; its entries also go to the log in `folder`, if there is one.
 
-    `signed`: the places where heads of that log were signed; it must hold what they say.
+    `signed`: the places where heads of that log were signed; it must hold what they say, unless
+    somebody is `mending` it.
     """
     if folder is not None:
-        engine.update_execution_options(ledger_log=LedgerLog(folder, signed=signed))
+        engine.update_execution_options(
+            ledger_log=LedgerLog(folder, signed=signed, mending=mending)
+        )
     return engine
 
 

@@ -69,7 +69,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "made_decision)",
         "comments": _ADD,
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
-        **dict.fromkeys(("artifacts", "realized_ex_post", "stopped_workers"), _READ),
+        **dict.fromkeys(
+            ("artifacts", "realized_ex_post", "stopped_workers", "refused_parts"), _READ
+        ),
         "outbox": _ADD,
         # The ledger.
         **dict.fromkeys(("accounts", "usage"), _CHANGE),
@@ -85,7 +87,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "jobs": f"SELECT, UPDATE ({_ENDS})",
         "parts": f"SELECT, UPDATE ({_PARTS_END})",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
-        "artifacts": _READ,
+        **dict.fromkeys(("artifacts", "refused_parts"), _READ),
         "decisions": "SELECT, UPDATE (state, answered_at)",
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",
@@ -107,6 +109,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "artifacts": _ADD,
         "realized_ex_post": "INSERT",
         "stopped_workers": "SELECT, INSERT, UPDATE, DELETE",
+        "refused_parts": _CHANGE,
         "outbox": _ADD,
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",

@@ -65,11 +65,11 @@ class Settings(BaseSettings):
         ge=0,
         description="the signer publishes the log so often; 0: only `ledger publish-log` does",
     )
-    signed_logs_folder: Path | None = Field(
+    signed_logs_folder: str | None = Field(
         None,
-        description="where the signer keeps the heads that it signed, on storage that shares no "
-        "backup with "
-        "database or log; nothing: home/signed-logs",
+        description="folder or address of an object store (s3://…) where the signer keeps the "
+        "heads that it signed, on storage that shares no backup with database or log; nothing: "
+        "home/signed-logs",
     )
     public_log_name: str = Field(
         "exchequer",
@@ -366,9 +366,12 @@ class Settings(BaseSettings):
         return [*(root for root in self.data_roots.split("|") if root), str(self.uploads)]
 
     @property
-    def signed_logs(self) -> Path:
-        """The folder of the heads that the signer signed."""
-        return (self.signed_logs_folder or self.home / "signed-logs").absolute()
+    def signed_logs(self) -> Path | str:
+        """The folder of the heads that the signer signed, or their address in an object store."""
+        place = self.signed_logs_folder
+        if place is not None and "://" in place:
+            return place
+        return Path(place or self.home / "signed-logs").absolute()
 
     @property
     def uploads(self) -> Path:

@@ -144,16 +144,10 @@ def livez() -> Response:
 
 
 def readyz() -> tuple[Response, int]:
-    """200 where requests can be served: database and log take writes, and the schema is this
-    code's.
-
-    503 too while a worker says that it takes no jobs.
+    """200 where this process can serve requests: database and log take writes, and the schema is
+    this code's.
     """
-    problem = (
-        database.problem(engine())
-        or log_comparison.write_problem(engine())
-        or workers.problem(engine(), in_their_words=False)
-    )
+    problem = database.problem(engine()) or log_comparison.write_problem(engine())
     if problem is not None:
         current_app.logger.warning("not ready: %s", problem)
         return jsonify(status=problem), 503
@@ -169,8 +163,8 @@ _ROLES = {
 
 
 def healthz() -> tuple[Response, int]:
-    """As `readyz`; also names prices that this process can't confirm, how the log outside stands,
-    and a role in the database that can do more than this process needs.
+    """As `readyz`; also names prices that this process can't confirm, jobs that no worker takes,
+    how the log outside stands, and a role in the database that can do more than this process needs.
     """
     answer, status = readyz()
     if status != 200:
@@ -179,6 +173,9 @@ def healthz() -> tuple[Response, int]:
     unconfirmed = second_calculation.refused_now()
     if any(unconfirmed.values()):
         health["prices_refused"] = unconfirmed
+    waiting = workers.problem(engine(), in_their_words=False)
+    if waiting is not None:
+        health["workers"] = waiting
     outside = log_comparison.standing(engine())
     if outside != "ok":  # the pages stay up: they say so to stewards
         health["ledger_log"] = outside

@@ -12,17 +12,19 @@ what others wrote before it.
 
 import errno
 import fcntl
+import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from accountant.core.errors import LedgerBehind, LogUnusable
-from accountant.core.ledger.hash_chain import GENESIS
+from accountant.core.ledger.hash_chain import GENESIS, EntryKind
 from accountant.core.transparency.proofs import leaf
 from accountant.core.transparency.witnesses import leaf_digest
 from accountant.faults import reached
@@ -59,11 +61,22 @@ class LedgerLog:
     """
 
     def __init__(
-        self, folder: Path, segment_bytes: int = SEGMENT_BYTES, signed: SignedPlaces | None = None
+        self,
+        folder: Path,
+        segment_bytes: int = SEGMENT_BYTES,
+        signed: SignedPlaces | None = None,
+        *,
+        mending: bool = False,
     ) -> None:
         self.folder = folder
         self._room = str(folder / _ROOM)
-        self._signed = SignedPlaces() if signed is None else signed
+        #: The places in which heads of this log were signed.
+        self.signed = SignedPlaces() if signed is None else signed
+        #: Whether it is opened although it is not what was signed.
+        self._mending = mending
+        #: Signed heads that it does not hold, as entries were lost, by the LOSS of every dataset.
+        self._settled: set[SignedHead] = set()
+        self._settled_at = -1  # so many entries were read to find these
         #: The state of those places when the log was last found to hold what they say.
         self._compared: tuple[object, ...] = ()
         #: The database that this process found to be the log's.
@@ -130,18 +143,41 @@ class LedgerLog:
         signed.
         """
         self._mend()
-        state = self._signed.state()
+        if self._mending:
+            self._read_lines()
+            return
+        state = self.signed.state()
         # before the log, which moves on
-        heads = [] if state == self._compared else self._signed.heads()
+        heads = [] if state == self._compared else self.signed.heads()
         self._read_lines()
-        for head in heads:
-            if (problem := signed_problem(self, self._position.n, head)) is not None:
-                raise LogUnusable(
-                    f"{problem}. Nothing is admitted, run or handed out: stop all services, then "
-                    "`exchequer "
-                    "ledger recover`"
-                )
+        for problem in self._problems(heads).values():
+            raise LogUnusable(
+                f"{problem}. Nothing is admitted, run or handed out: stop all services, then "
+                "`exchequer "
+                "ledger recover`"
+            )
         self._compared = state
+
+    def problems(self) -> dict[SignedHead, str]:
+        """Return the signed heads that this log does not hold, each with what is wrong.
+
+        Those that a LOSS of every dataset names are left out.
+        """
+        with self._mutex, _unusable("read"):
+            heads = self.signed.heads()
+            self._read_lines()
+            return self._problems(heads)
+
+    def _problems(self, heads: Sequence[SignedHead]) -> dict[SignedHead, str]:
+        found = {}
+        for head in heads:
+            problem = signed_problem(self, self._position.n, head)
+            if problem is not None and head not in self._settled:
+                found[head] = problem
+        if found and self._settled_at != self._position.n:
+            self._settled |= settled_heads(self)
+            self._settled_at = self._position.n
+        return {head: problem for head, problem in found.items() if head not in self._settled}
 
     def _read_lines(self) -> None:
         if not self._segment:
@@ -440,11 +476,12 @@ def _unusable(what: str) -> Iterator[None]:
 # --- the whole of it ----------------------------------------------------------------------------
 
 
-def entries(log: LedgerLog) -> Iterator[tuple[int, str, Logged]]:
+def entries(log: LedgerLog, *, thorough: bool = True) -> Iterator[tuple[int, str, Logged]]:
     """Yield every entry with its number and dataset, each line checked against all before it: (n,
     dataset, entry).
 
-    A last line without a newline is left out: nobody was answered for it. Raises LogUnusable.
+    `thorough`: as for lines.follow. A last line without a newline is left out: nobody was answered
+    for it. Raises LogUnusable.
     """
     position, identity = Position(0, GENESIS, {}), None
     found = log.segments()
@@ -463,7 +500,7 @@ def entries(log: LedgerLog) -> Iterator[tuple[int, str, Logged]]:
                     if number < len(found):
                         raise LogUnusable(f"{path.name} ends within a line")
                     break
-                dataset, entry = lines.follow(position, line[:-1], thorough=True)
+                dataset, entry = lines.follow(position, line[:-1], thorough=thorough)
                 yield position.n, dataset, entry
 
 
@@ -475,6 +512,32 @@ def signed_problem(log: LedgerLog, n: int, head: SignedHead) -> str | None:
     if entry is None or head.leaf not in (None, leaf_digest(leaf(*entry[1:]))):
         return f"its entry {head.size:,} is another one than was signed: an older copy went on"
     return None
+
+
+def settled_heads(log: LedgerLog) -> set[SignedHead]:
+    """Return the signed heads that every dataset of the log has a LOSS for.
+
+    Datasets that were registered after the first of these are left out. Raises LogUnusable.
+    """
+    datasets: set[str] = set()
+    waiting: dict[SignedHead, set[str]] = {}
+    for _, dataset, entry in entries(log, thorough=False):
+        if entry.text and (document := json.loads(entry.text))["kind"] == EntryKind.LOSS:
+            for head in named_heads(document):
+                waiting.setdefault(head, set(datasets)).discard(dataset)
+        datasets.add(dataset)
+    return {head for head, unsaid in waiting.items() if not unsaid}
+
+
+def named_heads(document: Mapping[str, Any]) -> list[SignedHead]:
+    """Return the signed heads that a LOSS names. Raises LogUnusable for another document."""
+    try:
+        named = [
+            (each["log"], each["entries"], each["leaf"]) for each in document["body"]["signed"]
+        ]
+    except (LookupError, TypeError):
+        raise LogUnusable("an entry about lost entries can't be read") from None
+    return [SignedHead(*each) for each in named]
 
 
 def entry_at(log: LedgerLog, n: int) -> tuple[str, str, int, str] | None:

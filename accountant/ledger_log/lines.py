@@ -16,7 +16,7 @@ from typing import Any
 
 from accountant.core.errors import LogUnusable, VerificationFailed
 from accountant.core.ledger.canonical_json import canonical, canonical_text
-from accountant.core.ledger.hash_chain import GENESIS, digest
+from accountant.core.ledger.hash_chain import GENESIS, EntryKind, digest
 
 FORMAT = "exchequer-log/1"
 _HEADER = {"format", "heads", "log", "n", "prev", "segment"}
@@ -148,7 +148,10 @@ def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[
         raise LogUnusable(f"{where}: its hash is none") from None
     position.n, position.line = values["n"], line_hash(line)
     return dataset, Logged(
-        seq, head.hash, values["hash"], canonical(document).decode() if thorough else ""
+        seq,
+        head.hash,
+        values["hash"],
+        canonical(document).decode() if thorough or document.get("kind") == EntryKind.LOSS else "",
     )
 
 

@@ -17,6 +17,7 @@ from accountant.core.transparency.publication import proof_of, publish
 from accountant.core.transparency.witnesses import Ask, LogSigner
 from accountant.ledger_log import lines
 from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.kept_heads import kept_heads
 from accountant.settings import Settings
 
 _SECONDS = 30
@@ -31,7 +32,7 @@ def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]
     if configured.public_log is None:
         raise invalid("public_log", "not set", "a folder: EXCHEQUER_PUBLIC_LOG")
     name, seed = configured.public_log_name, configured.secret("public_log")
-    signer = LogSigner(configured.signed_logs, name, seed)
+    signer = LogSigner(kept_heads(configured.signed_logs), name, seed)
     head = publish_log(log, configured.public_log, signer, configured.public_log_witnesses)
     return head, key_of(name, seed)
 

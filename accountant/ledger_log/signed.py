@@ -9,35 +9,49 @@ with them.
 """
 
 import os
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from accountant.core.errors import LogUnusable, VerificationFailed
+from accountant.core.transparency.notes import parse, read_head
 from accountant.core.transparency.publication import checkpoint
-from accountant.core.transparency.witnesses import KeptHeads, leaf_digest
+from accountant.core.transparency.witnesses import leaf_digest
+from accountant.ledger_log.kept_heads import is_address, kept_heads
 from accountant.settings import Settings
 
 #: Tries to read a checkpoint with its last leaf: the signer may replace both between two reads.
 _TRIES = 5
+#: Seconds between two looks into an object store.
+LOOK_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class SignedHead:
-    """So many entries were signed. `leaf`: the digest of the last one's leaf, where it is known."""
+    """A head of the published log `log`, of so many entries.
 
+    `leaf` is the digest of the last entry's leaf, or None if it is not known.
+    """
+
+    log: str
     size: int
     leaf: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the head as a LOSS names it."""
+        return {"log": self.log, "entries": self.size, "leaf": self.leaf}
 
 
 @dataclass(frozen=True)
 class SignedPlaces:
-    """The folder in which the log is published, and the one in which the signer keeps what it
-    signed.
+    """The folder in which the log is published, and the place in which the signer keeps what it
+    signed: a folder, or an address of an object store.
     """
 
     published: Path | None = None
-    kept: Path | None = None
+    kept: Path | str | None = None
 
     @classmethod
     def of(cls, configured: Settings) -> "SignedPlaces":
@@ -46,13 +60,16 @@ class SignedPlaces:
 
     def state(self) -> tuple[object, ...]:
         """Return a value that changes when a head is signed."""
-        return tuple(map(_version, self._watched))
+        # objects tell nobody that another one came: they are looked at now and then
+        turn = int(time.monotonic() // LOOK_SECONDS) if is_address(self.kept) else 0
+        return turn, *map(_version, self._watched)
 
     @cached_property
     def _watched(self) -> list[str]:
         found = [] if self.published is None else [str(self.published / "checkpoint")]
         # a replaced file changes its folder
-        return found if self.kept is None else [*found, str(self.kept)]
+        is_folder = self.kept is not None and not is_address(self.kept)
+        return [*found, str(self.kept)] if is_folder else found
 
     def heads(self) -> list[SignedHead]:
         """Return the newest head of each place and name. Raises LogUnusable where one can't be
@@ -63,7 +80,10 @@ class SignedPlaces:
             if self.published is not None and (self.published / "checkpoint").exists():
                 found.append(self._published_head(self.published))
             if self.kept is not None:
-                found += [SignedHead(head.size, leaf) for head, leaf in KeptHeads(self.kept).all()]
+                found += [
+                    SignedHead(head.origin, head.size, leaf)
+                    for head, leaf in kept_heads(self.kept).all()
+                ]
         except (OSError, VerificationFailed, ValueError, TypeError, LookupError) as error:
             raise LogUnusable(f"what was signed of it can't be read ({error})") from None
         return [head for head in found if head.size]
@@ -78,9 +98,9 @@ class SignedPlaces:
 
 
 def _read_published(folder: Path) -> SignedHead:
-    tiles = checkpoint(folder)[1]
+    note, tiles = checkpoint(folder)
     leaf = leaf_digest(next(tiles.leaves(tiles.size - 1))) if tiles.size else None
-    return SignedHead(tiles.size, leaf)
+    return SignedHead(read_head(parse(note)[0]).origin, tiles.size, leaf)
 
 
 def _version(path: str) -> tuple[int, int, int] | None:

@@ -306,6 +306,7 @@ SOURCES = (
     _Source("refusals", LEDGER_READERS, _refused),
     _Source("ledger", LEDGER_READERS, _entries("ALLOW", "allowance set")),
     _Source("ledger", LEDGER_READERS, _entries("REVERSAL", "charge corrected")),
+    _Source("ledger", LEDGER_READERS, _entries("LOSS", "entries lost")),
     _Source("ledger", LEDGER_READERS, _entries("VOID", "reservation voided")),
     _Source("decisions", LEDGER_READERS, _second_people(False)),
     _Source("decisions", LEDGER_READERS, _second_people(True)),

@@ -60,6 +60,7 @@ DEFINITIONS = {
     "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no "
     "private read "
     "was recorded.",
+    "LOSS": "An entry by which two people say that entries are lost; all that was left is charged.",
     "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a "
     "bound nor a "
     "mean of what they really cost.",

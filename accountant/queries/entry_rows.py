@@ -324,7 +324,7 @@ def decisions(connection: Connection, dataset_id: UUID) -> Iterator[str]:
         "LEFT JOIN entries e ON e.dataset_id = p.dataset_id AND e.seq = p.entry_seq "
         "WHERE p.dataset_id = :id AND p.entry_seq IS NOT NULL"
     )
-    became = {"allowance": "ALLOW", "correction": "REVERSAL"}
+    became = {"allowance": "ALLOW", "correction": "REVERSAL", "loss": "LOSS"}
     for row in connection.execute(query, {"id": dataset_id}):
         body = {} if row.body is None else row.body
         pairs = {

@@ -9,7 +9,7 @@ from accountant.schema.datasets import Preview
 from accountant.schema.jobs import JobInList
 from accountant.schema.quotes import Effect
 
-KINDS = ("approval", "offer", "allowance", "correction", "policy", "access")
+KINDS = ("approval", "offer", "allowance", "correction", "policy", "access", "loss")
 STATES = ("open", "accepted", "refused", "withdrawn", "expired")
 
 
@@ -55,7 +55,7 @@ class Decision(Answer):
     """Something that a second person answers."""
 
     id: Id = Field(description="of an approval, that of the job")
-    kind: Literal["approval", "offer", "allowance", "correction", "policy", "access"]
+    kind: Literal["approval", "offer", "allowance", "correction", "policy", "access", "loss"]
     dataset: str
     asks: str = Field(description="what a yes does, in a few words")
     reason: str

@@ -15,7 +15,7 @@ class Entry(Answer):
     version: int
     dataset: str
     seq: int
-    kind: Literal["ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY"]
+    kind: Literal["ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY", "LOSS"]
     at: ChainTime
     actor: str
     job: Id | None

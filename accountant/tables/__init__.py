@@ -58,6 +58,7 @@ from accountant.tables.work import (
     outbox,
     parts,
     realized_ex_post,
+    refused_parts,
     stopped_workers,
 )
 
@@ -100,6 +101,7 @@ __all__ = [
     "probes",
     "process_roles",
     "realized_ex_post",
+    "refused_parts",
     "sessions",
     "sign_in_limits",
     "sign_ins",

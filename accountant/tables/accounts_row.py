@@ -26,6 +26,7 @@ _HISTORY = {
     "secret_jobs": "secret_job_count",
     "failures": "failure_count",
     "coin_jobs": "coin_job_count",
+    "losses": "loss_count",
 }
 
 

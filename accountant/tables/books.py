@@ -93,6 +93,7 @@ accounts = Table(
     Column("largest_bound", Double, nullable=False, server_default="0"),
     *[count(name) for name in _COUNTS],
     count("coin_job_count"),
+    count("loss_count"),
     # A correction raised a charge beyond an allowance: then alone may the limits below be passed.
     Column("overdrawn", Boolean, nullable=False, server_default=text("false")),
     Column("chain_seq", BigInteger, nullable=False, server_default="0"),
@@ -104,6 +105,7 @@ accounts = Table(
     # NaN is above every number, so no other check sees it. A sum with NaN in it is NaN.
     CheckConstraint(f"{' + '.join(_SUMMED)} < 'NaN'", name="numbers"),
     CheckConstraint("coin_job_count >= 0", name="coin_job_count"),
+    CheckConstraint("loss_count >= 0", name="loss_count"),
     CheckConstraint(
         "CASE WHEN epsilon IS NULL THEN basic_whole_epsilon = 0 ELSE basic_whole_epsilon > 0 END",
         name="whole_epsilon",
@@ -131,7 +133,7 @@ accounts = Table(
 
 #: Kinds that are few beside the reservations and what settles them: an index of their own finds
 #: them.
-RARE_KINDS = ("ALLOW", "VOID", "REVERSAL", "REGISTER", "POLICY")
+RARE_KINDS = ("ALLOW", "VOID", "REVERSAL", "REGISTER", "POLICY", "LOSS")
 #: Kinds by which later entries are judged; an index of their own finds them.
 RULE_KINDS = ("ALLOW", "REGISTER", "POLICY")
 
@@ -170,7 +172,7 @@ entries = Table(
         "at",
         "dataset_id",
         "seq",
-        postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL','REGISTER','POLICY')"),
+        postgresql_where=text("kind IN ('ALLOW','VOID','REVERSAL','REGISTER','POLICY','LOSS')"),
     ),
     # What later entries are judged by.
     Index(
@@ -180,9 +182,12 @@ entries = Table(
         postgresql_where=text("kind IN ('ALLOW','REGISTER','POLICY')"),
     ),
     CheckConstraint(
-        "kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL','REGISTER','POLICY')", name="kind"
+        "kind IN ('ALLOW','RESERVE','COMMIT','VOID','REVERSAL','REGISTER','POLICY','LOSS')",
+        name="kind",
     ),
-    CheckConstraint("(kind IN ('ALLOW','REGISTER','POLICY')) = (job_id IS NULL)", name="job"),
+    CheckConstraint(
+        "(kind IN ('ALLOW','REGISTER','POLICY','LOSS')) = (job_id IS NULL)", name="job"
+    ),
     CheckConstraint("seq >= 1", name="seq"),
 )
 

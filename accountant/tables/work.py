@@ -127,7 +127,7 @@ parts = Table(
     Column("state", Text, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("lease_token", Uuid),
-    Column("lease_secret_sha256", LargeBinary),  # NULL: claimed before leases had secrets
+    Column("lease_secret_sha256", LargeBinary),
     moment("lease_expires"),
     Column("worker", Text),
     # attempts that ended by plan
@@ -192,6 +192,16 @@ stopped_workers = Table(
     moment("at", required=True),
 )
 
+# Parts that a worker refused, as the entries make no order for them: nobody is sent a message
+# about one for a while (transactions.messages).
+refused_parts = Table(
+    "refused_parts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    moment("at", default=True),
+)
+
 # What jobs released besides their texts; written with their one COMMIT, which names the hashes.
 artifacts = Table(
     "artifacts",
@@ -244,8 +254,16 @@ decisions = Table(
         unique=True,
         postgresql_where=text("kind = 'access' AND state = 'open'"),
     ),
+    Index(
+        "uq_decisions_loss",
+        "dataset_id",
+        unique=True,
+        postgresql_where=text("kind = 'loss' AND state = 'open'"),
+    ),
     Index("uq_decisions_offer", "job_id", unique=True, postgresql_where=text("kind = 'offer'")),
-    CheckConstraint("kind IN ('offer','allowance','correction','policy','access')", name="kind"),
+    CheckConstraint(
+        "kind IN ('offer','allowance','correction','policy','access','loss')", name="kind"
+    ),
     CheckConstraint("state IN ('open','accepted','refused','withdrawn','expired')", name="state"),
     CheckConstraint("(kind IN ('offer','correction')) = (job_id IS NOT NULL)", name="job"),
     CheckConstraint("(kind IN ('allowance','correction')) = (basis_seq IS NOT NULL)", name="basis"),
@@ -254,7 +272,8 @@ decisions = Table(
         "state <> 'accepted' OR kind = 'offer' OR answered_by <> asked_by", name="two_people"
     ),
     CheckConstraint(
-        "(state = 'accepted' AND kind IN ('allowance','correction')) = (entry_seq IS NOT NULL)",
+        "(state = 'accepted' AND kind IN ('allowance','correction','loss')) = "
+        "(entry_seq IS NOT NULL)",
         name="entry",
     ),
     CheckConstraint(

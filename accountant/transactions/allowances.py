@@ -8,6 +8,7 @@ from accountant import tables
 from accountant.core.errors import Conflict, VerificationFailed
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.rules import raise_needs_two
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
 from accountant.transactions import owners, signed_acts
@@ -53,7 +54,7 @@ def allow(
         named = connection, found.id, policy, EntryKind.ALLOW, None, actor.name
         signed = signed_acts.by_one(*named, body, signature)
         signatures = {} if signed is None else {"signature": signed}
-        if policy.two_people and raises(locked.books, body):
+        if raise_needs_two(policy, locked.books) and raises(locked.books, body):
             basis, asked = _newest(connection, found.id), {"body": body, **signatures}
             request = Request("allowance", asked, allowance.reason, basis=basis)
             return ask(connection, made, found.id, actor, request)

@@ -15,6 +15,7 @@ from accountant.transactions.asking import NOTHING, Ground, Kind, Result, words
 from accountant.transactions.corrections import Correction
 from accountant.transactions.decision import tell_largest
 from accountant.transactions.ledger_log import writing
+from accountant.transactions.losses import Loss
 from accountant.transactions.offers import Offer
 from accountant.transactions.policies import PolicyChange
 from accountant.transactions.second_calculation import admitting
@@ -23,7 +24,7 @@ from accountant.transactions.signed_acts import Signature
 #: Every kind of decision, by name. A new kind is a class, and a line here.
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
-    for kind in (Approval(), Offer(), Raise(), Correction(), PolicyChange(), Access())
+    for kind in (Approval(), Offer(), Raise(), Correction(), PolicyChange(), Access(), Loss())
 }
 
 

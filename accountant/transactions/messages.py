@@ -6,11 +6,13 @@ one row in the outbox, however often it is sent. Every step here is a statement 
 """
 
 from collections.abc import Callable, Collection
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
     CTE,
+    ColumnElement,
     Engine,
     Interval,
     Select,
@@ -25,12 +27,14 @@ from sqlalchemy import (
     union_all,
     update,
 )
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
 from accountant.faults import reached
 from accountant.transactions.rows import task_of
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
+refused = tables.refused_parts
 
 #: One relay at a time looks for what must be sent again; the number is arbitrary.
 _RESEND_LOCK = 0x45585152
@@ -38,8 +42,33 @@ _RESEND_LOCK = 0x45585152
 MOST_WAITS = 8
 #: The tasks in whose queues people take turns; looks are quick.
 FAIR = ("generate", "free")
+#: No message is sent for so long about a part that a worker refused (`refuse`).
+REFUSED_SECONDS = 3600
 #: Most rows that one look takes away: they are in nobody's way.
 _PRUNED_AT_ONCE = 10_000
+
+
+def refuse(engine: Engine, job_id: UUID, part: int) -> None:
+    """Record that no worker can take a part: its entries make no order, and entries never change.
+
+    A part that there is not is left out: a message may name any.
+    """
+    named = select(parts.c.job_id, parts.c.number).where(
+        parts.c.job_id == job_id, parts.c.number == part
+    )
+    row = upsert(refused).from_select(["job_id", "number"], named)
+    key, now = ["job_id", "number"], {"at": func.clock_timestamp()}
+    with engine.begin() as connection:
+        connection.execute(row.on_conflict_do_update(index_elements=key, set_=now))
+
+
+def is_refused(job_id: ColumnElement[UUID], part: ColumnElement[int]) -> ColumnElement[bool]:
+    """Return whether a worker refused a part a short while ago."""
+    until = refused.c.at + timedelta(seconds=REFUSED_SECONDS)
+    query = select(refused.c.job_id).where(
+        refused.c.job_id == job_id, refused.c.number == part, until > func.clock_timestamp()
+    )
+    return query.exists()
 
 
 def _waiting(tasks: Collection[str] | None = None) -> CTE:
@@ -53,7 +82,10 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
     )
     found: dict[str, Select[Any]] = {
         task_of(reads): select(literal(task_of(reads)).label("task"), *queued).where(
-            parts.c.state == "queued", jobs.c.id == parts.c.job_id, jobs.c.reads_records.is_(reads)
+            parts.c.state == "queued",
+            jobs.c.id == parts.c.job_id,
+            jobs.c.reads_records.is_(reads),
+            ~is_refused(parts.c.job_id, parts.c.number),
         )
         for reads in (True, False)
     }

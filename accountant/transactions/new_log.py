@@ -26,9 +26,10 @@ from accountant.core.transparency.proofs import read_leaves
 from accountant.core.transparency.publication import checkpoint
 from accountant.database import reading
 from accountant.identities import activity_log
+from accountant.ledger_log import files
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.lines import Head, Logged
-from accountant.ledger_log.signed import SignedPlaces
+from accountant.ledger_log.signed import SignedHead, SignedPlaces
 from accountant.transactions import ledger_log, unit_fingerprints
 
 __all__ = ["Plan", "begin", "plan"]
@@ -69,6 +70,8 @@ class Plan:
     #: Versions of data that were found right: what is known of them is kept beside the new log too.
     versions: list[tuple[str, int]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    #: Signed heads that entries LOSS of the database name: two people said that they are lost.
+    settled: set[SignedHead] = field(default_factory=set)
 
     @property
     def entries(self) -> int:
@@ -95,7 +98,7 @@ def compare(engine: Engine, signed: SignedPlaces) -> Plan:
         for name, head in _heads(connection).items():
             hashes[name] = bytearray()
             try:
-                made.versions += _verified(connection, name, head, hashes[name])
+                _verify(connection, name, head, hashes[name], made)
             except VerificationFailed as error:
                 made.problems.append(f"{name}: {error}")
             made.heads[name] = head
@@ -103,7 +106,8 @@ def compare(engine: Engine, signed: SignedPlaces) -> Plan:
         _compare_checkpoints(connection, made, hashes)
     if signed.published is not None:
         _compare_published(signed.published, made, hashes)
-    signed_entries = max((head.size for head in SignedPlaces(kept=signed.kept).heads()), default=0)
+    heads = set(SignedPlaces(kept=signed.kept).heads()) - made.settled
+    signed_entries = max((head.size for head in heads), default=0)
     if signed_entries > made.entries:
         made.problems.append(
             f"{signed_entries:,} entries were signed, and the database holds {made.entries:,}"
@@ -130,22 +134,24 @@ def _heads(connection: Connection) -> dict[str, Head]:
     return {row.name: Head(row.chain_seq, row.chain_head) for row in rows}
 
 
-def _verified(
-    connection: Connection, name: str, head: Head, hashes: bytearray
-) -> list[tuple[str, int]]:
-    """Return the versions of a dataset that its entries find right. Raises VerificationFailed."""
-    verifier, found = Verifier(name), []
+def _verify(connection: Connection, name: str, head: Head, hashes: bytearray, made: Plan) -> None:
+    """Verify a ledger, and note its hashes, the versions that it finds right and what it settles.
+
+    Raises VerificationFailed.
+    """
+    verifier = Verifier(name)
     for entry in _entries(connection, name):
         document = read_document(entry.text)
         verifier.add(document, entry.hash)
         hashes += bytes.fromhex(entry.hash)
         if document["kind"] == EntryKind.REGISTER and document["body"]["version"] is not None:
-            found.append((name, document["body"]["version"]))
+            made.versions.append((name, document["body"]["version"]))
+        if document["kind"] == EntryKind.LOSS:
+            made.settled.update(files.named_heads(document))
     if Head(verifier.count, verifier.head) != head:
         raise VerificationFailed(
             f"it ends at entry {verifier.count}, and its account at entry {head.seq}"
         )
-    return found
 
 
 def _entries(connection: Connection, name: str) -> Iterator[Logged]:
@@ -191,7 +197,7 @@ def _compare_checkpoints(
 
 def _compare_published(folder: Path, made: Plan, hashes: Mapping[str, bytearray]) -> None:
     try:
-        for dataset, seq, entry_hash in _leaves(folder):
+        for dataset, seq, entry_hash in published_leaves(folder):
             made.published += 1
             if _hash_at(hashes, dataset, seq) != entry_hash:
                 made.problems.append(
@@ -202,7 +208,8 @@ def _compare_published(folder: Path, made: Plan, hashes: Mapping[str, bytearray]
         made.problems.append(f"the public log can't be compared: {error}")
 
 
-def _leaves(folder: Path) -> Iterator[tuple[str, int, str]]:
+def published_leaves(folder: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield (dataset, number, hash) of all published entries, in order."""
     if (folder / "checkpoint").exists():
         yield from read_leaves(checkpoint(folder)[1].leaves())
 
@@ -256,7 +263,7 @@ def _ordered(
     goes on.
     """
     left: dict[str, Iterator[Logged]] = {name: _entries(connection, name) for name in planned.heads}
-    for dataset, _, _ in () if published is None else _leaves(published):
+    for dataset, _, _ in () if published is None else published_leaves(published):
         yield dataset, next(left[dataset])
     for dataset, rest in left.items():
         yield from ((dataset, entry) for entry in rest)

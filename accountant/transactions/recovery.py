@@ -26,7 +26,6 @@ from accountant.database import reading
 from accountant.ledger_log import files, sources
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.lines import Head, Logged
-from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import cap_usage, ledger_log, recovered_rows
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -38,7 +37,7 @@ __all__ = ["Find", "Plan", "plan", "recover"]
 datasets, accounts, jobs = tables.datasets, tables.accounts, tables.jobs
 
 #: States of a job whose reservation has no end.
-_LIVE = ("queued", "running", "settling")
+LIVE = ("queued", "running", "settling")
 
 
 @dataclass
@@ -88,18 +87,17 @@ def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> 
     return plans
 
 
-def log_problems(engine: Engine, signed: SignedPlaces) -> list[str]:
+def log_problems(engine: Engine) -> list[str]:
     """Return how the log is not the one that was signed and marked. Raises LogUnusable."""
     log = ledger_log.log_of(engine)
     if log is None:
         return []
-    entries = log.position().n
-    found = {files.signed_problem(log, entries, head) for head in signed.heads()} - {None}
+    found = set(log.problems().values())
     try:
         ledger_log.attach(engine, log)
     except LogCut as error:
         found.add(error.problem)
-    return sorted(filter(None, found))
+    return sorted(found)
 
 
 def _is_behind(engine: Engine, name: str, database: Head, logged: Head) -> bool:
@@ -187,7 +185,7 @@ def _live(engine: Engine, name: str) -> list[str]:
     query = (
         select(jobs.c.id)
         .join(datasets, datasets.c.id == jobs.c.dataset_id)
-        .where(datasets.c.name == name, jobs.c.state.in_(_LIVE))
+        .where(datasets.c.name == name, jobs.c.state.in_(LIVE))
     )
     with reading(engine) as connection:
         return sorted(str(job_id) for job_id in connection.execute(query).scalars())
@@ -240,7 +238,7 @@ def _restore(locked: LockedAccount, entry: Logged, find: Find, kept: Sources) ->
 
 
 def _unended(connection: Connection, dataset_id: UUID) -> list[Row[Any]]:
-    query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state.in_(_LIVE))
+    query = select(jobs).where(jobs.c.dataset_id == dataset_id, jobs.c.state.in_(LIVE))
     return list(
         connection.execute(query.order_by(jobs.c.created_at, jobs.c.id).with_for_update()).all()
     )

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from accountant import tables
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.reservations import read_reservation
-from accountant.core.ledger.reversals import Charge, charge_of
+from accountant.core.ledger.reversals import Charge, charge_of, charge_of_loss
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
 from accountant.transactions import set_aside
@@ -27,13 +27,16 @@ from accountant.transactions import set_aside
 MEASURES = (*(str(kind) for kind in Kind), "basic_delta", "ex_post", "secret")
 SUMS = (*MEASURES, "jobs")
 Sums = dict[str, int]
+#: What stands in place of a mechanism for what a LOSS charges, to the person who confirmed it.
+LOST = "lost entries"
 
 #: A dataset's sums are kept once so many entries are new, this many in one transaction, and so many
 #: of these at a call: a ledger that is older than its sums is caught up with call by call.
 WORTH_KEEPING = 200
 AT_ONCE = 2_000
 TRANSACTIONS = 10
-entries, jobs, spending, marks = tables.entries, tables.jobs, tables.spending, tables.spending_marks
+entries, jobs, users = tables.entries, tables.jobs, tables.users
+spending, marks = tables.spending, tables.spending_marks
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,11 @@ def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) ->
     """Return the moves of the entries after `after`, up to and with `upto`."""
     query = (
         select(entries.c.seq, entries.c.kind, entries.c.at, entries.c.job_id, entries.c.document)
-        .add_columns(jobs.c.analyst_id, jobs.c.mechanism)
-        .join(jobs, jobs.c.id == entries.c.job_id)
+        .add_columns(func.coalesce(jobs.c.analyst_id, users.c.id).label("analyst_id"))
+        .add_columns(func.coalesce(jobs.c.mechanism, LOST).label("mechanism"))
+        .outerjoin(jobs, jobs.c.id == entries.c.job_id)
+        .outerjoin(users, (users.c.name == entries.c.actor) & (entries.c.kind == "LOSS"))
+        .where((entries.c.job_id.is_not(None)) | (entries.c.kind == "LOSS"))
         .where(entries.c.dataset_id == dataset_id, entries.c.seq > after, entries.c.seq <= upto)
         .order_by(entries.c.seq)
     )
@@ -64,6 +70,10 @@ def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) ->
     moves = []
     for row in rows:
         document = read_document(row.document)
+        if row.kind == "LOSS":
+            sums = _sums(charge_of_loss(document))
+            moves.append(Move(row.seq, row.at, row.analyst_id, row.mechanism, sums))
+            continue
         if row.kind == "RESERVE":
             reserved[row.job_id] = document
         now = _standing(reserved[row.job_id], document)
@@ -101,6 +111,10 @@ def _standing(reserve: Mapping[str, Any], current: Mapping[str, Any]) -> Sums:
         charge = Charge(held.costs, held.others.ex_post, held.secret_cost, spends)
     else:
         charge = charge_of(reserve, current)
+    return _sums(charge)
+
+
+def _sums(charge: Charge) -> Sums:
     costs = {kind: charge.costs.get(kind) for kind in Kind}
     sums = {str(kind): 0 if cost is None else cost.main for kind, cost in costs.items()}
     basic = costs[Kind.BASIC]

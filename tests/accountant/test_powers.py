@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from unittest import mock
 
 import pytest
-from sqlalchemy import Connection, Engine, select, text, update
+from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import DBAPIError
 
 from accountant import tables
+from accountant.catalogue import datasets
 from accountant.core.ledger import entry_bodies
 from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.rules import register_body
 from accountant.core.privacy.events import FREE, Event, ZCDp, from_json, to_json
 from accountant.database import connect
 from accountant.queries import integrity
@@ -29,7 +31,7 @@ from accountant.transactions.ledger_log import Writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, locked_job, show
 from tests.conftest import as_process
-from tests.support import Bench, unjudged
+from tests.support import NO_FILES, Bench, person, unjudged
 
 UNITS = b"u" * 32
 
@@ -565,19 +567,80 @@ def test_a_worker_does_all_of_its_work_under_its_secret(roles, ground):
     settlement.fail(worker, failing, "failed", "it broke", "w")
 
 
-def test_a_lease_from_before_there_were_secrets_ends_as_it_began(roles, ground, owner):
-    """A worker of before the migration settles what it runs, and takes nothing new."""
-    job = ground["bench"].submit(17)
-    claim = leases.claim(roles["worker"], job, 1, "old", 600, 0, UNITS)
-    with owner.begin() as connection:
-        connection.execute(
-            update(tables.parts).filter_by(job_id=job).values(lease_secret_sha256=None)
-        )
-    old = _lost(claim)
-    assert leases.renew(roles["worker"], old, 600, 1, 2) is False
-    leases.hand_back(roles["worker"], old, 3, True)
-    with mock.patch.object(leases, "show"), pytest.raises(DBAPIError, match="may not do this"):
-        leases.claim(roles["worker"], job, 2, "old", 600, 0, UNITS)
+# --- looks at data ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def declared(engine) -> tuple[str, uuid.UUID]:
+    """A dataset whose data waits for its check."""
+    name = f"declared-{uuid.uuid4().hex[:8]}"
+    raw = {
+        "name": name,
+        "uri": "/data/patients.csv",
+        "unit_column": "patient",
+        "max_records_per_unit": 2,
+        "public_size": 100,
+        "labels": ["a", "b"],
+        "label_column": "label",
+        "missing_units": "separate",
+        "secret_patterns": ["[0-9]{9}"],
+    }
+    steward = person(engine, "steward")
+    return name, datasets.add_dataset(engine, datasets.read_dataset(raw), steward)
+
+
+def _registered(roles, declared, actor: str | None = None, **forged: dict[str, object]) -> None:
+    """All that a check worker does once it has read the data, and facts of the entry forged.
+
+    It leaves nothing behind.
+    """
+    name, version_id = declared
+    with roles["checks"].connect() as connection, unjudged():
+        versions = tables.dataset_versions
+        ready = versions.update().where(versions.c.id == version_id)
+        connection.execute(ready.values(state="ready", data=NO_FILES))
+        version = connection.execute(select(versions).where(versions.c.id == version_id)).one()
+        dataset = connection.execute(select(tables.datasets).filter_by(name=name)).one()
+        body = register_body(dataset, version)
+        for part, facts in forged.items():
+            body[part] = {**body[part], **facts}
+        users = select(tables.users.c.name).filter_by(id=version.created_by)
+        by = actor or connection.execute(users).scalar_one()
+        posting = connection.execution_options(ledger_writing=Writing(None))
+        LockedAccount(posting, name).append(EntryKind.REGISTER, by, None, body)
+        connection.rollback()
+
+
+@pytest.mark.parametrize(
+    ("part", "fact", "value"),
+    [
+        ("layout", "uri", "/data/staff.csv"),
+        ("layout", "text_template", "{text} {diagnosis}"),
+        ("layout", "label_column", None),
+        ("layout", "group_column", "ward"),
+        ("layout", "secret_column", "pin"),
+        ("layout", "secrets", None),
+        ("terms", "unit_column", None),
+        ("terms", "unit_column", "visit"),
+        ("terms", "neighbours", "replace-one"),
+        ("terms", "max_records_per_unit", 9),
+        ("terms", "public_size", 9),
+        ("terms", "labels", ["a"]),
+        ("terms", "groups", ["g"]),
+        ("terms", "missing_units", "refuse"),
+        ("terms", "unit_spelling", "merge"),
+        ("data", "sha256", "1" * 64),
+    ],
+)
+def test_a_check_worker_registers_what_was_declared_alone(roles, declared, part, fact, value):
+    with pytest.raises(DBAPIError, match="it registers what a steward declared"):
+        _registered(roles, declared, **{part: {fact: value}})
+
+
+def test_a_check_worker_registers_in_the_name_of_who_declared_it(roles, declared, engine):
+    with pytest.raises(DBAPIError, match="it registers what a steward declared"):
+        _registered(roles, declared, actor=person(engine, "steward").name)
+    _registered(roles, declared)  # what was declared may be registered
 
 
 # --- looks at models ----------------------------------------------------------------------------

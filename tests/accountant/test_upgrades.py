@@ -191,3 +191,20 @@ def test_an_account_with_prices_of_another_edition_is_not_upgraded(old, old_url)
         insert(connection, "accounts", price_edition=1, **row)
     with pytest.raises(RuntimeError, match="prices of another edition"):
         command.upgrade(config(old_url), "head")
+
+
+def test_accounts_have_lost_nothing_before_losses_are_counted(old, old_url):
+    """What is kept of how an account stood is read back with the count."""
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        insert(connection, "accounts", dataset_id=DATASET, chain_seq=256, chain_head="0" * 64)
+        insert(connection, "standings", dataset_id=DATASET, seq=256, account='{"chain_seq": 256}')
+    command.upgrade(config(old_url), "head")
+    with old.connect() as connection:
+        kept = connection.execute(text("SELECT account FROM standings")).scalar_one()
+        now = connection.execute(text("SELECT loss_count FROM accounts")).scalar_one()
+        triggers = connection.execute(
+            text("SELECT tgenabled FROM pg_trigger WHERE tgrelid = 'standings'::regclass")
+        ).scalars()
+        assert (kept, now) == ({"chain_seq": 256, "loss_count": 0}, 0)
+        assert set(triggers) == {"O"}

@@ -120,11 +120,15 @@ def test_a_hash_that_the_row_says_is_not_what_the_entry_says(site, job, owner):
     assert TOLD not in said
 
 
-def test_readiness_says_that_a_worker_takes_no_jobs_and_nothing_in_its_words(site, owner):
-    """Whoever reads /readyz is not signed in, and a stolen worker has read private data."""
+def test_health_says_that_a_worker_takes_no_jobs_and_nothing_in_its_words(site, owner):
+    """Whoever reads /healthz is not signed in, and a stolen worker has read private data.
+
+    No worker takes the pages away: a proxy asks /readyz.
+    """
     stopped_workers.say(site.engine, "machine/1", "a private text")
-    answer = site.app.test_client().get("/readyz")
+    client = site.app.test_client()
+    ready, health = client.get("/readyz"), client.get("/healthz")
     stopped_workers.forget(site.engine, "machine/1")
-    assert answer.status_code == 503
-    assert answer.json["status"] == "jobs wait: a worker takes none; `exchequer status` says why"
-    assert site.app.test_client().get("/readyz").status_code == 200
+    assert (ready.status_code, health.status_code) == (200, 200)
+    assert health.json["workers"] == "jobs wait: a worker takes none; `exchequer status` says why"
+    assert "workers" not in client.get("/healthz").json

@@ -100,9 +100,11 @@ def engine(configured: Settings, *, owner: bool = False, mending: bool = False) 
     variables = environment(configured)
     log = variables.get("EXCHEQUER_LEDGER_LOG")
     url = variables.get("DATABASE_OWNER_URL") if owner else None
-    signed = None if mending else signed_places(configured)
     return engine_for(
-        url or variables["DATABASE_URL"], None if log is None else Path(log), signed=signed
+        url or variables["DATABASE_URL"],
+        None if log is None else Path(log),
+        signed=signed_places(configured),
+        mending=mending,
     )
 
 

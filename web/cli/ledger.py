@@ -111,7 +111,8 @@ def entry(dataset: DatasetName, seq: int) -> Answer:
 def find(
     dataset: DatasetOption = None,
     kind: Annotated[
-        str | None, typer.Option(help="ALLOW, RESERVE, COMMIT, VOID, REVERSAL, REGISTER or POLICY.")
+        str | None,
+        typer.Option(help="ALLOW, RESERVE, COMMIT, VOID, REVERSAL, REGISTER, POLICY or LOSS."),
     ] = None,
     actor: Annotated[str | None, typer.Option(help="Who.")] = None,
     mechanism: Annotated[str | None, typer.Option()] = None,
@@ -305,6 +306,10 @@ def recover(
     restored: Annotated[
         bool, typer.Option("--restored", help="It was restored, though no entry may be missing.")
     ] = False,
+    lost: Annotated[
+        bool,
+        typer.Option("--lost", help="Although signed entries are in neither; then settle-loss."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> Answer:
     """Bring a database that is behind its log forward, after a backup was restored; straight on the
@@ -316,11 +321,11 @@ def recover(
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
         engine = bootstrap.engine(configured, mending=True)
-        _require_signed_log(configured, engine)
+        _require_signed_log(engine, lost)
         from accountant.results import Results
         from accountant.transactions import recovery
 
-        plans = recovery.plan(engine, dataset, restored=restored)
+        plans = recovery.plan(engine, dataset, restored=restored or lost)
         for plan in plans:
             note(_plan_told(plan))
         done = [plan for plan in plans if plan.problem is None]
@@ -356,31 +361,32 @@ def recover(
         stop(REFUSED)
 
 
-def _require_signed_log(configured: Any, engine: Any) -> None:
-    """Say what comes next, and stop, where the log is not the one that was signed and marked."""
-    from accountant.transactions import new_log, recovery
+def _require_signed_log(engine: Any, lost: bool) -> None:
+    """Say what comes next, and stop, where the log is not the one that was signed and marked.
 
-    signed = bootstrap.signed_places(configured)
-    problems = recovery.log_problems(engine, signed)
+    With `lost`, entries that are in neither log nor database are no reason to stop.
+    """
+    from accountant.transactions import losses, recovery
+
+    problems = recovery.log_problems(engine)
     if not problems:
         return
     for problem in problems:
         note(f"the log: {problem}")
-    lacking = new_log.compare(engine, signed).problems
+    lacking = losses.lacking(engine)
     for problem in lacking:
         note(f"the database: {problem}")
+    if lacking and lost:
+        return
     if lacking:
         raise Failed(
             "Entries that were signed are in neither. Put back the newest copy of the log's "
             "folder, then "
             "`exchequer ledger recover` again. If there is none, put back the newest copy of the "
-            "database."
+            "database. Where no copy holds them, they are lost: `exchequer ledger recover --lost`, "
+            "then two stewards with `exchequer ledger settle-loss`."
         )
-    raise Failed(
-        "The database holds all that was signed and marked. Move what is in the log's folder to "
-        "another "
-        "place, then `exchequer ledger new-log`."
-    )
+    raise Failed(f"The database holds all that was signed and marked. {losses.NEW_LOG}")
 
 
 def _plan_told(plan: Any) -> str:
@@ -396,6 +402,73 @@ def _plan_told(plan: Any) -> str:
         sentences += f"; {len(plan.charged)} unended jobs are charged in full and end ({shown}"
         sentences += ", …)" if len(plan.charged) > 5 else ")"
     return sentences
+
+
+@ledgers.command("settle-loss")
+def settle_loss(
+    person: Annotated[str, typer.Argument(help="A steward of the datasets.")],
+    reason: Annotated[str, typer.Option(help="What happened; it stands in the ledger.")],
+    dataset: Annotated[str | None, typer.Option(help="This one alone; else all.")] = None,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Answer no, or take it back.")] = False,
+) -> Answer:
+    """Say that signed entries are in no copy any more; two stewards, one after the other.
+
+    The first one asks, and another one answers. Each ledger then says what is lost, and all that
+    its dataset has left is charged. It needs the owner of the tables, all services stopped, and the
+    person's password, or an API token of theirs.
+    """
+    configured = bootstrap.settings()
+    with bootstrap.database_up(configured):
+        engine = bootstrap.engine(configured, owner=True, mending=True)
+        from accountant.transactions import losses
+        from web.cli import signing_in
+
+        found = losses.find(engine)
+        for name in found.gone:
+            note(f"WARNING: nothing is left of {name}. Whoever was in it can be registered again")
+        wanted = [name for name in found.unsettled if dataset in (None, name)]
+        if not wanted:
+            raise invalid("dataset", "no ledger here waits for it", ", ".join(found.unsettled))
+        actor = signing_in.actor(engine, person, typer.prompt("Password or token", hide_input=True))
+        outcomes = {name: _settled(engine, found, name, actor, reason, refuse) for name in wanted}
+    asked, settled, problems = (
+        {name: value for name, (kind, value) in outcomes.items() if kind == wanted_kind}
+        for wanted_kind in ("asked", "settled", "problem")
+    )
+    left = [name for name in found.unsettled if name not in settled]
+    yield {"asked": asked, "settled": settled, "problems": problems, "left": left}
+    for name, problem in problems.items():
+        yield f"{name}: {problem}"
+    for name in asked:
+        yield f"{name}: asked. Another steward runs: exchequer ledger settle-loss"
+    for name, entry in settled.items():
+        yield f"{name}: entry {entry} says what is lost; all that was left is charged"
+    if not left:
+        yield (
+            "all is settled. Before the signer starts, move what is in EXCHEQUER_PUBLIC_LOG to "
+            "another place, and give the log another name: EXCHEQUER_PUBLIC_LOG_NAME"
+        )
+    if problems:
+        stop(REFUSED)
+
+
+def _settled(
+    engine: Any, found: Any, dataset: str, actor: Any, reason: str, refuse: bool
+) -> tuple[str, Any]:
+    """Ask for a dataset's loss to be settled, or answer who asked: what happened, and its facts."""
+    from accountant.core.errors import ExchequerError
+    from accountant.transactions import answers, losses
+
+    try:
+        waiting = losses.waiting(engine, dataset)
+        if waiting is None and refuse:
+            return "problem", "nobody asked: there is nothing to refuse"
+        if waiting is None:
+            return "asked", str(losses.say(engine, found, dataset, actor, reason))
+        made = answers.answer(engine, waiting, actor, not refuse, reason)
+        return ("problem", "refused, as you said") if refuse else ("settled", made.entry)
+    except ExchequerError as error:
+        return "problem", str(error)
 
 
 @ledgers.command("new-log")

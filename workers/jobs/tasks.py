@@ -40,7 +40,7 @@ from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.secret_patterns import Secrets
 from accountant.database import UNAVAILABLE, Engine
 from accountant.faults import reached
-from accountant.transactions import leases, registrations, settlement, sources
+from accountant.transactions import leases, messages, registrations, settlement, sources
 from accountant.transactions.rows import Claim
 from workers import interruption, models
 from workers.data import addresses, manifest, records
@@ -94,7 +94,11 @@ def _take(message: str, job_id: str, attempt: int, part: int) -> None:
     seconds = configured.lease_seconds
     try:
         claim = leases.claim(engine, UUID(job_id), attempt, worker, seconds, part, units, secret)
-    except (KeyMismatch, LedgerBehind, LogUnusable, VerificationFailed) as error:  # it stays queued
+    except VerificationFailed as error:  # no worker can take it
+        log.error("job set aside", job=job_id, part=part, error=str(error))
+        messages.refuse(engine, UUID(job_id), part)
+        return
+    except (KeyMismatch, LedgerBehind, LogUnusable) as error:  # it stays queued, and is sent again
         log.error("job not taken", job=job_id, part=part, error=str(error))
         return
     if claim is not None:

@@ -178,7 +178,8 @@ def _secret(declared: SecretDeclaration, books: Books, neighbours: str) -> Secre
     if order is None and standing is not None:
         order = standing.order
     wanted = new_secret_account(declared.terms, kind, neighbours, order)
-    if standing is None and books.history.jobs:
+    before = books.history.jobs + books.history.losses
+    if standing is None and before:
         raise Conflict("jobs ran before, and would stand outside a statement about secrets")
-    allow_secret(standing, secret_json(wanted), books.history.jobs)
+    allow_secret(standing, secret_json(wanted), before)
     return wanted

@@ -30,6 +30,7 @@ from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.entry_bodies import costs_json, filter_json, whole_json
 from accountant.core.ledger.hash_chain import JOBLESS, EntryKind
+from accountant.core.ledger.losses import charged
 from accountant.core.ledger.reservations import (
     SHAPES,
     UNFINISHED,
@@ -120,6 +121,8 @@ class Books:
     ) -> "Books":
         if kind is EntryKind.ALLOW:
             return self._allow(body)
+        if kind is EntryKind.LOSS:
+            return self._lose(body)
         if kind in JOBLESS:
             return self  # a rule: it moves nothing
         if job is None:
@@ -145,13 +148,24 @@ class Books:
         if "secret" in body:
             if (ex_post.spent and not ex_post.hidden) or ex_post.reserved:
                 raise VerificationFailed("it states secrets where ex-post jobs ran")
-            secret = allow_secret(self.secret, body["secret"], history.jobs)
+            secret = allow_secret(self.secret, body["secret"], history.jobs + history.losses)
             if value_text(body["secret"]) != value_text(secret_json(secret)):
                 raise VerificationFailed(
                     "its secret part is not in the form in which it is written"
                 )
         books = replace(self, account=account, ex_post=ex_post, secret=secret)
         return replace(books, history=_after_allow(history, before, books.accounts))
+
+    def _lose(self, body: Mapping[str, Any]) -> "Books":
+        """Return the books with all that is left charged: lost entries may have spent it."""
+        after, history = charged(self.accounts, body), self.history
+        return replace(
+            self,
+            account=after.dp,
+            ex_post=after.ex_post,
+            secret=after.secret,
+            history=replace(history, losses=history.losses + 1),
+        )
 
     def _reserve(self, body: Mapping[str, Any], held: Reservation) -> "Books":
         event, asked = held.event, held.others

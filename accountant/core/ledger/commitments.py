@@ -54,11 +54,14 @@ POLICY_PLACES: tuple[tuple[str, ...], ...] = (
 )
 #: Of a REGISTER: the files of the data, whose sizes tell how much there is, and how they are read.
 REGISTER_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "data"), ("body", "layout"))
+#: Of a LOSS: all that was left of ex-post caps, which realized costs may tell.
+LOSS_PLACES: tuple[tuple[str, ...], ...] = (*PLACES, ("body", "ex_post"))
 _PLACES = {
     "RESERVE": RESERVE_PLACES,
     "COMMIT": COMMIT_PLACES,
     "POLICY": POLICY_PLACES,
     "REGISTER": REGISTER_PLACES,
+    "LOSS": LOSS_PLACES,
 }
 
 _HEX = re.compile(r"[0-9a-f]+")
@@ -69,7 +72,7 @@ def places_by_kind() -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return every kind of entry with the places of its private values; a REVERSAL with an ex-post
     part apart.
     """
-    kinds = ("ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY")
+    kinds = ("ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY", "LOSS")
     return {
         **{kind: _PLACES.get(kind, PLACES) for kind in kinds},
         "REVERSAL EX-POST": EX_POST_PLACES,

@@ -66,6 +66,7 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         _SIGNED,
     ),
+    EntryKind.LOSS: ((*_BY_TWO, "signed", "lost", "costs", "ex_post", "secret"), ()),
 }
 #: Of the REGISTER of a version: its files (workers.data.manifest), where they lie and how they are
 #: read.
@@ -73,7 +74,13 @@ DATA = ("files", "bytes", "sha256", "list")
 LAYOUT = ("uri", "text_template", "label_column", "group_column", "secret_column", "secrets")
 _DP = ("epsilon", "delta", "filters")
 #: Kinds that a person writes; a worker or the service may write the others.
-_OF_PEOPLE = (EntryKind.POLICY, EntryKind.ALLOW, EntryKind.REVERSAL, EntryKind.RESERVE)
+_OF_PEOPLE = (
+    EntryKind.POLICY,
+    EntryKind.ALLOW,
+    EntryKind.REVERSAL,
+    EntryKind.RESERVE,
+    EntryKind.LOSS,
+)
 _AGENT = re.compile(r"[!-~](?:[ -~]{0,298}[!-~])?")
 _NAME = re.compile(NAME)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -103,6 +110,8 @@ def check_fields(entry: Entry) -> None:
             _check_commit(body)
         case EntryKind.REVERSAL if body["event"] is not None:
             _check_event(body["event"])
+        case EntryKind.LOSS:
+            _check_loss(body)
 
 
 def check_same(stated: object, value: object, where: str) -> None:
@@ -206,6 +215,32 @@ def _check_allow(body: Body) -> None:
     if "ex_post" in body:
         own = body["ex_post"]
         check_same(own, ex_post_json(own["limit"], Settlement(own["settlement"])), "ex_post")
+
+
+def _check_loss(body: Body) -> None:
+    """Check the form of the signed heads and of the lost entries that a LOSS states."""
+    heads, lost = body["signed"], body["lost"]
+    if not isinstance(heads, list) or not heads:
+        raise VerificationFailed("its signed heads are no list of some")
+    for head in heads:
+        _check_names(head, "signed head", ("log", "entries", "leaf"))
+        _check_texts({"log": head["log"]})
+        _check_number(head["entries"], "number of signed entries")
+        if head["leaf"] is not None:
+            _check_hashes({"leaf": head["leaf"]})
+    if lost is None:
+        return
+    _check_names(lost, "lost", ("first", "last", "hash"))
+    _check_number(lost["first"], "first lost entry")
+    _check_number(lost["last"], "last lost entry")
+    if lost["first"] > lost["last"]:
+        raise VerificationFailed("its last lost entry is before the first")
+    _check_hashes({"last": lost["hash"]})
+
+
+def _check_number(value: object, what: str) -> None:
+    if type(value) is not int or value < 1:
+        raise VerificationFailed(f"its {what} is {value!r:.40}: a number from 1")
 
 
 # --- jobs ---------------------------------------------------------------------------------------

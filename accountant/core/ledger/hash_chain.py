@@ -33,8 +33,8 @@ GENESIS = "0" * 64
 
 
 class EntryKind(StrEnum):
-    """The kinds of entries (DESIGN section 4): five move the books; REGISTER and POLICY are their
-    rules.
+    """The kinds of entries (DESIGN section 4): REGISTER and POLICY are rules, the others move the
+    books.
     """
 
     ALLOW = "ALLOW"
@@ -44,10 +44,12 @@ class EntryKind(StrEnum):
     REVERSAL = "REVERSAL"
     REGISTER = "REGISTER"
     POLICY = "POLICY"
+    LOSS = "LOSS"
 
 
-#: Kinds that belong to no job: allowances, and the rules that stand beside them (rules.py).
-JOBLESS = (EntryKind.ALLOW, EntryKind.REGISTER, EntryKind.POLICY)
+#: Kinds that belong to no job: allowances, losses, and the rules that stand beside them
+#: (rules.py).
+JOBLESS = (EntryKind.ALLOW, EntryKind.REGISTER, EntryKind.POLICY, EntryKind.LOSS)
 
 
 FIELDS = ("version", "dataset", "seq", "kind", "at", "actor", "job", "body", "previous")

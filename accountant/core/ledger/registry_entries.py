@@ -52,7 +52,7 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
             "delta": to_decimal(history.largest_delta, DELTA_UNITS),
             "of": "all releases together, while a filter holds: the largest allowance ever granted",
         }
-        if dp is not None
+        if dp is not None and not history.losses
         else None,
         "composition": []
         if dp is None
@@ -67,6 +67,7 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
             "secret_jobs": history.secret_jobs,
             "failed_jobs": history.failures,
             "raises_after_a_release": history.raises_after_release,
+            "losses": history.losses,
         },
         "statements": [
             {"currency": each.currency, "text": each.text, "without_exceptions": each.unqualified}

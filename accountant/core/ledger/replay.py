@@ -52,6 +52,8 @@ class Replay:
         """Apply one more entry. Raises VerificationFailed, with nothing changed, if it is not valid
         here.
         """
+        if kind is EntryKind.LOSS and self.live_count:
+            raise VerificationFailed("a reservation is live, and its job may have run")
         if kind in JOBLESS:
             self.now = self.now.apply(kind, None, body)
             return

@@ -56,7 +56,7 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
 
     `accounts` are those of its dataset, for the filters' orders and shares, which never change.
     `reserve` is the body of the RESERVE that a COMMIT settles. A VOID, REGISTER or POLICY charges
-    nothing: no figures.
+    nothing, and a LOSS has no price: no figures.
     """
     try:
         match kind:
@@ -68,7 +68,7 @@ def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | Non
                 figures = _committed(body, accounts, {} if reserve is None else reserve)
             case EntryKind.REVERSAL:
                 figures = _reversed(body, accounts)
-            case EntryKind.VOID | EntryKind.REGISTER | EntryKind.POLICY:
+            case EntryKind.VOID | EntryKind.REGISTER | EntryKind.POLICY | EntryKind.LOSS:
                 figures = []
     except UNREADABLE as error:
         return Repriced(problem=f"{type(error).__name__}: {error}")

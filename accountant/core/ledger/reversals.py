@@ -85,6 +85,13 @@ def charge_of(reserve: Document, current: Document) -> Charge:
             raise VerificationFailed(f"it corrects an entry of kind {kind}")
 
 
+def charge_of_loss(loss: Document) -> Charge:
+    """Return what a LOSS charges (losses.py), which is no job's."""
+    body = opened(loss)["body"]
+    costs = read_costs(body["costs"])
+    return Charge(costs, int(body["ex_post"]), int(body["secret"]), counts=False)
+
+
 def _stated(body: Document) -> Charge:
     unknown = is_hidden(body["ex_post"])
     ex_post = 0 if unknown else read_amount(body["ex_post"], "ex_post")

@@ -152,6 +152,10 @@ class Rules:
                 self._reserve(entry, books, asked)
             case EntryKind.REVERSAL:
                 self._check_owners(entry)
+            case EntryKind.LOSS:
+                self._check_owners(entry)
+                if not by_two(entry):
+                    raise VerificationFailed("it names no two people")
 
     def follow(self, entry: Entry) -> bool:
         """Check an entry's signatures under the policy before it, and take it in if it is a rule.
@@ -233,9 +237,10 @@ class Rules:
                 SecretTerms.from_json(entry.body["secret"]["terms"]), self.terms["unit_column"]
             )
         assert self.policy is not None
-        if self.policy.two_people and not both and raises(books, entry.body):
+        if not both and raise_needs_two(self.policy, books) and raises(books, entry.body):
             raise VerificationFailed(
-                "it raises the allowance, and one person made it: the policy asks for two people"
+                "it raises the allowance, and one person made it: the policy asks for two people, "
+                "or entries were lost"
             )
 
     def _reserve(self, entry: Entry, books: Books, asked: Demand) -> None:
@@ -329,6 +334,14 @@ class Rules:
             raise VerificationFailed(
                 "nobody approved it, and the policy asks for a steward's approval"
             )
+
+
+def raise_needs_two(policy: Policy, books: Books) -> bool:
+    """Return whether a larger allowance takes two people.
+
+    After a loss it does under every policy: what was spent is unknown.
+    """
+    return policy.two_people or books.history.losses > 0
 
 
 def _check_secrets_stand(books: Books, terms: Body) -> None:

@@ -34,6 +34,8 @@ class History:
     ex_post_jobs: int = 0
     secret_jobs: int = 0
     failures: int = 0
+    #: Times that entries of the ledger were lost: what those spent is unknown.
+    losses: int = 0
     #: Jobs whose price counts on nobody knowing the batch of a unit.
     coin_jobs: int = 0
     #: (filter, job) for each closed filter: the first live or settled job that it could not price.
@@ -64,7 +66,19 @@ def statements(
     )
 
 
+def _lost(history: History) -> str:
+    """Return what every statement about a ledger with lost entries says first."""
+    times = "once" if history.losses == 1 else f"{history.losses:,} times"
+    return f"Entries of this ledger were lost {times}, and what they released is unknown"
+
+
 def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: str) -> Statement:
+    if history.losses:
+        text = (
+            f"No (ε, δ) statement holds of all releases: {_lost(history)}. The allowance limits "
+            "what the ledger still names, and nothing else."
+        )
+        return Statement("dp", text, False)
     if history.secret_jobs:
         text = (
             f"No (ε, δ) statement holds: {_count(history.secret_jobs, 'job')} protected "
@@ -139,6 +153,9 @@ def _exceptions(history: History) -> list[str]:
 
 
 def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
+    if history.losses:
+        text = f"No sum of ex-post caps can be stated: {_lost(history)}."
+        return Statement("ex-post", text, False)
     if not history.ex_post_jobs:
         return Statement("ex-post", "No job had a cost that depends on the data.", True)
     jobs = _count(history.ex_post_jobs, "ex-post job")
@@ -169,6 +186,9 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
     account = accounts.secret
     if account is None:
         return Statement("secret", "No statement about secrets is made.", True)
+    if history.losses:
+        text = f"No statement about secrets holds: {_lost(history)}."
+        return Statement("secret", text, False)
     terms = account.terms
     least = max(history.largest_bound, terms.bound)
     now = ""

@@ -22,6 +22,7 @@ from accountant.core.ledger.commitments import commitment_count, hidden, private
 from accountant.core.ledger.entry_fields import check_fields
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_entry
 from accountant.core.ledger.lineage import Elsewhere, Lineage, PublicRelease, check_named
+from accountant.core.ledger.losses import covers, sentence, uncovered
 from accountant.core.ledger.orders import check_price, order_of
 from accountant.core.ledger.realization import Ends
 from accountant.core.ledger.replay import Replay
@@ -96,6 +97,7 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
     return {
         **others,
         **({"overdrawn": True} if books.overdrawn and not public else {}),
+        **({"losses": books.history.losses} if books.history.losses else {}),
         "live_reservations": live,
         "filters": None
         if account is None
@@ -205,7 +207,10 @@ class Verifier:
         self._hashes = bytearray()  # 32 bytes an entry, so that quotations can be checked
         self.hidden = 0
         self._checkpoints = tuple(sorted(checkpoints, key=lambda each: each.seq))
-        self._met = 0
+        #: Those that this ledger holds, and those that it does not, with what is wrong.
+        self._met: list[Checkpoint] = []
+        self._unmet: list[tuple[Checkpoint, VerificationFailed]] = []
+        self._losses: list[Entry] = []
         self._meet()
 
     def add(self, document: Mapping[str, Any], recorded_hash: str) -> Entry:
@@ -234,6 +239,8 @@ class Verifier:
         except UNREADABLE as error:  # ValueError: what has no canonical form
             raise VerificationFailed(str(error), seq) from None
         self.rules.acts.written(entry, recorded_hash)
+        if entry.kind is EntryKind.LOSS:
+            self._losses.append(entry)
         self.head, self._at, self._time = recorded_hash, document["at"], entry.at
         self.count += 1
         if self.count == self._logged:
@@ -260,20 +267,41 @@ class Verifier:
 
     def _meet(self) -> None:
         """Compare with the checkpoints made at this entry."""
-        while self._met < len(self._checkpoints) and self._checkpoints[self._met].seq <= self.count:
-            agree(self._checkpoints[self._met], self.result(partial=True))
-            self._met += 1
+        for checkpoint in self._checkpoints[len(self._met) + len(self._unmet) :]:
+            if checkpoint.seq > self.count:
+                return
+            try:
+                agree(checkpoint, self.result(partial=True))
+                self._met.append(checkpoint)
+            except VerificationFailed as error:
+                self._unmet.append((checkpoint, error))
+
+    def _lost(self) -> tuple[str, ...]:
+        """Return what can't be checked as entries were lost.
+
+        Raises VerificationFailed for a checkpoint that the ledger does not hold, unless a LOSS says
+        why.
+        """
+        beyond = self._checkpoints[len(self._met) + len(self._unmet) :]
+        missed = [*self._unmet, *((each, self._cut_off(each)) for each in beyond)]
+        told = []
+        for checkpoint, problem in missed:
+            loss = next((each for each in self._losses if covers(each, checkpoint)), None)
+            if loss is None:
+                raise problem
+            told.append(uncovered(loss, checkpoint))
+        return (*map(sentence, self._losses), *told)
+
+    def _cut_off(self, checkpoint: Checkpoint) -> VerificationFailed:
+        return VerificationFailed(
+            f"the ledger is cut off: it ends at entry {self.count}, a checkpoint was signed at "
+            f"{checkpoint.seq}"
+        )
 
     def result(self, *, partial: bool = False) -> Verified:
         """Return the result so far. Unless `partial`, no checkpoint may lie beyond it."""
-        if not partial and self._met < len(self._checkpoints):
-            beyond = self._checkpoints[self._met].seq
-            raise VerificationFailed(
-                f"the ledger is cut off: it ends at entry {self.count}, a checkpoint was signed at "
-                f"{beyond}"
-            )
+        lost = () if partial else self._lost()
         replay = self.replay
-        met = self._checkpoints[: self._met]
         return Verified(
             *(
                 self.dataset or "",
@@ -282,10 +310,10 @@ class Verifier:
                 replay.books,
                 replay.live_count,
                 self.hidden,
-                met,
+                tuple(self._met),
             ),
             hashes=self._hashes,
-            unproved=(*self.rules.unproved, *map(str, self.lineage.elsewhere)),
+            unproved=(*lost, *self.rules.unproved, *map(str, self.lineage.elsewhere)),
             terms=self.rules.terms,
             at=self._time,
             logged_at=self._logged_at,

@@ -13,9 +13,10 @@ import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.transparency.merkle import EMPTY, check_consistency
@@ -47,6 +48,18 @@ class WitnessAhead(VerificationFailed):
         super().__init__(
             f"a witness saw {size:,} entries, and the log has {logged:,}: some are missing"
         )
+
+
+class Heads(Protocol):
+    """The newest head of each log that somebody signed, where it can't be taken back."""
+
+    def newest(self, origin: str) -> Head: ...
+    def all(self) -> Iterator[tuple[Head, str | None]]: ...
+    def locked(self, origin: str) -> AbstractContextManager[Head]: ...
+    def advance(
+        self, kept: Head, head: Head, proof: Sequence[bytes], leaf: str | None = None
+    ) -> None: ...
+    def witnessed(self, origin: str, size: int) -> None: ...
 
 
 class KeptHeads:
@@ -100,6 +113,12 @@ class KeptHeads:
             stated |= {} if leaf is None else {"leaf": leaf}
             write_synced(self._file(head.origin), json.dumps(stated).encode())
 
+    def witnessed(self, origin: str, size: int) -> None:
+        """Keep how many entries a witness saw, in a file of its own, which every process reads."""
+        stated = {"origin": origin, "size": size, "root": ""}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_synced(self.folder / "witnessed.json", json.dumps(stated).encode())
+
 
 def leaf_digest(leaf: bytes) -> str:
     """Return SHA-256, in hex, of a leaf."""
@@ -107,12 +126,13 @@ def leaf_digest(leaf: bytes) -> str:
 
 
 class LogSigner:
-    """Signs the heads of one log. `folder` holds what it signed, and belongs to no backup of the
-    database.
+    """Signs the heads of one log. `kept`, or a folder, holds what it signed, and belongs to no
+    backup of the database.
     """
 
-    def __init__(self, folder: Path, origin: str, seed: bytes) -> None:
-        self._kept, self._origin, self._seed = KeptHeads(folder), origin, seed
+    def __init__(self, kept: Heads | Path, origin: str, seed: bytes) -> None:
+        self._kept: Heads = KeptHeads(kept) if isinstance(kept, Path) else kept
+        self._origin, self._seed = origin, seed
 
     @property
     def newest(self) -> Head:
@@ -131,10 +151,8 @@ class LogSigner:
                 self._keep(held_head, tiles)
 
     def heed(self, size: int) -> None:
-        """Keep how many entries a witness saw, in a file of its own, which every process reads."""
-        stated = {"origin": self._origin, "size": size, "root": ""}
-        self._kept.folder.mkdir(parents=True, exist_ok=True)
-        write_synced(self._kept.folder / "witnessed.json", json.dumps(stated).encode())
+        """Keep how many entries a witness saw: every process reads it."""
+        self._kept.witnessed(self._origin, size)
 
     def _keep(self, kept: Head, tiles: Tiles) -> Head:
         head = Head(self._origin, tiles.size, tiles.root())

@@ -11,7 +11,7 @@ from accountant import tables
 from accountant.core.errors import Cancelled, Conflict, LeaseLost
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import SelfComposed, from_json
-from accountant.queries import entries, integrity, jobs
+from accountant.queries import entries, integrity, jobs, workers
 from accountant.settings import Settings
 from accountant.transactions import leases, messages, set_aside, settlement
 from accountant.transactions.rows import Claim
@@ -360,6 +360,40 @@ def test_what_waits_is_sent_again_ever_more_rarely_in_one_row_which_ends(shared)
     settlement.cancel(shared.engine, job_id, shared.analyst)
     messages.resend(shared.engine, 100.0)
     assert rows() == 0
+
+
+def test_no_message_is_sent_for_a_while_about_what_no_worker_can_take(shared):
+    """Its messages end, and leave its analyst's turns to others; what merely waits is sent."""
+    bad, good = shared.submit(10), shared.submit(10)
+    refused, sent = tables.refused_parts, []
+
+    def later() -> set[tuple[object, int]]:
+        """All is overdue; returns the parts about which messages are sent then."""
+        messages.resend(shared.engine, 0)
+        sent.clear()
+        while messages.deliver(shared.engine, lambda *each: sent.append(each), ahead=2 * PARTS):
+            pass
+        return {(subject, part) for _, subject, _, part in sent if subject in (bad, good)}
+
+    everything = {(each, part) for each in (bad, good) for part in range(PARTS)}
+    assert later() == everything
+    for part in range(PARTS):
+        messages.refuse(shared.engine, bad, part)
+    messages.refuse(shared.engine, bad, PARTS)  # there is no such part
+    assert later() == {(good, part) for part in range(PARTS)}
+    with shared.engine.connect() as connection:
+        mine = select(func.count()).where(tables.outbox.c.subject == bad)
+        assert connection.execute(mine).scalar_one() == 0
+        assert connection.execute(select(func.count()).select_from(refused)).scalar_one() == PARTS
+    told = workers.problem(shared.engine, in_their_words=False)
+    assert "1 job can't be taken" in told
+    past = func.clock_timestamp() - timedelta(seconds=messages.REFUSED_SECONDS + 1)
+    with shared.engine.begin() as connection:
+        connection.execute(update(refused).values(at=past))
+    assert later() == everything  # whoever mended it need not say so
+    assert workers.problem(shared.engine, in_their_words=False) is None
+    messages.refuse(shared.engine, bad, 0)
+    assert (bad, 0) not in later()
 
 
 def test_a_lost_part_that_can_not_be_ended_keeps_no_other_and_waits_its_turn(

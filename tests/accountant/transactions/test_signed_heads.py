@@ -169,7 +169,7 @@ def test_what_can_not_be_read_of_it_stops_everything(alone):
 def command(alone, tmp_path, monkeypatch):
     """`exchequer ledger …` on the database, as its owner."""
 
-    def invoke(*words: str):
+    def invoke(*words: str, typed: str | None = None):
         variables = {
             "DATABASE_URL": alone.owner_url,
             "EXCHEQUER_HOME": alone.folder.parent,
@@ -181,7 +181,7 @@ def command(alone, tmp_path, monkeypatch):
         # not those that the process remembers
         monkeypatch.setattr(bootstrap, "load", settings.Settings)
         engine_for.cache_clear()
-        done = CliRunner().invoke(app, ["ledger", *words])
+        done = CliRunner().invoke(app, ["ledger", *words], input=typed)
         return done.exit_code, " ".join((done.output + str(done.exception or "")).split())
 
     yield invoke

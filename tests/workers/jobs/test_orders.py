@@ -124,6 +124,12 @@ class Desk:
         with self.owner.connect() as connection:
             return connection.execute(query).scalar_one()
 
+    def refused(self, job_id: UUID) -> list[int]:
+        """Parts of a job that no worker can take."""
+        query = select(tables.refused_parts.c.number).filter_by(job_id=job_id)
+        with self.owner.connect() as connection:
+            return list(connection.execute(query).scalars())
+
     def settled(self, job_id: UUID) -> dict[str, Any] | None:
         """What was charged for a job and under which outcome; None: no COMMIT."""
         query = select(tables.entries.c.document).where(
@@ -201,6 +207,7 @@ def test_rows_of_a_job_that_no_entry_reserves_start_nothing(desk, spy, owner_url
     assert desk.take(forged["id"]) == "queued"
     assert spy.given == []
     assert desk.settled(forged["id"]) is None
+    assert desk.refused(forged["id"]) == [0]
 
 
 def test_parts_that_no_entry_states_are_not_run(desk, spy, owner_url):
@@ -213,6 +220,8 @@ def test_parts_that_no_entry_states_are_not_run(desk, spy, owner_url):
     web.dispose()
     desk.take(job_id, part=1)
     assert spy.given == []
+    desk.take(job_id, part=7)  # by a message alone: there is no such part
+    assert desk.refused(job_id) == [1]
 
 
 def test_a_job_in_parts_says_so_in_its_entry(desk, spy, monkeypatch):

@@ -1,0 +1,205 @@
+"""Signed heads in an object store: each is created once, and no signer takes one back."""
+
+import hashlib
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from unittest import mock
+
+import fsspec
+import pytest
+
+from accountant.core.errors import DataError, LogUnusable, VerificationFailed
+from accountant.core.transparency.proofs import leaf
+from accountant.core.transparency.tiles import Tiles, extend
+from accountant.core.transparency.witnesses import LogSigner
+from accountant.ledger_log import kept_heads
+from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.kept_heads import KeptObjects
+from accountant.ledger_log.signed import SignedPlaces
+from accountant.results import Changed, Results
+from accountant.settings import Settings
+from workers.data import manifest
+
+ORIGIN, SEED = "exchequer.example/log", b"s" * 32
+LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is None]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A bucket of a server that speaks S3, by its address, and what s3fs needs in order to get
+    there.
+    """
+    if LACKS:
+        pytest.skip(f"not installed: {', '.join(LACKS)}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    configured = dict.fromkeys(names, "test") | {
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+    try:
+        with mock.patch.dict(os.environ, configured):
+            until = time.monotonic() + 60
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    assert server.poll() is None
+                    assert time.monotonic() < until, "moto does not start"
+                    time.sleep(0.2)
+            fsspec.filesystem("s3").mkdir("bucket")
+            yield "s3://bucket"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
+
+
+@pytest.fixture(params=["memory", "s3"])
+def address(request) -> str:
+    """A place of its own in a store: one in memory, and one that speaks S3 where there is one."""
+    root = "memory://" if request.param == "memory" else request.getfixturevalue("s3") + "/"
+    return f"{root}{uuid.uuid4().hex}"
+
+
+def tiles(folder, count: int, word: str = "") -> Tiles:
+    """The tiles of a log of so many entries; `word`: of another log."""
+    leaves = [leaf("notes", seq, f"{word}{seq:0{64 - len(word)}x}") for seq in range(1, count + 1)]
+    extend(folder, 0, leaves)
+    return Tiles(folder, count)
+
+
+def test_heads_move_on_and_every_one_stays(address, tmp_path):
+    signer = LogSigner(KeptObjects(address), ORIGIN, SEED)
+    assert signer.newest.size == 0
+    for size in (3, 5, 5000):
+        made = tiles(tmp_path / str(size), size)
+        assert signer.sign(made) == signer.sign(made)
+        assert LogSigner(KeptObjects(address), ORIGIN, SEED).newest.size == size
+    with pytest.raises(VerificationFailed, match="5,000 were signed"):
+        signer.sign(tiles(tmp_path / "fewer", 4))
+    with pytest.raises(VerificationFailed):
+        signer.sign(tiles(tmp_path / "others", 6000, "f"))
+    signer.heed(6001)
+    found = {(head.size, leaf_digest is None) for head, leaf_digest in KeptObjects(address).all()}
+    assert found == {(5000, False), (6001, True)}
+    system, path = fsspec.core.url_to_fs(address, use_listings_cache=False)
+    assert len(system.find(path)) == 5  # three heads, what a witness saw, and the probe
+
+
+def test_of_two_signers_at_once_one_signs_at_most(address, tmp_path):
+    """Both have read the same head; each then makes another tree of it."""
+    LogSigner(KeptObjects(address), ORIGIN, SEED).sign(tiles(tmp_path / "both", 3))
+    for number, sizes in enumerate([(5, 5), (5, 6), (9, 7)]):
+        first, second = (KeptObjects(f"{address}/{number}") for _ in range(2))
+        LogSigner(first, ORIGIN, SEED).sign(tiles(tmp_path / f"{number} base", 3))
+        one = tiles(tmp_path / f"{number} one", sizes[0])
+        leaves = [leaf("notes", seq, f"{seq:064x}") for seq in range(1, 4)]
+        leaves += [leaf("notes", seq, f"f{seq:063x}") for seq in range(4, sizes[1] + 1)]
+        extend(tmp_path / f"{number} other", 0, leaves)
+        other = Tiles(tmp_path / f"{number} other", sizes[1])
+        read = second.newest(ORIGIN)
+        LogSigner(first, ORIGIN, SEED).sign(one)
+        late = LogSigner(second, ORIGIN, SEED)
+        with (
+            mock.patch.object(second, "newest", lambda _, read=read: read),
+            pytest.raises(VerificationFailed, match=r"another (head|signer)"),
+        ):
+            late.sign(other)
+
+
+def test_a_store_that_replaces_objects_keeps_no_head(address, tmp_path):
+    kept = KeptObjects(address)
+    system, path = kept._store
+
+    def replacing(name, content, mode):
+        type(system).pipe_file(system, name, content)
+
+    with (
+        mock.patch.object(system, "pipe_file", replacing),
+        pytest.raises(OSError, match="knows no If-None-Match"),
+    ):
+        LogSigner(kept, ORIGIN, SEED).sign(tiles(tmp_path / "log", 3))
+    assert system.find(path) == [f"{path}/probe.json"]
+
+
+def test_every_process_compares_its_log_with_it(address, tmp_path):
+    """An older copy of the log is found by what was signed, and while the store is away too."""
+    places = SignedPlaces(None, address)
+    assert LedgerLog(tmp_path / "log", signed=places).position().n == 0
+    LogSigner(KeptObjects(address), ORIGIN, SEED).sign(tiles(tmp_path / "tree", 3))
+    log = LedgerLog(tmp_path / "log", signed=places)
+    with pytest.raises(LogUnusable, match="3 were signed"):
+        log.position()
+    away = mock.patch.object(KeptObjects, "_names", side_effect=OSError("away"))
+    with away, pytest.raises(LogUnusable, match="3 were signed"):
+        LedgerLog(tmp_path / "log", signed=places).position()
+    with (
+        away,
+        mock.patch.dict(kept_heads._last_read, clear=True),
+        pytest.raises(LogUnusable, match="what was signed of it can't be read"),
+    ):
+        LedgerLog(tmp_path / "log", signed=places).position()
+
+
+def test_objects_are_looked_at_now_and_then(address):
+    places = SignedPlaces(None, address)
+    with mock.patch("accountant.ledger_log.signed.time") as clock:
+        states = []
+        for moment in (60.0, 61.0, 91.0):
+            clock.monotonic.return_value = moment
+            states.append(places.state())
+    assert states[0] == states[1] != states[2]
+
+
+def test_the_setting_names_a_folder_or_an_address(tmp_path):
+    made = Settings(home=tmp_path, signed_logs_folder="s3://bucket/signed")
+    assert made.signed_logs == "s3://bucket/signed"
+    assert Settings(home=tmp_path, signed_logs_folder=str(tmp_path)).signed_logs == tmp_path
+    assert Settings(home=tmp_path).signed_logs == tmp_path / "signed-logs"
+
+
+# --- results and data -----------------------------------------------------------------------------
+
+
+def test_results_lie_in_a_bucket(s3):
+    results = Results(f"{s3}/{uuid.uuid4().hex}")
+    name = f"{uuid.uuid4()}.{uuid.uuid4()}.0"
+    with results.create(name, reserved=10) as file:
+        file.write(b"a draft")
+    assert [each[0] for each in results.drafts()] == [name]
+    assert results.draft(name).read() == b"a draft"
+    results.remove(name)
+    assert results.drafts() == []
+    content = b"text of a job" * 10_000
+    sha256 = hashlib.sha256(content).hexdigest()
+    results.publish(sha256, lambda: iter([content]))
+    assert results.open(sha256).read() == content
+    fsspec.filesystem("s3").pipe_file(f"{results.root.removeprefix('s3://')}/{sha256}", b"other")
+    with pytest.raises(Changed):
+        results.open(sha256).read()
+
+
+def test_data_in_a_bucket_that_changed_since_it_was_registered_is_not_read(s3):
+    address = f"{s3}/{uuid.uuid4().hex}.csv"
+    store = fsspec.filesystem("s3")
+    store.pipe_file(address, b"text\nfirst\nsecond\n")
+    registered = manifest.of(address)
+    manifest.fetch(address, registered)
+    store.pipe_file(address, b"text\nother\npeople\n")  # as many bytes
+    with pytest.raises(DataError, match="other bytes than when it was registered"):
+        manifest.fetch(address, registered)
+    store.rm_file(address)
+    with pytest.raises((DataError, OSError)):
+        manifest.fetch(address, registered)
