@@ -34,7 +34,7 @@ def run(*options: str) -> dict:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("faults", [10, pytest.param(30, marks=pytest.mark.release)])
+@pytest.mark.parametrize("faults", [6, pytest.param(30, marks=pytest.mark.release)])
 def test_faults_do_no_harm(tmp_path, faults):
     report = tmp_path / "report.json"
     found = run("--faults", str(faults), "--report", str(report))
