@@ -41,7 +41,11 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
     require_overseer(viewer)
     with reading(engine, snapshot=True) as connection:
         dataset_row(connection, name, viewer)
-        account = connection.execute(_account_query(name)).one()
+        account = connection.execute(
+            select(tables.accounts)
+            .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
+            .where(tables.datasets.c.name == name)
+        ).one()
         row, previous = _with_previous(connection, account.dataset_id, seq)
         if row is None:
             raise NotFound("entry", f"{name}:{seq}")
@@ -59,14 +63,6 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
         job_entries=[NumberedEntry(seq=sibling.seq, kind=sibling.kind) for sibling in siblings],
         decision=None if decided is None else str(decided),
         after=replayed,
-    )
-
-
-def _account_query(name: str) -> Any:
-    return (
-        select(tables.accounts)
-        .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
-        .where(tables.datasets.c.name == name)
     )
 
 

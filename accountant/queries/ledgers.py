@@ -85,7 +85,10 @@ def entries(
     require_overseer(viewer)
     with reading(engine) as connection:
         rows = connection.execute(_page_of_entries(connection, viewer, wanted, after, limit)).all()
-    return [_entry(row) for row in rows]
+    return [
+        EntryInList(**opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism)
+        for row in rows
+    ]
 
 
 def _page_of_entries(
@@ -159,12 +162,6 @@ def _place_of_entry(connection: Connection, dataset: str, seq: int) -> Any:
     if row is None:
         raise paging.unknown("entry")
     return row
-
-
-def _entry(row: Row[Any]) -> EntryInList:
-    return EntryInList(
-        **opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism
-    )
 
 
 # --- refusals -----------------------------------------------------------------------------------

@@ -320,7 +320,7 @@ def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
             filter_["limit"],
             filter_["spent"],
             filter_["reserved"],
-            _left(filter_),
+            "0" if filter_["left"].startswith("-") else str(filter_["left"]),
             _state(filter_),
         )
         for filter_ in dataset["account"]["filters"]
@@ -331,10 +331,6 @@ def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
     yield table(columns, rows, right="limit spent reserved left")
     yield "A job is admitted while one filter holds for it and everything before it."
     yield from (statement["text"] for statement in dataset.get("statements", []))
-
-
-def _left(each: dict[str, Any]) -> str:
-    return "0" if each["left"].startswith("-") else str(each["left"])
 
 
 def _state(each: dict[str, Any]) -> str:

@@ -81,16 +81,12 @@ def show_user(name: str) -> Answer:
         user = {**client.user(name), "tokens": client.user_tokens(name)}
     yield user
     rows = [
-        (field.replace("_", " "), _plain(value))
+        (field.replace("_", " "), ", ".join(map(str, value)) if isinstance(value, list) else value)
         for field, value in user.items()
         if field != "tokens"
     ]
     yield facts(rows)
     yield tokens_table(user["tokens"])
-
-
-def _plain(value: Any) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 @users.command("roles")

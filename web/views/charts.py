@@ -68,7 +68,10 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
             }
             for name, line in shares.items()
         ],
-        "grid": [{"y": round(up(share), 1), "share": share} for share in _marks(top)],
+        "grid": [
+            {"y": round(up(share), 1), "share": share}
+            for share in [0.0, 0.25, 0.5, 0.75, 1.0, *([top] if top > 1.1 else [])]
+        ],
         "ends": _ends(points[0]["at"], points[-1]["at"]),
         "rows": [points[days[n]] for n in _evenly(len(days), TABLE_ROWS)],
         "names": names,
@@ -81,10 +84,6 @@ def _steps(across: Sequence[float], up: Sequence[float]) -> str:
         placed += [(x, placed[-1][1]), (x, y)]
     placed.append((_RIGHT, placed[-1][1]))
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-
-
-def _marks(top: float) -> list[float]:
-    return [0.0, 0.25, 0.5, 0.75, 1.0, *([top] if top > 1.1 else [])]
 
 
 def _evenly(count: int, most: int) -> list[int]:

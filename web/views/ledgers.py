@@ -195,15 +195,10 @@ def exports() -> str:
         "exports.html",
         asked=_asked(("dataset",)),
         key=ledgers.read_validity(keys)[-1],
-        made=_exports_made(),
+        made=ledgers.exports_made(
+            engine(), current_actor(), dataset=request.args.get("dataset") or None, limit=20
+        ),
         **_choices(),
-    )
-
-
-def _exports_made() -> list[dict[str, Any]]:
-    """Return the newest exports, of all users."""
-    return ledgers.exports_made(
-        engine(), current_actor(), dataset=request.args.get("dataset") or None, limit=20
     )
 
 

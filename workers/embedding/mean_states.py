@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from accountant.core.errors import DataError
 from workers.data.corpora import Corpus
 from workers.data.public_text import PublicText
-from workers.engine import Batch, Decoder, Shape, Sizes, sizes
+from workers.engine import Batch, Decoder, Shape, sizes
 from workers.models import LocalModel, Prompt
 from workers.noise.clipping import GRID, to_grid
 
@@ -54,7 +54,7 @@ class Reader:
         # Where a prompt ends with its text, an empty one is read in the token before it.
         shared = max(0, len(prompt.before) - 1)
         shape = Shape(shared, prompt.fixed_tokens - shared + self.record_tokens, 0)
-        chosen = self._sizes(shape)
+        chosen = sizes(self.model.network, shape, 1, ROWS, self.model.memory_bytes)
         stream = iter(texts)
         while group := [
             prompt.tokens(text, self.record_tokens) for text in islice(stream, chosen.rows)
@@ -63,9 +63,6 @@ class Reader:
             decoder = Decoder(self.model.structure, [batch], shape, chosen, hidden=True)
             for _, values in decoder.read():
                 yield from values.double().cpu().numpy()
-
-    def _sizes(self, shape: Shape) -> Sizes:
-        return sizes(self.model.network, shape, 1, ROWS, self.model.memory_bytes)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
     steps = sorted({max(1, round(count * share / 20)) for share in range(1, 21)})
     series = {}
     for name, texts in (("synthetic", synthetic), ("reference", reference)):
-        seen = [_opening(text) for text in texts[:count]]
+        seen = [tuple(words(text, 3)) for text in texts[:count]]
         series[name] = ([float(n) for n in steps], [len(set(seen[:n])) / n for n in steps])
     details = {f"distinct, {name}": y[-1] for name, (_, y) in series.items()}
     value = details["distinct, synthetic"] / details["distinct, reference"]
@@ -74,10 +74,6 @@ def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
         details,
         series,
     )
-
-
-def _opening(text: str) -> tuple[str, ...]:
-    return tuple(words(text, 3))
 
 
 def v_measure(clusters: Sequence[int], labels: Sequence[str], *, what: str = "") -> Figure:

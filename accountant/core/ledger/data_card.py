@@ -141,7 +141,11 @@ def markdown(card: Mapping[str, Any]) -> str:
             },
         ),
         *_section(
-            "Parameters", {name: _value(value) for name, value in card["parameters"].items()}
+            "Parameters",
+            {
+                name: ("—" if value is None else _code(str(value)))
+                for name, value in card["parameters"].items()
+            },
         ),
         *_section(
             "Ledger",
@@ -166,10 +170,6 @@ def markdown(card: Mapping[str, Any]) -> str:
 def _section(title: str, facts: Mapping[str, str]) -> list[str]:
     rows = [f"- **{name}**: {value}" for name, value in facts.items()]
     return [f"## {title}", "", *rows, ""]
-
-
-def _value(value: Any) -> str:
-    return "—" if value is None else _code(str(value))
 
 
 def _code(value: str) -> str:

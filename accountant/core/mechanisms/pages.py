@@ -81,7 +81,9 @@ def _cell(text: str) -> str:
 
 def _example(mechanism: Mechanism[Any]) -> Iterator[str]:
     quoted = quote(mechanism, mechanism.parse(mechanism.example, EXAMPLE_TERMS), EXAMPLE_TERMS)
-    settings = _settings(mechanism.example)
+    settings = "".join(
+        f" --set {name}='{'null' if v is None else v}'" for name, v in mechanism.example.items()
+    )
     terms = " \\\n        --public-size 10000 --labels first,second\n"
     yield f"## What it costs\n\n    exchequer price {mechanism.id}{settings}{terms}"
     if quoted["dp"] is not None:
@@ -92,10 +94,6 @@ def _example(mechanism: Mechanism[Any]) -> Iterator[str]:
             else "Nothing:\n"
         )
     yield "\n".join(f"- {line}" for line in quoted["breakdown"]) + "\n"
-
-
-def _settings(example: Mapping[str, Any]) -> str:
-    return "".join(f" --set {name}='{'null' if v is None else v}'" for name, v in example.items())
 
 
 def write(folder: Path) -> list[Path]:

@@ -59,7 +59,10 @@ class CostCurve:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {name: [_short(value) for value in values] for name, values in asdict(self).items()}
+        return {
+            name: [(value if isinstance(value, int) else float(f"{value:.6g}")) for value in values]
+            for name, values in asdict(self).items()
+        }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Sequence[Any]]) -> "CostCurve":
@@ -94,7 +97,3 @@ class CostCurve:
                 "series": {"batches": {"x": [0.0, *share], "y": [0.0, *self.batches]}},
             },
         ]
-
-
-def _short(value: float) -> float:
-    return value if isinstance(value, int) else float(f"{value:.6g}")

@@ -203,7 +203,11 @@ def _composed(held: Counter[Event], scale: float) -> Any:
     """
     mu_squared, rest = _gaussians(held)
     mu = min(math.sqrt(mu_squared), math.sqrt(2 * _MOST_LOSS))
-    copies = {leaf: min(n, _most(leaf)) for leaf, n in rest.items() if _reach(leaf) >= _LEAST_LOSS}
+    copies = {
+        leaf: min(n, _MOST_TOKENS if isinstance(leaf, Exponential) else _MOST_COPIES)
+        for leaf, n in rest.items()
+        if _reach(leaf) >= _LEAST_LOSS
+    }
     copies = dict(sorted(copies.items(), key=lambda each: -_spread(*each))[:_MOST_KINDS])
     reaches = [_reach(leaf) for leaf in copies] + [_gaussian_reach(mu)] * (mu >= _LEAST_LOSS)
     if not reaches:
@@ -250,10 +254,6 @@ def _spread(leaf: Event, count: int) -> float:
             reach * (count * math.tanh(reach / 2) + 2 * _DEVIATIONS * math.sqrt(count)),
         )
     return count * reach
-
-
-def _most(leaf: Event) -> int:
-    return _MOST_TOKENS if isinstance(leaf, Exponential) else _MOST_COPIES
 
 
 def _gaussian_reach(mu: float, probability: float = 1.0) -> float:
