@@ -7,8 +7,8 @@ settings.
 | table | shape of | what | |---|---|---| | context | – | what the model makes of a record in its
 context: without it nothing else can show | | clusters | 001, Table 2 | k-means, DP k-means, public
 centres with and without rebalancing; no model | | prediction | 001, Table 3 | zero-shot, mean,
-median, at matched tokens, with ε and ex-post ε | | support | – | the
-mean by clip, temperature and public support: loss, endings, labels and what ε buys | |
+median, at matched tokens, with ε and ex-post ε | | support | – |
+what the mean draws by clip, temperature and public support, and what ε buys of it | |
 amplification | – | the mean at equal ε, with
 batches that are known and with batches that nobody knows | | examples | 001, Table 4 | one against
 two examples in a context | | cluster-count | 001, Table 5 | number of clusters, without privacy | |

@@ -67,15 +67,38 @@ def measure(model: LocalModel, template: str, targets: int, seed: int) -> Made:
     }
 
 
-def own_loss(model: LocalModel, template: str, texts: Sequence[Sequence[str]]) -> float:
-    """Nats per token of (text, label) pairs after the prompt without a record, over all tokens."""
-    total, count = 0.0, 0
-    for text, label in texts:
-        context = Prompt(model.tokenizer, template, label).tokens("", RECORD_TOKENS)
-        ids = model.tokenizer.encode(" " + text, add_special_tokens=False)
-        total += _likelihood(model, context, ids)[0] * len(ids)
-        count += len(ids)
-    return total / max(1, count)
+@torch.inference_mode()
+def draws(
+    model: LocalModel,
+    prompt: Prompt,
+    records: Sequence[str],
+    target: str,
+    settings: Sequence[tuple[float, float, int]],
+) -> list[dict[str, float]]:
+    """What a batch's mean draws after each token of a real text, by clip, temperature and top_k.
+
+    `loss`: expected nats of a drawn token by the model without records. `best`: chance of the
+    likeliest. `kept`: whether the text's own next token is in the support. Means over its tokens.
+    """
+    ids = model.tokenizer.encode(" " + target, add_special_tokens=False)[:TARGET_TOKENS]
+    public, *private = [
+        _likelihood(model, prompt.tokens(text, RECORD_TOKENS), ids)[1] for text in ("", *records)
+    ]
+    own, rows, found = torch.tensor(ids), torch.stack(private), []
+    for clip, temperature, top_k in settings:
+        kept = public.topk(top_k or public.shape[1], dim=1).indices  # (tokens, k)
+        shown = rows.gather(2, kept.expand(len(rows), -1, -1))
+        clipped = (shown - shown.amax(dim=2, keepdim=True) + clip).clamp(min=-clip)
+        law = torch.softmax(clipped.mean(dim=0).double() / temperature, dim=1)
+        nats = -public.gather(1, kept).double()
+        found.append(
+            {
+                "loss": float((law * nats).sum(dim=1).mean()),
+                "best": float(law.amax(dim=1).mean()),
+                "kept": float((kept == own[:, None]).any(dim=1).double().mean()),
+            }
+        )
+    return found
 
 
 @torch.inference_mode()

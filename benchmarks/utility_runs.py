@@ -107,14 +107,12 @@ def run(
     began = time.process_time()
     progress = Progress(runner.total(parameters, terms))
     made = [*runner.run(parameters, terms, records, model, meter, progress, public())]
-    texts = [each for each in made if isinstance(each, Text)]
     spent, reserved = releases(meter.realized), releases(price.dp or FREE)
     assert all(count <= reserved[event] for event, count in spent.items()), (
         "realized above reserved"
     )
     return {
-        "texts": [[each.text, each.label] for each in texts],
-        "finished": sum(each.complete for each in texts) / max(1, len(texts)),
+        "texts": [[each.text, each.label] for each in made if isinstance(each, Text)],
         "epsilon": None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0],
         "delta": terms.delta,
         "ex_post_epsilon": meter.realized_ex_post / EPSILON_UNITS if meter.has_ex_post else None,

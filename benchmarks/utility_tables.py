@@ -1,8 +1,10 @@
 """The tables of benchmarks.utility: which cells each has."""
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from accountant.core.privacy.price import Terms
@@ -10,7 +12,7 @@ from benchmarks import utility_clusters, utility_context, utility_data, utility_
 from benchmarks.utility_bench import METRICS, Bench, Way, compared, settings_of
 from benchmarks.utility_cells import Made, Repeats, Table
 from workers.embedding.embedders import embed_all
-from workers.evaluation.transfer import Labelled, transfer
+from workers.models import Prompt
 
 
 def context(bench: Bench) -> Table:
@@ -253,40 +255,52 @@ PRICED = {"records": 5_000, "batch_size": 64}
 
 
 def support(bench: Bench) -> Table:
-    """The mean by clip, temperature and public support: what each writes, and what ε buys of it."""
-    ways: dict[tuple[str, str], Way] = {
-        ("real data", ""): bench.real,
-        ("zero-shot", "all"): lambda repeat: bench.prompted(0, repeat),
-    }
-    bought = {}
-    for clip, temperature in SUPPORT_DRAWS:
-        draw = {"clip": clip, "temperature": temperature}
-        name = f"clip {clip:g}, temperature {temperature:g}"
-        bought[name] = str(_tokens_bought(bench, draw))
-        for top_k in SUPPORTS:
-            raw = raw_prediction(bench, **draw, tokens_per_batch=bench.sizes.most_tokens)
-            ways[name, str(top_k or "all")] = job(bench, {**raw, "top_k": top_k})
+    """What the mean draws by clip, temperature and public support, one token ahead of real texts.
+
+    No text is written and nothing is paid: laws are computed, and ε is what they would cost.
+    """
+    settings = [(*draw, top_k) for draw in SUPPORT_DRAWS for top_k in SUPPORTS]
+    named = {"table": "support", **bench.common, "settings": settings}
+    named |= {"template": bench.sizes.template, "batch": bench.sizes.batch}
+    made = bench.store.once("support", named, lambda: {"rows": _draws(bench, settings)})
     rows = []
-    for (name, top_k), way in ways.items():
-        columns = [Repeats(bench.sizes.seeds) for _ in range(3)]
-        for repeat in range(bench.sizes.seeds):
-            if (made := way(repeat)) is not None:
-                for column, value in zip(columns, _readable(bench, made), strict=True):
-                    column.add(value)
-        rows.append([name, top_k, *(each.shown(2) for each in columns), bought.get(name, "")])
+    for (clip, temperature, top_k), own in zip(
+        settings, made["rows"] if made else (), strict=False
+    ):
+        bought = _tokens_bought(bench, {"clip": clip, "temperature": temperature})
+        shown = [f"{own[name]:.2f}" for name in ("loss", "best", "kept")]
+        rows.append([f"{clip:g} / {temperature:g}", str(top_k or "all"), *shown, str(bought)])
     return Table(
         f"support-{bench.dataset}",
         f"Public supports, {bench.dataset}",
-        ["draws", "top_k", "loss ↓", "finished ↑", "right label ↑", "tokens of a batch ↑"],
+        ["clip / temperature", "top_k", "loss ↓", "likeliest ↑", "real token kept ↑", "tokens ↑"],
         rows,
-        settings_of(
-            bench,
-            **{"tokens bought": f"at ε {bench.sizes.epsilon:g}, without amplification, {PRICED}"},
-            batch=bench.sizes.batch,
-            template=repr(bench.sizes.template),
-        ),
+        {
+            "model": f"{bench.folder.name} ({bench.sha256[:12]})",
+            "batches": f"{bench.sizes.batch} records each, all of one label",
+            "texts": f"{bench.sizes.targets} held-out ones of 40 tokens",
+            "tokens": f"of a batch at ε {bench.sizes.epsilon:g}, without amplification, {PRICED}",
+            "template": repr(bench.sizes.template),
+        },
         bench.notes,
     )
+
+
+def _draws(bench: Bench, settings: Sequence[tuple[float, float, int]]) -> list[Made]:
+    corpus, batch = bench.corpus, bench.sizes.batch
+    found: list[list[dict[str, float]]] = []
+    targets = zip(corpus.held_out.texts, corpus.held_out.labels, strict=True)
+    for number, (target, label) in enumerate(islice(targets, bench.sizes.targets)):
+        prompt = Prompt(bench.model.tokenizer, bench.sizes.template, label)
+        private = zip(corpus.private.texts, corpus.private.labels, strict=True)
+        own = [text for text, given in private if given == label]
+        first = number * batch % max(1, len(own) - batch)
+        records = own[first : first + batch]
+        found.append(utility_context.draws(bench.model, prompt, records, target, settings))
+    return [
+        {name: statistics.fmean(each[name] for each in place) for name in place[0]}
+        for place in zip(*found, strict=True)
+    ]
 
 
 def _tokens_bought(bench: Bench, draw: Mapping[str, float]) -> int:
@@ -294,24 +308,6 @@ def _tokens_bought(bench: Bench, draw: Mapping[str, float]) -> int:
     terms = Terms(delta=size**-utility_runs.DELTA_POWER, public_size=size)
     raw = {**draw, "batch_size": PRICED["batch_size"]}
     return utility_runs.most_tokens("private-prediction", raw, terms, bench.sizes.epsilon)
-
-
-def _readable(bench: Bench, made: Made) -> list[float | None]:
-    """Loss of the texts' own tokens by the model without records, share that ended by itself, and
-    share that a classifier of real texts gives their label.
-    """
-    texts = [each for each in made["texts"] if each[0]][: 2 * bench.sizes.texts]
-    if not texts:
-        return [None] * 3
-    settings = {**bench.common, "template": bench.sizes.template, "texts": texts}
-    kept = bench.store.once(
-        "loss",
-        settings,
-        lambda: {"loss": utility_context.own_loss(bench.model, bench.sizes.template, texts)},
-    )
-    own = Labelled([text for text, _ in texts], [label for _, label in texts])
-    right = transfer(bench.held_out, own).value
-    return [kept and kept["loss"], made.get("finished"), right]
 
 
 def mauves(bench: Bench, way: Way) -> list[str]:

@@ -380,6 +380,13 @@ MUTATIONS = (
         SUPPORT_TESTS,
     ),
     Mutation(
+        "a text that ends before its least number of tokens, whatever its support",
+        SUPPORT,
+        "if self.written[batch] < self.endings.least:",
+        "if False:",
+        SUPPORT_TESTS,
+    ),
+    Mutation(
         "a token kept as its place in the support",
         RUNNER,
         "        self.meter.drew(token)\n",

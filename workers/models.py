@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import torch
 
-    from workers.engine import Structure
+    from workers.engine import Endings, Structure
 
 __all__ = ["LocalModel", "ModelError", "Prompt", "inspect", "load", "resolve", "tokenizer"]
 
@@ -327,6 +327,23 @@ def request_tokens(tokenizer: Any, content: str) -> list[int]:
         return text_start(tokenizer) + text_tokens(tokenizer, content)
     before, after = (tokenizer.encode(part, add_special_tokens=False) for part in turn(tokenizer))
     return [*before, *text_tokens(tokenizer, content), *after]
+
+
+def endings(model: LocalModel, stop: str | None, least: int) -> "Endings":
+    """Return the tokens that end a text or could begin its stop text, as `least` of a text bars.
+
+    Those are the model's end tokens, and all in whose text the first character of `stop` stands.
+    """
+    import torch
+
+    from workers.engine import Endings
+
+    ending = set(model.end_tokens)
+    if stop and least:
+        words = model.tokenizer.batch_decode([[token] for token in range(model.vocabulary)])
+        ending |= {token for token, word in enumerate(words) if stop[0] in word}
+    ids = sorted(token for token in ending if token < model.vocabulary)
+    return Endings(torch.tensor(ids, dtype=torch.long, device=model.device), least)
 
 
 def text_start(tokenizer: Any) -> list[int]:

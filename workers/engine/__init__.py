@@ -21,7 +21,7 @@ from workers.engine.structure import (
     prepare,
     structure_of,
 )
-from workers.engine.support import PublicContexts, Support, Supports, private_sizes
+from workers.engine.support import Endings, PublicContexts, Support, Supports, private_sizes
 
 __all__ = [
     "HEAD",
@@ -30,6 +30,7 @@ __all__ = [
     "Context",
     "Continued",
     "Decoder",
+    "Endings",
     "PublicContexts",
     "Shape",
     "Sizes",

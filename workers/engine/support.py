@@ -7,7 +7,7 @@ batches hold, whatever other attempts wrote before, and whether memory runs out 
 (docs/accounting.md, section 15).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,13 +18,27 @@ from workers.engine.sizing import Shape, Sizes, sizes
 from workers.engine.structure import Structure
 
 
+@dataclass(frozen=True)
+class Endings:
+    """The tokens that end a text, int64, and how many a text has before one of them."""
+
+    tokens: torch.Tensor
+    least: int
+
+
 class PublicContexts:
     """One public context for each of a group of batches, extended by the batch's own tokens."""
 
     def __init__(
-        self, model: Structure, contexts: Sequence[Sequence[int]], text: int, memory: int
+        self,
+        model: Structure,
+        contexts: Sequence[Sequence[int]],
+        text: int,
+        memory: int,
+        endings: Endings,
     ) -> None:
         """`contexts`: token ids, one context a batch. `text`: the public length of one text."""
+        self.endings, self.written = endings, [0] * len(contexts)
         # What several batches share is read once; each has a token of its own.
         batches = [Batch([ids[-1:]], ids[:-1]) for ids in contexts]
         shape = Shape(max((len(batch.prefix) for batch in batches), default=0), 1, text)
@@ -35,23 +49,32 @@ class PublicContexts:
 
     def read(self) -> dict[int, torch.Tensor]:
         """Read all contexts: for each batch the logits of its texts' first token, (vocabulary,)."""
-        return _alone(self.decoder.read())
+        return self._alone(self.decoder.read())
 
     def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, torch.Tensor]:
         """Append to each named batch the beginning of a text; the logits of its next token."""
-        return _alone(self.decoder.append(texts))
+        for batch, text in texts.items():
+            self.written[batch] = len(text)
+        return self._alone(self.decoder.append(texts))
 
     def step(self, tokens: Mapping[int, int]) -> dict[int, torch.Tensor]:
         """Append to each named batch its token; the logits of its next one."""
-        return _alone(self.decoder.step(tokens))
+        for batch in tokens:
+            self.written[batch] += 1
+        return self._alone(self.decoder.step(tokens))
 
     def restart(self, batch: int) -> None:
         """The batch's next text begins."""
         self.decoder.restart(batch)
+        self.written[batch] = 0
 
-
-def _alone(given: Iterator[tuple[int, torch.Tensor]]) -> dict[int, torch.Tensor]:
-    return {batch: logits[0] for batch, logits in given}
+    def _alone(self, given: Iterator[tuple[int, torch.Tensor]]) -> dict[int, torch.Tensor]:
+        """The logits of each batch, -infinity for what would end a text that is too short."""
+        alone = {batch: logits[0] for batch, logits in given}
+        for batch, logits in alone.items():
+            if self.written[batch] < self.endings.least:
+                alone[batch] = logits.index_fill(0, self.endings.tokens, -torch.inf)
+        return alone
 
 
 @dataclass(frozen=True)
@@ -80,49 +103,40 @@ class Support:
 def likeliest(public: torch.Tensor, top_k: int) -> Support:
     """Return the tokens whose public logits (vocabulary,) are the `top_k` highest, ties included.
 
-    All tokens where `top_k` is 0, and where logits are not finite, as those of a context without
-    any token.
+    All tokens where `top_k` is 0, but for those of -infinity, and all where none is finite, as
+    those of a context without any token.
     """
-    if not 0 < top_k < len(public) or not torch.isfinite(public.max()):
+    if not torch.isfinite(public.max()):
         return Support()
-    least = public.topk(top_k).values[-1]
-    return Support(torch.nonzero(public >= least).squeeze(1))
+    least = public.topk(min(top_k or len(public), len(public))).values[-1]
+    kept = torch.nonzero((public >= least) & torch.isfinite(public)).squeeze(1)
+    return Support(kept if len(kept) < len(public) else None)
 
 
 class Supports:
-    """The public support of each of a group of batches; all tokens where `top_k` is 0."""
+    """The public support of each of a group of batches."""
 
-    def __init__(
-        self,
-        model: Structure,
-        contexts: Sequence[Sequence[int]],
-        text: int,
-        memory: int,
-        top_k: int,
-    ) -> None:
-        self.batches, self.top_k = range(len(contexts)), top_k
-        self.public = PublicContexts(model, contexts, text, memory) if top_k else None
+    def __init__(self, public: PublicContexts, top_k: int) -> None:
+        self.public, self.top_k = public, top_k
 
     def read(self) -> dict[int, Support]:
         """Read all contexts: for each batch the support of its texts' first token."""
-        return self._of(self.public.read() if self.public else {}, self.batches)
+        return self._of(self.public.read())
 
     def append(self, texts: Mapping[int, Sequence[int]]) -> dict[int, Support]:
         """Append to each named batch the beginning of a text; the support of its next token."""
-        return self._of(self.public.append(texts) if self.public else {}, texts)
+        return self._of(self.public.append(texts))
 
     def step(self, tokens: Mapping[int, int]) -> dict[int, Support]:
         """Append to each named batch its token; the support of its next one."""
-        return self._of(self.public.step(tokens) if self.public else {}, tokens)
+        return self._of(self.public.step(tokens))
 
     def restart(self, batch: int) -> None:
         """The batch's next text begins."""
-        if self.public:
-            self.public.restart(batch)
+        self.public.restart(batch)
 
-    def _of(self, public: Mapping[int, torch.Tensor], batches: Iterable[int]) -> dict[int, Support]:
-        found = {batch: likeliest(logits, self.top_k) for batch, logits in public.items()}
-        return found or dict.fromkeys(batches, Support())
+    def _of(self, public: Mapping[int, torch.Tensor]) -> dict[int, Support]:
+        return {batch: likeliest(logits, self.top_k) for batch, logits in public.items()}
 
 
 def private_sizes(network: Any, shape: Shape, contexts: int, batches: int, memory: int) -> Sizes:

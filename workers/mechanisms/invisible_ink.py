@@ -41,6 +41,7 @@ from workers.engine import (
     Batch,
     Continued,
     Decoder,
+    Endings,
     PublicContexts,
     Shape,
     Sizes,
@@ -49,7 +50,7 @@ from workers.engine import (
 )
 from workers.engine.aggregation import COLUMNS, GRID, Scores
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
-from workers.models import LocalModel, Prompt
+from workers.models import LocalModel, Prompt, endings
 from workers.noise.meter import Branch, Meter, Turn
 
 #: Public scores lie within 2^61 of the highest, so that they and all differences add up in int64.
@@ -98,6 +99,7 @@ class Runner:
         records = records.of(parameters.labels)
         prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
+        ends = endings(model, parameters.stop, parameters.min_tokens)
         for number in range(parameters.rounds):
             coins = records.in_round(number) if parameters.amplified else records
             many = parameters.batches_by_label(terms)
@@ -111,7 +113,7 @@ class Runner:
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                made = partial(_pair, parameters, model, prompts, group, shape, chosen)
+                made = partial(_pair, parameters, model, prompts, group, shape, chosen, ends)
                 yield from _write(made, writers, progress)
 
 
@@ -222,6 +224,7 @@ def _pair(
     group: Sequence[tuple[Place, list[str]]],
     shape: Shape,
     chosen: Sizes,
+    ends: Endings,
 ) -> "_Pair":
     """Return the batches of a group, ready to be read."""
     private = [prompts[label].private_batch(texts) for (label, _), texts in group]
@@ -230,7 +233,7 @@ def _pair(
     return _Pair(
         parameters,
         Decoder(model.structure, private, shape, chosen, fixed=fixed),
-        PublicContexts(model.structure, contexts, parameters.max_tokens, model.memory_bytes),
+        PublicContexts(model.structure, contexts, parameters.max_tokens, model.memory_bytes, ends),
     )
 
 

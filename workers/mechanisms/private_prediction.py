@@ -52,6 +52,8 @@ from workers.engine import (
     Batch,
     Continued,
     Decoder,
+    Endings,
+    PublicContexts,
     Shape,
     Sizes,
     Support,
@@ -70,7 +72,7 @@ from workers.engine.aggregation import (
     median_token_costs,
 )
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
-from workers.models import LocalModel, Prompt
+from workers.models import LocalModel, Prompt, endings
 from workers.noise.meter import Branch, Meter, Turn
 
 __all__ = ["Runner", "interval_costs", "median_interval", "median_token_costs"]
@@ -183,6 +185,7 @@ class Contexts:
         self.prompts = {label: Prompt(tokenizer, parameters.template, label) for label in labels}
         named = parameters.public_corpus is not None
         self.corpus = from_corpus(public.corpus("public_corpus"), labels) if named else None
+        self._endings: Endings | None = None
         self.partners = self.corpus
         if parameters.context_partner == "shot":
             self.partners = from_shots(fixed_shots(parameters), labels)
@@ -224,9 +227,15 @@ class Contexts:
         fixed = self.parameters.amplified
         decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed)
         public = [self.without_record(label) for (label, _), _ in group]
-        room, top_k = model.memory_bytes, self.parameters.top_k
-        supports = Supports(model.structure, public, shape.text, room, top_k)
-        return _Group(self.parameters, decoder, supports)
+        room = model.memory_bytes
+        contexts = PublicContexts(model.structure, public, shape.text, room, self.endings(model))
+        return _Group(self.parameters, decoder, Supports(contexts, self.parameters.top_k))
+
+    def endings(self, model: LocalModel) -> Endings:
+        """Return what ends a text, found once a job."""
+        if self._endings is None:
+            self._endings = endings(model, self.parameters.stop, self.parameters.min_tokens)
+        return self._endings
 
     def without_record(self, label: str | None) -> list[int]:
         """Return the public context of a label: its prompt with nothing where a record stands."""

@@ -32,13 +32,14 @@ from workers.engine import (
     Batch,
     Continued,
     Decoder,
+    PublicContexts,
     Shape,
     Support,
     Supports,
 )
 from workers.generation.local_writer import generator
 from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
-from workers.models import LocalModel, Prompt
+from workers.models import LocalModel, Prompt, endings
 from workers.noise.clipping import GRID, to_grid
 from workers.noise.meter import Meter
 
@@ -95,9 +96,11 @@ class Runner:
                 decoder = Decoder(model.structure, batches, shape, chosen, hidden=True)
                 again = [Batch(others, prompt.before) for _, others in parts]
                 public = [prompt.tokens("", parameters.record_tokens)] * len(together)
-                room, top_k = model.memory_bytes, parameters.top_k
-                supports = Supports(model.structure, public, shape.text, room, top_k)
-                return Opened(decoder, again, supports)
+                ends = endings(model, None, parameters.min_tokens)
+                public_contexts = PublicContexts(
+                    model.structure, public, shape.text, model.memory_bytes, ends
+                )
+                return Opened(decoder, again, Supports(public_contexts, parameters.top_k))
 
             writing = Writing(parameters, terms, model, meter, opened, together, random)
             yield from writing.texts(progress)

@@ -82,6 +82,12 @@ class Supported(Parameters):
         description="tokens drawn from: the likeliest after the prompt without a record and the "
         "text so far, which is free; 0: all of the vocabulary",
     )
+    min_tokens: int = Field(
+        8,
+        ge=0,
+        le=1_000_000,
+        description="no text ends before so many tokens: none is drawn that would end it",
+    )
 
 
 def describe_support(parameters: Supported) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ MECHANISM = Mechanism(
         "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip "
         "temperature "
         "amplification rounds batches_to_run",
-        "Texts": "labels max_tokens record_tokens top_k stop template public_template",
+        "Texts": "labels max_tokens min_tokens record_tokens top_k stop template public_template",
     },
     order=2,
     advice="few records stand behind each text, which a public prompt leads",

@@ -518,7 +518,7 @@ MECHANISM = Mechanism(
         "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label "
         "label_counts clip "
         "temperature top_k amplification rounds batches_to_run",
-        "Texts": "labels max_text_tokens record_tokens stop template",
+        "Texts": "labels max_text_tokens min_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
         "cluster_epsilon public_corpus embedding",
     },

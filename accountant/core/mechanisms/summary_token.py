@@ -99,7 +99,7 @@ MECHANISM = Mechanism(
     groups={
         "Size and privacy": "epsilon noise_multiplier clip public_size group_sizes min_group "
         "temperature top_k",
-        "Texts": "max_tokens record_tokens template",
+        "Texts": "max_tokens min_tokens record_tokens template",
     },
     order=7,
     goal="summaries",

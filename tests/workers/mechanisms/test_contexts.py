@@ -240,7 +240,7 @@ def test_the_medians_costs_are_those_of_private_and_public_contexts(
 
     monkeypatch.setattr("workers.noise.meter.Branch.ex_post_token", catch)
     data = Records((None,), reviews(5, None), b"k" * 32)
-    small = {"batches_per_label": 1, "tokens_per_batch": 1, "max_text_tokens": 1}
+    small = {"batches_per_label": 1, "tokens_per_batch": 1, "max_text_tokens": 1, "min_tokens": 0}
     parsed, *_ = run(model, public, raw | small, data, Terms())
     made = contexts(model, public, parsed.model_dump(), Terms())
     shown = made.public(None)

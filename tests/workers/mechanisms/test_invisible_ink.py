@@ -307,6 +307,7 @@ def test_the_sampled_distribution_is_that_of_a_direct_computation(model, monkeyp
     )
     data = Records((None,), reviews(6), b"k" * 32)
     raw = {"batches_per_label": 1, "max_tokens": 2, "clip": 1.5, "temperature": 1.2, "top_k": 20}
+    raw["min_tokens"] = 0
     parsed, _, _, _ = run(model, raw, data, Terms())
     public = Prompt(model.tokenizer, parsed.public_template, None).before
     prompt = Prompt(model.tokenizer, parsed.template, None)

@@ -237,6 +237,7 @@ def test_the_mean_is_drawn_at_the_priced_clip_temperature_and_public_batch_size(
         "clip": 2.5,
         "temperature": 0.8,
         "top_k": top_k,
+        "min_tokens": 0,
     }
     drawn: list[int] = []
     monkeypatch.setattr("workers.noise.meter.Branch.drew", lambda _self, token: drawn.append(token))
@@ -294,6 +295,7 @@ def test_the_medians_costs_are_those_of_the_contexts_that_it_saw(model, monkeypa
         "tokens_per_batch": 2,
         "batches_per_label": 1,
         "top_k": top_k,
+        "min_tokens": 0,
     }
     drawn: list[int] = []
     monkeypatch.setattr("workers.noise.meter.Branch.drew", lambda _self, token: drawn.append(token))

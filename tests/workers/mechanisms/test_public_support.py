@@ -26,6 +26,7 @@ from workers.engine.aggregation import GRID, Mean, Median, grid_costs
 from workers.engine.support import Support, likeliest
 from workers.interface import Progress
 from workers.mechanisms import invisible_ink, runner
+from workers.models import endings
 from workers.noise.kept_draws import KeptDraws
 from workers.noise.meter import Meter
 
@@ -87,12 +88,13 @@ class Seen:
         patch.setattr(invisible_ink, "top_k_plus", top_k_plus)
 
 
-def run(model, case: str, data: Records, kept: KeptDraws | None = None) -> list:
+def run(model, case: str, data: Records, kept: KeptDraws | None = None, **more) -> list:
     name, raw = CASES[case]
     terms = Terms(groups=GROUPS) if case == "summary" else Terms(labels=("a", "b"))
     size = {"public_size": 30} if case == "summary" else {"batches_per_label": 3}
     mechanism = mechanisms.get(name)
-    parsed = mechanism.parse({"record_tokens": 8, **size, **raw}, terms)
+    given = {"record_tokens": 8, "min_tokens": 0, **size, **raw, **more}
+    parsed = mechanism.parse(given, terms)
     price = mechanism.price(parsed, terms)
     meter = Meter(price.dp or FREE, price.ex_post_draws, kept=kept)
     progress = Progress(runner(name).total(parsed, terms))
@@ -307,3 +309,39 @@ def test_what_is_kept_of_a_draw_is_its_token(model, monkeypatch, case):
     assert max(tokens) >= 12
     if case == "median":
         assert all(len(each) == 2 and each[1] >= 0 for _, each in store.kept())
+
+
+# --- endings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["mean", "median", "ink", "summary"])
+@pytest.mark.parametrize("top_k", [0, 12])
+def test_no_text_ends_before_its_least_number_of_tokens(model, case, top_k):
+    """Though half of all tokens would end it; after them it may."""
+    model = replace(model, end_tokens=frozenset(range(0, model.vocabulary, 2)))
+    kept = KeptDraws(store := Memory())
+    run(model, case, some(9, case), kept, min_tokens=2, top_k=top_k)
+    kept.keep()
+    lengths = []
+    for drawn in store.by_part.values():
+        length = 0
+        for each in drawn:
+            token = each[0] if isinstance(each, list) else each
+            if token in model.end_tokens:
+                lengths.append(length)
+                length = -1
+            length = 0 if length >= LONGEST[case] - 1 else length + 1
+    assert lengths
+    assert min(lengths) >= 2
+
+
+#: Tokens of a text, at most.
+LONGEST = {"mean": 5, "median": 5, "ink": 4, "summary": 12}
+
+
+def test_what_ends_a_text_is_its_end_tokens_and_what_could_begin_its_stop_text(model):
+    assert endings(model, None, 3).tokens.tolist() == sorted(model.end_tokens)
+    assert endings(model, ".", 0).tokens.tolist() == sorted(model.end_tokens)
+    stopping = set(endings(model, ". ", 3).tokens.tolist()) - model.end_tokens
+    assert stopping
+    assert all("." in model.tokenizer.decode([token]) for token in stopping)

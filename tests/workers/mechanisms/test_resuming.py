@@ -34,8 +34,15 @@ PREDICTION = {
     "max_text_tokens": 5,
     "record_tokens": 8,
     "batches_per_label": 3,
+    "min_tokens": 0,
 }
-INK = {"max_tokens": 4, "texts_per_batch": 3, "record_tokens": 8, "batches_per_label": 3}
+INK = {
+    "min_tokens": 0,
+    "max_tokens": 4,
+    "texts_per_batch": 3,
+    "record_tokens": 8,
+    "batches_per_label": 3,
+}
 ROUNDS = {"amplification": "allocation", "rounds": 2, "batches_to_run": 2}
 CASES = {
     "mean": ("private-prediction", {**PREDICTION, "batch_size": 3}),
