@@ -85,10 +85,14 @@ def draws(
         _likelihood(model, prompt.tokens(text, RECORD_TOKENS), ids)[1] for text in ("", *records)
     ]
     own, rows, found = torch.tensor(ids), torch.stack(private), []
+    shown: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # of the latest support
     for clip, temperature, top_k in settings:
-        kept = public.topk(top_k or public.shape[1], dim=1).indices  # (tokens, k)
-        shown = rows.gather(2, kept.expand(len(rows), -1, -1))
-        clipped = (shown - shown.amax(dim=2, keepdim=True) + clip).clamp(min=-clip)
+        if top_k not in shown:
+            kept = public.topk(top_k or public.shape[1], dim=1).indices  # (tokens, k)
+            own_best = rows.gather(2, kept.expand(len(rows), -1, -1))
+            shown = {top_k: (kept, own_best - own_best.amax(dim=2, keepdim=True))}
+        kept, below = shown[top_k]
+        clipped = (below + clip).clamp(min=-clip)
         law = torch.softmax(clipped.mean(dim=0).double() / temperature, dim=1)
         nats = -public.gather(1, kept).double()
         found.append(

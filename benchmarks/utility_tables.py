@@ -259,7 +259,7 @@ def support(bench: Bench) -> Table:
 
     No text is written and nothing is paid: laws are computed, and ε is what they would cost.
     """
-    settings = [(*draw, top_k) for draw in SUPPORT_DRAWS for top_k in SUPPORTS]
+    settings = [(*draw, top_k) for top_k in SUPPORTS for draw in SUPPORT_DRAWS]
     named = {"table": "support", **bench.common, "settings": settings}
     named |= {"template": bench.sizes.template, "batch": bench.sizes.batch}
     made = bench.store.once("support", named, lambda: {"rows": _draws(bench, settings)})
