@@ -147,7 +147,7 @@ OUTSIDE = (
     (
         "log: a new one is in another order than what was published",
         NEW_LOG,
-        "() if published is None else _leaves(published)",
+        "() if published is None else published_leaves(published)",
         "()",
         NEW_LOG_TESTS,
     ),
