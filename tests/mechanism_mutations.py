@@ -158,8 +158,8 @@ MUTATIONS = (
     Mutation(
         "a correction that reopens what a whole job closed",
         "accountant/core/ledger/reversals.py",
-        'if before.read or "whole" in reserve["body"]:\n        after',
-        "if before.read:\n        after",
+        "        _larger(before.costs, wanted.costs),",
+        "        wanted.costs,",
         WHOLE_TESTS,
     ),
     Mutation(

@@ -57,9 +57,7 @@ DEFINITIONS = {
     "REGISTER": "An entry that states the terms of the data, or a version of it that was found "
     "right.",
     "POLICY": "An entry that states who may ask, who must approve and what takes two people.",
-    "REVERSAL": "An entry by which two people correct a charge; it lowers one only where no "
-    "private read "
-    "was recorded.",
+    "REVERSAL": "An entry by which two people raise a charge; it lowers none.",
     "LOSS": "An entry by which two people say that entries are lost; all that was left is charged.",
     "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a "
     "bound nor a "

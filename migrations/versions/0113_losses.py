@@ -7,7 +7,7 @@ asks for one: the command that settles a loss.
 from alembic import op
 
 revision = "0113"
-down_revision = "0111"
+down_revision = "0112"
 branch_labels = None
 depends_on = None
 

@@ -22,7 +22,7 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.reservations import read_reservation
 from accountant.core.privacy.blowup import Without
-from accountant.core.privacy.events import FREE, SelfComposed, from_json
+from accountant.core.privacy.events import FREE, Laplace, SelfComposed, from_json
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.database import connect
 from accountant.queries import integrity
@@ -193,6 +193,7 @@ def _median(bench: Bench, worker: Engine) -> Claim:
         ("-5", lambda before: before - 5),
         ("NaN", lambda _: "NaN"),
         ("1e1", lambda before: before + 10),
+        ("9" * 30, lambda before: before + int("9" * 30)),
     ],
 )
 def test_a_worker_pays_back_no_ex_post_cost(worker, engine, cap, moved):
@@ -211,6 +212,37 @@ def test_a_worker_pays_back_no_ex_post_cost(worker, engine, cap, moved):
             lambda body: body.update(ex_post={"cap": cap}),
             {"ex_post_spent": moved},
         )
+
+
+@pytest.mark.parametrize(
+    ("settlement_of_caps", "outcome", "cost", "told"),
+    [
+        ("planned", "succeeded", 10**9 - 1, "charged as it was reserved"),
+        ("realized", "failed", 10**9 - 1, "charged whole"),
+        ("realized", "succeeded", 10**11, "do not cost so much"),
+        ("realized", "succeeded", None, "settles the ex-post part"),
+    ],
+)
+def test_an_ex_post_cost_is_bounded(worker, engine, settlement_of_caps, outcome, cost, told):
+    """A token of this job costs at most 4 * 6 / 1.5 ex post.."""
+    bench = Bench(engine)
+    allowed = Allowance("10", DELTA, "x", ex_post="5", ex_post_settlement=settlement_of_caps)
+    allowances.allow(engine, bench.dataset, allowed, bench.steward)
+    claim = _median(bench, worker)
+
+    def forge(body: Body) -> None:
+        body.update(outcome=outcome, ex_post={"cap": str(cost)})
+        if cost is None:
+            del body["ex_post"]
+
+    charged = 10**9 if settlement_of_caps == "planned" or cost is None else cost
+    with pytest.raises(DBAPIError, match=told):
+        commit(worker, claim, forge, by(charged, "ex_post_spent"))
+    if settlement_of_caps == "realized":
+        with pytest.raises(VerificationFailed, match="cost so much"):
+            settlement.publish(worker, claim, FREE, OUTPUT, "w", ex_post=17 * 10**9)
+    settlement.publish(worker, claim, FREE, OUTPUT, "w", ex_post=16 * 10**9)
+    assert integrity.check(bench.engine, bench.dataset) == []
 
 
 def test_a_void_states_no_costs(worker, held):
@@ -270,6 +302,61 @@ def test_a_correction_pays_back_nothing_of_a_job_that_read(roles, worker, held, 
         }
         with pytest.raises(DBAPIError):
             post(locked, EntryKind.REVERSAL, job, body, forged, moved)
+
+
+def test_a_correction_pays_back_nothing_in_another_currency(roles, worker, held, engine):
+    secret, claim = held
+    settlement.fail(worker, claim, "failed", "it broke", "w")
+    _pays_back_nothing(roles["web"], secret, claim.job_id, "secret")
+    bench = Bench(engine)
+    allowed = Allowance("10", DELTA, "x", ex_post="5")
+    allowances.allow(engine, bench.dataset, allowed, bench.steward)
+    claim = _median(bench, worker)
+    settlement.publish(worker, claim, FREE, OUTPUT, "w", ex_post=0)
+    _pays_back_nothing(roles["web"], bench, claim.job_id, "ex_post")
+
+
+def _pays_back_nothing(web: Engine, bench: Bench, job: UUID, currency: str) -> None:
+    query = select(tables.entries.c.document).filter_by(job_id=job)
+    with writing(web) as connection:
+        locked = LockedAccount(connection, bench.dataset)
+        documents = connection.execute(query.order_by(tables.entries.c.seq)).scalars()
+        reserve, charge = map(read_document, documents)
+        people = reversals.TwoPeople("one", "x", "two", "y")
+        before = getattr(reversals.charge_of(reserve, charge), currency)
+        more = SelfComposed(Laplace(1.0), 9)
+        body = reversals.reversal_body(locked.accounts, reserve, charge, more, 0, people)
+        forged = {**body, currency: str(before - 1)}
+        moved = by(-1, f"{currency}_spent")
+        with pytest.raises(DBAPIError, match="does not lower"):
+            post(locked, EntryKind.REVERSAL, job, body, forged, moved)
+
+
+def test_a_correction_reopens_no_filter(roles, worker, held):
+    """The first one closes a filter, as a job does that it can't price."""
+    bench, claim = held
+    settlement.fail(worker, claim, "failed", "it broke", "w")
+    query = select(tables.entries.c.document).filter_by(job_id=claim.job_id)
+    people = reversals.TwoPeople("one", "x", "two", "y")
+
+    def correct(tokens: int, renyi: object) -> None:
+        with writing(roles["web"]) as connection:
+            locked = LockedAccount(connection, bench.dataset)
+            documents = connection.execute(query.order_by(tables.entries.c.seq)).scalars().all()
+            reserve, charge = read_document(documents[0]), read_document(documents[-1])
+            token = read_reservation(reserve["body"]).event.event
+            event = SelfComposed(token, tokens)
+            body = reversals.reversal_body(locked.accounts, reserve, charge, event, 0, people)
+            before = charge["body"]["costs"]["renyi"]
+            forged = copy.deepcopy(body)
+            forged["costs"]["renyi"] = renyi
+            change = int((renyi or before)["main"]) * (1 if renyi else -1)
+            moved = by(change)
+            post(locked, EntryKind.REVERSAL, claim.job_id, body, forged, moved)
+
+    correct(13, None)
+    with pytest.raises(DBAPIError, match="does not lower"):
+        correct(14, {"main": "9" * 12, "delta": "0"})
 
 
 # --- what only a calculation can see ------------------------------------------------------------

@@ -262,7 +262,7 @@ class Books:
         realized = read_demand(event, body)
         if held.others.ex_post and ex_post.settlement is Settlement.REALIZED and "ex_post" in body:
             charged = realized.ex_post
-        elif realized.ex_post not in (0, charged):
+        elif realized.ex_post != charged:
             raise VerificationFailed("an ex-post cap is charged as it was reserved")
         if charged or held.others.ex_post:
             ex_post = replace(

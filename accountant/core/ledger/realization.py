@@ -5,16 +5,20 @@ it to stop, one of each kind at least. Any other makes all: where its meter reco
 charged.
 """
 
+import math
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.accounts import read_demand
+from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import Reservation, read_event
 from accountant.core.privacy.events import Event, from_releases, releases
+from accountant.core.privacy.units import EPSILON_UNITS, read_amount
 
 Body = Mapping[str, Any]
 
@@ -41,8 +45,19 @@ def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
     return from_releases(made)
 
 
-#: The mechanism of a live job, and whether it reads records.
-Live = tuple[str, bool]
+def most_ex_post(parameters: Body) -> int:
+    """Return the most that the tokens of a median can cost, in 10^-9.
+
+    Logits lie within the clip. So a token's logit and the normaliser each move by at most twice the
+    clip over the temperature. A millionth covers rounding.
+    """
+    token = 4 * Fraction(parameters["clip"]) / Fraction(parameters["temperature"])
+    part = token + (token + 1) / 10**6
+    return math.ceil(int(parameters["tokens_per_batch"]) * part * EPSILON_UNITS)
+
+
+#: The mechanism of a live job, whether it reads records, and the most that it costs ex post.
+Live = tuple[str, bool, int]
 
 
 class Ends:
@@ -58,7 +73,9 @@ class Ends:
         VerificationFailed.
         """
         if entry.kind is EntryKind.RESERVE:
-            self.live[entry.job] = entry.body["mechanism"], "version" in entry.body["source"]
+            body = entry.body
+            most = most_ex_post(body["parameters"]) if "ex_post" in body else 0
+            self.live[entry.job] = body["mechanism"], "version" in body["source"], most
         elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
             known = self.live.get(entry.job)
             if known is None or held is None:
@@ -78,7 +95,7 @@ def _check_void(body: Body) -> None:
         )
 
 
-def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool) -> None:
+def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool, most: int) -> None:
     outcome, read, output = body["outcome"], body["read"], body["output_sha256"]
     _one_of(outcome, OUTCOMES)
     if type(body["attempt"]) is not int or body["attempt"] < 1:
@@ -94,6 +111,10 @@ def _check_commit(body: Body, held: Reservation, mechanism_id: str, reads: bool)
             raise VerificationFailed("it names an output of a job that did not succeed")
         if not isinstance(output, str) or _SHA256.fullmatch(output) is None:
             raise VerificationFailed(f"its output_sha256 is {output!r:.80}")
+    if "ex_post" in body and not is_hidden(body["ex_post"]["cap"]):
+        realized = read_amount(body["ex_post"]["cap"], "ex_post.cap")
+        if realized > max(most, held.others.ex_post):
+            raise VerificationFailed("its tokens can't cost so much ex post")
     if outcome == "succeeded":
         _check_whole(body, held, mechanism_id)
 

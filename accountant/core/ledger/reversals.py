@@ -4,10 +4,11 @@
       charge
     current charge + the true event ── corrected ──▶ the body ── reverse ──▶ the books
 
-A REVERSAL may raise a charge. It lowers one only if no private read was recorded, since data that
-was read can't be unread. Its body quotes both entries whole, so that anyone who replays the ledger
-needs only their hashes to check it. A raise beyond the allowance is recorded all the same, because
-it is true: the account is then overdrawn and admits nothing that costs anything.
+A REVERSAL may raise a charge and lowers none: what is charged was released or may have been, and a
+job under which nothing was read is void and charges nothing. Its body quotes both entries whole, so
+that anyone who replays the ledger needs only their hashes to check it. A raise beyond the allowance
+is recorded all the same, because it is true: the account is then overdrawn and admits nothing that
+costs anything.
 """
 
 from collections.abc import Mapping
@@ -110,21 +111,18 @@ def corrected(
     """Return the charge of a job that really released `event` (None: nothing) with an ex-post cap
     of `cap` (10^-9).
 
-    If data was read, or the job took the account for whole jobs, no part of the charge falls:
-    filters, cap and secret each take the larger value. Raises InvalidRequest if nothing would
-    change, or if an account has no price for it.
+    No part of the charge falls: filters, cap and secret each take the larger value. Raises
+    InvalidRequest if nothing would change, or if an account has no price for it.
     """
-    after = _wanted(accounts, reserve, event, cap)
-    # what closed the other filters never reopens them
-    if before.read or "whole" in reserve["body"]:
-        after = Charge(
-            _larger(before.costs, after.costs),
-            max(before.ex_post, after.ex_post),
-            max(before.secret, after.secret),
-            before.counts or after.counts,
-        )
+    wanted = _wanted(accounts, reserve, event, cap)
+    after = Charge(
+        _larger(before.costs, wanted.costs),
+        max(before.ex_post, wanted.ex_post),
+        max(before.secret, wanted.secret),
+        before.counts or wanted.counts,
+    )
     if _nothing_changes(before, after):
-        why = "it changes nothing: a charge is lowered only where no private read was recorded"
+        why = "it changes nothing: a correction lowers no charge"
         raise invalid("event", why, "an event that costs more")
     # Whoever raises a charge says that something was released: that can't be taken back either.
     return replace(after, read=before.read or _raises(before, after))
@@ -283,9 +281,7 @@ def _partly(books: Books, body: Document, before: Charge, event: Event | None) -
     """
     reserve, stated = body["reserve"], _stated(body)
     wanted = _wanted(books.accounts, reserve, event, 0)
-    costs, secret = wanted.costs, wanted.secret
-    if before.read or "whole" in reserve["body"]:
-        costs, secret = _larger(before.costs, costs), max(before.secret, secret)
+    costs, secret = _larger(before.costs, wanted.costs), max(before.secret, wanted.secret)
     if body["costs"] != costs_json(costs) or stated.secret != secret or before.read > stated.read:
         raise VerificationFailed("its charge is not that of its event")
     known = replace(before, ex_post=0), replace(stated, costs=costs, ex_post=0)
