@@ -323,8 +323,8 @@ MUTATIONS = (
     Mutation(
         "logits clipped at another norm than is priced",
         RUNNER,
-        "self.mean = Mean(parameters.clip, vocabulary)",
-        "self.mean = Mean(2 * parameters.clip, vocabulary)",
+        "self.mean = Mean(parameters.clip, count)",
+        "self.mean = Mean(2 * parameters.clip, count)",
         "tests/workers/mechanisms/test_private_prediction.py "
         "tests/workers/mechanisms/test_contexts.py",
     ),

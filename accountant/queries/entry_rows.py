@@ -53,9 +53,12 @@ def stated(connection: Connection, dataset_id: UUID) -> Iterator[Row[Any]]:
         select(
             func.json_agg(
                 func.json_build_object(
-                    *("name", tables.artifacts.c.name),
-                    *("kind", tables.artifacts.c.kind),
-                    *("sha256", tables.artifacts.c.sha256),
+                    "name",
+                    tables.artifacts.c.name,
+                    "kind",
+                    tables.artifacts.c.kind,
+                    "sha256",
+                    tables.artifacts.c.sha256,
                 )
             )
         )
@@ -66,9 +69,12 @@ def stated(connection: Connection, dataset_id: UUID) -> Iterator[Row[Any]]:
         select(
             *(column.label(f"entry_{column.name}") for column in entries.c),
             *(column.label(f"job_{column.name}") for column in jobs.c),
-            *(analysts.c.name.label("analyst"), deciders.c.name.label("decider")),
-            *(versions.c.number.label("version"), versions.c.dataset_id.label("version_of")),
-            *(tables.models.c.name.label("model"), tables.models.c.facts.label("facts")),
+            analysts.c.name.label("analyst"),
+            deciders.c.name.label("decider"),
+            versions.c.number.label("version"),
+            versions.c.dataset_id.label("version_of"),
+            tables.models.c.name.label("model"),
+            tables.models.c.facts.label("facts"),
             tables.realized_ex_post.c.amount.label("realized"),
             released.label("artifacts"),
         )
@@ -301,7 +307,9 @@ def checkpoints(connection: Connection, dataset_id: UUID) -> Iterator[str]:
     """
     table = tables.checkpoints
     query = select(
-        *(table.c.seq, table.c.key_id, table.c.at),
+        table.c.seq,
+        table.c.key_id,
+        table.c.at,
         text("document::jsonb -> 'checkpoint' AS stated"),
     ).where(table.c.dataset_id == dataset_id)
     for row in connection.execute(query):

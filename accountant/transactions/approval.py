@@ -85,7 +85,15 @@ def _consider(
     priced = job_requests.restated(job, delta_of(None if dp is None else dp.delta))
     source = _lineage(connection, job)
     verdict = consider(
-        *(locked, job.id, analyst, priced.candidate, model, source, policy, approval, signature),
+        locked,
+        job.id,
+        analyst,
+        priced.candidate,
+        model,
+        source,
+        policy,
+        approval,
+        signature,
         looked_at=looked_at,
     )
     stated = {name: priced.columns[name] for name in job_requests.RESTATED}

@@ -218,7 +218,11 @@ def _reserve_body(
     parts: int,
 ) -> dict[str, Any]:
     return entry_bodies.reserve_body(
-        *(locked.accounts.dp, job.mechanism, job.parameters, job.terms, job.asked.dp),
+        locked.accounts.dp,
+        job.mechanism,
+        job.parameters,
+        job.terms,
+        job.asked.dp,
         model=None if model is None else {"name": model.name, "sha256": model.facts["sha256"]},
         approval=approval,
         others=entry_part(locked.accounts, job.asked),

@@ -113,7 +113,10 @@ BALANCES = {
             for name in ("renyi", "gaussian", "renyi2", "basic", "basic_delta", "ex_post", "secret")
             for part in ("limit", "spent", "reserved")
         ),
-        *("basic_step_delta", "basic_whole_epsilon", "largest_epsilon", "largest_delta"),
+        "basic_step_delta",
+        "basic_whole_epsilon",
+        "largest_epsilon",
+        "largest_delta",
     ],
     "usage": ["spent", "reserved"],
     "realized_ex_post": ["amount"],
