@@ -58,7 +58,8 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "hooks": "SELECT, INSERT, DELETE",  # what waits for one goes with it
         "hook_deliveries": "INSERT",
         # What is registered.
-        **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora", "uploads"), _CHANGE),
+        **dict.fromkeys(("datasets", "dataset_versions", "models", "uploads"), _CHANGE),
+        "corpora": _ADD,
         "probes": _READ,
         # Jobs, and what is decided on them.
         "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, "

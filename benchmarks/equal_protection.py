@@ -364,7 +364,7 @@ def of_phrases(bench: Bench, writer: Shared, seed: int) -> dict[str, Any]:
     listed = Artifact.of_json("terms", "term-list", english().to_json())
     public = Public(
         endpoints={"writer": cast("Any", writer)},
-        sources={"vocabulary": {"terms": Released(**vars(listed))}},
+        sources={"vocabulary": {"terms": Released(listed.name, listed.content)}},
     )
     meter = Meter(price.price(parameters, bench.terms).dp or FREE)
     found = DpKpsRunner().run(

@@ -146,7 +146,9 @@ def main() -> int:
         wall, processor = time.perf_counter() - wall, time.process_time() - processor
         artifacts = [each for each in made if isinstance(each, Artifact)]
         # With what the examples before it released: some read that too.
-        released[name] = earlier | {each.name: Released(**vars(each)) for each in artifacts}
+        released[name] = earlier | {
+            each.name: Released(each.name, each.content) for each in artifacts
+        }
         texts = [each for each in made if not isinstance(each, Artifact)]
         if name in shown:
             print(f"| `{name}` | {len(texts)} | {wall:.0f} | {processor:.0f} |", flush=True)

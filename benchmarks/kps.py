@@ -92,7 +92,7 @@ class Bench:
         artifact = Artifact.of_json("terms", "term-list", listed.to_json())
         public = Public(
             embedders={"embedding": model},
-            sources={"vocabulary": {"terms": Released(**vars(artifact))}},
+            sources={"vocabulary": {"terms": Released(artifact.name, artifact.content)}},
         )
         terms = Terms(delta=1e-6, public_size=len(rows_found), labels=labels)
         return cls(Records(labels, records, b"k" * 32), held, public, listed, labels, terms)

@@ -96,7 +96,7 @@ EXPORTS = (
     (
         "exports: the ledger of another dataset is not looked at",
         LINEAGE,
-        "            or not self.read.artifacts.items() <= made.artifacts.items()\n",
+        '            or not made.holds(self.read["artifacts"], self.kind)\n',
         "",
         COMMAND,
     ),

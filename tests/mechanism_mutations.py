@@ -738,8 +738,8 @@ MUTATIONS = (
     Mutation(
         "a ledger that names a private job of another dataset",
         "accountant/core/ledger/lineage.py",
-        'if not source["artifacts"] or not _is_public(source):',
-        'if not source["artifacts"]:',
+        'if "dataset" in each and (not each["artifacts"] or not _is_public(each)):',
+        'if "dataset" in each and not each["artifacts"]:',
         "tests/accountant/transactions/test_sources.py",
     ),
     *(Mutation(*each) for each in EVOLUTION),

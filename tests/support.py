@@ -1,7 +1,9 @@
 """Fixtures that tests share: people, a dataset ready for jobs, and the folders of real corpora."""
 
 import csv
+import gzip
 import hashlib
+import io
 import json
 import os
 import uuid
@@ -10,7 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import fsspec
+import pyarrow
 import pytest
+from pyarrow import parquet
 from sqlalchemy import Connection, Engine, text, update
 
 from accountant import tables
@@ -72,6 +77,24 @@ def other_people(source: Path, target: Path, labels: Collection[str] | None = No
         kept = (row for row in rows if labels is None or row["label"] in labels)
         writer.writerows({**row, "text": f"{row['text']} {word}"} for row in kept)
     return target
+
+
+def written(address: str, content: bytes) -> None:
+    with fsspec.open(address, "wb", auto_mkdir=True) as file:
+        file.write(content)
+
+
+def as_file(name: str, texts: list[str]) -> bytes:
+    """A file of these texts in the format that its name tells."""
+    if name.endswith(".parquet"):
+        sink = io.BytesIO()
+        parquet.write_table(pyarrow.table({"text": texts}), sink)
+        return sink.getvalue()
+    if ".jsonl" in name:
+        content = "".join(json.dumps({"text": each}) + "\n" for each in texts).encode()
+    else:
+        content = "\n".join(["text", *texts, ""]).encode()
+    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content
 
 
 def put(results: Path | str, content: bytes) -> tuple[Path, str]:

@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,30 @@ SUFFIXES = {JSON: ".json", SAFETENSORS: ".safetensors", HTML: ".html"}
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
 
+class _Content:
+    """The bytes of an artifact, which are read as JSON or as safetensors."""
+
+    name: str
+    content: bytes
+
+    def json(self) -> Any:
+        """Return the value of a JSON artifact. Raises ValueError for another format."""
+        return json.loads(self.content)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a safetensors artifact. Raises ValueError for another format."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            loaded: dict[str, NDArray[Any]] = load(self.content)
+        except SafetensorError:
+            raise ValueError(f"{self.name} is no safetensors") from None
+        return loaded
+
+
 @dataclass(frozen=True)
-class Artifact:
+class Artifact(_Content):
     """A release other than texts, which later jobs read for free: vectors, centres, counts.
 
     `name` is unique within its job; `kind` tells other mechanisms what it is. The format is JSON or
@@ -95,27 +117,14 @@ class Artifact:
         arrays = {key: np.ascontiguousarray(value) for key, value in tensors.items()}
         return cls(name, kind, SAFETENSORS, save(arrays))
 
-    def json(self) -> Any:
-        """Return the value of a JSON artifact."""
-        if self.media_type != JSON:
-            raise ValueError(f"{self.name} is no JSON")
-        return json.loads(self.content)
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a safetensors artifact."""
-        if self.media_type != SAFETENSORS:
-            raise ValueError(f"{self.name} is no safetensors")
-        from safetensors.numpy import load
-
-        loaded: dict[str, NDArray[Any]] = load(self.content)
-        return loaded
-
 
 @dataclass(frozen=True)
-class Released(Artifact):
+class Released(_Content):
     """An artifact as a later job reads it: published, and its bytes those of the ledger."""
 
-    released = True
+    name: str
+    content: bytes
+    released: ClassVar[bool] = True
 
 
 @dataclass

@@ -143,7 +143,7 @@ def finish(
     ex_post: int | None,
     curve: CostCurve | None = None,
 ) -> list[Output] | None:
-    """Return a part has written its share of the output. The last one to do so goes on to settle
+    """Note that a part has written its share of the output. The last one to do so goes on to settle
     the job.
 
     Returns None where other parts still run: this one is done then and its lease over. Else the job
@@ -159,6 +159,10 @@ def finish(
         others = connection.execute(
             select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
         ).all()
+        if claim.order is None or len(others) + 1 != claim.order.parts:
+            raise VerificationFailed("its parts are not those that its RESERVE states")
+        if any(each.draft and not each.draft.startswith(f"{claim.job_id}.") for each in others):
+            raise VerificationFailed("a part of it names the draft of another job")
         if all(each.state == "done" for each in others):
             connection.execute(
                 update(jobs).where(jobs.c.id == claim.job_id).values(state="settling")
@@ -289,7 +293,7 @@ def hand_back(engine: Engine, claim: Claim, max_attempts: int, planned: bool) ->
         elif planned:
             _requeue(connection, job, part, planned=True)
         elif part.attempt - part.handed_back >= max_attempts:
-            give_up(locked, job, "failed", unsaid(job))
+            give_up(locked, job, "failed", unsaid(locked, job))
         else:
             _requeue(connection, job, part)
 

@@ -49,8 +49,14 @@ def read(connection: Connection, job_id: UUID) -> Order:
     found = connection.execute(query).one_or_none()
     if found is None or found.row != found.dataset_id:
         raise VerificationFailed(f"no entry of its dataset's ledger reserves the job {job_id}")
+
+    def ledger(name: str) -> Orders:
+        named = select(tables.datasets.c.id).where(tables.datasets.c.name == name)
+        dataset_id = connection.execute(named).scalar_one_or_none()
+        return Orders(name) if dataset_id is None else _orders(connection, dataset_id, name)
+
     with _lock:
-        return _orders(connection, found.dataset_id, found.name).order(str(job_id))
+        return _orders(connection, found.dataset_id, found.name).order(str(job_id), ledger)
 
 
 def _orders(connection: Connection, dataset_id: UUID, name: str) -> Orders:

@@ -177,11 +177,11 @@ FIXED_PASSES = (
 )
 
 
-def unsaid(job: Row[Any]) -> str:
+def unsaid(locked: LockedAccount, job: Row[Any]) -> str:
     """Return the sentence for a job that failed after reading began, which depends on its public
     event alone.
     """
-    secret = job.event is not None and has_secret_batches(from_json(job.event))
+    secret = has_secret_batches(from_json(locked.reservation(job.id)["event"]))
     return UNSAID + FIXED_PASSES if secret else UNSAID
 
 
@@ -194,7 +194,7 @@ def fail(engine: Engine, claim: Claim, outcome: str, public_reason: str, worker:
     with writing(engine) as connection:
         locked, job = fenced(connection, claim)
         told = job.reading_began_at is None or outcome == "cancelled"
-        _close(locked, job, outcome, worker, public_reason if told else unsaid(job))
+        _close(locked, job, outcome, worker, public_reason if told else unsaid(locked, job))
 
 
 def give_up(locked: LockedAccount, job: Row[Any], outcome: str, public_reason: str) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, select
+from sqlalchemy import Connection, Row, select
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.errors import DataError, invalid
+from accountant.core.errors import invalid
 from accountant.transactions import artifacts
 from accountant.transactions.artifacts import Viewer
 from accountant.transactions.job_requests import Candidate
@@ -101,40 +101,6 @@ def _rows(
     return {
         field: _of_kind(connection, UUID(source), kinds[field]) for field, source in sources.items()
     }
-
-
-def released(
-    engine: Engine, job: str, hashes: Mapping[str, str], kind: str | None = None
-) -> Sequence[Row[Any]]:
-    """Return the rows of the artifacts that a RESERVE names, of one kind or of all, for a worker.
-
-    Raises DataError where the rows are not those that it names.
-    """
-    with engine.connect() as connection:
-        rows = (
-            artifacts.of_job(connection, UUID(job))
-            if kind is None
-            else _of_kind(connection, UUID(job), kind)
-        )
-    if {row.name: row.sha256 for row in rows} != dict(hashes):
-        raise DataError("the artifacts that it reads are not those that were released")
-    return rows
-
-
-def corpora_behind(
-    engine: Engine, beside: Mapping[str, Mapping[str, Any]]
-) -> list[tuple[str, str]]:
-    """(field, corpus) of the corpora that the jobs read beside were made of."""
-    table = tables.jobs
-    named = []
-    with engine.connect() as connection:
-        for field, each in beside.items():
-            query = select(table.c.resources).where(table.c.id == UUID(each["job"]))
-            resources = connection.execute(query).scalar_one()
-            named += [
-                (field, thing["name"]) for thing in resources.values() if thing["kind"] == "corpus"
-            ]
-    return named
 
 
 def lineage(

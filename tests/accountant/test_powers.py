@@ -217,6 +217,12 @@ STATES = {
     "say that another's job failed": "UPDATE jobs SET state = 'failed', failure = 'x' WHERE id = "
     ":read"
 }
+UNSEEN = {
+    "call a file public": "INSERT INTO corpora (id, name, uri, text_template, declaration, "
+    "statement, state, facts, created_by) SELECT gen_random_uuid(), 'taken', '/data.csv', "
+    "'{text}', 'public', 'x', 'ready', '{}', id FROM users LIMIT 1",
+    "move a corpus": "UPDATE corpora SET uri = '/data.csv'",
+}
 FACTS = {
     "find data right": "UPDATE dataset_versions SET state = 'ready'",
     "state facts of a model": "UPDATE models SET facts = '{}'",
@@ -230,6 +236,7 @@ REFUSED: dict[Process, dict[str, str]] = {
     | IDENTITY
     | KEPT
     | LEASES
+    | UNSEEN
     | {"publish an output": RUNNING["publish an output"]},
     "relay": BALANCES
     | LEDGER

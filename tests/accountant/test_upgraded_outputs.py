@@ -30,6 +30,9 @@ INSERT INTO parts (job_id, number, state, attempt) SELECT id, 0, 'stopped', 1 FR
 INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri)
     SELECT id, 'vectors', 'vectors', 'application/json', repeat('b', 64), 7, '/results/x/z.json'
     FROM jobs;
+INSERT INTO corpora (id, name, uri, text_template, declaration, statement, state, facts, created_by)
+    SELECT gen_random_uuid(), 'news', '/news.csv', '{text}', 'public', 'x', 'ready', '{}', id
+    FROM users;
 INSERT INTO realized_ex_post (job_id, amount) SELECT id, 3 FROM jobs;
 """
 
@@ -58,6 +61,7 @@ def upgraded(servers) -> Iterator[Engine]:
 def test_data_survives_and_no_balance_is_nan_from_then_on(upgraded):
     with upgraded.begin() as connection:
         assert connection.execute(text("SELECT renyi_spent FROM accounts")).scalar_one() == 4
+        assert connection.execute(text("SELECT state FROM corpora")).scalar_one() == "ready"
     for table, column in (
         ("accounts", "renyi_spent"),
         ("usage", "spent"),

@@ -47,14 +47,14 @@ def decisions(
         (
             pending["id"],
             pending["kind"],
-            f"{pending['dataset']}: {pending['asks']}",
+            pending["dataset"],
             _price(pending),
-            _who(pending),
+            pending["asked_by"],
         )
         for pending in decisions
     ]
-    yield table(["id", "kind", "would", "ε", "by, until"], rows, right="ε", whole="id")
-    yield "answer: exchequer answer ID --yes (or --no) --reason TEXT"
+    yield table(["id", "kind", "dataset", "ε", "by"], rows, right="ε", whole="id")
+    yield "what one would do: exchequer decisions ID; answer: exchequer answer ID --help"
 
 
 def _price(decision: dict[str, Any]) -> str:
@@ -86,9 +86,8 @@ def _shown(decision: dict[str, Any]) -> Answer:
         "answer",
         "entry",
     )
-    rows = [
-        (name.replace("_", " "), decision[name]) for name in names if decision[name] is not None
-    ]
+    shown = {**decision, "asked_by": _who(decision)}
+    rows = [(name.replace("_", " "), shown[name]) for name in names if shown[name] is not None]
     request = decision["asked"]
     changed = request.get("policy", {}).items()
     for name, value in changed:

@@ -15,7 +15,7 @@ Keys come from the secret `identity`. Only 16 bytes of HMAC-SHA-256 are kept.
 import hmac
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from accountant.core.errors import DataError, ExchequerError
 from accountant.core.files import cells
@@ -24,7 +24,7 @@ from accountant.core.text_evidence import weight
 from accountant.transactions.unit_fingerprints import Fingerprint
 from workers.data import records
 from workers.data.records import Broken, Layout
-from workers.data.rows import Row
+from workers.data.rows import Held, Row
 from workers.data.spellings import Spellings
 
 _NOT_WORDS = re.compile(r"[\W_]+")
@@ -37,7 +37,7 @@ _WEIGHED = 128
 SOME = 5
 
 
-def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
+def fingerprints(data: str | Sequence[Held], layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     """Read everything through and yield the fingerprints of each record in turn.
 
     `is_unit` is false for those of records. They are yielded for units by column too, so that
@@ -46,21 +46,21 @@ def fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerpri
     only).
     """
     try:
-        yield from _fingerprints(address, layout, key)
+        yield from _fingerprints(data, layout, key)
     except (ExchequerError, GeneratorExit):  # of the data, or that the work must stop
         raise
     except Exception as error:
         raise DataError(f"the data can't be read: {type(error).__name__}") from None
 
 
-def _fingerprints(address: str, layout: Layout, key: bytes) -> Iterator[Fingerprint]:
+def _fingerprints(data: str | Sequence[Held], layout: Layout, key: bytes) -> Iterator[Fingerprint]:
     columns = sorted(set(slots(layout.text_template)))
     group_of: dict[bytes, str | None] = {}
     distinct: set[bytes] = set()
     together = 0
     spellings = Spellings(layout)
     row: Row | Broken | None = None
-    for row in records.rows(address, layout.columns()):
+    for row in records.rows(data, layout.columns()):
         found = row if isinstance(row, Broken) else records.record(row, layout)
         if isinstance(row, Broken) or isinstance(found, Broken):
             raise DataError(str(found))

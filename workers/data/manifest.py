@@ -10,8 +10,8 @@ noticed.
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, TypeVar
 
 import fsspec
 
@@ -76,25 +76,50 @@ def fetch(address: str, registered: Mapping[str, Any]) -> list[Held]:
         raise DataError(UNREADABLE) from None
     if len(found) != registered["files"]:
         raise DataError(CHANGED.format("another number of files"))
-    total, left, held = hashlib.sha256(), registered["bytes"], []
+    left = registered["bytes"]
+
+    def grows(length: int) -> None:
+        nonlocal left
+        left -= length
+        if left < 0:  # no more than was registered is ever held in memory
+            raise DataError(CHANGED.format("other bytes"))
+
+    held, sha256 = hold(found, shown, io.BytesIO, grows)
+    if sha256 != registered["sha256"]:
+        raise DataError(CHANGED.format("other bytes"))
+    return held
+
+
+def hold(
+    found: Sequence[str],
+    shown: Sequence[str],
+    place: Callable[[], IO[bytes]],
+    grows: Callable[[int], None] = lambda _: None,
+    again: bool = False,
+) -> tuple[list[Held], str]:
+    """Read files once into places of this process alone; returns them, and the SHA-256 of all.
+
+    Args:
+        place: makes an empty file for the bytes of one.
+        grows: is told how many bytes were read, and may raise.
+        again: their rows may be read several times.
+    """
+    total, held = hashlib.sha256(), []
     for file, name in zip(found, shown, strict=True):
-        content, own = io.BytesIO(), hashlib.sha256()
+        content, own = place(), hashlib.sha256()
         try:
             with fsspec.open(file, "rb") as binary:
                 while block := binary.read(_BLOCK):
                     interruption.check()
                     own.update(block)
                     content.write(block)
-                    left -= len(block)
-                    if left < 0:  # no more than was registered is ever held in memory
-                        raise DataError(CHANGED.format("other bytes"))
+                    grows(len(block))
         except OSError:
             raise DataError(UNREADABLE) from None
+        content.flush()
         total.update(own.digest())
-        held.append(Held(file, name, content))
-    if total.hexdigest() != registered["sha256"]:
-        raise DataError(CHANGED.format("other bytes"))
-    return held
+        held.append(Held(file, name, content, again))
+    return held, total.hexdigest()
 
 
 def check(address: str, registered: Mapping[str, Any]) -> None:

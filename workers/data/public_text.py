@@ -8,7 +8,7 @@ that keep to public text. A record's text is a `str`, and no way leads from ther
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel
 
@@ -69,7 +69,7 @@ def label(terms: Terms, name: str | None) -> PublicText:
 class _Released(Protocol):
     """workers.interface.Released: an artifact that was published with its hash in the ledger."""
 
-    released: bool
+    released: ClassVar[bool]
 
     def json(self) -> Any: ...
 

@@ -6,12 +6,13 @@ accountant.core.files.cells gives them one form.
 
 import csv
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 
@@ -67,16 +68,18 @@ class Broken:
 
 @dataclass(frozen=True)
 class Held:
-    """A file of data whose bytes were read already. Its rows are read once: the bytes go with them.
+    """A file of data whose bytes were read already.
 
     Args:
         file: its address, whose ending names format and compression.
         shown: its path in the folder; "" for a single file.
+        again: its rows may be read several times; False: the bytes go with the first reading.
     """
 
     file: str
     shown: str
-    content: io.BytesIO
+    content: IO[bytes]
+    again: bool = False
 
 
 def rows(data: str | Sequence[Held], columns: Sequence[str]) -> Iterator[Row | Broken]:
@@ -152,6 +155,30 @@ def has_rows(file: str) -> bool:
     return next(_rows(file, (columns_of(file) or [])[:1]), None) is not None
 
 
+class _Reading(io.RawIOBase):
+    """A reading of its own of an open file: others may be under way, and its end closes nothing."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._place = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = os.pread(self._file.fileno(), len(buffer), self._place)
+        buffer[: len(block)] = block
+        self._place += len(block)
+        return len(block)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        size = os.fstat(self._file.fileno()).st_size
+        self._place = (0, self._place, size)[whence] + offset
+        return self._place
+
+
 @contextmanager
 def _opened(file: str | Held, compression: str | None = None) -> Iterator[Any]:
     """Return the bytes of a file, decompressed if `compression` is "infer"."""
@@ -159,9 +186,9 @@ def _opened(file: str | Held, compression: str | None = None) -> Iterator[Any]:
         with fsspec.open(file, "rb", compression=compression) as binary:
             yield binary
         return
-    file.content.seek(0)
     codec = None if compression is None else fsspec.utils.infer_compression(file.file)
-    with file.content as content:
+    with io.BufferedReader(_Reading(file.content)) if file.again else file.content as content:
+        content.seek(0)
         yield content if codec is None else fsspec.compression.compr[codec](content, mode="rb")
 
 

@@ -271,13 +271,9 @@ class Endpoint:
 
 def digest(row: Any) -> str:
     """Return SHA-256, in hex, over what was declared of a registered endpoint: address, model,
-    version, kind.
+    version, kind and limits.
     """
-    declared = {
-        "url": row.path,
-        **{name: row.endpoint[name] for name in ("model", "version", "chat")},
-    }
-    return hashlib.sha256(canonical(declared)).hexdigest()
+    return hashlib.sha256(canonical({"url": row.path, **row.endpoint})).hexdigest()
 
 
 def inspect(row: Any, allowed: Sequence[Network]) -> dict[str, Any]:

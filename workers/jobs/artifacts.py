@@ -3,7 +3,7 @@ again.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from accountant.core.errors import DataError
@@ -47,22 +47,22 @@ def _texts(
         stored.append(Stored(item.name, item.kind, item.media_type, sha256, size, name))
 
 
-def read(results: Results, rows: Sequence[Any]) -> dict[str, Released]:
-    """Return the artifacts in rows of `artifacts`, by name. Raises DataError if bytes are not those
-    of the ledger.
+def read(results: Results, hashes: Mapping[str, str]) -> dict[str, Released]:
+    """Return the artifacts with these SHA-256, by name. Raises DataError if bytes are not those of
+    the ledger.
 
     Nothing is parsed before a file is known to be the one released.
     """
     found = {}
-    for row in rows:
+    for name, sha256 in hashes.items():
         try:
-            with results.open(row.sha256) as file:
+            with results.open(sha256) as file:
                 content = file.read()
         except Changed:
             raise DataError(
-                f"the artifact {row.name!r} is not what was released: its bytes changed"
+                f"the artifact {name!r} is not what was released: its bytes changed"
             ) from None
         except OSError:
-            raise DataError(f"the artifact {row.name!r} is not where it was published") from None
-        found[row.name] = Released(row.name, row.kind, row.media_type, content)
+            raise DataError(f"the artifact {name!r} is not where it was published") from None
+        found[name] = Released(name, content)
     return found

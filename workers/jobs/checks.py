@@ -144,8 +144,10 @@ def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
             records.check_address(row.uri, configured.data_root_list),
             configured.secret("identity"),
         )
-        facts = corpora.inspect(address, row.text_template, row.label_column)
-        texts = fingerprints.fingerprints(address, records.Layout(row.text_template), key)
+        manifest.of(address)  # refuses empty files, and files of the same bytes
+        held, sha256 = corpora.hold(address)
+        facts = corpora.inspect(held, sha256, row.text_template, row.label_column)
+        texts = fingerprints.fingerprints(held, records.Layout(row.text_template), key)
         shares = unit_fingerprints.compare_corpus(engine, row.id, fingerprints.proof(key), texts)
         error = unit_fingerprints.REFUSED if shares else None
         registration.checked(engine, "corpus", row.id, None if shares else facts, error, shares)

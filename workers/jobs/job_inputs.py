@@ -4,7 +4,7 @@ published output.
 Everything is compared with the hash in the ledger before it is used.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from accountant.core.webhook_rules import networks
 from accountant.database import Engine, engine_for
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Changed, Results
-from accountant.transactions import public_resources, sources
+from accountant.transactions import public_resources
 from workers import models
 from workers.data import corpora, public_text, records
 from workers.embedding import embedders
@@ -113,7 +113,6 @@ def public_things(
     engine: Engine,
     order: Order,
     mechanism: Mechanism[Any],
-    parameters: Any,
     check: Callable[[], None],
 ) -> Public:
     """Return the public things that an order names. Raises ModelError or DataError if bytes
@@ -126,6 +125,7 @@ def public_things(
     named, beside = source.get("public", {}), source.get("sources", {})
     if not (named or beside or mechanism.reads_output):
         return NOTHING_PUBLIC
+    _check_public(engine, order.corpora)
     roots = settings.load().data_root_list
     found: dict[str, dict[str, Any]] = {"corpus": {}, "embedding": {}, "model": {}, "endpoint": {}}
     for field, each in named.items():
@@ -134,6 +134,10 @@ def public_things(
             raise DataError(f"{field}: {each['name']!r} is not registered any more")
         match each["kind"]:
             case "corpus":
+                # Its row was written by the process that looked at it: no file that a RESERVE
+                # names otherwise is opened as public.
+                if row.facts is None or row.facts["sha256"] != each["sha256"]:
+                    raise DataError(f"{field}: the corpus {row.name!r} can't be used any more")
                 found["corpus"][field] = corpora.open_corpus(row, roots, each["sha256"])
             case "embedding":
                 found["embedding"][field] = _embedder(row, each["sha256"])
@@ -143,28 +147,22 @@ def public_things(
                 found["endpoint"][field] = _endpoint(row, check)
             case _:
                 found["model"][field] = _language_model(row, each["sha256"])
-    _check_public(engine, named, beside)
     texts = _texts(source["output"]) if mechanism.reads_output else None
-    kinds = mechanism.sources(parameters)
     released = {
-        field: artifacts.read(
-            results(), sources.released(engine, each["job"], each["artifacts"], kinds[field])
-        )
-        for field, each in beside.items()
+        field: artifacts.read(results(), each["artifacts"]) for field, each in beside.items()
     }
     return Public(
         found["corpus"], found["embedding"], found["model"], found["endpoint"], texts, released
     )
 
 
-def _check_public(engine: Engine, named: Mapping[str, Any], beside: Mapping[str, Any]) -> None:
+def _check_public(engine: Engine, corpora: Iterable[tuple[str, str]]) -> None:
     """Raise DataError where a corpus that this job or a job beside it read is none any more.
 
     Data that is registered is compared with all corpora (transactions.unit_fingerprints), so a row
     that is ready says enough. Whose data a corpus holds is for its stewards alone.
     """
-    own = [(field, each["name"]) for field, each in named.items() if each["kind"] == "corpus"]
-    for field, name in [*own, *sources.corpora_behind(engine, beside)]:
+    for field, name in corpora:
         row = public_resources.find(engine, "corpus", name)
         if row is None or row.state != "ready":
             gone = (

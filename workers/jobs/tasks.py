@@ -40,7 +40,7 @@ from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.secret_patterns import Secrets
 from accountant.database import UNAVAILABLE, Engine
 from accountant.faults import reached
-from accountant.transactions import leases, messages, registrations, settlement, sources
+from accountant.transactions import leases, messages, registrations, settlement
 from accountant.transactions.rows import Claim
 from workers import interruption, models
 from workers.data import addresses, manifest, records
@@ -193,9 +193,7 @@ class _Attempt:
         gridded = self.slot is not None and order.reads_records
         self.progress.silent = gridded or has_secret_batches(price.dp or FREE)
         self.progress.check()
-        public = job_inputs.public_things(
-            self.engine, order, mechanism, parameters, self.progress.check
-        )
+        public = job_inputs.public_things(self.engine, order, mechanism, self.progress.check)
         output = self._staged(mechanism, running, parameters, terms, model, meter, public)
         results_watch.worked()
         if output.artifacts and order.parts > 1:
@@ -247,7 +245,7 @@ class _Attempt:
                 ),
             )
         # Nothing private is opened: no reading begins, and a failure is void.
-        with records.only(each.address for each in public.corpora.values()):
+        with records.only(()):  # corpora were read already
             if mechanism.public:
                 assert isinstance(running, Maker)
                 return stored.write(
@@ -257,11 +255,9 @@ class _Attempt:
                     lambda: running.make(parameters, terms, model, progress, public),
                 )
             assert isinstance(running, Reuser)
-            source = order.source
             released = {}
             if not mechanism.reads_output:
-                rows = sources.released(self.engine, source["job"], source["artifacts"])
-                released = stored.read(drafts.results, rows)
+                released = stored.read(drafts.results, order.source["artifacts"])
             return stored.write(
                 drafts,
                 claim,

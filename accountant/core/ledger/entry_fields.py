@@ -301,7 +301,13 @@ class _Recorded(NamedTuple):
 
     values: dict[str, Any]
     resources: tuple[str, ...]
-    sources: tuple[str, ...]
+    sources: Mapping[str, str]
+
+
+def kinds_read(body: Body) -> Mapping[str, str]:
+    """Return the kind of artifact that a RESERVE's job reads of other jobs, by field."""
+    shown = {name: value for name, value in body["parameters"].items() if name not in TEXTS}
+    return _recorded(body["mechanism"], as_text(shown)).sources
 
 
 @lru_cache(maxsize=SHAPES)
@@ -312,8 +318,8 @@ def _recorded(mechanism_id: str, shown: str) -> _Recorded:
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise VerificationFailed(f"its parameters are not of {mechanism_id}: {where}") from None
-    named = tuple(mechanism.resources(parameters)), tuple(mechanism.sources(parameters))
-    return _Recorded(mechanism.recorded(parameters), *named)
+    resources, sources = tuple(mechanism.resources(parameters)), mechanism.sources(parameters)
+    return _Recorded(mechanism.recorded(parameters), resources, sources)
 
 
 def _check_source(source: object) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
+from accountant.core.ledger.entry_fields import kinds_read
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import read_event
 from accountant.core.privacy.events import spends
@@ -57,6 +58,14 @@ def jobs_read(body: Mapping[str, Any]) -> set[str]:
     return {each["job"] for each in named if "job" in each and "dataset" not in each}
 
 
+def corpora_named(body: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return (field, name) of the public corpora that a RESERVE's job reads."""
+    public = body["source"].get("public", {})
+    return tuple(
+        (field, each["name"]) for field, each in public.items() if each["kind"] == "corpus"
+    )
+
+
 def check_named(body: Mapping[str, Any]) -> None:
     """Raise VerificationFailed unless what a RESERVE's job reads is what its parameters name."""
     parameters, source = body["parameters"], body["source"]
@@ -73,22 +82,119 @@ def check_named(body: Mapping[str, Any]) -> None:
             )
 
 
+def check_charged(body: Mapping[str, Any]) -> bool:
+    """Check that what a RESERVE's job reads goes together with what it is charged.
+
+    Returns whether it is charged nothing. Raises VerificationFailed.
+    """
+    source, free = body["source"], is_free(body)
+    if _is_public(body):
+        if not free or source.keys() & {"version", "output", "artifacts"}:
+            raise VerificationFailed(
+                "its mechanism reads public things only, and it says otherwise"
+            )
+    elif free and "output" not in source and "artifacts" not in source:
+        raise VerificationFailed(
+            "it is charged nothing, and does not read what was released before"
+        )
+    if not free and "output" in source:
+        raise VerificationFailed("it reads a published output only, and is charged")
+    if not free and "artifacts" in source:
+        raise VerificationFailed("it reads artifacts only, and is charged")
+    for each in source.get("sources", {}).values():
+        if "dataset" in each and (not each["artifacts"] or not _is_public(each)):
+            raise VerificationFailed(
+                "it reads artifacts of another dataset whose mechanism is not public"
+            )
+    return free
+
+
+# --- releases -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class PublicRelease:
-    """What a public job released: its mechanism, and the SHA-256 of its artifacts by name."""
+class Release:
+    """What a job released.
+
+    Args:
+        artifacts: the SHA-256 of each artifact by its name.
+        kinds: the kind of each artifact by its name.
+        corpora: the names of the public corpora that the job read.
+    """
 
     mechanism: str
     artifacts: Mapping[str, str]
+    kinds: Mapping[str, str]
+    corpora: tuple[str, ...] = ()
+
+    def holds(self, hashes: Mapping[str, str], kind: str | None = None) -> bool:
+        """Return whether these artifacts are among those released, and all of `kind`."""
+        return (
+            bool(hashes)
+            and hashes.items() <= self.artifacts.items()
+            and (kind is None or all(self.kinds[name] == kind for name in hashes))
+        )
+
+
+class Releases:
+    """What the jobs of one ledger released, COMMIT by COMMIT. Holds hashes, not entries."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Release] = {}
+        self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
+
+    def add(self, job: str, reserve: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
+        """Take in a COMMIT. Raises VerificationFailed if its job may leave no artifacts."""
+        if commit["output_sha256"] is not None:
+            self._outputs.add(output_key(job, commit["output_sha256"]))
+        left = commit.get("artifacts", [])
+        if not left:
+            return
+        if commit["outcome"] != "succeeded" or "ex_post" in reserve:
+            raise VerificationFailed("it releases artifacts of a job that may leave none")
+        self.of[job] = Release(
+            reserve["mechanism"],
+            {each["name"]: each["sha256"] for each in left},
+            {each["name"]: each["kind"] for each in left},
+            tuple(name for _, name in corpora_named(reserve)),
+        )
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Raise VerificationFailed unless jobs of this ledger released what a RESERVE's job reads
+        of it.
+        """
+        source = body["source"]
+        if "artifacts" in source:
+            own = self.of.get(source["job"])
+            if own is None or own.mechanism != body["mechanism"]:
+                raise VerificationFailed("it reads artifacts that no job before it released")
+            self._check_held(source)
+        if "output" in source and output_key(source["job"], source["output"]) not in self._outputs:
+            raise VerificationFailed("it reads an output that no job before it published")
+        for field, each in source.get("sources", {}).items():
+            if "dataset" not in each:
+                self._check_held(each, kinds_read(body)[field])
+
+    def _check_held(self, source: Mapping[str, Any], kind: str | None = None) -> None:
+        release = self.of.get(source["job"])
+        if release is None or not release.holds(source["artifacts"], kind):
+            raise VerificationFailed("it reads artifacts that no job before it released")
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a job reads of a public job of another dataset, which that dataset's ledger proves."""
+    """What a job reads of a public job of another dataset, which that dataset's ledger proves.
+
+    Args:
+        read: what the RESERVE states of it.
+        kind: the kind of artifact that the job reads there.
+    """
 
     seq: int
     dataset: str
-    job: str
-    read: PublicRelease
+    field: str
+    read: Mapping[str, Any]
+    kind: str
 
     def __str__(self) -> str:
         return (
@@ -97,15 +203,15 @@ class Elsewhere:
             "export of that dataset together with this one"
         )
 
-    def check(self, releases: Mapping[str, PublicRelease]) -> None:
+    def check(self, releases: Mapping[str, Release]) -> None:
         """Raise VerificationFailed unless these are among the releases of the other dataset's
         public jobs.
         """
-        made = releases.get(self.job)
+        made = releases.get(self.read["job"])
         if (
             made is None
-            or made.mechanism != self.read.mechanism
-            or not self.read.artifacts.items() <= made.artifacts.items()
+            or made.mechanism != self.read["mechanism"]
+            or not made.holds(self.read["artifacts"], self.kind)
         ):
             raise VerificationFailed(
                 f"it reads artifacts of {self.dataset!r:.80} that no public job there released",
@@ -113,105 +219,41 @@ class Elsewhere:
             )
 
 
+def read_elsewhere(entry: Entry) -> list[Elsewhere]:
+    """Return what the ledgers of other datasets have to prove of a RESERVE."""
+    found = []
+    for field, each in entry.body["source"].get("sources", {}).items():
+        if "dataset" not in each:
+            continue
+        if each["dataset"] == entry.dataset:
+            raise VerificationFailed("it names its own dataset as another")
+        kind = kinds_read(entry.body)[field]
+        found.append(Elsewhere(entry.seq, each["dataset"], field, each, kind))
+    return found
+
+
 class Lineage:
     """Checks, entry by entry, that jobs read only what was released before, and that nothing else
     is free.
-
-    Holds the hashes of released artifacts, not the entries.
     """
 
     def __init__(self) -> None:
-        self._released: dict[str, dict[str, str]] = {}
-        self._ex_post: set[str] = set()
-        self._unread: set[str] = set()  # free jobs that have not ended
-        self._public: dict[str, str] = {}  # mechanisms of public jobs that have not ended
-        self.public_releases: dict[str, PublicRelease] = {}
+        self.releases = Releases()
         self.elsewhere: list[Elsewhere] = []
-        self._outputs: set[bytes] = set()  # 16 bytes for each: a ledger may have a million jobs
+        self._live: dict[str, tuple[bool, Mapping[str, Any]]] = {}  # jobs that have not ended
 
     def add(self, entry: Entry) -> None:
         """Check one more entry. Raises VerificationFailed if it contradicts an earlier one."""
-        job = entry.job or ""
-        if entry.kind is EntryKind.RESERVE:
-            self._reserve(job, entry.body)
-            self._note_elsewhere(entry)
-        elif entry.kind is EntryKind.COMMIT:
-            self._commit(job, entry.body)
-        elif entry.kind is EntryKind.VOID:
-            self._unread.discard(job)
-            self._public.pop(job, None)
-
-    def _reserve(self, job: str, body: Mapping[str, Any]) -> None:
-        if "ex_post" in body:
-            self._ex_post.add(job)
-        source, free = body["source"], is_free(body)
-        if free:
-            self._unread.add(job)
-        if _is_public(body):
-            self._public[job] = body["mechanism"]
-            if not free or source.keys() & {"version", "output", "artifacts"}:
-                raise VerificationFailed(
-                    "its mechanism reads public things only, and it says otherwise"
-                )
-        elif free and "output" not in source and "artifacts" not in source:
-            raise VerificationFailed(
-                "it is charged nothing, and does not read what was released before"
-            )
-        for each in source.get("sources", {}).values():
-            if "dataset" in each:
-                self._reads_elsewhere(each)
-            else:
-                self._reads_artifacts(each)
-        if "output" in source:
-            self._reads_output(source, body)
-        if "artifacts" not in source:
-            return
-        if not free:
-            raise VerificationFailed("it reads artifacts only, and is charged")
-        self._reads_artifacts(source)
-
-    def _reads_artifacts(self, source: Mapping[str, Any]) -> None:
-        released = self._released.get(source["job"], {})
-        if not source["artifacts"] or not source["artifacts"].items() <= released.items():
-            raise VerificationFailed("it reads artifacts that no job before it released")
-
-    def _reads_elsewhere(self, source: Mapping[str, Any]) -> None:
-        """Check a public job of another dataset, whose COMMIT stands in that dataset's ledger."""
-        if not source["artifacts"] or not _is_public(source):
-            raise VerificationFailed(
-                "it reads artifacts of another dataset whose mechanism is not public"
-            )
-
-    def _note_elsewhere(self, entry: Entry) -> None:
-        """Keep what the ledgers of other datasets have to prove."""
-        for each in entry.body["source"].get("sources", {}).values():
-            if "dataset" not in each:
-                continue
-            if each["dataset"] == entry.dataset:
-                raise VerificationFailed("it names its own dataset as another")
-            read = PublicRelease(each["mechanism"], each["artifacts"])
-            self.elsewhere.append(Elsewhere(entry.seq, each["dataset"], each["job"], read))
-
-    def _reads_output(self, source: Mapping[str, Any], body: Mapping[str, Any]) -> None:
-        """Check a job that reads an output. The output was published whole, so reading it is
-        free.
-        """
-        if not is_free(body):
-            raise VerificationFailed("it reads a published output only, and is charged")
-        if output_key(source["job"], source["output"]) not in self._outputs:
-            raise VerificationFailed("it reads an output that no job before it published")
-
-    def _commit(self, job: str, body: Mapping[str, Any]) -> None:
-        if job in self._unread and body["read"]:
-            raise VerificationFailed("it was charged nothing, and records were read")
-        self._unread.discard(job)
-        if body["output_sha256"] is not None:
-            self._outputs.add(output_key(job, body["output_sha256"]))
-        left = body.get("artifacts", [])
-        if left and (body["outcome"] != "succeeded" or job in self._ex_post):
-            raise VerificationFailed("it releases artifacts of a job that may leave none")
-        public = self._public.pop(job, None)
-        if left:
-            self._released[job] = {each["name"]: each["sha256"] for each in left}
-        if left and public is not None:
-            self.public_releases[job] = PublicRelease(public, self._released[job])
+        job, body = entry.job or "", entry.body
+        match entry.kind:
+            case EntryKind.RESERVE:
+                self._live[job] = check_charged(body), body
+                self.releases.check(body)
+                self.elsewhere += read_elsewhere(entry)
+            case EntryKind.COMMIT:
+                free, reserve = self._live.pop(job, (False, {}))
+                if free and body["read"]:
+                    raise VerificationFailed("it was charged nothing, and records were read")
+                self.releases.add(job, reserve, body)
+            case EntryKind.VOID:
+                self._live.pop(job, None)

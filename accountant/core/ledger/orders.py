@@ -5,6 +5,7 @@
     POLICY     who may ask, who must approve and sign, how attempts are limited
     ALLOW      what approvals are based on
     RESERVE    mechanism, parameters, terms, model, lineage, price, parts, approval
+    COMMIT     what an earlier job released, which this one reads
 
 A worker runs the order that `Orders` makes of a ledger. `verify` makes the order of each RESERVE by
 the same function, so an auditor and a worker can't disagree. Rows of the database are hints of
@@ -12,9 +13,9 @@ where to look.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,6 +25,13 @@ from accountant.core.ledger.accounts import Demand, demand, read_demand
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.entry_fields import check_fields
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, digest, read_entry
+from accountant.core.ledger.lineage import (
+    Releases,
+    check_charged,
+    check_named,
+    corpora_named,
+    read_elsewhere,
+)
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import SHAPES, as_text
 from accountant.core.ledger.rules import Rules, check_registered
@@ -42,6 +50,8 @@ class Order:
         register: the body of the REGISTER of the version that it reads; None: it reads no records.
         parts: how many workers share its batches.
         policy: the newest policy of the dataset.
+        corpora: (field, name) of the public corpora that it reads, and of those that jobs whose
+            artifacts it reads beside were made of.
     """
 
     dataset: str
@@ -58,6 +68,7 @@ class Order:
     approval: Body | None
     register: Body | None
     policy: Policy
+    corpora: tuple[tuple[str, str], ...]
 
     @property
     def reads_records(self) -> bool:
@@ -92,7 +103,23 @@ def order_of(entry: Entry, rules: Rules, policy: Policy | None = None) -> Order:
         approval=body["approval"],
         register=register,
         policy=policy,
+        corpora=corpora_named(body),
     )
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A job that is reserved and not ended.
+
+    Args:
+        rules: the rules before its RESERVE.
+        unreleased: why what it reads was not released before it, or None.
+    """
+
+    seq: int
+    document: Body
+    rules: Rules
+    unreleased: str | None
 
 
 class Orders:
@@ -106,8 +133,9 @@ class Orders:
         self.dataset = dataset
         self.seq = 0
         self.head = GENESIS
+        self.releases = Releases()
         self._rules = Rules()
-        self._live: dict[str, tuple[int, Body, Rules]] = {}
+        self._live: dict[str, _Live] = {}
 
     def add(self, document: Body) -> None:
         """Take in the next entry. Raises VerificationFailed."""
@@ -129,11 +157,19 @@ class Orders:
             case EntryKind.RESERVE:
                 if job in self._live:
                     raise VerificationFailed("its job is reserved already")
-                # It is read when it is asked for: most jobs of a ledger have ended.
-                self._live[job] = self.seq + 1, document, self._rules
+                # The rest is read when it is asked for: most jobs of a ledger have ended.
+                unreleased = None
+                try:
+                    self.releases.check(document["body"])
+                except UNREADABLE as error:
+                    unreleased = str(error)
+                self._live[job] = _Live(self.seq + 1, document, self._rules, unreleased)
             case EntryKind.COMMIT | EntryKind.VOID:
-                if self._live.pop(job, None) is None:
+                if (live := self._live.pop(job, None)) is None:
                     raise VerificationFailed("it resolves a reservation that is not live")
+                if document["kind"] == EntryKind.COMMIT:
+                    with suppress(*UNREADABLE):  # nothing was released by it then
+                        self.releases.add(job, live.document["body"], document["body"])
             case _:
                 entry = read_entry(document, self.seq + 1)
                 check_fields(entry)
@@ -145,24 +181,47 @@ class Orders:
                 rules.acts.written(entry, recorded)
                 self._rules = rules
 
-    def order(self, job: str) -> Order:
+    def order(self, job: str, ledger: Callable[[str], "Orders"]) -> Order:
         """Return the order of a job that is reserved and not ended.
 
-        Raises VerificationFailed if no entry reserves it, if an entry has ended it, or if its
-        RESERVE breaks a rule that was in force before it.
+        `ledger` returns the orders of another dataset, whose public jobs may have released what
+        this one reads. Raises VerificationFailed if no entry reserves it, if an entry has ended it,
+        or if its RESERVE breaks a rule that was in force before it.
         """
         if job not in self._live:
             raise VerificationFailed(
                 f"no entry of {self.dataset!r:.80} reserves {job}, or one has ended it"
             )
-        seq, document, rules = self._live[job]
-        with _naming(seq):
-            entry = read_entry(document, seq)
+        live = self._live[job]
+        with _naming(live.seq):
+            entry = read_entry(live.document, live.seq)
             check_fields(entry)
-            if not rules.follow(entry):
+            if not live.rules.follow(entry):
                 raise VerificationFailed("it does not show who signed it")
-            rules.check_reserve(entry, check_price(entry.body))
-            return order_of(entry, rules, self._rules.policy)
+            live.rules.check_reserve(entry, check_price(entry.body))
+            check_charged(entry.body)
+            check_named(entry.body)
+            if live.unreleased is not None:
+                raise VerificationFailed(live.unreleased)
+            order = order_of(entry, live.rules, self._rules.policy)
+            return replace(order, corpora=(*order.corpora, *self._corpora_beside(entry, ledger)))
+
+    def _corpora_beside(
+        self, entry: Entry, ledger: Callable[[str], "Orders"]
+    ) -> list[tuple[str, str]]:
+        """Return the corpora that jobs were made of whose artifacts a RESERVE's job reads beside.
+
+        Raises VerificationFailed if another dataset's ledger does not show what is read of it.
+        """
+        found = []
+        for field, each in entry.body["source"].get("sources", {}).items():
+            if "dataset" not in each:
+                found += [(field, name) for name in self.releases.of[each["job"]].corpora]
+        for elsewhere in read_elsewhere(entry):
+            released = ledger(elsewhere.dataset).releases.of
+            elsewhere.check(released)
+            found += [(elsewhere.field, name) for name in released[elsewhere.read["job"]].corpora]
+        return found
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.commitments import commitment_count, hidden, private_counts
 from accountant.core.ledger.entry_fields import check_fields
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_entry
-from accountant.core.ledger.lineage import Elsewhere, Lineage, PublicRelease, check_named
+from accountant.core.ledger.lineage import Elsewhere, Lineage, Release, check_named
 from accountant.core.ledger.losses import covers, sentence, uncovered
 from accountant.core.ledger.orders import check_price, order_of
 from accountant.core.ledger.realization import Ends
@@ -59,9 +59,9 @@ class Verified:
     #: The time of the last entry, and of the entry that `log_proof` is of.
     at: datetime | None = None
     logged_at: datetime | None = None
-    #: What jobs read of public jobs of other datasets, and what public jobs of this one released.
+    #: What jobs read of public jobs of other datasets, and what jobs of this one released.
     elsewhere: tuple[Elsewhere, ...] = ()
-    public_releases: Mapping[str, PublicRelease] = field(default_factory=dict)
+    releases: Mapping[str, Release] = field(default_factory=dict)
     #: It shows no private value.
     public: bool = False
 
@@ -74,7 +74,7 @@ class Verified:
         """
         for each in self.elsewhere:
             if each.dataset in others:
-                each.check(others[each.dataset].public_releases)
+                each.check(others[each.dataset].releases)
         proved = {str(each) for each in self.elsewhere if each.dataset in others}
         return replace(self, unproved=tuple(each for each in self.unproved if each not in proved))
 
@@ -318,7 +318,7 @@ class Verifier:
             at=self._time,
             logged_at=self._logged_at,
             elsewhere=tuple(self.lineage.elsewhere),
-            public_releases=self.lineage.public_releases,
+            releases=self.lineage.releases.of,
             public=self.public,
         )
 

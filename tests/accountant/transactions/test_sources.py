@@ -120,6 +120,7 @@ def test_no_ledger_may_name_another_dataset_s_private_job():
     ):
         reserve = {
             "mechanism": "summary-oneshot",
+            "parameters": {"adapter": "j"},
             "event": {"type": "gaussian", "noise_multiplier": 1.0},
             "source": {"version": 1, "sources": {"adapter": {**source, "mechanism": mechanism}}},
         }

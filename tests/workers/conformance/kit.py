@@ -285,7 +285,7 @@ def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
     """A toy, or the artifacts of a public mechanism, with the parameters that both have."""
     if kind in toys.ARTIFACTS:
         artifact = toys.ARTIFACTS[kind]()
-        return {artifact.name: Released(**vars(artifact))}
+        return {artifact.name: Released(artifact.name, artifact.content)}
     maker = next(
         (each for each in MECHANISMS.values() if each.public and kind in each.releases), None
     )
@@ -302,7 +302,7 @@ def _source(kind: str, parsed: Any, known: Terms) -> dict[str, Released]:
     public = toys.public(maker.resources(parameters))
     made = running.make(parameters, known, model, Progress(0), public)
     kept = [each for each in made if isinstance(each, Artifact) and each.kind == kind]
-    return {each.name: Released(**vars(each)) for each in kept}
+    return {each.name: Released(each.name, each.content) for each in kept}
 
 
 def _check_spent(price: Price, meter: Noting) -> None:
@@ -381,7 +381,7 @@ def _check_reuse(
     model = toys.model() if mechanism.uses_model else None
     public, progress = _public(mechanism, parsed, known), Progress(running.total(parsed, known))
     try:
-        released = {name: Released(**vars(each)) for name, each in artifacts.items()}
+        released = {name: Released(each.name, each.content) for name, each in artifacts.items()}
         list(running.reuse(parsed, known, released, model, progress, public))
     except Exception as error:
         raise Refused(f"reuse: {error!r}") from error

@@ -8,9 +8,9 @@ import pytest
 from accountant.catalogue import corpora, datasets
 from accountant.core.errors import Conflict, DataError, InvalidRequest, NotPermitted
 from accountant.queries import datasets as dataset_queries
-from tests.support import other_people, person
+from tests.support import as_file, other_people, person, written
 from tests.workers.conftest import SAMPLE, wait_for
-from workers.data.corpora import digest, inspect, open_corpus
+from workers.data.corpora import digest, hold, inspect, open_corpus
 
 ROWS = "topic,text\nsport,a match\nworld,a treaty\nsport,a race\n"
 
@@ -23,9 +23,9 @@ def file(tmp_path):
 
 
 def test_its_facts_are_its_texts_labels_and_hash(file):
-    facts = inspect(str(file), "{text}", "topic")
+    facts = inspect(*hold(str(file)), "{text}", "topic")
     assert facts == {
-        "sha256": digest(str(file), "{text}", "topic"),
+        "sha256": digest(hold(str(file))[1], "{text}", "topic"),
         "texts": 3,
         "labels": ["sport", "world"],
     }
@@ -44,13 +44,29 @@ def test_changed_bytes_are_refused(file):
     row = types.SimpleNamespace(
         name="news", uri=str(file), text_template="{text}", label_column=None
     )
-    before = digest(str(file), "{text}", None)
+    before = digest(hold(str(file))[1], "{text}", None)
     other = types.SimpleNamespace(**{**vars(row), "text_template": "{topic}"})
     with pytest.raises(DataError, match="are not those registered"):
         open_corpus(other, [str(file.parent)], before)
     file.write_text(ROWS.replace("race", "Race"))
     with pytest.raises(DataError, match="are not those registered"):
         open_corpus(row, [str(file.parent)], before)
+
+
+@pytest.mark.parametrize("place", ["disk", "object store"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.jsonl", "a.parquet"])
+def test_what_is_read_are_the_bytes_that_were_hashed(tmp_path, place, name):
+    """Whatever lies there later; and every reading begins anew, while others are under way."""
+    root = str(tmp_path) if place == "disk" else f"memory://{uuid.uuid4().hex}"
+    address = f"{root}/{name}"
+    written(address, as_file(name, ["first", "second"]))
+    row = types.SimpleNamespace(name="news", uri=address, text_template="{text}", label_column=None)
+    opened = open_corpus(row, [root], digest(hold(address)[1], "{text}", None))
+    written(address, as_file(name, ["other", "people"]))
+    early = opened.texts()
+    assert next(early)[0] == "first"
+    assert [text for text, _ in opened.texts()] == ["first", "second"]
+    assert [text for text, _ in early] == ["second"]
 
 
 def test_it_lies_under_a_data_root(file, tmp_path):
@@ -72,7 +88,7 @@ def test_it_lies_under_a_data_root(file, tmp_path):
 def test_what_is_wrong_is_named(file, content, problem):
     file.write_text(content)
     with pytest.raises(DataError, match=problem):
-        inspect(str(file), "{text}", "topic")
+        inspect(*hold(str(file)), "{text}", "topic")
 
 
 def _spec(**changes) -> corpora.CorpusSpec:
@@ -121,7 +137,7 @@ def test_a_worker_reads_it_through(warm_engine):
     )
     assert (found[good.name]["state"], found[bad.name]["state"]) == ("ready", "invalid")
     assert found[good.name]["facts"]["sha256"] == digest(
-        good.uri, good.text_template, good.label_column
+        hold(good.uri)[1], good.text_template, good.label_column
     )
     assert found[bad.name]["error"] == "there is no such file"
 

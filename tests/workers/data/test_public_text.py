@@ -78,7 +78,7 @@ def test_a_label_must_be_declared_and_a_released_text_released():
     with pytest.raises(ValueError, match="declared"):
         public_text.label(Terms(labels=("up",)), "a record's text")
     made = Artifact.of_json("shots", "fixed-shots", {"a": [{"text": "chosen"}]})
-    released = Released(**vars(made))
+    released = Released(made.name, made.content)
     assert public_text.released(released, "chosen") == "chosen"
     with pytest.raises(ValueError, match="released"):
         public_text.released(released, "another")
@@ -95,7 +95,7 @@ def test_texts_of_a_published_line_are_public():
 
 def test_many_released_texts_are_checked_against_one_reading():
     made = Artifact.of_json("evolution", "evolution", {"a": [{"text": "one"}, {"text": "two"}]})
-    released = Released(**vars(made))
+    released = Released(made.name, made.content)
     found = public_text.all_released(released, ["two", "one", "two"])
     assert found == ["two", "one", "two"]
     assert all(type(each) is PublicText for each in found)

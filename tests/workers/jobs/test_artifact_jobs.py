@@ -98,7 +98,7 @@ def test_artifacts_are_published_with_their_hashes(desk, released):
         content = result(row.sha256).read_bytes()
         assert hashlib.sha256(content).hexdigest() == row.sha256
         assert len(content) == row.size
-    found = stored.read(folder_of(rows[0]), rows)
+    found = stored.read(folder_of(rows[0]), {row.name: row.sha256 for row in rows})
     counts = found["counts"].json()
     assert abs(counts["up"] - 400) < 100
     assert found["vector"].tensors()["layer.0"].tolist() == list(counts.values())
@@ -219,7 +219,9 @@ def test_new_data_of_the_same_people_is_a_version_with_its_own_layout(desk):
     source = desk.ask(name, epsilon=5.0)
     assert desk.ended(source)["state"] == "succeeded"
     rows = desk.rows(source)
-    counts = stored.read(folder_of(rows[0]), rows)["counts"].json()
+    counts = stored.read(folder_of(rows[0]), {row.name: row.sha256 for row in rows})[
+        "counts"
+    ].json()
     assert counts["down"] > 40 > 20 > counts["up"]
 
 

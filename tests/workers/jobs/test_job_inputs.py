@@ -7,25 +7,16 @@ from types import SimpleNamespace
 import pytest
 
 from accountant.core.errors import DataError
-from accountant.transactions import public_resources, sources
+from accountant.transactions import public_resources
 from workers.jobs import job_inputs
 
 
-@pytest.mark.parametrize("behind", [False, True], ids=["its own", "of a job beside it"])
 @pytest.mark.parametrize("state", ["invalid", "checking", "ready"])
-def test_a_corpus_is_used_only_while_it_is_ready(monkeypatch, behind, state):
+def test_a_corpus_is_used_only_while_it_is_ready(monkeypatch, state):
     corpus = SimpleNamespace(name="news", state=state)
-    own, other = (
-        ({}, [("adapter", "news")])
-        if behind
-        else ({"public_corpus": {"kind": "corpus", "name": "news"}}, [])
-    )
     monkeypatch.setattr(public_resources, "find", lambda *_: corpus)
-    monkeypatch.setattr(sources, "corpora_behind", lambda *_: other)
     if state == "ready":
-        job_inputs._check_public(None, own, {})
+        job_inputs._check_public(None, [("adapter", "news")])
         return
-    with pytest.raises(
-        DataError, match=r"^(adapter|public_corpus): the corpus 'news' (can't|is looked)"
-    ):
-        job_inputs._check_public(None, own, {})
+    with pytest.raises(DataError, match=r"^adapter: the corpus 'news' (can't|is looked)"):
+        job_inputs._check_public(None, [("adapter", "news")])

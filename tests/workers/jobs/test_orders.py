@@ -1,8 +1,6 @@
 """A worker runs what the entries of the ledger say, whatever the rows of the database say."""
 
 import contextlib
-import gzip
-import io
 import json
 import uuid
 from collections.abc import Iterator
@@ -13,11 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-import fsspec
 import numpy as np
-import pyarrow
 import pytest
-from pyarrow import parquet
 from sqlalchemy import Engine, Row, Table, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
@@ -35,7 +30,7 @@ from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.conftest import as_process
-from tests.support import Bench, yes
+from tests.support import Bench, as_file, written, yes
 from workers import models
 from workers.data import manifest, records
 from workers.interface import Text
@@ -324,24 +319,6 @@ def test_a_reservation_that_ended_since_it_was_claimed_reads_nothing(desk, spy):
 # --------------------------------------------------------------------
 
 ROWS = "text\nfirst\nsecond\n"
-
-
-def written(address: str, content: bytes) -> None:
-    with fsspec.open(address, "wb", auto_mkdir=True) as file:
-        file.write(content)
-
-
-def as_file(name: str, texts: list[str]) -> bytes:
-    """A file of these texts in the format that its name tells."""
-    if name.endswith(".parquet"):
-        sink = io.BytesIO()
-        parquet.write_table(pyarrow.table({"text": texts}), sink)
-        return sink.getvalue()
-    if ".jsonl" in name:
-        content = "".join(json.dumps({"text": each}) + "\n" for each in texts).encode()
-    else:
-        content = "\n".join(["text", *texts, ""]).encode()
-    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content
 
 
 @pytest.mark.parametrize("place", ["disk", "object store"])

@@ -93,7 +93,7 @@ def test_a_vocabulary_is_made_of_a_public_corpus_alone(desk, named, corpus, list
     assert job["finished_at"] is not None  # nothing private decided when
     (row,) = desk.rows(listed)
     assert (row.name, row.kind) == ("terms", "term-list")
-    found = TermList.of(stored.read(folder_of(row), [row])["terms"])
+    found = TermList.of(stored.read(folder_of(row), {row.name: row.sha256})["terms"])
     assert found.documents == dict.fromkeys(
         ("desk", "front", "front desk", "kind", "lift", "the", "was"), 2
     )
@@ -169,9 +169,8 @@ def test_a_rehearsal_runs_on_public_texts_alone_and_is_no_release_of_the_dataset
         ("vector", "rehearsal"),
         ("report", "rehearsal-report"),
     }
-    report = stored.read(folder_of(rows[0]), [row for row in rows if row.name == "report"])[
-        "report"
-    ].json()
+    (sha256,) = (row.sha256 for row in rows if row.name == "report")
+    report = stored.read(folder_of(rows[0]), {"report": sha256})["report"].json()
     assert (report["rehearses"], report["texts_read"], report["labels"]) == (
         "tally",
         48,

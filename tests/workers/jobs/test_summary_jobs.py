@@ -124,7 +124,7 @@ def test_a_oneshot_summary_pays_its_price_and_speaks_by_group(desk, dataset, ada
     assert len(texts) == 2 * len(KINDS)
     with desk.engine.connect() as connection:
         (row,) = artifacts.of_job(connection, means)
-    tensors = stored.read(folder_of(row), [row])["means"].tensors()
+    tensors = stored.read(folder_of(row), {row.name: row.sha256})["means"].tensors()
     assert set(tensors) == {f"group {kind}" for kind in KINDS}
     lines = list(entries.export(desk.engine, dataset[0], desk.steward, "jsonl"))
     verify_lines(lines)

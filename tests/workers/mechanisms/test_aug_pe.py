@@ -59,7 +59,7 @@ def reuse(artifact, terms=None, writer=None, **changes):
     terms = terms or Terms(labels=LABELS)
     parameters = PRICE.parse({**NAMED, "from_job": "j", "seed": 3, **changes}, terms)
     progress = Progress(Runner().total(parameters, terms))
-    released = {"evolution": Released(**vars(artifact))}
+    released = {"evolution": Released(artifact.name, artifact.content)}
     made = list(Runner().reuse(parameters, terms, released, None, progress, public(writer)))
     assert progress.done == progress.total
     return [each for each in made if isinstance(each, Text)], made[-1]
@@ -373,7 +373,7 @@ def goes_on(earlier, terms=None, data=None, writer=None, **changes):
     raw = {**NAMED, "population": "j", "noise_multiplier": 1.0, "epochs": 2, "seed": 5, **changes}
     parameters = PRICE.parse(raw, terms)
     meter = Meter(PRICE.price(parameters, terms).dp)
-    released = {"evolution": Released(**vars(earlier))}
+    released = {"evolution": Released(earlier.name, earlier.content)}
     things = replace(public(writer), sources={"population": released})
     Runner().check(parameters, terms, things)
     data = data or dataset({f"u{n}": [(LABELS[n % 2], f"text {n}")] for n in range(40)}, 1)

@@ -197,7 +197,7 @@ def test_a_partner_is_public_of_the_same_label_and_follows_its_record_alone(mode
 
 def test_a_corpus_without_labels_serves_all_and_one_with_labels_a_dataset_without(public):
     labelled = public.corpora["public_corpus"]
-    plain = Corpus("c", labelled.address, "{text}")
+    plain = Corpus("c", labelled.data, "{text}")
     assert len(from_corpus(plain, LABELS).texts["b"]) == 24
     assert len(from_corpus(labelled, (None,)).texts[None]) == 24
     assert all(text.endswith("of b.") for text in from_corpus(labelled, LABELS).texts["b"])

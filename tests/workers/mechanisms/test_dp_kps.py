@@ -50,7 +50,7 @@ SMALL |= {"sequence_length": 3, "terms_per_record": 4, "features": 5, "embedding
 
 def listed(words=WORDS) -> dict[str, Released]:
     made = Artifact.of_json("terms", "term-list", TermList(dict.fromkeys(words, 1), 9).to_json())
-    return {"terms": Released(**vars(made))}
+    return {"terms": Released(made.name, made.content)}
 
 
 def public(words=WORDS, **more) -> Public:

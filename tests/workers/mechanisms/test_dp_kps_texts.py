@@ -103,7 +103,9 @@ def test_a_later_job_draws_from_the_artifacts_alone(raw):
         {**raw, "seed": 8}, dataset("soup lift cold", "front desk, garden", "soup day price")
     )
     artifacts = {
-        each.name: Released(**vars(each)) for each in results if isinstance(each, Artifact)
+        each.name: Released(each.name, each.content)
+        for each in results
+        if isinstance(each, Artifact)
     }
     again = {
         "from_job": "JOB",

@@ -98,7 +98,7 @@ def again(
     parameters = PRICE.parse(own, terms)
     assert PRICE.price(parameters, terms).dp == FREE
     progress = Progress(runner("epsvec").total(parameters, terms))
-    earlier = {name: Released(**vars(each)) for name, each in artifacts.items()}
+    earlier = {name: Released(each.name, each.content) for name, each in artifacts.items()}
     made = list(
         runner("epsvec").reuse(parameters, terms, earlier, model, progress, public or Public())
     )
@@ -320,7 +320,7 @@ def test_a_later_job_writes_with_the_earlier_ones_prompt_shots_and_layers(model,
     texts = again(model, released, samples=5, label=LABELS[1])
     assert {each.label for each in texts} == {LABELS[1]}
     assert 0 < len(texts) <= 5
-    released_with = Scaffold.released(Released(**vars(released["shots"])))
+    released_with = Scaffold.released(Released(released["shots"].name, released["shots"].content))
     assert released_with.template == SMALL["template"]
 
 

@@ -172,7 +172,8 @@ def adapter(bundled) -> Released:
     made = summary_adapter.Runner().make(
         parameters, Terms(), bundled, Progress(2), Public({"corpus": corpus()})
     )
-    return Released(**vars(list(made)[-1]))
+    trained = list(made)[-1]
+    return Released(trained.name, trained.content)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ def reuse(artifacts, writer=None, things=None, terms=None, **changes):
     raw = {**NAMED, "from_job": "j", "seed": 3, "samples": 4, "variations": 2, **changes}
     parameters = PRICE.parse(raw, terms or Terms())
     progress = Progress(Runner().total(parameters, terms or Terms()))
-    released = {name: Released(**vars(each)) for name, each in artifacts.items()}
+    released = {name: Released(each.name, each.content) for name, each in artifacts.items()}
     made = list(
         Runner().reuse(
             parameters, terms or Terms(), released, None, progress, things or public(writer)

@@ -72,7 +72,7 @@ def adapter(model) -> Released:
         "centre": False,
     }
     *_, made = adapted(model, raw)
-    return Released(**vars(made))
+    return Released(made.name, made.content)
 
 
 def adapted(model, raw: dict, progress: Progress | None = None) -> list:
@@ -360,7 +360,7 @@ def test_a_later_job_decodes_without_records_or_meter(model, adapter):
     assert ONESHOT.price(parameters, terms).dp == FREE
     reuse = runner("summary-oneshot").reuse
     assert {"records", "meter"}.isdisjoint(inspect.signature(reuse).parameters)
-    released = {"means": Released(**vars(means))}
+    released = {"means": Released(means.name, means.content)}
     progress = Progress(runner("summary-oneshot").total(parameters, terms))
     public = Public(sources={"adapter": {"adapter": adapter}})
     texts = list(reuse(parameters, terms, released, model, progress, public))
@@ -371,7 +371,7 @@ def test_a_later_job_decodes_without_records_or_meter(model, adapter):
     with pytest.raises(DataError, match="from_job"):
         list(reuse(parameters, others, released, model, Progress(0), public))
     narrow = {name: own[:, :5] for name, own in means.tensors().items()}
-    broken = {"means": Released(**vars(Artifact.of_tensors("means", "noisy-means", narrow)))}
+    broken = {"means": Released("means", Artifact.of_tensors("means", "means", narrow).content)}
     with pytest.raises(DataError, match="width"):
         list(reuse(parameters, terms, broken, model, Progress(0), public))
 
