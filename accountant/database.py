@@ -6,7 +6,7 @@ only add and read entries. `excess_rights` tells what a role may do beyond its p
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import lru_cache
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import sql
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, text
-from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from accountant.addresses import database_address
@@ -48,6 +48,7 @@ __all__ = [
     "problem",
     "process_of",
     "reading",
+    "run_by_driver",
     "unpooled",
 ]
 
@@ -194,7 +195,10 @@ def _quote_nothing(context: Any) -> None:
     context a line of what was copied. Other messages name tables, columns and constraints, and
     stay.
     """
-    error = context.original_exception
+    _shorten(context.original_exception, context.sqlalchemy_exception)
+
+
+def _shorten(error: BaseException, wrapped: BaseException | None) -> None:
     if not isinstance(error, psycopg.Error) or error.sqlstate is None:
         return
     named = {"constraint": error.diag.constraint_name, "table": error.diag.table_name}
@@ -203,9 +207,28 @@ def _quote_nothing(context: Any) -> None:
         facts.append(error.diag.message_primary or "")
     summary = f"SQLSTATE {error.sqlstate}: {', '.join(facts) or 'a value does not fit'}"
     error.args = (summary,)
-    wrapped = context.sqlalchemy_exception
     if wrapped is not None:
         wrapped.args = (f"({type(error).__module__}.{type(error).__name__}) {summary}",)
+
+
+def run_by_driver(
+    connection: Connection, statement: str, values: Sequence[object]
+) -> tuple[Any, ...] | None:
+    """Run a statement in the connection's transaction, and return its first row, if it has any.
+
+    SQLAlchemy's own work for a statement costs more than all else of an admission. Errors are those
+    that it would raise.
+    """
+    driver: Any = connection.connection.driver_connection
+    try:
+        cursor = driver.execute(statement, values)
+        return cursor.fetchone() if cursor.description else None
+    except psycopg.Error as error:
+        wrapped = DBAPIError.instance(
+            statement, None, error, psycopg.Error, True, driver.closed, connection.dialect
+        )
+        _shorten(error, wrapped)
+        raise wrapped from error
 
 
 #: A connection that lay idle for longer is tried before it is used: the server may have been

@@ -1,10 +1,6 @@
 """Guards of the log outside the database, each taken out alone (tests.mechanism_mutations)."""
 
 LOG, EXPORTS = "accountant/transactions/ledger_log.py", "accountant/queries/exports.py"
-SWAPS, SWAP_TESTS = (
-    "accountant/transactions/swaps.py",
-    "tests/accountant/transactions/test_swaps.py",
-)
 NEW_LOG, PUBLICATION = (
     "accountant/transactions/new_log.py",
     "accountant/core/transparency/publication.py",
@@ -164,41 +160,6 @@ OUTSIDE = (
         "    if log.folder.exists() and any(log.folder.iterdir()):\n",
         "    if False:\n",
         NEW_LOG_TESTS,
-    ),
-    (
-        "swaps: half of a statement stands",
-        SWAPS,
-        "ELSE {moved} / 0 = 1 END",
-        "ELSE true END",
-        SWAP_TESTS,
-    ),
-    (
-        "swaps: one that comes too late stops others",
-        SWAPS,
-        "_write(engine, [ticket.question]) if alone else at",
-        "at",
-        SWAP_TESTS,
-    ),
-    (
-        "swaps: what waits is counted account by account",
-        SWAPS,
-        "sum((Counter(each.more) for each in swaps), Counter())",
-        "Counter(swaps[0].more)",
-        SWAP_TESTS,
-    ),
-    (
-        "swaps: rows are written where no account moves",
-        SWAPS,
-        "' WHERE EXISTS (SELECT FROM moved)'",
-        "''",
-        SWAP_TESTS,
-    ),
-    (
-        "swaps: an account moves that is not held",
-        SWAPS,
-        'FROM held WHERE (SELECT count(at) FROM "\n        "held) = %s "',
-        'FROM held WHERE %s > 0 "',
-        SWAP_TESTS,
     ),
     (
         "log: what another wrote in our entry's place is taken for ours",

@@ -1,8 +1,7 @@
 """The requests of one transaction: what is asked, what is decided on each, and the rows that this
 makes.
 
-Decided on an account that is locked, or expected to be so (expected_account.py); written by
-submission.py.
+Decided on an account that is locked; written by submission.py.
 """
 
 from collections import Counter
@@ -58,7 +57,7 @@ class Submission:
 
     def priced(self, terms: Terms) -> Priced:
         """Return the price under these terms. Raises InvalidRequest naming every wrong field."""
-        if self.beforehand is not None and self.beforehand[0] is terms:
+        if self.beforehand is not None and self.beforehand[0] == terms:
             return self.beforehand[1]
         return job_requests.priced(self.request, terms)
 
@@ -72,15 +71,14 @@ class Answer:
 
 
 class Batch:
-    """The requests of one transaction. `facts` were read while the row was locked, or are compared
-    then.
+    """The requests of one transaction. `facts` were read while the row was locked.
 
     `admit` changes the books in memory only and collects the rows to be written; if it raises, it
     has changed nothing.
     """
 
-    def __init__(self, locked: LockedAccount, facts: Facts, stand: str = "") -> None:
-        self.locked, self.facts, self.stand = locked, facts, stand
+    def __init__(self, locked: LockedAccount, facts: Facts) -> None:
+        self.locked, self.facts = locked, facts
         self.jobs: list[dict[str, Any]] = []
         self.others: dict[Table, list[dict[str, Any]]] = {}
         #: Jobs by (analyst, key), and those of submissions that were tried before, by id.
@@ -212,7 +210,8 @@ def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch
     found = look_up(locked, sorted(names), keyed, tried, people)
     for each in submissions:
         each.tried = True
-    batch = Batch(locked, facts_of(found, locked.accounts), found.stand)
+    locked.use_rules(found.newest_rule)
+    batch = Batch(locked, facts_of(found, locked.accounts))
     batch.earlier |= {
         (UUID(analyst), key): (sha256, Answer(UUID(job_id)))
         for job_id, analyst, key, sha256 in found.earlier or ()

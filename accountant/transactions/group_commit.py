@@ -1,17 +1,15 @@
 """Many threads that need one lock: one of them, the leader, serves all who wait.
 
     ask ── queue of the key ──▶ leader: serve(key, take) ──▶ answers, in order of arrival
-                                   │ take(): who waits by now, the longest first; take.put_back():
-                                     not yet
-                                   └ when it is done, or by take.hand_over() before, the next one
-                                     leads
+                                   │ take(): who waits by now, the longest first
+                                   └ when it is done, the next one leads
 
 Flat combining (Hendler, Incze, Shavit and Tzafrir 2010) for a transaction instead of a data
 structure. Nothing here is durable: a process that dies loses questions that nobody has answered.
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Generic, TypeVar
@@ -56,39 +54,19 @@ class _Queue(Generic[Q, A]):
 
 
 class Take(Generic[Q, A]):
-    """A leader's hand on its queue: called, it takes who waits by now, the longest first.
+    """A leader's hand on its queue: called, it takes who waits by now, the longest first."""
 
-    All who were taken have an answer in the end, or were put back.
-    """
-
-    def __init__(
-        self, combiner: "Combiner[Any, Q, A]", key: Hashable, leader: Ticket[Q, A]
-    ) -> None:
-        self._combiner, self._key, self._leader = combiner, key, leader
+    def __init__(self, combiner: "Combiner[Any, Q, A]", key: Hashable) -> None:
+        self._combiner, self._key = combiner, key
         self.taken: list[Ticket[Q, A]] = []
-        self.handed_over = False
 
     def __call__(self) -> list[Ticket[Q, A]]:
         with self._combiner.lock:
-            queue = self._combiner.queues.get(self._key)
-            if self.handed_over or queue is None:
-                return []
+            waiting = self._combiner.queues[self._key].waiting
             room = self._combiner.most - len(self.taken)
-            new = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
+            new = [waiting.popleft() for _ in range(min(room, len(waiting)))]
             self.taken += new
         return new
-
-    def put_back(self) -> None:
-        """All who were taken and have no answer wait again, before all others."""
-        with self._combiner.lock:
-            self._combiner.wait_again(self._key, [each for each in self.taken if not each.done])
-            self.taken = [each for each in self.taken if each.done]
-
-    def hand_over(self) -> None:
-        """The next in the queue leads from now on; this leader still answers those whom it took."""
-        with self._combiner.lock:
-            self.handed_over = True
-            self._combiner.lead_on(self._key, self._leader)
 
 
 class Combiner(Generic[K, Q, A]):
@@ -112,11 +90,10 @@ class Combiner(Generic[K, Q, A]):
                 queue = self.queues.setdefault(key, _Queue(ticket))
                 queue.waiting.append(ticket)
                 leads = queue.leader is ticket
-            while not ticket.done:  # a leader that handed over may have been put back itself
-                if not leads:
-                    ticket.gate.acquire()
-                if not ticket.done:
-                    leads = self._lead(key, ticket)
+            if not leads:
+                ticket.gate.acquire()
+            if not ticket.done:
+                self._lead(key, ticket)
         finally:
             # In the finally: somebody who gives up (KeyboardInterrupt) must not take the lead
             # along.
@@ -129,9 +106,8 @@ class Combiner(Generic[K, Q, A]):
             queue = self.queues.get(key)
             return 0 if queue is None else len(queue.waiting)
 
-    def _lead(self, key: K, own: Ticket[Q, A]) -> bool:
-        """Serve once; returns whether `own` leads still."""
-        take = Take(self, key, own)
+    def _lead(self, key: K, own: Ticket[Q, A]) -> None:
+        take = Take(self, key)
         try:
             self._serve(key, take)
         except Exception as error:
@@ -143,11 +119,10 @@ class Combiner(Generic[K, Q, A]):
             # Interrupted: the others go back to their places, for the next leader.
             with self.lock:
                 others = [each for each in take.taken if not each.done and each is not own]
-                self.wait_again(key, others)
+                self.queues[key].waiting.extendleft(reversed(others))
             for ticket in take.taken:
                 if ticket.done and ticket is not own:
                     ticket.gate.release()
-        return not take.handed_over
 
     def _leave(self, key: K, ticket: Ticket[Q, A]) -> None:
         """Out of the queue; if it led, the one who waits longest leads now."""
@@ -157,29 +132,10 @@ class Combiner(Generic[K, Q, A]):
                 return
             if not ticket.done and ticket in queue.waiting:
                 queue.waiting.remove(ticket)
-            self.lead_on(key, ticket)
-
-    # --- with the lock held ---------------------------------------------------------------------
-
-    def lead_on(self, key: Hashable, leader: Ticket[Q, A]) -> None:
-        """If `leader` leads, the one who waits longest does from now on."""
-        queue = self.queues.get(key)
-        if queue is None or queue.leader is not leader:
-            return
-        if queue.waiting:
-            queue.leader = queue.waiting[0]
-            queue.leader.gate.release()
-        else:
-            del self.queues[key]
-
-    def wait_again(self, key: Hashable, tickets: Sequence[Ticket[Q, A]]) -> None:
-        """Tickets that were taken wait before all others; where nobody leads any more, the first
-        does.
-        """
-        if not tickets:
-            return
-        queue = self.queues.get(key)
-        if queue is None:
-            queue = self.queues[key] = _Queue(tickets[0])
-            tickets[0].gate.release()
-        queue.waiting.extendleft(reversed(tickets))
+            if queue.leader is not ticket:
+                return
+            if queue.waiting:
+                queue.leader = queue.waiting[0]
+                queue.leader.gate.release()
+            else:
+                del self.queues[key]

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import JSON, Connection, Select, Table, bindparam, func, select
+from sqlalchemy import Connection, Table, select
 
 from accountant import tables
 from accountant.core.errors import NotFound
@@ -36,30 +36,27 @@ from accountant.core.ledger.hash_chain import (
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.core.ledger.rules import Rules
 from accountant.core.ledger.verifier import check_hidden, check_not_negative
+from accountant.database import run_by_driver
 from accountant.ledger_log.lines import Head, Logged
 from accountant.tables.accounts_row import book_columns, read_books
 from accountant.transactions import cap_usage, ledger_log
 from accountant.transactions.judgement import judge, rules_of
 
 
-def _locking(column: str) -> Select[Any]:
-    """Return the account's row, locked, of the dataset with this id or name."""
-    row = (
-        select(tables.accounts, tables.datasets.c.name)
-        .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
-        .where(tables.datasets.c[column] == bindparam("dataset"))
-        .with_for_update(of=tables.accounts)
-        .subquery()
-    )
-    last = select(tables.entries.c.at).where(
-        tables.entries.c.dataset_id == row.c.dataset_id, tables.entries.c.seq == row.c.chain_seq
-    )
+def _locking(column: str) -> str:
+    """Return the statement that locks the account of the dataset with this id or name."""
     # The time is the database's, and outside the subquery: it is taken when the row is held, not
-    # before.
-    now = func.greatest(func.clock_timestamp(), last.scalar_subquery()).label("now")
-    # One column of JSON: its numbers arrive digit by digit, and sixty columns cost more than all
-    # else here.
-    return select(func.row_to_json(row.table_valued(), type_=JSON).label("account"), now)
+    # before. One column of JSON: its numbers arrive digit by digit.
+    return f"""
+        SELECT row_to_json(account) AS account, greatest(clock_timestamp(), (
+            SELECT at FROM entries
+            WHERE dataset_id = account.dataset_id AND seq = account.chain_seq)) AS now
+        FROM (
+            SELECT accounts.*, datasets.name
+            FROM accounts JOIN datasets ON datasets.id = accounts.dataset_id
+            WHERE datasets.{column} = %s
+            FOR UPDATE OF accounts) AS account
+    """  # noqa: S608
 
 
 _LOCK_BY_ID, _LOCK_BY_NAME = _locking("id"), _locking("name")
@@ -79,15 +76,15 @@ class LockedAccount:
     ) -> None:
         self.connection = connection
         lock = _LOCK_BY_NAME if isinstance(dataset, str) else _LOCK_BY_ID
-        row = connection.execute(lock, {"dataset": dataset}).one_or_none()
+        row = run_by_driver(connection, lock, (dataset,))
         if row is None:
             raise NotFound("dataset", str(dataset))
-        account = row.account
+        account: dict[str, Any] = row[0]
+        self.now: datetime = row[1]
         self.dataset_id = UUID(account["dataset_id"])
         self.dataset: str = account["name"]
         self.seq: int = account["chain_seq"]
         self.head: str = account["chain_head"]
-        self.now: datetime = row.now
         self._writing = ledger_log.transaction_of(connection)
         if not recovering:
             ledger_log.compare(connection, self.dataset_id, self.dataset, Head(self.seq, self.head))
@@ -107,6 +104,10 @@ class LockedAccount:
         if self._rules is None:
             self._rules = rules_of(self.connection, self.dataset_id)
         return self._rules
+
+    def use_rules(self, newest: str | None) -> None:
+        """Take the rules in force from the hash of the newest entry that states one."""
+        self._rules = rules_of(self.connection, self.dataset_id, newest)
 
     def append(
         self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]
@@ -227,7 +228,7 @@ class LockedAccount:
             statement = _statement(shape, None if account is None else tuple(account))
             values: list[object] = [as_json(rows) for _, rows in groups]
             values += [] if account is None else [as_json(account), self.dataset_id]
-            self.connection.exec_driver_sql(statement, tuple(values))
+            run_by_driver(self.connection, statement, tuple(values))
         self._posted = []
 
     def _tell(self, posted: Sequence[Mapping[str, Any]]) -> None:

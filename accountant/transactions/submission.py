@@ -1,45 +1,37 @@
 """Admission: many requests on one dataset, decided in one transaction in the order of their
 arrival.
 
-    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: take who waits, decide on what is
-              known, write all in one statement that finds the account so (expected_account.py),
-                while the next
-              leader decides; answer each
-                   └── it is another ──▶ lock the account's row, take who waits, look up, decide one
-                                         after the other, write all in one statement, COMMIT, answer
-                                           each
+    submit ── price (no lock) ──▶ queue of the dataset ──▶ leader: lock the account's row, take all
+              requests that wait, look up, decide one after the other, write all in one statement,
+              COMMIT, put the entries into the log, answer each
 
-The row's lock, or the statement's comparison under it, is what makes overspending impossible,
-between processes too; the queue only lets the threads of one process share one lock, one statement
-and one commit. Every request gets its own answer: what is wrong with one is found before anything
-is written, and a batch that fails as a whole is taken apart.
+The row's lock makes overspending impossible, between processes too. The queue only lets the threads
+of one process share one lock, one statement and one commit. Every request gets its own answer: what
+is wrong with one is found before anything is written, and a batch that fails as a whole is taken
+apart.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, bindparam, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from accountant import settings, tables
+from accountant import tables
 from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable, NotFound, invalid
 from accountant.core.ledger.accounts import Accounts
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
 from accountant.identities.actor import Actor
-from accountant.ledger_log.lines import Head
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import job_requests, swaps, waiting_jobs
-from accountant.transactions.batches import Answer, Batch, Submission, looked_up
+from accountant.transactions import job_requests
+from accountant.transactions.batches import Answer, Submission, looked_up
 from accountant.transactions.decision import Untold, tell_largest
-from accountant.transactions.expected_account import Clock, ExpectedAccount, Known, Turn, Unknown
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 from accountant.transactions.job_requests import JobRequest, Priced, terms_of
-from accountant.transactions.ledger_log import follows, writing
+from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.second_calculation import admitting, prepare
 
@@ -47,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 #: Most requests in one transaction: the lock is then held for some tens of milliseconds.
 MOST_AT_ONCE = 100
-#: While the batch before is written, requests that arrive are taken this often.
-GATHERING_SECONDS = 0.001
 
 
 @admitting
@@ -129,10 +119,14 @@ def _price_beforehand(engine: Engine, request: JobRequest) -> tuple[Terms, Price
 def _remember(
     dataset: str, terms: Terms, accounts: Accounts
 ) -> tuple[Terms, Accounts, dict[int, Priced]]:
+    """Keep the terms and accounts of a dataset. Prices stay prepared while its terms stay."""
+    earlier, _, prepared = _last_seen.get(dataset, (None, None, {}))
+    if earlier != terms:
+        prepared = {}
     if len(_last_seen) >= _MOST_REMEMBERED:
         _last_seen.clear()
-    found = _last_seen[dataset] = (terms, accounts, {})
-    return found
+    seen = _last_seen[dataset] = (terms, accounts, prepared)
+    return seen
 
 
 # --- the leader ---------------------------------------------------------------------------------
@@ -142,13 +136,11 @@ def _serve(key: tuple[Engine, str], take: Take[Submission, Answer]) -> None:
     """Lock the account's row, take all who wait by then, and answer each."""
     engine, dataset = key
     batch: list[Ticket[Submission, Answer]] = []
-    if _serve_as_known(engine, dataset, take):
-        return
     try:
         with writing(engine) as connection:
             locked = _lock(connection, dataset)
             batch = take()
-            answers, known = _admit(locked, [ticket.question for ticket in batch])
+            answers = _admit(locked, [ticket.question for ticket in batch])
     except Exception as error:
         if not batch or _is_hopeless(error):
             raise  # the combiner tells all who wait for this
@@ -157,89 +149,15 @@ def _serve(key: tuple[Engine, str], take: Take[Submission, Answer]) -> None:
         for ticket in batch:
             _serve_alone(engine, dataset, ticket)
         return
-    _known_of(engine)[dataset] = known
     for ticket, answer in zip(batch, answers, strict=True):
         _settle(ticket, answer)
-
-
-def _serve_as_known(engine: Engine, dataset: str, take: Take[Submission, Answer]) -> bool:
-    """Answer all who wait by what is known of the account; False: nothing was written, nobody is
-    answered.
-
-    Decided while the batch before is written, and written while the next is decided. Whatever
-    stands in the way is told, or found to have passed, by those who lock the row afterwards: this
-    leader or a later one.
-    """
-    accounts = _known_of(engine)
-    known = accounts.get(dataset)
-    if known is None:
-        return False
-    overlaps, turn, written = not known.turn.ended(), Turn(), False
-    if not overlaps and not _still(engine, known):
-        return False
-    try:
-        expected = ExpectedAccount(known)
-        batch = Batch(expected, known.facts)
-        answers = [batch.admit(each) for each in _taken(take)]
-        while not known.turn.ended(GATHERING_SECONDS):
-            answers += [batch.admit(each) for each in _taken(take)]
-        if overlaps and not _still(engine, known):
-            raise Unknown("the batch before was not written")
-        if not expected.posts:
-            raise Unknown("no entry, no comparison")
-        reached("submit.decided")
-        submissions = [ticket.question for ticket in take.taken]
-        for each in submissions:
-            each.tried = True
-        accounts[dataset] = expected.after(turn)
-        take.hand_over()
-        written = _write_as_known(engine, expected, batch, submissions)
-    except Exception as error:
-        if not isinstance(error, Unknown):
-            logger.info("an admission without a lock failed (%s)", type(error).__name__)
-    finally:
-        if not written:
-            accounts.pop(dataset, None)
-        turn.end(written)
-    if not written:
-        take.put_back()
-        return take.handed_over
-    for ticket, answer in zip(take.taken, answers, strict=True):
-        _settle(ticket, answer)
-    return True
-
-
-def _write_as_known(
-    engine: Engine, expected: ExpectedAccount, batch: Batch, submissions: Sequence[Submission]
-) -> bool:
-    """Write a batch where the account is as it was expected to be; False: nothing was written."""
-    rows = [(tables.jobs, batch.jobs), *batch.others.items()]
-    keys = [(each.actor.id, each.key) for each in submissions if each.key is not None]
-    paid = Counter(row["analyst_id"] for row in batch.jobs if row["reads_records"])
-    limit = waiting_jobs.least(settings.load())
-    at = swaps.write(engine, expected.swap(rows, sorted(batch.facts.models), keys, (paid, limit)))
-    if at is not None:
-        expected.swapped(engine, at)
-    return at is not None
-
-
-def _still(engine: Engine, known: Known) -> bool:
-    """Return True if what is known is in the ledger, and the log outside ends there."""
-    return known.turn.written and follows(engine, known.dataset, known.head)
-
-
-def _taken(take: Take[Submission, Answer]) -> list[Submission]:
-    found = [ticket.question for ticket in take()]
-    if any(each.tried for each in found):
-        raise Unknown("it may be recorded already")
-    return found
 
 
 def _serve_alone(engine: Engine, dataset: str, ticket: Ticket[Submission, Answer]) -> None:
     for last in (False, True):
         try:
             with writing(engine) as connection:
-                answers, _ = _admit(_lock(connection, dataset), [ticket.question])
+                answers = _admit(_lock(connection, dataset), [ticket.question])
         except IntegrityError as error:
             # Its key was taken by a job on another dataset, under another lock: looked up again, it
             # is seen.
@@ -285,16 +203,10 @@ def _lock(connection: Connection, dataset: str) -> LockedAccount:
 # --- one batch ----------------------------------------------------------------------------------
 
 
-def _admit(
-    locked: LockedAccount, submissions: Sequence[Submission]
-) -> tuple[list[Answer | Exception], Known]:
-    """Decide on each in order and write all; what is wrong with one is its answer and no other's.
-
-    Returns what is known of the account once this is committed, too.
-    """
+def _admit(locked: LockedAccount, submissions: Sequence[Submission]) -> list[Answer | Exception]:
+    """Decide on each in order and write all. What is wrong with one is the answer to that one."""
     batch = looked_up(locked, submissions)
     _remember(locked.dataset, batch.facts.terms, locked.accounts)
-    clock = Clock(locked.now)
     answers: list[Answer | Exception] = []
     for each in submissions:
         try:
@@ -305,16 +217,7 @@ def _admit(
     reached("submit.decided")
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     reached("submit.written")
-    return answers, Known(
-        *(
-            locked.dataset_id,
-            locked.dataset,
-            Head(locked.seq, locked.head),
-            locked.books,
-            locked.rules,
-        ),
-        *(locked.now, clock, batch.stand, batch.facts),
-    )
+    return answers
 
 
 def admit_approved(
@@ -335,17 +238,6 @@ def admit_approved(
     answer = batch.record(submission, approval, decided_by=decided_by, decided_at=locked.now)
     locked.write([(tables.jobs, batch.jobs), *batch.others.items()])
     return answer.job_id, answer.untold
-
-
-#: By engine, the accounts as this process left them: what the next batch on each is decided on.
-_known: WeakKeyDictionary[Engine, dict[str, Known]] = WeakKeyDictionary()
-
-
-def _known_of(engine: Engine) -> dict[str, Known]:
-    found = _known.setdefault(engine, {})
-    if len(found) > _MOST_REMEMBERED:
-        found.clear()
-    return found
 
 
 _combiner: Combiner[tuple[Engine, str], Submission, Answer] = Combiner(_serve, MOST_AT_ONCE)

@@ -32,24 +32,12 @@ class Mutation:
 
 def no_row_lock() -> None:
     """Accounts are read without FOR UPDATE."""
-    from sqlalchemy import Select
+    from accountant.transactions import locked_account
 
-    from accountant import tables
-    from accountant.transactions import locked_account, submission
-
-    # it compares instead, and would not miss the lock
-    submission._serve_as_known = lambda *_: False
-
-    locking = Select.with_for_update
-
-    def reading(self: Any, **options: Any) -> Any:
-        return self if options.get("of") is tables.accounts else locking(self, **options)
-
-    Select.with_for_update = reading  # type: ignore[method-assign]
-    locked_account._LOCK_BY_ID, locked_account._LOCK_BY_NAME = (
-        locked_account._locking("id"),
-        locked_account._locking("name"),
-    )
+    for name in ("_LOCK_BY_ID", "_LOCK_BY_NAME"):
+        statement = getattr(locked_account, name)
+        assert "FOR UPDATE OF accounts" in statement
+        setattr(locked_account, name, statement.replace("FOR UPDATE OF accounts", ""))
 
 
 def no_token_check() -> None:

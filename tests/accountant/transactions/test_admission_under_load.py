@@ -3,6 +3,7 @@ each.
 """
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
@@ -21,11 +22,11 @@ from sqlalchemy.exc import DataError, OperationalError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.core.ledger.policy import Policy
-from accountant.database import connect
+from accountant.database import connect, logging_to
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
-from accountant.transactions import batches, job_requests, policies, submission
-from accountant.transactions.group_commit import Combiner
+from accountant.transactions import batches, job_requests, policies, settlement, submission
+from accountant.transactions.group_commit import Combiner, Take
 from accountant.transactions.locked_account import LockedAccount
 from tests.support import Bench, person
 
@@ -289,6 +290,44 @@ def test_one_that_stops_waiting_is_taken_out_and_hands_the_lead_on():
     assert combiner.queues == {}
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_everybody_is_answered_whatever_leaders_do(seed):
+    """Leaders take once, twice or never, and fail early or late: each asker has one answer."""
+    chance, served, answered = random.Random(seed), Counter(), Counter()
+    lock = threading.Lock()
+
+    def serve(_: int, take: Take[int, int]) -> None:
+        with lock:
+            drawn = [chance.random() for _ in range(3)]
+        if drawn[0] < 0.2:
+            raise ValueError("the lock was not to be had")
+        take()
+        if drawn[1] < 0.5:
+            time.sleep(drawn[2] / 1000)
+            take()
+        if drawn[1] > 0.9:
+            raise ValueError("the batch failed")
+        with lock:
+            served.update(ticket.question for ticket in take.taken)
+        for ticket in take.taken:
+            ticket.answer(-ticket.question)
+
+    combiner: Combiner[int, int, int] = Combiner(serve, 3)
+
+    def ask(number: int) -> None:
+        with suppress(ValueError):
+            assert combiner.ask(number % 2, number) == -number
+        with lock:
+            answered[number] += 1
+
+    with ThreadPoolExecutor(12) as pool:
+        for each in [pool.submit(ask, number) for number in range(200)]:
+            each.result(60)
+    assert answered == Counter(range(200))
+    assert not served or max(served.values()) == 1
+    assert combiner.queues == {}
+
+
 # --- what needs no lock -------------------------------------------------------------------------
 
 
@@ -372,7 +411,7 @@ import json, sys
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 from accountant.core.errors import Conflict
-from accountant.database import connect
+from accountant.database import connect, logging_to
 from accountant.identities.credentials import actor_of, find_user
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.submission import submit
@@ -396,6 +435,51 @@ sys.stdin.readline()
 with ThreadPoolExecutor(16) as pool:
     print(json.dumps(list(pool.map(ask, range(60)))), flush=True)
 """
+
+
+def test_a_policy_a_model_and_a_cancelled_job_count_at_once(open_bench, owner):
+    bench = open_bench
+    first = bench.submit(300)
+    assert state(bench, bench.submit(100)) == "refused"
+    settlement.cancel(bench.engine, first, bench.analyst)
+    assert state(bench, bench.submit(300)) == "queued"
+    bench.submit(1)
+    others = Policy(auto_approve_epsilon="10", analysts=(bench.steward.name,))
+    policies.set_policy(bench.engine, bench.dataset, others, bench.steward)
+    with pytest.raises(NotPermitted):
+        bench.submit(1)
+    policies.set_policy(
+        bench.engine, bench.dataset, Policy(auto_approve_epsilon="10"), bench.steward
+    )
+    bench.submit(1)
+    with owner.begin() as connection:
+        withdrawn = text("UPDATE models SET state = 'invalid', facts = NULL WHERE name = :name")
+        connection.execute(withdrawn, {"name": bench.model})
+    with pytest.raises(InvalidRequest, match="model"):
+        bench.submit(1)
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+def test_engines_that_share_a_log_spend_an_allowance_once(open_bench, database_url, tmp_path):
+    """350 of 360 tokens are left for twenty jobs of 17."""
+    bench = open_bench
+    bench.submit(10)
+    engines = [logging_to(connect(database_url), tmp_path / "log") for _ in range(3)]
+    with ThreadPoolExecutor(12) as pool:
+        asked = [
+            pool.submit(
+                submission.submit, engines[n % 3], bench.request(17), bench.analyst, f"key {n}"
+            )
+            for n in range(48)
+        ]
+        jobs = [each.result() for each in asked]
+    states = [state(bench, each) for each in jobs]
+    assert (states.count("queued"), states.count("refused")) == (20, 28)
+    again = submission.submit(engines[0], bench.request(17), bench.analyst, "key 7")
+    assert again == jobs[7]
+    assert integrity.check(engines[0], bench.dataset) == []
+    for each in engines:
+        each.dispose()
 
 
 @pytest.mark.slow

@@ -1,0 +1,18 @@
+"""No function compares an account with what a process expects of it: admission locks its row."""
+
+from alembic import op
+
+revision = "0109"
+down_revision = "0111"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("DROP FUNCTION hold_account")
+    op.execute("DROP FUNCTION account_stand")
+    op.execute("DROP FUNCTION may_wait")
+
+
+def downgrade() -> None:
+    raise NotImplementedError("no process calls them")
