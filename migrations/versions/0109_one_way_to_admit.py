@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0109"
-down_revision = "0111"
+down_revision = "0114"
 branch_labels = None
 depends_on = None
 

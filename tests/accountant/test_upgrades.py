@@ -173,6 +173,9 @@ def test_what_second_people_were_asked_and_answered_moves_into_one_table(old, ol
         counted = connection.execute(text("SELECT count(*) FROM decisions")).scalar_one()
         events = connection.execute(text("SELECT events FROM hooks")).scalar_one()
         told = connection.execute(text("SELECT event, facts FROM hook_deliveries")).all()
+        gone = text("SELECT to_regproc(name) FROM unnest(CAST(:names AS text[])) AS name")
+        names = {"names": ["hold_account", "account_stand", "may_wait"]}
+        assert connection.execute(gone, names).scalars().all() == [None] * 3
     assert counted == len(ids)
     assert events == ["job.queued", "decision.accepted", "decision.withdrawn", "decision.refused"]
     ((event, kept),) = told  # and the upgrade itself announced nothing

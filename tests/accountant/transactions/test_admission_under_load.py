@@ -22,7 +22,7 @@ from sqlalchemy.exc import DataError, OperationalError
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted
 from accountant.core.ledger.policy import Policy
-from accountant.database import connect, logging_to
+from accountant.database import connect, logging_to, run_by_driver
 from accountant.queries import integrity
 from accountant.queries import jobs as job_queries
 from accountant.transactions import batches, job_requests, policies, settlement, submission
@@ -232,6 +232,13 @@ def test_a_row_that_is_not_to_be_had_is_the_answer_to_all_and_the_queue_goes_on(
     impatient.dispose()
 
 
+def test_an_error_of_the_driver_is_sqlalchemys_and_quotes_no_value(engine):
+    with engine.connect() as connection, pytest.raises(DataError) as caught:
+        run_by_driver(connection, "SELECT CAST(%s AS integer)", ("a private value",))
+    assert "SQLSTATE 22P02" in str(caught.value)
+    assert "private value" not in f"{caught.value} {caught.value.orig}"
+
+
 @pytest.mark.parametrize("moment", ["_admit", "_settle"])
 def test_a_leader_that_is_interrupted_loses_nobody_and_makes_nobody_two_jobs(
     open_bench, monkeypatch, moment
@@ -411,7 +418,7 @@ import json, sys
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 from accountant.core.errors import Conflict
-from accountant.database import connect, logging_to
+from accountant.database import connect, logging_to, run_by_driver
 from accountant.identities.credentials import actor_of, find_user
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.submission import submit
