@@ -130,20 +130,6 @@ def compare_heads(
         raise LedgerBehind(dataset, database.seq, logged.seq, logged.seq)
 
 
-def follows(engine: Engine, dataset: str, database: Head) -> bool:
-    """Return True if an entry after `database` would be the log's next: it ends there too, or there
-    is no log.
-
-    Asks no database. Where it is true and the row still is `database`, `compare` would raise
-    nothing. Raises LogUnusable where an entry would find no room.
-    """
-    log = log_of(engine)
-    if log is None:
-        return True
-    log.require_room()
-    return log.attached_to == engine.url and log.head(dataset) == database
-
-
 def ensure(engine: Engine, dataset_id: UUID) -> None:
     """Make sure that the log holds all entries of a dataset that are committed by now, synced.
 

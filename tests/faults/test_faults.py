@@ -106,7 +106,6 @@ def ask(bench: Bench, epsilon: float):
 
 
 def test_every_point_of_the_registry_stands_in_the_code_and_no_other():
-    """Once, but for a decision, after which there are two ways to write it."""
     sources = [
         path.read_text()
         for folder in ("accountant", "workers", "web")
@@ -114,7 +113,7 @@ def test_every_point_of_the_registry_stands_in_the_code_and_no_other():
         if path.name != "faults.py"
     ]
     named = [name for source in sources for name in re.findall(r'\breached\(\s*"([^"]+)"', source)]
-    assert sorted(named) == sorted([*faults.POINTS, "submit.decided"])
+    assert sorted(named) == sorted(faults.POINTS)
 
 
 def test_nothing_but_a_hook_makes_a_point_do_anything(monkeypatch):
