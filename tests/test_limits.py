@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 CONFTEST = """
 from tests import limits, scheduling
 
-limits.GRACE_SECONDS, limits.END_SECONDS = 1, 3
+limits.GRACE_SECONDS, limits.END_SECONDS = 2, 5
 
 def pytest_configure(config):
     config.pluginmanager.register(limits)
@@ -83,16 +83,16 @@ def test_after():
 }
 
 
-def run(folder: Path, *options: str, before: tuple[str, ...] = ()) -> tuple[int, str]:
+def run(folder: Path, *options: str) -> tuple[int, str]:
     """Run a suite in a process, and return its status and what it said."""
     plugins = ["-p", "xdist", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*before, sys.executable, "-m", "pytest", *plugins, "--timeout=1", *options, str(folder)],
+        [sys.executable, "-m", "pytest", *plugins, "--timeout=3", *options, str(folder)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=500,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -130,9 +130,11 @@ def test_every_hang_ends_by_name_and_the_rest_is_run(folder: Path):
 
 
 def test_a_run_that_is_ended_names_what_was_running(folder: Path):
-    (folder / "test_long.py").write_text("import time\n\ndef test_it():\n    time.sleep(60)\n")
-    before = ("timeout", "--signal=INT", "4")  # as in .ci/run
-    _, said = run(folder, "-n", "1", "--timeout=50", before=before)
+    source = "import os, signal, time\n\ndef test_it():\n    time.sleep(3)\n"  # until it is known
+    (folder / "test_long.py").write_text(
+        f"{source}    os.kill(os.getppid(), signal.SIGINT)\n    time.sleep(300)\n"
+    )
+    _, said = run(folder, "-n", "1", "--timeout=400")
     assert "STILL RUNNING test_long.py::test_it" in said
 
 
