@@ -22,6 +22,8 @@ def pytest_configure(config):
 def pytest_xdist_make_scheduler(config, log):
     return scheduling.OneProcessAModule(config, log)
 """
+#: What a fixture below waits for, in this run alone.
+SECONDS = 100_000 + os.getpid()
 #: What one process runs: each kind of hang with tests behind it.
 MODULES = {
     "test_a_waits": """
@@ -111,7 +113,7 @@ def sleepers(seconds: int) -> list[int]:
 
 def test_every_hang_ends_by_name_and_the_rest_is_run(folder: Path):
     for name, source in MODULES.items():
-        (folder / f"{name}.py").write_text(source)
+        (folder / f"{name}.py").write_text(source.replace("3142", str(SECONDS)))
     status, said = run(folder, "-n", "2")
     assert status == 1
     for late in ("test_a_waits.py::test_for_a_process", "test_a_waits.py::test_for_a_lock"):
@@ -126,7 +128,7 @@ def test_every_hang_ends_by_name_and_the_rest_is_run(folder: Path):
     assert "in stubborn" in said  # where it stood
     assert "6 failed, 7 passed" in said  # each once, and all that stand behind them
     assert "STILL RUNNING" not in said
-    assert not sleepers(3142)  # what a fixture did not end
+    assert not sleepers(SECONDS)  # what a fixture did not end
 
 
 def test_a_run_that_is_ended_names_what_was_running(folder: Path):
