@@ -68,7 +68,10 @@ class _Content:
 
     def json(self) -> Any:
         """Return the value of a JSON artifact. Raises ValueError for another format."""
-        return json.loads(self.content)
+        try:
+            return json.loads(self.content)
+        except ValueError:
+            raise ValueError(f"{self.name} is no JSON") from None
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return the arrays of a safetensors artifact. Raises ValueError for another format."""
