@@ -171,7 +171,7 @@ POWERS = (
         "migrations/schema/accounts.sql",
         "IF held IS NULL THEN",
         "IF false THEN",
-        POWER_TESTS,
+        "tests/accountant/transactions/test_losses.py",
     ),
     (
         "powers: a worker charges a negative cost",
