@@ -201,6 +201,15 @@ def digest(folder: Path, files: tuple[str, ...] = READ_FILES) -> str:
     return total.hexdigest()
 
 
+def require_registered(folder: Path, sha256: str, files: tuple[str, ...] = READ_FILES) -> None:
+    """Raise ModelError unless the files have the hash that was registered.
+
+    Asked for before a model is loaded, and again after: libraries open the files by name.
+    """
+    if digest(folder, files) != sha256:
+        raise ModelError("the model's files are not those that were registered")
+
+
 def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
     """Return all arrays of a safetensors file. Raises ModelError if it is not one."""
     from safetensors import SafetensorError
@@ -491,8 +500,7 @@ def _loaded(
     from workers.engine import StructureError, Unsteady
     from workers.engine.sizing import default_memory
 
-    if digest(folder) != sha256:
-        raise ModelError("the model's files are not those that were registered")
+    require_registered(folder, sha256)
     set_threads()
     check_config(folder)
     dtype = torch.bfloat16 if coarse else torch.float32
@@ -510,7 +518,7 @@ def _loaded(
         del network  # room for the other
         return _loaded(folder, sha256, device, False, memory_gib)
     interruption.looks(structure.base)
-    return LocalModel(
+    model = LocalModel(
         network=network,
         structure=structure,
         tokenizer=tokenizer(folder),
@@ -521,3 +529,5 @@ def _loaded(
         memory_bytes=default_memory(device) if memory_gib is None else int(memory_gib * 2**30),
         folder=folder,
     )
+    require_registered(folder, sha256)
+    return model

@@ -223,3 +223,17 @@ def test_small_models_stay_in_float32_on_a_processor(monkeypatch):
     assert models.faster_in_bfloat16(SAMPLE, "cpu") == (
         "amx_bf16" in flags or "avx512_bf16" in flags
     )
+
+
+def test_a_model_whose_files_change_while_it_is_loaded_is_refused(folder, monkeypatch):
+    """Its files are opened by name after they were hashed: they are hashed again."""
+    registered, open_network = models.digest(folder), models.networks.open_network
+
+    def opened_and_changed(*arguments):
+        network = open_network(*arguments)
+        change(folder, "generation_config.json", temperature=0.5)
+        return network
+
+    monkeypatch.setattr(models.networks, "open_network", opened_and_changed)
+    with pytest.raises(models.ModelError, match="not those that were registered"):
+        models.load(folder, registered)

@@ -113,9 +113,13 @@ def opened(folder: Path, sha256: str) -> Embedder:
     """Open a model as `load` does, for one use. Raises ModelError if it can't embed a public
     text.
     """
-    if models.digest(folder, FILES) != sha256:
-        raise ModelError("the model's files are not those that were registered")
-    layout = _layout(folder)
+    models.require_registered(folder, sha256, FILES)
+    embedder = _of(_layout(folder))
+    models.require_registered(folder, sha256, FILES)
+    return embedder
+
+
+def _of(layout: Layout) -> Embedder:
     if layout.form == "words":
         return phrase_vectors.load(layout.folder)
     return StaticVectors(layout) if layout.form == "static" else Transformer(layout)
