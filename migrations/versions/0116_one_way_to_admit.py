@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0109"
+revision = "0116"
 down_revision = "0115"
 branch_labels = None
 depends_on = None
