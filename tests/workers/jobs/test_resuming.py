@@ -164,15 +164,25 @@ def whole(bench: Bench, job_id: UUID, machine: Machine) -> None:
     verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
 
 
-#: Passes of a whole job: of each batch its prefix, its records and a token less than it writes.
-PASSES = BATCHES * (1 + TOKENS - 1) + RECORDS
+#: Passes of a batch's public context: its prefix, its own token, and a token less than it writes.
+PUBLIC = 1 + 1 + TOKENS - 1
+#: Passes of a whole job: of each batch its prefix, its records and a token less than it writes, and
+#: its public context.
+PASSES = BATCHES * (1 + TOKENS - 1 + PUBLIC) + RECORDS
 
 
 def again(first: int, second: int) -> int:
     """Passes of two attempts beyond those of one: of the batch that was being written, at most."""
     made = first + second - PASSES
-    assert 0 <= made <= 1 + 2 * RECORDS
+    assert 0 <= made <= 1 + 2 * RECORDS + PUBLIC
     return made
+
+
+def test_one_attempt_makes_each_pass_once(bench, configured, machine):
+    job_id = queued(bench)
+    attempt(bench, job_id, configured)
+    assert machine.passes == PASSES
+    whole(bench, job_id, machine)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
