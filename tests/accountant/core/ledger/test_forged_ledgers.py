@@ -53,11 +53,16 @@ class Forger:
         return self.verifier.replay.books
 
     def reserve(
-        self, job: str, terms: Terms = TERMS, source: Any = None, **parameters: object
+        self,
+        job: str,
+        terms: Terms = TERMS,
+        source: Any = None,
+        named: str = "private-prediction",
+        **parameters: object,
     ) -> Any:
         """A RESERVE as the service writes it; returns the event."""
         raw = parameters or {"tokens_per_batch": 4, "batches_per_label": 1}
-        mechanism = mechanisms.get("epsvec" if "from_job" in raw else "private-prediction")
+        mechanism = mechanisms.get(named)
         parsed = mechanism.parse(raw, terms)
         event = mechanism.price(parsed, terms).dp
         body = reserve_body(
@@ -81,12 +86,14 @@ class Forger:
 
 def test_an_honest_ledger_stands():
     forger = Forger()
-    written = forger.reserve("writer")
+    written = forger.reserve("writer", named="epsvec", epsilon=0.5, sampling_rate=0.1)
     artifacts = [
         {"name": name, "kind": "vectors", "sha256": sha256} for name, sha256 in ARTIFACTS.items()
     ]
     forger.commit("writer", written, artifacts=artifacts)
-    forger.reserve("reader", source=of_artifacts("writer", ARTIFACTS), from_job="writer")
+    forger.reserve(
+        "reader", source=of_artifacts("writer", ARTIFACTS), named="epsvec", from_job="writer"
+    )
     forger.commit("reader", FREE, read=False)
     forger.commit("lost", forger.reserve("lost"), "failed")
     assert forger.verifier.result().entries == 10
@@ -184,7 +191,7 @@ def test_what_reads_records_is_not_free(source, problem):
     """The parameters name an earlier job, so the price is nothing, and the source is another."""
     forger = Forger()
     with pytest.raises(VerificationFailed, match=problem):
-        forger.reserve("reader", source=source, from_job="writer")
+        forger.reserve("reader", source=source, named="epsvec", from_job="writer")
 
 
 def test_the_neighbours_of_a_dataset_never_change():
