@@ -44,13 +44,17 @@ def tokens(bench: Bench, job_id, count: int) -> SelfComposed:
     return SelfComposed(from_json(job(bench, job_id)["event"]).event, count)
 
 
-def staged(number: int) -> Output:
-    return Output(f"part-{number}", str(number) * 64)
+def staged(job_id, number: int) -> Output:
+    return Output(f"{job_id}.part-{number}", str(number) * 64)
 
 
 def finish(bench: Bench, claim: Claim, count: int = 10):
     return leases.finish(
-        bench.engine, claim, tokens(bench, claim.job_id, count), staged(claim.part), None
+        bench.engine,
+        claim,
+        tokens(bench, claim.job_id, count),
+        staged(claim.job_id, claim.part),
+        None,
     )
 
 
@@ -90,7 +94,11 @@ def test_parts_run_side_by_side_and_the_last_one_settles_the_most_that_any_spent
     assert finish(shared, claims[2], 4) is None
     assert finish(shared, claims[0], 7) is None
     assert job(shared, job_id)["state"] == "running"
-    assert finish(shared, claims[1], 5) == [staged(0), staged(1), staged(2)], "in order"
+    assert finish(shared, claims[1], 5) == [
+        staged(job_id, 0),
+        staged(job_id, 1),
+        staged(job_id, 2),
+    ], "in order"
     assert job(shared, job_id)["state"] == "settling"
     settle(shared, claims[1], 5)
     ended = job(shared, job_id)
@@ -154,7 +162,7 @@ def test_a_worker_lost_while_it_settles_runs_its_part_again(shared):
     with pytest.raises(LeaseLost):
         settle(shared, claims[2])
     again = held(shared, job_id, 2, attempt=2)
-    assert finish(shared, again) == [staged(0), staged(1), staged(2)]
+    assert finish(shared, again) == [staged(job_id, 0), staged(job_id, 1), staged(job_id, 2)]
     settle(shared, again)
     assert job(shared, job_id)["state"] == "succeeded"
     sound(shared)
