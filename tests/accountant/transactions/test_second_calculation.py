@@ -350,7 +350,7 @@ def test_only_one_place_writes_a_reserve():
     root = Path(accountant.__file__).parent
     found = [
         path.name
-        for path in root.rglob("*.py")
+        for path in (root / "transactions").rglob("*.py")
         if "EntryKind.RESERVE, " in path.read_text().replace("\n", " ")
     ]
     assert found == ["decision.py"]
