@@ -421,7 +421,7 @@ def settle_loss(
     with bootstrap.database_up(configured):
         engine = bootstrap.engine(configured, owner=True, mending=True)
         from accountant.transactions import losses
-        from web.cli import signing_in
+        from web import signing_in
 
         found = losses.find(engine)
         for name in found.gone:

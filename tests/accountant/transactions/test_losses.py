@@ -39,7 +39,7 @@ from tests.accountant.transactions.test_ledger_log import (
 )
 from tests.accountant.transactions.test_signed_heads import NAME, LastNight, command, refused
 from tests.support import Bench, person, yes
-from web.cli import signing_in
+from web import signing_in
 from web.passwords import hash_password
 
 __all__ = ["alone", "command"]
@@ -399,6 +399,6 @@ def test_a_password_signs_in_and_one_beside_a_passkey_does_not(alone, mending):
         for name, typed in (("dora", "another"), ("nobody", secret)):
             with pytest.raises(NotPermitted):
                 signing_in.actor(engine, name, typed)
-        a_passkey = mock.patch("web.cli.signing_in.passkeys.of", return_value=[{}])
+        a_passkey = mock.patch("web.signing_in.passkeys.of", return_value=[{}])
         with a_passkey, pytest.raises(NotPermitted, match="passkey"):
             signing_in.actor(engine, "dora", secret)

@@ -20,7 +20,7 @@ from tests.web.browsers import Site
 from tests.web.views.looks import ALSO_NAMES, Look, look
 
 CAP = 2.5
-FIGURES = (1, 98_765_432_198_765)
+FIGURES = (1, 12_345_678_901)
 PARAMETERS = {"aggregation": "median", "ex_post_cap": CAP, "tokens_per_batch": 5}
 
 
