@@ -12,12 +12,16 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.slow
 
 CONFTEST = """
+import signal
+
 from tests import limits, scheduling
 
 limits.GRACE_SECONDS, limits.END_SECONDS = 2, 5
 
 def pytest_configure(config):
     config.pluginmanager.register(limits)
+    if not hasattr(config, "workerinput"):  # ignored where this suite runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_xdist_make_scheduler(config, log):
     return scheduling.OneProcessAModule(config, log)
