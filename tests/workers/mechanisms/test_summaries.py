@@ -239,6 +239,7 @@ def test_groups_end_each_for_itself(model):
     """A group that ended pays no more, while the others go on."""
     terms = Terms(groups=GROUPS)
     raw = SHORT | {"noise_multiplier": 1e-3, "public_size": 30, "seed": 3, "max_tokens": 6}
+    raw |= {"min_tokens": 0}
     _, _, made, _ = run(TOKEN, model, records(DATA), raw, terms)
     whole = [model.tokenizer.encode(each.text, add_special_tokens=False) for each in made]
     ends = frozenset({whole[0][2]})
