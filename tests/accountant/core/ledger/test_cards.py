@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from accountant.core.ledger.data_card import (
     Guarantee,
+    _code,
     _section,
-    _value,
     figure,
     inherited,
     sentence,
@@ -100,7 +100,7 @@ def test_free_and_secret_releases_claim_nothing_else():
 )
 def test_a_text_stays_where_it_stands_on_a_card(text):
     """Parameters come from the asker: their text must not read as a line of the card."""
-    (line,) = _section("Parameters", {"prompt": _value(text)})[2:-1]
+    (line,) = _section("Parameters", {"prompt": _code(text)})[2:-1]
     assert len(line.splitlines()) == 1
     shown = line.removeprefix("- **prompt**: ")
     fence = re.match("`+", shown)[0]
