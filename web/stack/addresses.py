@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -127,7 +128,7 @@ def socket_folder(home: Path, name: str) -> str:
     link = _links(home) / name
     _claim_private(link.parent)
     if not link.is_symlink() or os.readlink(link) != str(folder):
-        draft = link.with_name(f".{name}.{os.getpid()}")
+        draft = link.with_name(f".{name}.{os.getpid()}.{threading.get_ident()}")
         draft.unlink(missing_ok=True)
         draft.symlink_to(folder)
         draft.replace(link)
