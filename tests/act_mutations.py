@@ -170,7 +170,7 @@ SIGNED = (
     (
         "acts: a worker takes what nobody signed",
         "accountant/core/ledger/orders.py",
-        "            check_fields(entry)\n            if not rules.follow(entry):\n",
+        "            check_fields(entry)\n            if not live.rules.follow(entry):\n",
         "            check_fields(entry)\n            if False:\n",
         SERVICE_TESTS,
     ),

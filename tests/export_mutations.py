@@ -103,8 +103,8 @@ EXPORTS = (
     (
         "exports: this dataset as another",
         LINEAGE,
-        '            if each["dataset"] == entry.dataset:\n',
-        "            if False:\n",
+        '        if each["dataset"] == entry.dataset:\n',
+        "        if False:\n",
         CLAIMS,
     ),
     (

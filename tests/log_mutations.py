@@ -113,13 +113,6 @@ OUTSIDE = (
         FILES_TESTS,
     ),
     (
-        "log: admission on a full disk",
-        LOG,
-        "    log.require_room()\n    return",
-        "    return",
-        LOG_TESTS,
-    ),
-    (
         "log: acts on a full disk",
         LOG,
         "        log.require_room()\n",
