@@ -291,9 +291,12 @@ class Harness:
             going_on = self._ask(text(f"SELECT count(*) FROM jobs WHERE state NOT IN ({states})"))
             return self.backups.recovers is None and going_on == 0
 
-        if self._until(at_rest, QUIET_SECONDS_OF_MUTANTS if self.mutant else QUIET_SECONDS, None):
-            time.sleep(2 * LEASE_SECONDS)  # whoever slept through its lease finds out
+        quiet_seconds = QUIET_SECONDS_OF_MUTANTS if self.mutant else QUIET_SECONDS
+        rested = self._until(at_rest, quiet_seconds, None)
         self.desk.stop.set()
+        if rested:
+            time.sleep(2 * LEASE_SECONDS)  # whoever slept through its lease finds out
+            self._until(at_rest, quiet_seconds, None)  # a last request may have passed the pause
 
     def _verify(self, findings: Findings) -> None:
         """`exchequer verify` on every export, in a process of its own."""
