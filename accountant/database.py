@@ -425,7 +425,7 @@ def _tell_guards(connection: Connection, role: str, process: Process | None) -> 
         place = text("INSERT INTO private_places VALUES (:kind, :place) ON CONFLICT DO NOTHING")
         for kind, places in commitments.places_by_kind().items():
             connection.execute(
-                place, [{"kind": kind, "place": "/".join(place_)} for place_ in places]
+                place, [{"kind": kind, "place": "/".join(names)} for names in places]
             )
         noted = text(
             "INSERT INTO process_roles (role, process) VALUES (:role, :process) "

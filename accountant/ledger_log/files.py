@@ -153,8 +153,7 @@ class LedgerLog:
         for problem in self._problems(heads).values():
             raise LogUnusable(
                 f"{problem}. Nothing is admitted, run or handed out: stop all services, then "
-                "`exchequer "
-                "ledger recover`"
+                "`exchequer ledger recover`"
             )
         self._compared = state
 

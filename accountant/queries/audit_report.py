@@ -263,6 +263,4 @@ def _without_people(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     hidden = _PRIVATE | _OF_REFUSALS.get(str(value.get("cap")), frozenset())
-    return {
-        key: None if key in hidden else _without_people(value_) for key, value_ in value.items()
-    }
+    return {key: None if key in hidden else _without_people(part) for key, part in value.items()}

@@ -79,7 +79,7 @@ def quote_on(
             return beyond_caps(usable.used, policy, alone) is None
 
         fitting = usable.shown(overseer).accounts
-        fit_ = fitted(
+        best = fitted(
             mechanism,
             raw,
             terms,
@@ -89,8 +89,8 @@ def quote_on(
             within_caps=within_caps if capped else None,
             share=share,
         )
-        parameters = fit_.parameters
-        fit_told = {"fit": Fit(field=fit_field, value=fit_.value)}
+        parameters = best.parameters
+        fit_told = {"fit": Fit(field=fit_field, value=best.value)}
     price = price_of(mechanism, parameters, terms)
     stated = quote(mechanism, parameters, terms, price, quoted)
     alone = 0.0 if stated["dp"] is None else stated["dp"]["epsilon"]
@@ -136,9 +136,9 @@ def fitted(
     """
 
     def affordable(price: Price) -> bool:
-        demand_ = demand(price)
+        needed = demand(price)
         # Before the first allowance there is no filter to fit, and a quote is still wanted.
-        if (accounts.dp is not None or not releases(demand_.dp)) and not accounts.fits(demand_):
+        if (accounts.dp is not None or not releases(needed.dp)) and not accounts.fits(needed):
             return False
         if within_caps is not None and not within_caps(price):
             return False
@@ -148,16 +148,16 @@ def fitted(
             or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
         )
 
-    fit_ = fit(mechanism, raw, terms, field, affordable)
-    if fit_ is None and share is not None and share < 1:
+    best = fit(mechanism, raw, terms, field, affordable)
+    if best is None and share is not None and share < 1:
         raise invalid(
             field,
             f"no value fits {share:.0%} of what is left",
             "a larger part, or other parameters",
         )
-    if fit_ is None:
+    if best is None:
         raise invalid(field, "no value in its range fits", "a larger epsilon, or other parameters")
-    return fit_
+    return best
 
 
 # --- How long jobs took here: the median of what the same mechanism and model took on public things

@@ -86,11 +86,11 @@ class Standing:
         The rest is set aside as if it were reserved, so every rule of admission holds as it does of
         the whole. A secret account of one exact job can't be shared and stays whole.
         """
-        part_, set_by = self.accounts, limits(self.policy)
+        accounts, set_by = self.accounts, limits(self.policy)
         accounts = Accounts(
-            dp=None if part_.dp is None else _part_of_filters(part_.dp, share),
-            ex_post=_part_of_ex_post(part_.ex_post, share),
-            secret=None if part_.secret is None else _part_of_secret(part_.secret, share),
+            dp=None if accounts.dp is None else _part_of_filters(accounts.dp, share),
+            ex_post=_part_of_ex_post(accounts.ex_post, share),
+            secret=None if accounts.secret is None else _part_of_secret(accounts.secret, share),
         )
         used = Usage(
             analyst=self.used.analyst + _rest(set_by.get(ANALYST, 0) - self.used.analyst, share),

@@ -173,11 +173,11 @@ def price_alone(
             )
         return epsilon_alone(price.dp, terms.delta)[0] <= limit
 
-    fit_ = fitting.fit(mechanism, raw, terms, fit, affordable)
-    if fit_ is None:
+    best = fitting.fit(mechanism, raw, terms, fit, affordable)
+    if best is None:
         raise invalid(fit, f"no value in its range costs at most ε {limit:g}", "a larger --epsilon")
-    quote = base.quote(mechanism, fit_.parameters, terms)
-    return quote | {"fit": {"field": fit, "value": fit_.value}}
+    quote = base.quote(mechanism, best.parameters, terms)
+    return quote | {"fit": {"field": fit, "value": best.value}}
 
 
 def _terms(given: Quote) -> Any:

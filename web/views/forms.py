@@ -94,8 +94,8 @@ def lines(text: str) -> list[str]:
 
 def number(text: str) -> int | float | str | None:
     """Return a number in plain digits, nothing, or the text itself for the check to name."""
-    number_ = whole(text)
-    return float(number_) if isinstance(number_, str) and is_plain(number_) else number_
+    read = whole(text)
+    return float(read) if isinstance(read, str) and is_plain(read) else read
 
 
 def whole(text: str) -> int | str | None:

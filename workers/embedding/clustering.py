@@ -133,15 +133,15 @@ def within(
 
     A record without an embedding is in its label's first cluster.
     """
-    pieces_: dict[str | None, Iterator[tuple[int, int]]] = {}
+    batches_of: dict[str | None, Iterator[tuple[int, int]]] = {}
     for (label, pieces), centres, many in zip(
         pieces_of.items(), clusters.kept, clusters.batches, strict=True
     ):
         cluster_places = np.maximum(nearest(pieces, clusters.centres[centres])[:, 0], 0)
         places = list(zip((np.cumsum(many) - many).tolist(), many.tolist(), strict=True))
-        pieces_[label] = map(places.__getitem__, cluster_places.tolist())
+        batches_of[label] = map(places.__getitem__, cluster_places.tolist())
     return [
-        next(pieces_[record.label]) if record.label in pieces_ else (0, 1)
+        next(batches_of[record.label]) if record.label in batches_of else (0, 1)
         for record in records.records
     ]
 

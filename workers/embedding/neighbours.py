@@ -187,8 +187,8 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
     library versions give the same centres. Never for private points: a seed has no privacy. Raises
     ValueError if there are fewer than `k` usable points.
     """
-    usable, points_ = _to_grid(points)
-    usable = usable[points_]
+    rows, are_usable = _to_grid(points)
+    usable = rows[are_usable]
     if not 1 <= k <= len(usable):
         raise ValueError(f"k is {k}; it must be from 1 to the {len(usable):,} usable points")
     start = np.random.default_rng(seed).choice(len(usable), k, replace=False)
@@ -202,8 +202,8 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
         members = csr_matrix(
             (np.ones(len(places), np.float32), (places, np.arange(len(places)))), (k, len(places))
         )
-        centres, points_ = _to_grid(members @ usable)
-        lost = np.flatnonzero(~points_)
+        centres, have_points = _to_grid(members @ usable)
+        lost = np.flatnonzero(~have_points)
         if len(lost):
             centres[lost] = usable[np.argsort(likeness, kind="stable")[: len(lost)]]
     return unit(centres)

@@ -203,9 +203,9 @@ class Evolution:
         variations = self.parameters.variations
         for label, family in self.families.items():
             chosen = family.survivors()
-            variations_ = self.varied(label, chosen, variations, name)
+            varied = self.varied(label, chosen, variations, name)
             places = list(chosen)
-            for origin, samples in zip(chosen, variations_, strict=True):
+            for origin, samples in zip(chosen, varied, strict=True):
                 places += [family.add(sample, origin) for sample in samples]
             family.candidates = list(dict.fromkeys(places))
             self.progress.advance(variations * (self.parameters.samples - len(chosen)))

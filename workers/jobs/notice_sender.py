@@ -121,7 +121,7 @@ def post(url: str, content: bytes, allowed: Sequence[Network]) -> Outcome:
     return Outcome(status, None if 200 <= status < 300 else webhook_rules.problem_of(status))
 
 
-# --- Notices by mail: one letter over SMTP, to the server that the settings name -----------------
+# --- by mail: a letter over SMTP, to the server that the settings name --------------------------
 
 #: Of each step of the conversation; all of them together stay below the claim's CLAIM_SECONDS.
 MAIL_STEP_SECONDS = 5.0

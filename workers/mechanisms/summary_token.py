@@ -125,14 +125,14 @@ def contexts(
 
     Which a record is depends on itself alone, so one that comes or goes moves no other.
     """
-    contexts_: tuple[list[list[int]], list[list[int]]] = ([], [])
+    kept_and_again: tuple[list[list[int]], list[list[int]]] = ([], [])
     for record in records.records:
         if terms.groups and record.group != group:
             continue
         place = pick(keyed_hash(records.key, "cached", record.unit, record.text), 2**32)
         ids = prompt.tokens(record.text, parameters.record_tokens)[len(prompt.before) :]
-        contexts_[place >= rate * 2**32].append(ids)
-    return contexts_
+        kept_and_again[place >= rate * 2**32].append(ids)
+    return kept_and_again
 
 
 @dataclass(frozen=True)

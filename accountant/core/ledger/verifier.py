@@ -267,14 +267,16 @@ class Verifier:
 
     def _meet(self) -> None:
         """Compare with the checkpoints made at this entry."""
-        for checkpoint in self._checkpoints[len(self._met) + len(self._unmet) :]:
-            if checkpoint.seq > self.count:
-                return
+        while (checkpoint := self._next_checkpoint()) and checkpoint.seq <= self.count:
             try:
                 agree(checkpoint, self.result(partial=True))
                 self._met.append(checkpoint)
             except VerificationFailed as error:
                 self._unmet.append((checkpoint, error))
+
+    def _next_checkpoint(self) -> Checkpoint | None:
+        compared = len(self._met) + len(self._unmet)
+        return self._checkpoints[compared] if compared < len(self._checkpoints) else None
 
     def _lost(self) -> tuple[str, ...]:
         """Return what can't be checked as entries were lost.

@@ -230,15 +230,17 @@ def _log_laplace(batches: int, run: int, batch: Batch) -> tuple[Array, Array]:
     top = 8.0 + 6 * deviation + min(32 / batches, 8.0) * deviation**2
     ends = np.exp(np.arange(-6.0, min(top, 80.0), 1 / 24))
     z = ends / batches
-    logs_ = _log_centred(z, deviation)
+    of_a_batch = _log_centred(z, deviation)
     if batch.shift:
         variance, sixth = _small_tilts(batch.shift)
         near = z[z < _SMALL_TILT]
         beyond = math.log(sixth * batch.tokens) + 15 * batch.tokens * max(variance, batch.shift**2)
         less = _log_centred(near, math.sqrt(batch.tokens * variance))
         less = np.logaddexp(less, beyond + 6 * np.log(near) + near)
-        logs_ = np.concatenate([np.minimum(logs_[: len(near)], less), logs_[len(near) :]])
-    logs = -ends + run * logs_
+        of_a_batch = np.concatenate(
+            [np.minimum(of_a_batch[: len(near)], less), of_a_batch[len(near) :]]
+        )
+    logs = -ends + run * of_a_batch
     finite = logs > -600.0
     return np.concatenate([[0.0], ends[finite]]), np.concatenate([[0.0], logs[finite]])
 

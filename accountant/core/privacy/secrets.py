@@ -292,8 +292,8 @@ def _zcdp(event: Event) -> Fraction | None:
     costs = [_zcdp(part) for part in parts]
     if None in costs:
         return None
-    costs_ = [cost for cost in costs if cost is not None]
-    return sum(costs_, Fraction(0)) if isinstance(event, Composed) else max(costs_)
+    known_costs = [cost for cost in costs if cost is not None]
+    return sum(known_costs, Fraction(0)) if isinstance(event, Composed) else max(known_costs)
 
 
 #: Orders at which a job's blow-up is bounded where it has no exact form.

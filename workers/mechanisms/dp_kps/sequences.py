@@ -39,14 +39,14 @@ def smoothed(weights: Doubles, points: Floats, bandwidth: float) -> Doubles:
     present = (points != 0).any(axis=1)
     exact = points[present].astype(np.float64)
     exact /= np.linalg.norm(exact, axis=1, keepdims=True)
-    inner, densities_ = weights[:, present], weights.copy()
+    inner, of_all = weights[:, present], weights.copy()
     densities = np.empty_like(inner)
     for first in range(0, len(exact), ROWS):
         squared = 2 - 2 * (exact[first : first + ROWS] @ exact.T)
         kernel = np.exp(-np.maximum(squared, 0) / bandwidth**2)
         densities[:, first : first + ROWS] = inner @ kernel.T
-    densities_[:, present] = densities
-    return densities_
+    of_all[:, present] = densities
+    return of_all
 
 
 def draw(

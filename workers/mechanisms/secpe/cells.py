@@ -49,11 +49,11 @@ class Cells:
 
         Fewer where fewer texts can be embedded. Vectors are cut to the radius as records are.
         """
-        clusters_ = [_clusters(vectors, clusters, radius) for vectors in texts]
+        by_label = [_clusters(vectors, clusters, radius) for vectors in texts]
         return cls(
-            np.concatenate([centres for centres, _ in clusters_]),
-            np.concatenate([sizes for _, sizes in clusters_]),
-            np.repeat(np.arange(len(clusters_)), [len(sizes) for _, sizes in clusters_]),
+            np.concatenate([centres for centres, _ in by_label]),
+            np.concatenate([sizes for _, sizes in by_label]),
+            np.repeat(np.arange(len(by_label)), [len(sizes) for _, sizes in by_label]),
         )
 
     @classmethod
