@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Row, select
 
 from accountant import tables
+from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, VerificationFailed
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
@@ -18,10 +19,12 @@ from accountant.core.ledger.books import Books
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms.outlooks import outlook
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.dataset_rows import dataset_query, dataset_row, seen_by
+from accountant.queries.quotes import outlook_of
 from accountant.queries.standing import Shape, Standing, refusal_shown
 from accountant.schema.datasets import FilterChange, Preview
 from accountant.schema.decisions import OfferQuote
@@ -123,7 +126,10 @@ def _effect(
         standing = Standing(accounts, used, policy)
         refusal = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)
         job = Shape(candidate.asked, candidate.epsilon_alone)
-        return standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=refusal)
+        effect = standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=refusal)
+        mechanism = mechanisms.get(candidate.mechanism)
+        worth = outlook_of(outlook(mechanism, candidate.resolved, candidate.terms))
+        return effect.model_copy(update={"outlook": worth})
     except (ExchequerError, ArithmeticError, ValueError):
         return None
 

@@ -5,18 +5,19 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
-from accountant.core.ledger.accounts import NOTHING, Accounts, demand, with_largest
+from accountant.core.ledger.accounts import NOTHING, demand, with_largest
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
-from accountant.core.mechanisms import rehearsal
-from accountant.core.mechanisms.base import Mechanism, quote
+from accountant.core.mechanisms import outlooks, rehearsal
+from accountant.core.mechanisms.base import Mechanism, Yield, quote
 from accountant.core.mechanisms.fitting import Fitted, fit
+from accountant.core.mechanisms.outlooks import outlook
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.pld_bounds import quoted
@@ -25,7 +26,7 @@ from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.dataset_rows import dataset_row, seen_by
 from accountant.queries.standing import Shape, Standing, refusal_shown
-from accountant.schema.quotes import Duration, Fit, OnDataset, Output, Quote
+from accountant.schema.quotes import Duration, Fit, OnDataset, Outlook, Output, Quote
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
@@ -56,39 +57,18 @@ def quote_on(
     """
     with reading(engine) as connection:
         row = dataset_row(connection, name)
-        policy = Policy.model_validate(row.policy)
-        capped = viewer is not None and bool(limits(policy))
-        used = (
-            cap_usage.used(connection, row.id, viewer.id, project)
-            if viewer and capped
-            else NO_USAGE
-        )
-    whole = usable = Standing(read_books(row).accounts, used, policy)
-    terms = terms_of(row, whole.accounts)
+        whole = usable = standing_for(connection, row, viewer, project)
+    policy, terms = whole.policy, terms_of(row, whole.accounts)
     mechanism = mechanisms.get(mechanism_id)
-    overseer = viewer is None or bool(seen_by(viewer, row).roles & OVERSEERS)
+    overseer = is_overseer(viewer, row)
     if share is not None:
         usable = whole.shown(overseer).part(Fraction(share))
     fit_told: dict[str, Any] = {}
     if fit_field is None:
         parameters = mechanism.parse(raw, terms)
     else:
-
-        def within_caps(price: Price) -> bool:
-            alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
-            return beyond_caps(usable.used, policy, alone) is None
-
-        fitting = usable.shown(overseer).accounts
-        best = fitted(
-            mechanism,
-            raw,
-            terms,
-            fit_field,
-            epsilon,
-            fitting,
-            within_caps=within_caps if capped else None,
-            share=share,
-        )
+        affordable = affordable_by(usable.shown(overseer), terms, epsilon)
+        best = fitted(mechanism, raw, terms, fit_field, affordable, share)
         parameters = best.parameters
         fit_told = {"fit": Fit(field=fit_field, value=best.value)}
     price = price_of(mechanism, parameters, terms)
@@ -111,11 +91,73 @@ def quote_on(
     }
     if job.asked != NOTHING:
         dataset["results_every_seconds"] = policy.results_every_seconds
-    yields = mechanism.yields(parameters, terms)
-    output = None if yields is None else Output(**asdict(yields), sentence=yields.sentence())
+    output = output_of(mechanism.yields(parameters, terms))
+    worth = outlook_of(outlook(mechanism, parameters, terms))
     with reading(engine) as connection:
         lasts = duration(connection, mechanism, parameters, model)
-    return Quote(**stated, **fit_told, output=output, duration=lasts, dataset=OnDataset(**dataset))
+    return Quote(
+        **stated,
+        **fit_told,
+        output=output,
+        outlook=worth,
+        duration=lasts,
+        dataset=OnDataset(**dataset),
+    )
+
+
+def output_of(yields: Yield | None) -> Output | None:
+    """Return what a job would write, as an answer says it."""
+    return None if yields is None else Output(**asdict(yields), sentence=yields.sentence())
+
+
+def outlook_of(found: outlooks.Outlook | None) -> Outlook | None:
+    """Return the verdict on a request, as an answer says it."""
+    if found is None:
+        return None
+    return Outlook(
+        verdict=found.verdict, floor=found.floor, noise=found.noise, sentence=found.sentence()
+    )
+
+
+def standing_for(
+    connection: Connection, row: Row[Any], viewer: Actor | None, project: str | None
+) -> Standing:
+    """Return how a dataset stands for whoever asks: with what they and the project used of its
+    caps.
+    """
+    policy = Policy.model_validate(row.policy)
+    used = NO_USAGE
+    if viewer is not None and limits(policy):
+        used = cap_usage.used(connection, row.id, viewer.id, project)
+    return Standing(read_books(row).accounts, used, policy)
+
+
+def is_overseer(viewer: Actor | None, row: Row[Any]) -> bool:
+    """Return True if realized costs may be told: nobody asks, or one of the dataset's overseers."""
+    return viewer is None or bool(seen_by(viewer, row).roles & OVERSEERS)
+
+
+def affordable_by(
+    standing: Standing, terms: Terms, epsilon: float | None = None
+) -> Callable[[Price], bool]:
+    """Return the question whether a price fits a standing: its accounts, its caps, and `epsilon`
+    alone.
+    """
+    accounts, capped = standing.accounts, bool(limits(standing.policy))
+
+    def affordable(price: Price) -> bool:
+        needed = demand(price)
+        # Before the first allowance there is no filter to fit, and a quote is still wanted.
+        if (accounts.dp is not None or not releases(needed.dp)) and not accounts.fits(needed):
+            return False
+        if epsilon is None and not capped:
+            return True
+        alone = None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0]
+        if capped and beyond_caps(standing.used, standing.policy, alone) is not None:
+            return False
+        return epsilon is None or alone is None or alone <= epsilon
+
+    return affordable
 
 
 def fitted(
@@ -123,31 +165,13 @@ def fitted(
     raw: Mapping[str, Any],
     terms: Terms,
     field: str,
-    epsilon: float | None,
-    accounts: Accounts,
-    within_caps: Callable[[Price], bool] | None = None,
+    affordable: Callable[[Price], bool],
     share: float | None = None,
 ) -> Fitted:
-    """Return the value of `field`, and parameters with it, spending the most that fits `epsilon`
-    alone and here.
+    """Return the value of `field`, and parameters with it, spending the most that is affordable.
 
-    `within_caps`: whether the caps of who asks have room for a price, where the policy sets any.
-    `share`: the part of what is left that `accounts` are, for the error where nothing fits.
+    `share`: the part of what is left that may be spent, for the error where nothing fits.
     """
-
-    def affordable(price: Price) -> bool:
-        needed = demand(price)
-        # Before the first allowance there is no filter to fit, and a quote is still wanted.
-        if (accounts.dp is not None or not releases(needed.dp)) and not accounts.fits(needed):
-            return False
-        if within_caps is not None and not within_caps(price):
-            return False
-        return (
-            epsilon is None
-            or price.dp is None
-            or epsilon_alone(price.dp, terms.delta)[0] <= epsilon
-        )
-
     best = fit(mechanism, raw, terms, field, affordable)
     if best is None and share is not None and share < 1:
         raise invalid(

@@ -103,6 +103,20 @@ class Output(Answer):
     sentence: str = Field(description="the same in words")
 
 
+class Outlook(Answer):
+    """What a request is worth, judged from public figures alone."""
+
+    verdict: Literal["good", "thin", "not enough"]
+    sentence: str = Field(description="the same in words, with why")
+    floor: float | None = Field(
+        description="the share of each draw that falls on other tokens than the likeliest, at "
+        "least; null: no tokens are drawn"
+    )
+    noise: float | None = Field(
+        description="noise as a part of what it hides; null: none is added, or nothing public tells"
+    )
+
+
 class Duration(Answer):
     """How long jobs that read no private record took here, with the same mechanism and model."""
 
@@ -129,6 +143,7 @@ class Quote(Answer):
     secret: Json | None
     breakdown: list[str]
     output: Output | None = Field(None, description="null: nothing public tells")
+    outlook: Outlook | None = Field(None, description="null: nothing public tells")
     duration: Duration | None = Field(None, description="null: no such job has run here")
     fit: Fit | None = None
     dataset: OnDataset
@@ -144,9 +159,26 @@ class Effect(Answer):
     )
     binding: Room | None
     refusal: Refusal | None = Field(description="why it would be refused now")
+    outlook: Outlook | None = Field(
+        None, description="what the request is worth; null: nothing public tells"
+    )
     remaining: Remaining | None = Field(
         None, description="what is left now; null before the first allowance"
     )
     remaining_after: Remaining | None = Field(
         None, description="what is left after it; null if it doesn't fit"
     )
+
+
+class Proposal(Answer):
+    """What to ask for to reach a goal, and what it would be worth."""
+
+    goal: str
+    share: float = Field(description="the part of what is left that it may spend")
+    outlook: Outlook
+    mechanism: str | None = Field(description="null: nothing would be enough")
+    model: str | None = Field(description="the model that it is for; null: it needs none")
+    parameters: Json = Field(description="those that are not the mechanism's defaults")
+    output: Output | None
+    lacks: str | None = Field(description="what you still have to name; null: nothing")
+    notes: list[str] = Field(description="why it is as it is")

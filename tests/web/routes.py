@@ -336,6 +336,7 @@ API: Final[dict[str, Route]] = {
         PEOPLE,
         post(f"{DATASET}/quote", {"mechanism": "private-prediction", "parameters": PARAMETERS}),
     ),
+    "api.propose": Route(PEOPLE, get(f"{DATASET}/proposal")),
     "api.entries": Route(OVERSEERS, get(f"{DATASET}/ledger")),
     "api.ex_post": Route(OVERSEERS, get(f"{DATASET}/ex-post")),
     "api.export": Route(OVERSEERS, get(f"{DATASET}/ledger/export")),

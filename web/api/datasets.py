@@ -13,14 +13,15 @@ from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, invalid
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
 from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms.planning import PLANNED
 from accountant.queries import datasets as dataset_queries
-from accountant.queries import decisions, jobs, quotes, spending
+from accountant.queries import decisions, jobs, plans, quotes, spending
 from accountant.queries import effects as allowance_queries
 from accountant.queries import entries as entry_queries
 from accountant.schema.datasets import Dataset, DatasetInCatalogue, Meaning, Preview, Spending
 from accountant.schema.decisions import Asked
 from accountant.schema.ledgers import Entry, ExPostCost
-from accountant.schema.quotes import Quote
+from accountant.schema.quotes import Proposal, Quote
 from accountant.transactions import allowances, policies
 from web.api.blueprint import api
 from web.api.checkpoints import seed
@@ -28,7 +29,16 @@ from web.api.etags import matcher
 from web.api.idempotency import read_once
 from web.api.openapi import TEXT, Operation, Schema, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.api.parsing import MAX_PAGE, Body, made, read, read_choice, read_object, read_seq
+from web.api.parsing import (
+    MAX_PAGE,
+    Body,
+    made,
+    read,
+    read_choice,
+    read_object,
+    read_seq,
+    read_share,
+)
 from web.auth import current_actor
 from web.context import engine, settings
 from web.errors import with_prefix
@@ -44,6 +54,8 @@ YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 MECHANISM = {"type": "string", "enum": list(mechanisms.MECHANISMS)}
 PUBLIC = {"type": "string", "enum": ["true", "false"], "default": "false"}
 RELATION: Schema = {"type": "string", "enum": list(NEIGHBOURS), "default": NEIGHBOURS[0]}
+GOAL: Schema = {"type": "string", "enum": list(PLANNED), "default": "texts"}
+PART: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "examples": [0.5]}
 SEQ = {"type": "integer", "minimum": 1, "maximum": 2**63 - 1}
 
 ORDER = Order("datasets", BY_NAME, MAX_PAGE)
@@ -367,6 +379,30 @@ def quote_for(name: str, body: QuoteRequest) -> Quote:
         if any(problem.field in outer for problem in error.problems):
             raise
         raise with_prefix(error, "parameters.") from None
+
+
+@api.get("/datasets/<name>/proposal")
+@describe(
+    Operation(query={"goal": GOAL, "share": PART, "model": TEXT, "project": TEXT}, answer=Proposal)
+)
+def propose(name: str) -> Response:
+    """What to ask for here to reach a goal, and what that would be worth. Changes nothing.
+
+    `share`: the part of what is left that it may spend; without one, the smallest of a few whose
+    proposal is good. `model`: the one that would run it; without one, the first that is ready. A
+    mechanism of null: nothing would be enough, and the outlook says why.
+    """
+    return jsonify(
+        plans.proposal_on(
+            engine(),
+            name,
+            read_choice("goal", tuple(PLANNED)) or "texts",
+            current_actor(),
+            share=read_share(),
+            model=request.args.get("model", "")[:200] or None,
+            project=request.args.get("project", "")[:200] or None,
+        )
+    )
 
 
 @api.get("/datasets/<name>/ledger")

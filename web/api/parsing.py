@@ -215,6 +215,20 @@ def read_when(name: str) -> datetime | None:
     )
 
 
+def read_share() -> float | None:
+    """Return `share` of the query, a part above 0, or nothing."""
+    text = request.args.get("share")
+    if not text:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise invalid("share", repr(text[:40]), "a number above 0, to 1")
+    return share
+
+
 def read_choice(name: str, allowed: tuple[str, ...]) -> str | None:
     """Return one of `allowed` from the query, or nothing."""
     text = request.args.get(name)

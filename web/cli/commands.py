@@ -27,6 +27,7 @@ from web.cli import (
     stack,
 )
 from web.cli.answers import Group
+from web.cli.ask import ask
 from web.cli.output import Mode, out
 from web.cli.price import price
 from web.cli.session import Selected
@@ -96,6 +97,7 @@ FIRST_STEPS = {
         ("demo", "watch the whole path on made-up reviews: price, approve, run, verify"),
         ("up", "start the service on this machine; `down` stops it"),
         ("price noisy-count", "say what a job costs; needs no server"),
+        ("ask DATASET --for texts", "say what to ask for, and what it would be worth"),
         ("submit FILE.json --wait", "ask for a job; examples/ has files to begin with"),
         ("verify FILE", "check an exported ledger, offline"),
     ),
@@ -103,6 +105,7 @@ FIRST_STEPS = {
         ("price noisy-count", "say what a job costs; needs no server"),
         ("verify FILE", "check an exported ledger, offline"),
         ("login URL", "sign in to a service"),
+        ("ask DATASET --for texts", "say what to ask for, and what it would be worth"),
         ("submit FILE.json --wait", "ask for a job"),
         ("result ID -o FILE", "save what a job published"),
     ),
@@ -168,6 +171,7 @@ for function, name, panel in (
     (session.password, "password", LOCAL),
     (policy.allow, "allow", WORK),
     (policy.policy, "policy", WORK),
+    (ask, "ask", WORK),
     (jobs.submit, "submit", WORK),
     (jobs.list_jobs, "jobs", WORK),
     (jobs.show_job, "job", WORK),

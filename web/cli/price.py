@@ -257,6 +257,8 @@ def shown(quote: Quote) -> Iterator[str | Table]:
     ]
     if quote.get("output"):
         rows.append(("writes", quote["output"]["sentence"]))
+    if quote.get("outlook"):
+        rows.append(("worth", quote["outlook"]["sentence"]))
     if quote.get("duration"):
         rows.append(("takes", quote["duration"]["sentence"]))
     every = quote.get("dataset", {}).get("results_every_seconds")

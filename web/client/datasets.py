@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from accountant.core.privacy.units import percent_up
 from accountant.schema.ledgers import Entry
+from accountant.schema.quotes import Proposal
 from web.client.api import Api
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json
@@ -49,6 +50,22 @@ class Dataset:
         nothing.
         """
         return read(Quote, self._api.quote(self.name, mechanism, parameters or {}, project=project))
+
+    def propose(
+        self,
+        goal: str = "texts",
+        *,
+        share: float | None = None,
+        model: str | None = None,
+        project: str | None = None,
+    ) -> Proposal:
+        """Return what to ask for here to reach a goal: texts, phrases or counts, and its outlook.
+
+        share: the part of what is left that it may spend. `mechanism` is None where nothing would
+        be enough; otherwise `submit(found.mechanism, found.parameters, model=found.model)` asks.
+        """
+        found = self._api.proposal(self.name, goal, share=share, model=model, project=project)
+        return read(Proposal, found)
 
     def fit(
         self,

@@ -55,12 +55,14 @@ def ask(name: str) -> str:
     artifacts.
     """
     start = job_form_defaults.read(current_actor(), name, request.args)
-    values = {**start.values, "key": str(uuid4())}
-    return (
-        _begun(name, values, start.told)
-        if start.is_fresh
-        else _page(name, Form(values), start.told)
-    )
+    return _started(name, start, {"key": str(uuid4())})
+
+
+def _started(name: str, start: Start, more: Mapping[str, str]) -> str:
+    values = {**start.values, **more}
+    if start.is_fresh:
+        return _begun(name, values, start.told)
+    return _page(name, Form(values), start.told)
 
 
 def _begun(name: str, values: dict[str, str], told: str) -> str:
@@ -90,7 +92,7 @@ def submit(name: str) -> BaseResponse:
     switched = _switched(name, values)
     # whatever was pressed: the fields that were filled in are those of another
     if switched is not None:
-        return Response(_begun(name, dict(switched.values), switched.told))
+        return Response(_started(name, switched, {}))
     if action == "price":
         look = _look(name, values)
         return Response(_page(name, Form(values, (*look.errors, *look.lacks)), look=look))
@@ -147,7 +149,7 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
         return None
     start = job_form_defaults.begin(actor, name, chosen, {})
     stated = {field: values[field] for field in _KEPT if field in values}
-    return Start({**start.values, **stated}, start.told, is_fresh=True)
+    return Start({**stated, **start.values}, start.told, start.is_fresh)
 
 
 def _share(values: Mapping[str, str]) -> float:

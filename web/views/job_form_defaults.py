@@ -7,7 +7,7 @@ share.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +16,9 @@ from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.mechanisms.planning import PLANNED
 from accountant.identities.actor import Actor
-from accountant.queries import datasets
+from accountant.queries import datasets, plans
 from accountant.queries import jobs as job_queries
 from accountant.queries import models as model_queries
 from accountant.schema.base import documents
@@ -29,6 +30,8 @@ from web.views.forms import Form
 from web.views.schema_forms import PREFIX
 
 DEFAULT_MECHANISM = "private-prediction"
+#: What a form begins with where what is left is not enough for the default.
+STAND_IN = "noisy-count"
 EARLIER = 5
 MOST_CHOICES = 50
 #: What a default of this many tokens becomes where a model's context is too short for the defaults.
@@ -39,12 +42,13 @@ _ASSUMED_TEMPLATE_TOKENS = 64
 @dataclass(frozen=True)
 class Start:
     """The values a form begins with, and a sentence on where they come from. `is_fresh`: defaults
-    alone.
+    alone; `is_hopeless`: what is left is not enough for any values.
     """
 
     values: Mapping[str, str]
     told: str = ""
     is_fresh: bool = False
+    is_hopeless: bool = False
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
@@ -54,9 +58,13 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
     if address.get("like"):
         return _like(actor, dataset, address["like"], address.get("largest") == "true")
     wanted = address.get("mechanism", "")
-    return begin(
-        actor, dataset, wanted if wanted in mechanisms.runnable() else DEFAULT_MECHANISM, address
-    )
+    if wanted in mechanisms.runnable():
+        return begin(actor, dataset, wanted, address)
+    start = begin(actor, dataset, DEFAULT_MECHANISM, address)
+    if not start.is_hopeless:
+        return start
+    other = begin(actor, dataset, STAND_IN, address)
+    return start if other.is_hopeless else replace(other, told=start.told)
 
 
 def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> Start:
@@ -67,7 +75,28 @@ def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> S
     values = {"mechanism": mechanism.id, **begins} | {
         name: given[name] for name in fields if name in given
     }
-    return _fitting(actor, dataset, mechanism, values)
+    own = any(name in given for name in fields)
+    return (None if own else _proposed(actor, dataset, mechanism, values)) or _fitting(
+        actor, dataset, mechanism, values
+    )
+
+
+def _proposed(
+    actor: Actor, dataset: str, mechanism: Mechanism[Any], begins: Mapping[str, str]
+) -> Start | None:
+    """Return the proposal for the mechanism's goal, or why nothing would be enough; None where
+    nothing is proposed for it.
+    """
+    is_planned = PLANNED.get(mechanism.goal) == mechanism.id
+    if not is_planned or datasets.dataset(engine(), dataset, actor).public_size is None:
+        return None
+    found = plans.proposal_on(engine(), dataset, mechanism.goal, actor)
+    told, share = found.outlook.sentence, {"share": f"{100 * found.share:.0f}"}
+    if found.mechanism != mechanism.id:
+        return Start({**begins, **share}, told, is_hopeless=True)
+    model = {} if found.model is None else {"model": found.model}
+    values = schema_forms.typed(found.parameters, mechanism.schema)
+    return Start({**begins, **values, **model, **share}, f"Proposed. {told}")
 
 
 def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | None:

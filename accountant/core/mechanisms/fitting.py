@@ -68,7 +68,7 @@ def fit(
         return None
     if fits(bad):
         return Fitted(int(bad) if whole else bad, parse(bad))
-    good = _bisect_whole(int(good), int(bad), fits) if whole else _bisect(good, bad, fits)
+    good = bisect_whole(int(good), int(bad), fits) if whole else _bisect(good, bad, fits)
     return Fitted(int(good) if whole else good, parse(good))
 
 
@@ -97,7 +97,7 @@ def _accepted(
     start = accepted_values[0] if accepted_values else ends[0]
     if not accepted_values:
         parse(start)
-    search = _bisect_whole if whole else _bisect
+    search = bisect_whole if whole else _bisect
     low, high = (e if accepted(e) else search(start, e, accepted) for e in ends)  # type: ignore[arg-type]
     return low, high
 
@@ -141,7 +141,7 @@ def _rises(
     return costs[1] > costs[0]
 
 
-def _bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
+def bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
     """Return the last whole number from `good` towards `bad` that fits; found from the good end
     outward.
     """

@@ -89,16 +89,26 @@ def count_event(parameters: NoisyCount) -> Event:
     return Laplace(multiplier) if parameters.noise == "laplace" else Gaussian(multiplier)
 
 
+def noise_scale(parameters: NoisyCount, terms: Terms) -> float:
+    """Return the scale of Laplace noise on each count, or the σ of Gaussian noise."""
+    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
+    return multiplier * sensitivity(parameters, terms)
+
+
+def near(parameters: NoisyCount, terms: Terms) -> float:
+    """Return the distance within which 95 % of noisy counts are of the true one.
+
+    95 % of a Laplace lie within ln(20) scales, of a normal within 1.96 sigma; rounding adds a half.
+    """
+    reach = math.log(20) if parameters.noise == "laplace" else 1.959964
+    return noise_scale(parameters, terms) * reach + 0.5
+
+
 def price(parameters: NoisyCount, terms: Terms) -> Price:
     """Return one release of the vector of counts."""
     event, labels = count_event(parameters), count_labels(parameters, terms)
-    scale = resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(
-        parameters, terms
-    )
+    scale = noise_scale(parameters, terms)
     laplace = parameters.noise == "laplace"
-    # 95 % of a Laplace lie within ln(20) scales, of a normal within 1.96 sigma; rounding adds a
-    # half.
-    near = scale * (math.log(20) if laplace else 1.959964) + 0.5
     named = f"Laplace, scale {scale:.6g}" if laplace else f"Gaussian, σ {scale:.6g}"
     relation = "replacing a unit" if doubled(terms) == 2 else "adding or removing a unit"
     moved = counts_moved(parameters, terms)
@@ -108,7 +118,8 @@ def price(parameters: NoisyCount, terms: Terms) -> Price:
         (
             f"{counts}: {named}, together {cost(event, terms)}",
             f"{relation} moves at most {moved:,} of them, by 1",
-            f"each count is within ±{amount(near)} of the true one with 95 % probability",
+            f"each count is within ±{amount(near(parameters, terms))} of the true one with 95 % "
+            "probability",
         ),
     )
 

@@ -402,7 +402,7 @@ def test_the_bare_command_fits_a_screen_and_its_commands_exist(exchequer: Run) -
     assert (found.exit_code, found.stderr) == (0, "")
     assert found.stdout.count("\n") <= 25
     steps = re.findall(r"^  exchequer ([a-z]+)", found.stdout, re.M)
-    assert steps == ["demo", "up", "price", "submit", "verify"]
+    assert steps == ["demo", "up", "price", "ask", "submit", "verify"]
     assert set(steps) <= {each.name for each in app.registered_commands}
     documents = re.search(r"documents: (\S+)", found.stdout)
     assert documents is not None

@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -198,3 +199,59 @@ def test_a_share_is_of_a_dataset(exchequer: Run) -> None:
     found = exchequer("price", "noisy-count", "--share", 0.1)
     assert found.exit_code == 2
     assert "--share" in found.stderr
+
+
+PROPOSAL = {
+    "goal": "texts",
+    "share": 0.25,
+    "outlook": {"verdict": "thin", "sentence": "Thin: 9 texts.", "floor": 0.03, "noise": None},
+    "mechanism": MECHANISM,
+    "model": "small",
+    "parameters": {"clip": 4.0, "rounds": 3},
+    "output": {
+        "what": "texts",
+        "number": 9,
+        "tokens": 48,
+        "bound": "at least",
+        "sentence": "at least 9 texts, of at most 48 tokens each",
+    },
+    "lacks": None,
+    "notes": ["nobody knows which batch a unit lies in"],
+}
+
+
+def test_a_proposal_is_told_and_saved_as_a_request(
+    exchequer: Run, server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    server.answers += [(200, PROPOSAL)] * 2
+    told = exchequer("ask", "reviews", "--share", 0.25).stdout
+    assert "Thin: 9 texts." in told
+    assert "25% of what is left" in told
+    assert "nobody knows which batch" in told
+    method, path, _, _ = server.requests[0]
+    assert (method, path) == ("GET", "/api/v1/datasets/reviews/proposal?goal=texts&share=0.25")
+    file = tmp_path / "job.json"
+    told = exchequer("ask", "reviews", "-o", file).stdout
+    assert "exchequer submit" in told
+    assert json.loads(file.read_text()) == {
+        "dataset": "reviews",
+        "purpose": "",
+        "mechanism": MECHANISM,
+        "model": "small",
+        "parameters": PROPOSAL["parameters"],
+    }
+
+
+def test_what_is_not_enough_is_said_and_never_saved(
+    exchequer: Run, server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EXCHEQUER_URL", server.url)
+    outlook = {"verdict": "not enough", "sentence": "Not enough: …", "floor": None, "noise": None}
+    nothing = {"mechanism": None, "parameters": {}, "output": None, "outlook": outlook}
+    server.answers.append((200, PROPOSAL | nothing))
+    file = tmp_path / "job.json"
+    found = exchequer("ask", "reviews", "-o", file)
+    assert "Not enough" in found.stdout
+    assert found.exit_code == 1
+    assert not file.exists()

@@ -103,6 +103,24 @@ def test_a_price_says_what_admission_would_say(
     assert job.state == "awaiting_approval"
 
 
+def test_a_proposal_can_be_submitted_as_it_is(
+    open_bench: Bench, as_person: Callable[[Actor], Client]
+) -> None:
+    dataset = as_person(open_bench.analyst).dataset(open_bench.dataset)
+    found = dataset.propose("texts")
+    assert found.outlook.verdict == "good"
+    assert found.mechanism is not None
+    assert found.output is not None
+    quote = dataset.price(found.mechanism, found.parameters)
+    assert quote.fits
+    assert quote.output == found.output
+    assert quote.outlook == found.outlook
+    job = dataset.submit(
+        found.mechanism, found.parameters, model=found.model, purpose="what is proposed"
+    )
+    assert job.state in ("awaiting_approval", "queued")
+
+
 def test_a_refused_job_names_cap_asked_left_and_what_fits(
     open_bench: Bench, as_person: Callable[[Actor], Client]
 ) -> None:

@@ -252,6 +252,7 @@ def jobs(r: Recorder, _: Publish) -> None:
     name = r.site.bench.dataset
     question = {"mechanism": "private-prediction", "parameters": {}, "fit": "tokens_per_batch"}
     ask(analyst, "POST", "/datasets/{name}/quote", 200, question, name=name)
+    ask(analyst, "GET", "/datasets/{name}/proposal", 200, query="?goal=counts", name=name)
     for _ in range(2):
         asked = ask(
             analyst, "POST", "/jobs", 201, r.site.job(), headers={"Idempotency-Key": "monday-1"}

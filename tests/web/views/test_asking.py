@@ -196,39 +196,93 @@ def test_every_mechanism_has_its_form(site, mechanism):
     assert answer.status_code == 200
 
 
-def test_the_form_as_it_comes_is_priced_and_may_be_submitted(site):
-    browser = site.pages("analyst")
+#: The address of a form that begins with the mechanism's own values, not with a proposal.
+OWN = "?mechanism=private-prediction&parameters.clip=9.0"
+
+
+def test_the_form_begins_with_what_is_worth_it_and_may_be_submitted(site):
+    """1,000 records: a proposal, with its share, its outlook and its price; taken as it stands."""
+    browser, api = site.pages("analyst"), site.api("analyst")
+    found = api.get(f"{site.dataset}/proposal").json
+    assert found["outlook"]["verdict"] == "good"
     page = browser.get(f"{site.dataset}/submit").text
     assert "It fits, and a steward would have to approve it" in page
-    answer = press(browser, site, fields(page), "submit", purpose="a first job")
+    sentence = found["outlook"]["sentence"]
+    assert page.count(sentence) == 2, "as what is proposed, and beside the price"
+    form = fields(page)
+    assert form["share"] == f"{100 * found['share']:.0f}"
+    assert form["model"] == found["model"]
+    answer = press(browser, site, form, "submit", purpose="a first job")
     assert answer.status_code == 303
-    job = site.api("analyst").get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
-    assert (job["state"], job["parameters"]["tokens_per_batch"]) == (
-        "awaiting_approval",
-        36,
-    )  # a tenth of what is left
+    job = api.get("/jobs/" + answer.headers["Location"].rsplit("/", 1)[1]).json
+    assert job["state"] == "awaiting_approval"
+    assert {name: job["parameters"][name] for name in found["parameters"]} == found["parameters"]
+    assert job["parameters"]["max_text_tokens"] >= 16
+    card = site.pages("steward").get(f"/decisions/{job['id']}").text
+    assert sentence in card, "whoever decides is told the same"
+
+
+def allow_little(site):
+    """So little is allowed that no text is affordable."""
+    allowances.allow(
+        site.engine, site.bench.dataset, Allowance("0.06", "0.000001", "little"), site.bench.steward
+    )
+
+
+def test_what_is_not_enough_is_no_default_and_is_said_to_be(site):
+    allow_little(site)
+    browser = site.pages("analyst")
+    page = browser.get(f"{site.dataset}/submit").text
+    assert fields(page)["mechanism"] == "noisy-count"
+    assert "Not enough: not one text of 16 tokens is affordable." in page
+    own = browser.get(f"{site.dataset}/submit?mechanism=private-prediction").text
+    assert "Not enough: not one text of 16 tokens is affordable." in own
+    assert "It would be refused now." in own, "no stub that fits stands in its place"
+    stub = press(browser, site, fields(own), "price", parameters__tokens_per_batch="1").text
+    assert "Not enough: a text of fewer than 16 tokens says nothing." in stub
+
+
+def test_another_goal_brings_its_own_proposal(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    found = site.api("analyst").get(f"{site.dataset}/proposal?goal=counts").json
+    page = press(browser, site, form, "price", goal="counts").text
+    form = fields(page)
+    assert form["mechanism"] == "noisy-count"
+    assert form["parameters.epsilon"] == str(found["parameters"]["epsilon"])
+    assert found["outlook"]["sentence"] in page
+
+
+def test_a_proposal_names_what_was_wrong(site):
+    api = site.api("analyst")
+    for wrong in ("goal=poems", "share=2", "share=x", "share=nan", "model=nobody"):
+        answer = api.get(f"{site.dataset}/proposal?{wrong}")
+        assert answer.status_code == 422, wrong
+        assert answer.json["problems"][0]["field"] == wrong.partition("=")[0]
+    part = api.get(f"{site.dataset}/proposal?share=0.01").json
+    assert part["share"] == 0.01
+    quoted = {name: part[name] for name in ("mechanism", "parameters", "share")}
+    if part["mechanism"] is not None:
+        told = api.post(f"{site.dataset}/quote", quoted).json
+        assert told["dataset"]["decision"] != "Refused"
+        assert told["outlook"] == part["outlook"]
+        assert told["output"] == part["output"]
 
 
 def test_defaults_fit_a_model_with_a_short_context(site):
     small = f"small-{site.bench.dataset}"
     model_id = models.add_model(site.engine, small, "/nowhere", "public text", site.bench.steward)
-    facts = {"sha256": "5" * 64, "context_tokens": 512, "end_tokens": [2], "layers": 4}
+    facts = {"sha256": "5" * 64, "context_tokens": 256, "end_tokens": [2], "layers": 4}
     registration.checked(site.engine, "model", model_id, facts, None)
     site.api("steward").put(f"{site.dataset}/policy", {"models": [small]})
     browser = site.pages("analyst")
     page = browser.get(f"{site.dataset}/submit").text
     found = fields(page)
-    assert (
-        found["model"],
-        found["parameters.record_tokens"],
-        found["parameters.max_text_tokens"],
-    ) == (
-        small,
-        "128",
-        "128",
-    )
-    assert f"the model {small}: record tokens 128, max text tokens 128" in page
+    assert found["model"] == small
+    assert int(found["parameters.record_tokens"]) + int(found["parameters.max_text_tokens"]) == 192
     assert "sent back" not in page
+    own = browser.get(f"{site.dataset}/submit{OWN}").text
+    assert f"the model {small}: record tokens 64, max text tokens 64" in own
     long = press(browser, site, found, "price", parameters__record_tokens="500").text
     assert "a context would need" in long
     layers = fields(browser.get(f"{site.dataset}/submit?mechanism=epsvec").text)
@@ -253,7 +307,7 @@ def test_a_mistake_stands_beside_its_field_and_nothing_is_lost(site):
 def test_the_price_says_what_would_be_sent_back(site):
     """Clusters without a corpus have a price and can't run: both are told before anybody asks."""
     browser = site.pages("analyst")
-    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     clusters = {"parameters__batching": "clusters"}
     assert (
         "public corpus</strong>: not given" in press(browser, site, form, "price", **clusters).text
@@ -267,7 +321,7 @@ def test_the_price_says_what_would_be_sent_back(site):
     site.api("steward").put(
         f"{site.dataset}/policy", {"analysts": [somebody(site.engine, "somebody-else")]}
     )
-    told = browser.get(f"{site.dataset}/submit").text
+    told = browser.get(f"{site.dataset}/submit{OWN}").text
     assert "policy does not allow the analyst" in unescape(told)
 
 
@@ -321,7 +375,7 @@ def test_fit_of_a_median_fills_in_its_cap(site):
         site.bench.steward,
     )
     browser = site.pages("analyst")
-    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     form |= {"parameters.aggregation": "median", "parameters.ex_post_cap": "1"}
     found = fields(press(browser, site, form | {"share": "100"}, "fit").text)
     assert float(found["parameters.ex_post_cap"]) == 4
@@ -332,7 +386,7 @@ def test_fit_of_a_median_fills_in_its_cap(site):
 def test_the_cap_that_binds_is_named_with_what_it_leaves(site):
     site.api("steward").put(f"{site.dataset}/policy", {"analyst_epsilon": "1"})
     browser = site.pages("analyst")
-    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     page = press(
         browser,
         site,
@@ -422,7 +476,7 @@ def test_a_pure_count_names_no_delta(site):
 
 def test_filters_are_folded_and_none_is_red_where_another_decides(site):
     browser = site.pages("analyst")
-    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     page = press(browser, site, form, "price", parameters__tokens_per_batch="300").text
     shown, _, folded = page.partition("<summary>How this is counted</summary>")
     assert "Filters before and after" not in shown
@@ -452,7 +506,7 @@ def test_a_quote_says_what_the_job_writes(site):
     # 1,000 / 64 batches
     assert (told["number"], told["tokens"], told["bound"]) == (15 * 3, 20, "at least")
     browser = site.pages("analyst")
-    form = fields(browser.get(f"{site.dataset}/submit").text)
+    form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     page = press(browser, site, form, "price", parameters__tokens_per_batch="1").text
     assert "Writes at least 15 texts, of at most 1 token each." in page
 

@@ -110,6 +110,23 @@ class DataRoutes(Transport):
         )
         return self._json("POST", f"/datasets/{part(dataset)}/quote", json=body, repeat=True)
 
+    def proposal(
+        self,
+        dataset: str,
+        goal: str = "texts",
+        *,
+        share: float | None = None,
+        model: str | None = None,
+        project: str | None = None,
+    ) -> Json:
+        """Return what to ask for on a dataset to reach a goal, and what that would be worth.
+
+        `share`: the part of what is left that it may spend, above 0 to 1; without one, the smallest
+        of a few whose proposal is good.
+        """
+        query = given({"goal": goal, "share": share, "model": model, "project": project})
+        return self._json("GET", f"/datasets/{part(dataset)}/proposal", params=query)
+
     def models(self) -> list[Json]:
         """Return registered models."""
         return list(self._pages("/models", "models", {}))

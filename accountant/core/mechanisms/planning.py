@@ -1,0 +1,293 @@
+"""Proposals: from a goal and public facts to the request that is worth asking for.
+
+    goal, terms, model's facts, what is affordable ──▶ mechanism, parameters, outlook
+
+Pure: no record is read, and no account but through `affordable`, the question that `fit` asks too.
+What is not enough is never proposed: the answer is then a verdict alone, with what would be more.
+The rules are those that measurements support (docs/utility.md).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from accountant.core.errors import FieldProblem, InvalidRequest
+from accountant.core.mechanisms import dp_kps, noisy_count, private_prediction
+from accountant.core.mechanisms.base import Mechanism, Yield
+from accountant.core.mechanisms.fitting import bisect_whole
+from accountant.core.mechanisms.outlooks import LEAST_TOKENS, VERDICTS, Outlook, outlook
+from accountant.core.privacy.price import Price, Terms
+
+Affordable = Callable[[Price], bool]
+
+#: Beyond so many texts, larger batches are better than more texts.
+SERVING_TEXTS = 200
+#: Goals that something is proposed for, each with its mechanism, in the order in which one stands
+#: in for another.
+PLANNED = {
+    "texts": private_prediction.MECHANISM.id,
+    "phrases": dp_kps.MECHANISM.id,
+    "counts": noisy_count.MECHANISM.id,
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to ask for, and what it is worth. Without a mechanism: nothing would be enough.
+
+    `parameters`: those that are not the mechanism's defaults; `makes`: what the job writes, in the
+    mechanism's own words; `lacks`: what a person still has to name; `notes`: why it is as it is.
+    """
+
+    goal: str
+    outlook: Outlook
+    mechanism: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    makes: Yield | None = None
+    lacks: FieldProblem | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a proposal is for: the dataset's terms, the model's public facts, and what may be
+    spent.
+    """
+
+    terms: Terms
+    facts: Mapping[str, Any]
+    affordable: Affordable
+
+    def proposal(
+        self, mechanism: Mechanism[Any], raw: Mapping[str, Any], notes: tuple[str, ...] = ()
+    ) -> Proposal | None:
+        """Return this request with its outlook; None where it is refused, or costs too much."""
+        try:
+            parsed = mechanism.parse(raw, self.terms)
+            price = mechanism.price(parsed, self.terms)
+        except InvalidRequest:
+            return None
+        if not self.affordable(price):
+            return None
+        found = outlook(mechanism, parsed, self.terms, self.facts)
+        assert found is not None  # every planned mechanism has an outlook
+        made, lacks = mechanism.yields(parsed, self.terms), mechanism.missing(parsed)
+        return Proposal(mechanism.goal, found, mechanism.id, raw, made, lacks, notes)
+
+
+def propose(
+    goal: str,
+    terms: Terms,
+    affordable: Affordable,
+    facts: Mapping[str, Any] | None = None,
+    offered: Collection[str] | None = None,
+) -> Proposal:
+    """Return the best request for a goal that is affordable.
+
+    `facts`: the public facts of the model that would run it; `offered`: the mechanisms that may be
+    asked for, None: all.
+    """
+    asked = Asked(terms, facts or {}, affordable)
+    found = _best(goal, asked, offered)
+    if found is not None and found.outlook.verdict != "not enough":
+        return found
+    why = _WHY[goal] if found is None else found.outlook.why
+    if terms.public_size is None and goal != "counts":
+        why = "no public size is declared, so nothing tells what a job would buy"
+    return Proposal(goal, Outlook("not enough", why, instead=_instead(goal, asked, offered)))
+
+
+def rank(proposal: Proposal) -> tuple[int, int, int]:
+    """Return how good a proposal is: by its verdict, then by length, then by number up to what
+    serves most ends.
+    """
+    made = proposal.makes
+    length, number = (0, 0) if made is None else (made.tokens or 0, made.number)
+    return VERDICTS.index(proposal.outlook.verdict), length, min(number, SERVING_TEXTS)
+
+
+def _best(goal: str, asked: Asked, offered: Collection[str] | None) -> Proposal | None:
+    if offered is not None and PLANNED[goal] not in offered:
+        return None
+    return max(_CANDIDATES[goal](asked), key=rank, default=None)
+
+
+def _instead(goal: str, asked: Asked, offered: Collection[str] | None) -> str:
+    """Return what would be more: the next goal that this budget is enough for."""
+    goals = list(PLANNED)
+    for other in goals[goals.index(goal) + 1 :]:
+        found = _best(other, asked, offered)
+        if found is not None and found.outlook.verdict != "not enough":
+            return f"{_GOODS[other]} are affordable: {found.outlook.why}."
+    return "Fewer labels, more records or a larger part of what is left would be more."
+
+
+_GOODS = {"phrases": "Key phrases", "counts": "Noisy counts"}
+_WHY = {
+    "texts": f"not one text of {LEAST_TOKENS} tokens is affordable",
+    "phrases": "no noise that leaves phrases standing is affordable",
+    "counts": "no count is affordable",
+}
+
+
+# --- texts like those in the data: private prediction -------------------------------------------
+
+#: Records that a larger batch would not make better: where ε is small they buy tokens.
+MOST_BATCH = 256
+#: Records of a batch, at least: fewer are no crowd.
+LEAST_BATCH = 8
+#: Tokens of a text, aimed at first.
+LENGTHS = (48, 32, LEAST_TOKENS)
+#: Clip, temperature and public support at which the floor takes 4 % of a draw at most.
+CLIP, TEMPERATURE, SUPPORT = 4.0, 1.0, 100
+#: Texts of a proposal, about; and prompts that its rounds read, at most, beyond the first.
+ENOUGH_TEXTS, MOST_PROMPTS = 1_000, 64_000
+#: Tokens set aside for a template that nobody has counted yet.
+TEMPLATE_TOKENS = 64
+
+
+def _texts(asked: Asked) -> Iterator[Proposal]:
+    """Yield requests of `private-prediction` by the number of batches, each as long as it may
+    be.
+    """
+    size, labels = asked.terms.public_size, max(1, len(asked.terms.labels))
+    if size is None:
+        return
+    held = size // labels
+    fewest = max(1, -(-held // MOST_BATCH))
+    for batches in (fewest, 2 * fewest, 4 * fewest):
+        records = held // batches
+        if records < LEAST_BATCH:
+            continue
+        for tokens in LENGTHS:
+            found = _texts_of(asked, batches, records, tokens)
+            if found is not None:
+                yield found
+                break
+
+
+def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal | None:
+    room = _record_tokens(asked.facts, tokens)
+    if room is None:
+        return None
+    shape: dict[str, Any] = {
+        "batch_size": records,
+        "batches_per_label": batches,
+        "clip": CLIP,
+        "temperature": TEMPERATURE,
+        "top_k": SUPPORT,
+        "max_text_tokens": tokens,
+        **room,
+    }
+    labels = max(1, len(asked.terms.labels))
+    if batches == 1:  # nobody is hidden among batches where there is one
+        most = tokens * max(1, ENOUGH_TEXTS // labels)
+        raw = _largest(asked, {**shape, "tokens_per_batch": most}, "tokens_per_batch", tokens)
+        note = "one batch a label hides nobody, so its price is not that of secret batches"
+    else:
+        run = min(batches, -(-ENOUGH_TEXTS // labels))
+        rounds = max(
+            1, min(ENOUGH_TEXTS // (run * labels), MOST_PROMPTS // (run * labels * records))
+        )
+        shape |= {"amplification": "allocation", "tokens_per_batch": tokens}
+        shape |= {"batches_to_run": run} if run < batches else {}
+        raw = _largest(asked, {**shape, "rounds": max(1, rounds)}, "rounds", 1)
+        note = "nobody knows which batch a unit lies in, so a token costs less"
+    if raw is None:
+        return None
+    return asked.proposal(private_prediction.MECHANISM, raw, (note,))
+
+
+def _record_tokens(facts: Mapping[str, Any], tokens: int) -> dict[str, int] | None:
+    """Return a cut of records that leaves a model's context room for a text; None: no room at
+    all.
+    """
+    context = facts.get("context_tokens")
+    default = private_prediction.PrivatePrediction.model_fields["record_tokens"].default
+    if context is None:
+        return {}
+    room = context - TEMPLATE_TOKENS - tokens
+    if room < LEAST_TOKENS:
+        return None
+    return {} if room >= default else {"record_tokens": room}
+
+
+def _largest(
+    asked: Asked, raw: Mapping[str, Any], name: str, step: int
+) -> Mapping[str, Any] | None:
+    """Return the request as it is, or with as many whole steps of field `name` as are affordable;
+    None: not one is.
+    """
+    mechanism = private_prediction.MECHANISM
+
+    def fits(steps: float) -> bool:
+        try:
+            parsed = mechanism.parse({**raw, name: int(steps) * step}, asked.terms)
+        except InvalidRequest:
+            return False
+        return asked.affordable(mechanism.price(parsed, asked.terms))
+
+    most = raw[name] // step
+    if fits(most):
+        return raw
+    steps = bisect_whole(1, most, fits) if most > 1 and fits(1) else 0
+    return {**raw, name: steps * step} if steps else None
+
+
+# --- key phrases and counts: the least ε that is good, of round figures -------------------------
+
+EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+
+
+def _first_good(requests: Iterator[Proposal | None]) -> Iterator[Proposal]:
+    """Yield requests from the cheapest on, to the first that is good, or the last affordable."""
+    for each in requests:
+        if each is None:
+            return
+        yield each
+        if each.outlook.verdict == "good":
+            return
+
+
+#: Terms that phrases are drawn from, at most and at least, and sequences of each label.
+MOST_TERMS, LEAST_TERMS, SEQUENCES = 1_000, 50, 100
+
+
+def _phrases(asked: Asked) -> Iterator[Proposal]:
+    """Yield requests of `dp-kps`: four fifths of ε for the weights, and as many terms as stand out
+    of the noise.
+    """
+    size, labels = asked.terms.public_size, max(1, len(asked.terms.labels))
+    if size is None:
+        return
+
+    def request(epsilon: float) -> Proposal | None:
+        weights = 0.8 * epsilon
+        terms = min(MOST_TERMS, int(size / labels * weights / 4))
+        raw = {
+            "output": "phrases",
+            "vocabulary_epsilon": round(epsilon / 5, 6),
+            "kde_epsilon": round(weights, 6),
+            "vocabulary_size": max(LEAST_TERMS, terms),
+            "sequences_per_label": SEQUENCES,
+        }
+        return asked.proposal(dp_kps.MECHANISM, raw)
+
+    yield from _first_good(request(each) for each in EPSILONS)
+
+
+def _counts(asked: Asked) -> Iterator[Proposal]:
+    """Yield requests of `noisy-count`; without a public size, which tells how good one is, of ε
+    0.1 alone.
+    """
+    epsilons = EPSILONS if asked.terms.public_size is not None else (0.05, 0.1)
+    yield from _first_good(
+        asked.proposal(noisy_count.MECHANISM, {"epsilon": each}) for each in epsilons
+    )
+
+
+_CANDIDATES: Mapping[str, Callable[[Asked], Iterator[Proposal]]] = {
+    "texts": _texts,
+    "phrases": _phrases,
+    "counts": _counts,
+}

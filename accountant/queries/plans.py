@@ -1,0 +1,103 @@
+"""What to ask for on a dataset as it stands: the proposal of the core for a goal, a model and a
+share of what is left.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from sqlalchemy import Engine
+
+from accountant.core import mechanisms
+from accountant.core.errors import invalid
+from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms.outlooks import Outlook
+from accountant.core.mechanisms.planning import PLANNED, Proposal, propose, rank
+from accountant.database import reading
+from accountant.identities.actor import Actor
+from accountant.queries import models
+from accountant.queries.dataset_rows import dataset_row
+from accountant.queries.quotes import (
+    affordable_by,
+    is_overseer,
+    outlook_of,
+    output_of,
+    standing_for,
+)
+from accountant.schema import quotes
+from accountant.transactions.job_requests import terms_of
+
+#: Shares of what is left that are tried where none is named: a small one is taken if it is good.
+SHARES = (0.1, 0.25, 0.5, 1.0)
+
+
+def proposal_on(
+    engine: Engine,
+    name: str,
+    goal: str,
+    viewer: Actor,
+    *,
+    share: float | None = None,
+    model: str | None = None,
+    project: str | None = None,
+) -> quotes.Proposal:
+    """Return what to ask for on a dataset, and what it would be worth. Changes nothing.
+
+    `share`: at most this part of what is left; None: the smallest of `SHARES` whose proposal is
+    good, or as good as that of all. `model`: None takes the first that is ready and admitted.
+    Raises NotFound and InvalidRequest.
+    """
+    if goal not in PLANNED:
+        raise invalid("goal", f"nothing is proposed for {goal[:40]!r}", ", ".join(PLANNED))
+    with reading(engine) as connection:
+        row = dataset_row(connection, name)
+        standing = standing_for(connection, row, viewer, project)
+    terms = terms_of(row, standing.accounts)
+    shown = standing.shown(is_overseer(viewer, row))
+    admitted = standing.policy.mechanisms
+    offered = [each for each in mechanisms.runnable() if not admitted or each in admitted]
+    named, facts = _model(engine, viewer, standing.policy, model)
+    best: tuple[Proposal, float] | None = None
+    for part in SHARES if share is None else (share,):
+        affordable = affordable_by(shown.part(Fraction(part)), terms)
+        found = propose(goal, terms, affordable, facts, offered)
+        if best is None or rank(found)[:2] > rank(best[0])[:2]:
+            best = found, part
+        if found.outlook.verdict == "good":
+            break
+    assert best is not None
+    found, part = best
+    if standing.accounts.dp is None:
+        found = Proposal(goal, Outlook("not enough", "the dataset has no allowance yet"))
+    uses_model = found.mechanism is not None and mechanisms.get(found.mechanism).uses_model
+    return quotes.Proposal(
+        goal=goal,
+        share=part,
+        outlook=_required(found),
+        mechanism=found.mechanism,
+        model=named if uses_model else None,
+        parameters=dict(found.parameters),
+        output=output_of(found.makes),
+        lacks=None if found.lacks is None else f"{found.lacks.field}: {found.lacks.allowed}",
+        notes=list(found.notes),
+    )
+
+
+def _required(found: Proposal) -> quotes.Outlook:
+    told = outlook_of(found.outlook)
+    assert told is not None
+    return told
+
+
+def _model(
+    engine: Engine, viewer: Actor, policy: Policy, named: str | None
+) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the name and the public facts of the model that would run it; None: there is none."""
+    for each in models.models(engine, viewer):
+        ready = each.kind == "language" and each.state == "ready"
+        admitted = not policy.models or each.name in policy.models
+        if ready and admitted and named in (None, each.name):
+            return each.name, each.facts or {}
+    if named is not None:
+        raise invalid("model", f"{named[:80]!r} is not ready here", "a registered language model")
+    return None, {}
