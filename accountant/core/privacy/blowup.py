@@ -23,7 +23,7 @@ from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
+import scipy  # scipy.optimize is loaded at its first use: most processes never need it
 from scipy.special import gammaln, log_ndtr, logsumexp, ndtr, ndtri, xlog1py, xlogy
 
 Floats = npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ def least_sigma(
         if low <= math.log(floor):
             return floor
         low = max(low - 1.0, math.log(floor))
-    root = float(brentq(excess, low, high, xtol=1e-3))
+    root = float(scipy.optimize.brentq(excess, low, high, xtol=1e-3))
     while excess(root) > 0:
         root += 1e-3
     return math.exp(root)
@@ -153,7 +153,9 @@ def _redacted(group: GroupSampling, sigma: float, rounds: int, prior: float) -> 
         high *= 2
     while level(low) < rest:
         low *= 2
-    root = brentq(lambda t: math.log(max(level(t), 1e-300)) - math.log(rest), low, high, xtol=1e-13)
+    root = scipy.optimize.brentq(
+        lambda t: math.log(max(level(t), 1e-300)) - math.log(rest), low, high, xtol=1e-13
+    )
     taken = power(float(root)) + (0.0 if prior < at_zero else still)
     return min(1.0, taken + lost + SLACK)
 

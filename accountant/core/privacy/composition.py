@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+import scipy  # scipy.optimize is loaded at its first use: most processes never need it
 from scipy.special import erfcx, ndtr
 
 from accountant.core.errors import invalid
@@ -139,7 +139,11 @@ def _root(
     def excess(at: float) -> float:
         return math.log(max(of(at), sys.float_info.min) / delta)
 
-    root = float(brentq(excess, low, high, xtol=low * _EPSILON, rtol=4 * _EPSILON, maxiter=500))
+    root = float(
+        scipy.optimize.brentq(
+            excess, low, high, xtol=low * _EPSILON, rtol=4 * _EPSILON, maxiter=500
+        )
+    )
     step = _EPSILON
     while of(root) > delta:
         root *= 1 + outward * step
@@ -163,7 +167,7 @@ def renyi_epsilon(event: Event, delta: float) -> float | None:
     # A grid finds the valley, a bounded search its floor: any order gives a valid epsilon.
     grid = [_LOG_ORDER_RANGE[0] + 0.5 * step for step in range(85)]
     best = min(grid, key=at)
-    minimum = minimize_scalar(
+    minimum = scipy.optimize.minimize_scalar(
         at, bounds=(best - 0.5, best + 0.5), method="bounded", options={"xatol": 1e-10}
     )
     return float(max(0.0, min(minimum.fun, at(best))))
@@ -270,7 +274,10 @@ def _with_gaussian(
         if high > _MOST_INTEGRATED:
             return math.inf
     # What the search and the integration, good to 1e-11 together, leave open.
-    return float(brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12)) * (1 + 1e-11) + 1e-11
+    return (
+        float(scipy.optimize.brentq(excess, 0.0, high, xtol=1e-11, rtol=1e-12)) * (1 + 1e-11)
+        + 1e-11
+    )
 
 
 def _pairs_epsilon(counts: Counter[Event], delta: float) -> float | None:

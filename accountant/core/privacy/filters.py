@@ -13,7 +13,7 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
-from scipy.optimize import minimize_scalar
+import scipy  # scipy.optimize is loaded at its first use: most processes never need it
 
 from accountant.core.errors import invalid
 from accountant.core.privacy import divergences, whole_jobs
@@ -193,7 +193,9 @@ def best_order(epsilon: int, delta: int, share: Fraction) -> Fraction:
 
     grid = [-6 + 0.25 * step for step in range(97)]
     start = min(grid, key=negated)
-    found = minimize_scalar(negated, bounds=(start - 0.25, start + 0.25), method="bounded")
+    found = scipy.optimize.minimize_scalar(
+        negated, bounds=(start - 0.25, start + 0.25), method="bounded"
+    )
     return Fraction(round((1 + math.exp(found.x)) * 10**6), 10**6)
 
 

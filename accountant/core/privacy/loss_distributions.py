@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy  # scipy.optimize is loaded at its first use: most processes never need it
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 Array = NDArray[np.floating[Any]]
 
@@ -182,7 +182,9 @@ def _least(delta_at: Callable[[float], float], delta: float) -> float:
         high *= 2
         if high > 500:
             return math.inf
-    epsilon = float(brentq(lambda eps: delta_at(eps) - delta, 0.0, high, xtol=1e-9, rtol=1e-9))
+    epsilon = float(
+        scipy.optimize.brentq(lambda eps: delta_at(eps) - delta, 0.0, high, xtol=1e-9, rtol=1e-9)
+    )
     return epsilon * (1 + 1e-8) + 1e-8  # a root from either side, on any platform
 
 

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy  # scipy.optimize is loaded at its first use: most processes never need it
 from scipy.special import logsumexp
 
 from accountant.core.privacy.privacy_profiles import (
@@ -124,4 +124,4 @@ def multiplier(epsilon: float, delta: float, q: float) -> float:
         low -= 1
     while excess(high) > 0:
         high += 1
-    return math.exp(float(brentq(excess, low, high, xtol=1e-13, rtol=1e-14)))
+    return math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-13, rtol=1e-14)))
