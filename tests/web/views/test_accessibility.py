@@ -52,6 +52,15 @@ _NAMED = f"""() => {{
 #: Every rule, and no more work than for what is said of a violation: pages have no frames and no
 #: media, and their elements are told by their HTML, not by a selector.
 AXE = {"resultTypes": ["violations"], "preload": False, "iframes": False, "selectors": False}
+#: Pairs of buttons that are less than 4 pixels apart.
+_TOUCHING = """() => {
+    const boxes = [...document.querySelectorAll(".btn")].filter(each => each.checkVisibility())
+        .map(each => [each.textContent.trim(), each.getBoundingClientRect()]);
+    return boxes.flatMap(([one, a], place) => boxes.slice(place + 1)
+        .filter(([, b]) => a.right + 4 > b.left && b.right + 4 > a.left
+            && a.bottom + 4 > b.top && b.bottom + 4 > a.top)
+        .map(([other]) => `${one} and ${other}`));
+}"""
 _SPILL = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -146,6 +155,7 @@ def test_every_page_is_accessible_and_fits_and_tab_reaches_everything(
             page.set_viewport_size(size)
             if (spill := page.evaluate(_SPILL)) > 0:
                 wrong.append(f"{at}: {spill} px wider than a screen of {size['width']}")
+            wrong += [f"{at}: {each} touch" for each in page.evaluate(_TOUCHING)]
         page.set_viewport_size(viewport)
     wrong += [f"console as {who}: {each}" for each in page.complaints]
     page.context.close()

@@ -52,6 +52,19 @@ def test_cookies_and_headers(site):
     assert "SameSite=Lax" in cookie
 
 
+def test_the_typeface_comes_from_here_with_its_licence(site):
+    """Six files that the policy of contents admits, each named in the stylesheet, and a licence."""
+    client = site.app.test_client()
+    css = client.get("/static/exchequer.css")
+    assert "font-src 'self'" in css.headers["Content-Security-Policy"]
+    files = re.findall(r'url\("([^"]+)"\)', css.text)
+    assert len(files) == 6
+    sizes = [len(client.get(f"/static/{file}").data) for file in files]
+    assert all(8_000 < size < 26_000 for size in sizes)
+    licence = client.get(f"/static/{files[0].rpartition('-latin')[0]}.LICENSE")
+    assert "SIL OPEN FONT LICENSE" in licence.text
+
+
 @pytest.mark.parametrize(
     ("role", "seen"),
     [
