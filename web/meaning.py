@@ -1,6 +1,7 @@
 """The meaning of an allowance, in true sentences: for stewards' forms and the API."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -174,6 +175,16 @@ def meaning(
         "source": "Wasserman and Zhou 2010, Theorem 2.4; Kairouz, Oh and Viswanath 2015, Theorem "
         "2.1",
     }
+
+
+def guesser(account: Mapping[str, Any]) -> str:
+    """Return how often somebody who guesses about one person is right at most, for an account.
+
+    They know all else, see all that is ever released, and would be right in half of all cases
+    without it. The bound is for the largest allowance ever granted, as the statements are.
+    """
+    epsilon, delta = float(account["largest_epsilon"]), float(account["largest_delta"])
+    return at_most(best_success(epsilon, delta))
 
 
 def at_most(share: float) -> str:

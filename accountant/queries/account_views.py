@@ -36,6 +36,8 @@ def account_view(books: Books) -> Account | None:
     return Account(
         epsilon=to_decimal(account.epsilon, EPSILON_UNITS),
         delta=to_decimal(account.delta, DELTA_UNITS),
+        largest_epsilon=to_decimal(books.history.largest_epsilon, EPSILON_UNITS),
+        largest_delta=to_decimal(books.history.largest_delta, DELTA_UNITS),
         used_share=1.0 if best is None else best.used_share,
         best_filter=None if best is None else best.kind,
         filters=filters,

@@ -102,6 +102,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
         "allowances": _entries(engine, viewer, name, "ALLOW"),
         "corrections": _entries(engine, viewer, name, "REVERSAL"),
         "newest": _entries(engine, viewer, name, None),
+        "releases": _releases(engine, viewer, name),
         "refusals": documents(ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST)),
         "realized_ex_post": realized,
         "checkpoints": documents(ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST)),
@@ -141,6 +142,14 @@ def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list
     )
     columns = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
     return [{**{key: row[key] for key in columns}, "body": _short(row["body"])} for row in rows]
+
+
+def _releases(engine: Engine, viewer: Actor, name: str) -> list[dict[str, Any]]:
+    """Return the newest jobs that succeeded; the day says when a job was asked for."""
+    wanted = job_queries.Wanted(dataset=name, state="succeeded")
+    rows = documents(job_queries.jobs(engine, viewer, wanted, limit=NEWEST))
+    columns = ("id", "mechanism", "analyst", "purpose", "epsilon_alone", "pure", "ex_post_cap")
+    return [{"day": row["created_at"][:10], **{key: row[key] for key in columns}} for row in rows]
 
 
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:

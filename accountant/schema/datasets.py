@@ -49,6 +49,8 @@ class Account(Answer):
 
     epsilon: Decimal
     delta: Decimal
+    largest_epsilon: Decimal = Field(description="the largest ever granted: statements hold for it")
+    largest_delta: Decimal = Field(description="the largest ever granted")
     used_share: float
     best_filter: str | None
     filters: list[Filter]

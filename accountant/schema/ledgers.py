@@ -178,6 +178,7 @@ class Report(Answer):
     allowances: list[Json]
     corrections: list[Json]
     newest: list[Json]
+    releases: list[Json] = Field(description="jobs that succeeded, newest first")
     refusals: list[Json] = Field(description="as /refusals answers")
     realized_ex_post: Json | None = Field(description="depends on the data; null in public")
     checkpoints: list[SignedCheckpoint]

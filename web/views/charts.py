@@ -12,7 +12,7 @@ from typing import Any
 from flask import Flask
 
 from accountant.core.names import FILTER_NAMES
-from web.meaning import at_most
+from web.meaning import at_most, guesser
 
 MEASURE_NAMES = {
     **FILTER_NAMES,
@@ -148,6 +148,6 @@ def share(text: str) -> float:
 
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
-    for function in (burn_down_plot, measure_unit, share, at_most):
+    for function in (burn_down_plot, measure_unit, share, at_most, guesser):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(spent_by=spent_by, MEASURE_NAMES=MEASURE_NAMES)

@@ -209,4 +209,5 @@ def exports() -> str:
 @overseers
 def report(name: str) -> str:
     """A dataset's report, to be printed."""
-    return render_template("report.html", report=report_named(name).document())
+    key = ledgers.read_validity(signing.keys(engine(), seed()))[-1]
+    return render_template("report.html", report=report_named(name).document(), key=key)

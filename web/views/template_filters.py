@@ -10,7 +10,9 @@ from flask import Flask
 from flask_login import current_user
 from markupsafe import Markup
 
+from accountant.core import mechanisms
 from accountant.core.ledger.admission import UNIT_NAMES
+from accountant.core.mechanisms.base import GOALS
 from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.core.privacy.filters import Kind
@@ -114,6 +116,12 @@ def _per_cent(value: Decimal, rounding: str) -> str:
     fine = value < 10 or 98 < value < 102
     value = value.quantize(Decimal("0.1") if fine else Decimal(1), rounding=rounding)
     return f"{value:,} %"
+
+
+def goal(mechanism: str) -> str:
+    """Return what somebody gets from a mechanism, as a form calls it; an old one by its name."""
+    known = mechanisms.find(mechanism)
+    return mechanism if known is None else GOALS.get(known.goal, known.title)
 
 
 def judged(epsilon: object) -> dict[str, Any]:
@@ -244,6 +252,7 @@ def init_app(app: Flask) -> None:
         left,
         percent,
         percent_left,
+        goal,
         judged,
         units,
         unit,
