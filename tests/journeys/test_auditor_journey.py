@@ -186,6 +186,11 @@ def test_the_report_prints(browser, address, desk, tmp_path, public):
     printed = pypdf.PdfReader(file)
     assert 1 <= len(printed.pages) <= 12
     assert tuple(round(side) for side in printed.pages[0].mediabox[2:]) == (595, 842)
+    board, details = (printed.pages[number].extract_text() for number in (0, 1))
+    for part in ("How private is", "Who decides", "right in at most", "exchequer verify"):
+        assert part in board  # one side for a board, and the details on others
+    assert "Rényi" not in board
+    assert "What holds now" in details
     words = re.sub(r"\s+", " ", " ".join(each.extract_text() for each in printed.pages))
     for part in ("The ledger holds.", "What it went on", "Checkpoints", "Refusals", "1 / "):
         assert part in words
