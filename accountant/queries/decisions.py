@@ -337,8 +337,7 @@ def _asks(
     if row.kind == "loss":
         return f"say that entries after entry {asked['entries']} are lost, and charge what is left"
     if row.kind == "correction":
-        charge = "nothing" if asked["event"] is None else f"for a {asked['event']['type']}"
-        return f"charge job {str(row.job_id)[:8]} {charge}"
+        return f"charge job {str(row.job_id)[:8]} for a {asked['event']['type']}"
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]
     if "ex_post" in asked:
         parts.append(f"ex-post {asked['ex_post']['limit']} ({asked['ex_post']['settlement']})")

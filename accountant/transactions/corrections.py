@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, select
 
 from accountant import tables
-from accountant.core.errors import Conflict, invalid
+from accountant.core.errors import Conflict
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.reversals import Document, charge_of, corrected, reversal_body
-from accountant.core.privacy.events import Event, from_json, to_json
+from accountant.core.privacy.events import from_json, to_json
 from accountant.core.privacy.units import EPSILON_UNITS, exact, round_price
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
@@ -37,17 +37,16 @@ def correct(
     actor: Actor,
     reason: str,
     *,
-    event: object = "reserved",
+    event: object = None,
     ex_post: object = None,
     once: Once | None = None,
     signature: Signature | None = None,
 ) -> UUID:
     """Propose that a settled job be charged for what it really released; returns the decision's id.
 
-    `event`: an event as entries hold it; None: nothing was released; "reserved": all that was
-    reserved. `ex_post`: the cap in decimals, where it is another. Raises Conflict while the job is
-    not settled, and InvalidRequest where the correction would change nothing, or would lower a
-    charge after a read.
+    `event`: an event as entries hold it; None: all that was reserved. `ex_post`: the cap in
+    decimals, where it is another. Raises Conflict while the job is not settled, and InvalidRequest
+    where the correction would raise no charge.
     """
     actor.require("steward")
     reason = words(reason)
@@ -62,10 +61,10 @@ def correct(
         if earlier != made:
             return earlier
         reserve, current = _quoted(connection, job_id)
-        true = _event(reserve["body"]["event"] if event == "reserved" else event)
-        cap = _cap(reserve, true, ex_post)
+        true = from_json(reserve["body"]["event"] if event is None else event)
+        cap = _cap(reserve, ex_post)
         corrected(locked.accounts, reserve, charge_of(reserve, current), true, cap)  # or why not
-        asked = {"event": None if true is None else to_json(true), "cap": str(cap)}
+        asked = {"event": to_json(true), "cap": str(cap)}
         body = {**asked, "reason": reason, "reserve": reserve, "corrects": current}
         named = connection, job.dataset_id, policy, EntryKind.REVERSAL, job_id, actor.name
         signed = signed_acts.by_one(*named, body, signature)
@@ -84,7 +83,7 @@ class Correction(ByTwo):
         job, asked = ground.job(), ground.row.asked
         reserve, current = _quoted(ground.connection, job.id)
         ground.require_entry(current["seq"])
-        event, cap = _event(asked["event"]), int(asked["cap"])
+        event, cap = from_json(asked["event"]), int(asked["cap"])
         body = reversal_body(ground.account.accounts, reserve, current, event, cap, ground.people())
         before = charge_of(reserve, current)
         signed = ground.signed(EntryKind.REVERSAL, body)
@@ -93,17 +92,11 @@ class Correction(ByTwo):
         return Result(entry=entry.seq)
 
 
-def _event(value: object) -> Event | None:
-    return None if value is None else from_json(value)
-
-
-def _cap(reserve: Document, event: Event | None, ex_post: object) -> int:
+def _cap(reserve: Document, ex_post: object) -> int:
     if ex_post is not None:
-        if event is None:
-            raise invalid("ex_post", "given, and nothing was released", "nothing")
         return round_price(exact(ex_post, "ex_post"), EPSILON_UNITS)  # type: ignore[arg-type]
     held = reserve["body"].get("ex_post")
-    return 0 if event is None or held is None else int(held["cap"])
+    return 0 if held is None else int(held["cap"])
 
 
 def _quoted(connection: Connection, job_id: UUID) -> tuple[Document, Document]:

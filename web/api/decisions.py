@@ -46,13 +46,10 @@ class OfferedParameters(Body):
 
 
 class ChargeCorrection(Body):
-    """The real release of a settled job: an event, nothing, or (neither given) all that was
-    reserved.
-    """
+    """The real release of a settled job: an event, or (none given) all that was reserved."""
 
     reason: str = Field(max_length=2000)
     event: dict[str, Any] | None = None
-    nothing: bool = False
     ex_post: Figure | None = None
 
 
@@ -150,13 +147,12 @@ def correct(job: str) -> tuple[Response, int]:
     actor = current_actor()
     actor.require("steward")
     job_id, body = read_id(job), read(ChargeCorrection)
-    event: object = "reserved" if body.event is None else body.event
     decision_id = corrections.correct(
         engine(),
         job_id,
         actor,
         body.reason,
-        event=None if body.nothing else event,
+        event=body.event,
         ex_post=body.ex_post,
         once=read_once(body),
     )

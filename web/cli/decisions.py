@@ -161,11 +161,10 @@ def correct(
     event: Annotated[
         str | None, typer.Option(help="What it really released, as JSON. [all that was reserved]")
     ] = None,
-    nothing: Annotated[bool, typer.Option("--nothing", help="It released nothing.")] = False,
     ex_post: Annotated[str | None, typer.Option(help="Another ex-post cap.")] = None,
 ) -> Answer:
     """Propose another charge for a settled job; a second steward answers."""
-    body: dict[str, Any] = {"ex_post": ex_post, "nothing": nothing or None}
+    body: dict[str, Any] = {"ex_post": ex_post}
     body["event"] = None if event is None else read_json("--event", event)
     with connect() as client:
         stated = {name: value for name, value in body.items() if value is not None}

@@ -22,7 +22,7 @@ from web.views.jobs import page
 
 pages = Blueprint("corrections", __name__)
 
-RELEASED = ("reserved", "nothing", "event")
+RELEASED = ("reserved", "event")
 
 
 @pages.post("/jobs/<job>/correction")
@@ -32,13 +32,12 @@ def propose(job: str) -> BaseResponse:
     job_id, values = read_id(job), sent()
     try:
         body = read(ChargeCorrection, _body(values))
-        event: object = "reserved" if body.event is None else body.event
         corrections.correct(
             engine(),
             job_id,
             current_actor(),
             body.reason,
-            event=None if body.nothing else event,
+            event=body.event,
             ex_post=body.ex_post,
             signature=passkeys.given(current_actor()),
         )
@@ -54,7 +53,7 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
     released = values.get("released", "reserved")
     if released not in RELEASED:
         raise invalid("released", repr(released[:40]), ", ".join(RELEASED))
-    body: dict[str, Any] = {"reason": values.get("reason", ""), "nothing": released == "nothing"}
+    body: dict[str, Any] = {"reason": values.get("reason", "")}
     if values.get("ex_post", "").strip():
         body["ex_post"] = values["ex_post"].strip()
     if released == "event":

@@ -10,7 +10,7 @@ noticed.
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, TypeVar
 
 import fsspec
@@ -35,29 +35,39 @@ T = TypeVar("T")
 def of(address: str) -> dict[str, Any]:
     """Return the manifest of the data at an address. Raises DataError."""
     found = files(address)
-    total, size, listed = hashlib.sha256(), 0, []
-    first: dict[str, str] = {}
+    hashed = []
     for file, path in zip(found, names(address, found), strict=True):
         interruption.check()
         try:
             with fsspec.open(file, "rb") as binary:
-                sha256 = hashlib.file_digest(binary, "sha256")
-                length = binary.seek(0, 2)
+                sha256 = hashlib.file_digest(binary, "sha256").digest()
+                hashed.append((file, path, binary.seek(0, 2), sha256))
         except OSError as error:
             raise DataError(f"a file can't be read: {type(error).__name__}") from None
+    return summary(hashed)
+
+
+def summary(hashed: Iterable[tuple[str, str, int, bytes]]) -> dict[str, Any]:
+    """Return the manifest of files that were hashed: address, path, bytes and SHA-256 of each.
+
+    Raises DataError for an empty file, and for two of the same bytes.
+    """
+    total, size, listed = hashlib.sha256(), 0, []
+    first: dict[bytes, str] = {}
+    for file, path, length, sha256 in hashed:
         if not length:
             raise DataError(f"{path or 'the file'}: it is empty")
-        total.update(sha256.digest())
+        total.update(sha256)
         size += length
         name = path or file.rstrip("/").rpartition("/")[2]
-        listed.append([name, length, sha256.hexdigest()])
-        if first.setdefault(sha256.hexdigest(), name) != name and has_rows(file):
-            same = f"{name!r} and {first[sha256.hexdigest()]!r} have the same bytes"
+        listed.append([name, length, sha256.hex()])
+        if first.setdefault(sha256, name) != name and has_rows(file):
+            same = f"{name!r} and {first[sha256]!r} have the same bytes"
             raise DataError(
                 f"{same}, so everybody in them would count twice: take one out of the folder"
             )
     return {
-        "files": len(found),
+        "files": len(listed),
         "bytes": size,
         "sha256": total.hexdigest(),
         "list": listed[:LISTED],
@@ -118,7 +128,7 @@ def hold(
             raise DataError(UNREADABLE) from None
         content.flush()
         total.update(own.digest())
-        held.append(Held(file, name, content, again))
+        held.append(Held(file, name, content, again, own.digest()))
     return held, total.hexdigest()
 
 

@@ -74,12 +74,14 @@ class Held:
         file: its address, whose ending names format and compression.
         shown: its path in the folder; "" for a single file.
         again: its rows may be read several times; False: the bytes go with the first reading.
+        sha256: of its bytes.
     """
 
     file: str
     shown: str
     content: IO[bytes]
     again: bool = False
+    sha256: bytes = b""
 
 
 def rows(data: str | Sequence[Held], columns: Sequence[str]) -> Iterator[Row | Broken]:

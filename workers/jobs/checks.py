@@ -144,8 +144,9 @@ def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
             records.check_address(row.uri, configured.data_root_list),
             configured.secret("identity"),
         )
-        manifest.of(address)  # refuses empty files, and files of the same bytes
         held, sha256 = corpora.hold(address)
+        # refuses empty files, and files of the same bytes
+        manifest.summary((each.file, each.shown, each.content.tell(), each.sha256) for each in held)
         facts = corpora.inspect(held, sha256, row.text_template, row.label_column)
         texts = fingerprints.fingerprints(held, records.Layout(row.text_template), key)
         shares = unit_fingerprints.compare_corpus(engine, row.id, fingerprints.proof(key), texts)

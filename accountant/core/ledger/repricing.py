@@ -128,7 +128,7 @@ def _committed(body: Body, accounts: Accounts, reserve: Body) -> list[Figure]:
 
 def _reversed(body: Body, accounts: Accounts) -> list[Figure]:
     """Return the cost of the corrected event, beside the correction's charge."""
-    event = None if body["event"] is None else from_json(body["event"])
+    event = from_json(body["event"])
     before = charge_of(body["reserve"], body["corrects"])
     after = corrected(accounts, body["reserve"], before, event, int(body["cap"]))
     figures = _costs(body["costs"], costs_json(after.costs))

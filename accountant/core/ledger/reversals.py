@@ -106,10 +106,10 @@ def _stated(body: Document) -> Charge:
 
 
 def corrected(
-    accounts: Accounts, reserve: Document, before: Charge, event: Event | None, cap: int
+    accounts: Accounts, reserve: Document, before: Charge, event: Event, cap: int
 ) -> Charge:
-    """Return the charge of a job that really released `event` (None: nothing) with an ex-post cap
-    of `cap` (10^-9).
+    """Return the charge of a job that really released `event` with an ex-post cap of `cap`
+    (10^-9).
 
     No part of the charge falls: filters, cap and secret each take the larger value. Raises
     InvalidRequest if nothing would change, or if an account has no price for it.
@@ -128,12 +128,8 @@ def corrected(
     return replace(after, read=before.read or _raises(before, after))
 
 
-def _wanted(accounts: Accounts, reserve: Document, event: Event | None, cap: int) -> Charge:
-    """Return the cost of `event` with `cap` and the job's own secret release; None: nothing was
-    released.
-    """
-    if event is None:
-        return Charge({}, counts=False)
+def _wanted(accounts: Accounts, reserve: Document, event: Event, cap: int) -> Charge:
+    """Return the cost of `event` with `cap` and the job's own secret release."""
     if accounts.dp is None and releases(event):
         raise invalid("event", "the dataset has no (epsilon, delta) allowance")
     costs = {} if accounts.dp is None else accounts.dp.costs(event)
@@ -205,7 +201,7 @@ def reversal_body(
     accounts: Accounts,
     reserve: Document,
     current: Document,
-    event: Event | None,
+    event: Event,
     cap: int,
     people: TwoPeople,
 ) -> dict[str, Any]:
@@ -215,7 +211,7 @@ def reversal_body(
     after = corrected(accounts, reserve, charge_of(reserve, current), event, cap)
     return {
         **people.to_json(),
-        "event": None if event is None else to_json(event),
+        "event": to_json(event),
         "cap": str(cap),
         "costs": costs_json(after.costs),
         "ex_post": str(after.ex_post),
@@ -260,7 +256,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
         if is_alike(body["proposed_by"], body["confirmed_by"]):
             raise VerificationFailed("one person proposed and confirmed it")
         before = charge_of(reserve, current)
-        event = None if body["event"] is None else from_json(body["event"])
+        event = from_json(body["event"])
         if before.hidden or is_hidden(body["ex_post"]):
             return _partly(books, body, before, event)
         after = corrected(books.accounts, reserve, before, event, read_amount(body["cap"], "cap"))
@@ -275,7 +271,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
         raise VerificationFailed(f"{type(error).__name__}: {error}") from None
 
 
-def _partly(books: Books, body: Document, before: Charge, event: Event | None) -> Books:
+def _partly(books: Books, body: Document, before: Charge, event: Event) -> Books:
     """Return the books after a REVERSAL whose ex-post figures are hidden; everything else is
     checked.
     """

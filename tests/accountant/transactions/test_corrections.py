@@ -19,7 +19,7 @@ from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import json_header, json_row, verify_lines
 from accountant.core.ledger.hash_chain import canonical, digest
 from accountant.core.ledger.policy import Policy
-from accountant.core.privacy.events import SelfComposed, from_json, to_json
+from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.identities import activity_log
 from accountant.queries import datasets, entries, integrity, jobs
 from accountant.queries import decisions as decision_queries
@@ -51,7 +51,7 @@ def settled(desk: Bench, tokens: int = 10, realized: int | None = None):
 
 
 def corrected(desk: Bench, job_id, true) -> int:
-    asked = true if true is None or isinstance(true, str) else to_json(true)
+    asked = None if true is None else to_json(true)
     found = corrections.correct(desk.engine, job_id, desk.steward, "it was mispriced", event=asked)
     return yes(desk.engine, found, desk.second, "seen")
 
@@ -79,7 +79,7 @@ def sound(desk: Bench) -> None:
 def test_a_charge_is_raised_by_two_people_and_the_entry_names_both(desk):
     job_id = settled(desk, 10, realized=4)
     before = float(spent(desk))
-    corrected(desk, job_id, "reserved")
+    corrected(desk, job_id, None)
     assert float(spent(desk)) == pytest.approx(before / 4 * 10, rel=1e-6)
     entry = entries.entries(desk.engine, desk.dataset, desk.auditor)[0]
     assert entry["kind"] == "REVERSAL"
@@ -107,7 +107,7 @@ def test_nobody_corrects_alone_not_even_under_the_solo_policy(desk):
 
 def test_a_charge_is_not_lowered_after_a_read(desk):
     job_id = settled(desk, 10)
-    for true in (None, event(desk, job_id, 4), "reserved"):
+    for true in (None, event(desk, job_id, 4), FREE):
         with pytest.raises(InvalidRequest, match="changes nothing"):
             corrected(desk, job_id, true)
 
@@ -115,7 +115,7 @@ def test_a_charge_is_not_lowered_after_a_read(desk):
 def test_a_void_job_that_did_read_is_charged_and_stays_charged(desk):
     job_id = desk.submit(10)
     settlement.cancel(desk.engine, job_id, desk.analyst)
-    corrected(desk, job_id, "reserved")
+    corrected(desk, job_id, None)
     assert float(spent(desk)) > 0
     with pytest.raises(InvalidRequest, match="changes nothing"):
         corrected(desk, job_id, None)
@@ -375,7 +375,7 @@ def no_such_entry(document):
     ],
 )
 def test_a_forged_correction_is_found_from_the_entries_alone(desk, change, found):
-    corrected(desk, settled(desk, 10, realized=4), "reserved")
+    corrected(desk, settled(desk, 10, realized=4), None)
     lines = exported(desk)
     verify_lines(lines)
     with pytest.raises(VerificationFailed, match=found):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from accountant.core.errors import Conflict, ExchequerError
 from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.privacy.events import SelfComposed, from_json, to_json
+from accountant.core.privacy.events import FREE, SelfComposed, from_json, to_json
 from accountant.core.privacy.filters import ZERO, Amount
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.core.privacy.whole_jobs import whole_cost
@@ -158,7 +158,7 @@ class Oracle:
         before, after = self.charged[job_id], self.price(token, tokens)
         if self.read[job_id] or before.tokens is None:
             after = before.with_larger(after)
-        true = to_json(SelfComposed(token, tokens)) if tokens else None
+        true = to_json(SelfComposed(token, tokens) if tokens else FREE)
         try:
             found = corrections.correct(self.engine, job_id, self.bench.steward, "why", event=true)
             yes(self.engine, found, self.second, "seen")

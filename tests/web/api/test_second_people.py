@@ -5,6 +5,7 @@ import re
 import pytest
 
 from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.events import FREE, to_json
 from accountant.transactions import policies
 from tests.support import somebody
 
@@ -102,7 +103,9 @@ def test_a_correction_by_page(site, publish):
     publish(job_id, b"{}\n")
     steward, second = site.api("steward"), site.pages("steward-2")
     assert (
-        steward.post(f"/jobs/{job_id}/correct", {"reason": "why", "nothing": True}).status_code
+        steward.post(
+            f"/jobs/{job_id}/correct", {"reason": "why", "event": to_json(FREE)}
+        ).status_code
         == 422
     )
     event = steward.get(f"/jobs/{job_id}").json["event"]

@@ -3,17 +3,19 @@ for it.
 """
 
 import logging
+import uuid
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from accountant import settings
-from accountant.catalogue import corpora, datasets
+from accountant.catalogue import corpora, datasets, registration
 from accountant.queries import datasets as dataset_queries
 from accountant.settings import Settings
 from tests.support import person
 from web.stack.processes import log_path
+from workers.data import manifest
 from workers.jobs import checks
 
 CANARY = "zanzibar-canary"
@@ -83,6 +85,40 @@ def test_no_refusal_of_data_leaves_a_word_of_a_record(engine, servers, worker, c
     assert not [
         name for name, held in everything(engine, servers, caplog, capfd).items() if CANARY in held
     ]
+
+
+def test_a_corpus_is_read_from_its_files_once(engine, worker, monkeypatch):
+    steward, opened, fsspec_open = person(engine, "steward"), [], manifest.fsspec.open
+
+    def opens(file, *args, **options):
+        opened.append(str(file))
+        return fsspec_open(file, *args, **options)
+
+    monkeypatch.setattr(manifest.fsspec, "open", opens)
+    path = worker / "read-once.csv"
+    path.write_text("text\na match\na race\n")
+    spec = corpora.CorpusSpec(name="read-once", uri=str(path), statement="made up")
+    corpus = corpora.add(engine, spec, steward)
+    checks.check_corpus(str(corpus))
+    assert registration.find(engine, "corpus", corpus).state == "ready"
+    assert [file.removeprefix("file://") for file in opened] == [str(path)]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"a.csv": "text\nx\n", "b.csv": ""}, dict.fromkeys(("a.csv", "b.csv"), "text\nx\n")],
+    ids=["empty", "the same bytes"],
+)
+def test_a_corpus_of_empty_or_repeated_files_is_refused_by_name(engine, worker, files):
+    (folder := worker / "folder").mkdir()
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    spec = corpora.CorpusSpec(name=f"c-{uuid.uuid4()}", uri=str(folder), statement="made up")
+    corpus = corpora.add(engine, spec, person(engine, "steward"))
+    checks.check_corpus(str(corpus))
+    row = registration.find(engine, "corpus", corpus)
+    assert row.state == "invalid"
+    assert "b.csv" in row.error
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class DecidingRoutes(Transport):
         return self.answer(job_id, False, reason)
 
     def correct(self, job_id: str, reason: str, **others: Any) -> Json:
-        """Propose a correction of a settled job's charge. `others`: event, nothing, ex_post."""
+        """Propose a correction of a settled job's charge. `others`: event, ex_post."""
         return self._json(
             "POST", f"/jobs/{part(job_id)}/correct", json={"reason": reason, **others}
         )

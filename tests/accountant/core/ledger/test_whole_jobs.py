@@ -15,6 +15,7 @@ from accountant.core.ledger.entry_bodies import allow_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
+    FREE,
     EpsilonDelta,
     Event,
     Gaussian,
@@ -119,7 +120,7 @@ def test_a_correction_never_reopens_what_a_whole_job_closed():
     before = reversals.charge_of(quoted, unread)
     assert not before.read
     with pytest.raises(InvalidRequest, match="changes nothing"):
-        reversals.corrected(ledger.books.accounts, quoted, before, None, 0)
+        reversals.corrected(ledger.books.accounts, quoted, before, FREE, 0)
 
 
 # --- allowances, views, forgeries ---------------------------------------------------------------
