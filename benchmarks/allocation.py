@@ -35,7 +35,7 @@ EQUAL = (50, 500, 2_500, 15_000)
 ACCOUNTS = ((1, "0.0000029"), (3, "0.000001"), (10, "0.0000029"))
 SIZES = (10, 25, 50, 100, 200)
 #: Jobs of these sizes that each account has to reach, with default shares and order.
-JOBS = ((256, 96, 42, 0, 0), (1_788, 668, 297, 115, 0), (15_798, 5_907, 2_631, 1_030, 294))
+JOBS = ((256, 95, 42, 0, 0), (1_787, 668, 297, 115, 0), (15_682, 5_864, 2_611, 1_022, 293))
 
 
 def coin(tokens: int) -> Event:
