@@ -4,6 +4,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -13,27 +14,35 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, Row, Table, insert, select, text, update
+from pydantic import create_model
+from sqlalchemy import Engine, Row, Table, and_, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from accountant import settings as settings_module
 from accountant import tables
+from accountant.catalogue import corpora as catalogue_corpora
+from accountant.catalogue import registration
+from accountant.catalogue.corpora import CorpusSpec
+from accountant.core import mechanisms
 from accountant.core.errors import DataError, VerificationFailed
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.ledger.hash_chain import EntryKind, canonical, digest
+from accountant.core.mechanisms import private_prediction
+from accountant.core.mechanisms.vocabulary import TERM_LIST
 from accountant.database import connect, logging_to
 from accountant.queries import entries, jobs
+from accountant.rights import RIGHTS, stated
 from accountant.settings import Settings
-from accountant.transactions import allowances, leases, orders, submission
+from accountant.transactions import allowances, kept_draws, leases, orders, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.conftest import as_process
 from tests.support import Bench, as_file, written, yes
 from workers import models
-from workers.data import manifest, records
-from workers.interface import Text
+from workers.data import corpora, manifest, records
+from workers.interface import Artifact, Text
 from workers.jobs import job_inputs, tasks
 
 PARAMETERS = {
@@ -55,12 +64,21 @@ class Spy:
     def total(self, parameters, terms) -> int:
         return 12
 
+    def make(self, parameters, terms, model, progress, public):
+        """A list of terms, as a public job releases it."""
+        texts = [text for text, _ in public.corpora["corpus"].texts()]
+        yield Artifact.of_json("terms", TERM_LIST, texts)
+
     def run(self, parameters, terms, held, model, meter, progress, public):
         read = sorted(
             (each.unit, each.label or "", each.text, each.secret) for each in held.records
         )
         given = (parameters.model_dump_json(), terms, read, held.labels, held.groups, held.secrets)
-        self.given.append((*given, held.share, model.sha256))
+        beside = {
+            **{field: list(each.texts()) for field, each in public.corpora.items()},
+            **{field: each["terms"].json() for field, each in public.sources.items()},
+        }
+        self.given.append((*given, held.share, model.sha256, beside))
         scores = np.array([0, -(2**40)], dtype=np.int64)
         for place in held.batches(parameters.batches_per_label):
             for _ in range(2):
@@ -106,15 +124,33 @@ class Desk:
 
     def queued(self, mechanism: str = "private-prediction", **parameters: Any) -> UUID:
         """A job that a steward approved."""
-        model = self.bench.model if mechanism == "private-prediction" else None
+        model = self.bench.model if mechanism in ("private-prediction", READER.id) else None
         request = JobRequest(self.bench.dataset, mechanism, model, parameters or PARAMETERS, "test")
         job_id = submission.submit(self.engine, request, self.bench.analyst)
         yes(self.engine, job_id, self.bench.steward, "it fits the study")
         return job_id
 
-    def take(self, job_id: UUID, part: int = 0) -> str:
+    def corpus(self) -> str:
+        """A public corpus that a worker found right."""
+        name = f"corpus-{uuid.uuid4().hex[:8]}"
+        path = Path(settings_module.load().home) / f"{name}.csv"
+        path.write_text(f"text,label\na public text of {name},good\nanother one,bad\n")
+        spec = CorpusSpec(name=name, uri=str(path), statement="made up", label_column="label")
+        made = catalogue_corpora.add(self.engine, spec, self.bench.steward)
+        facts = corpora.inspect(*corpora.hold(str(path)), "{text}", "label")
+        registration.checked(self.engine, "corpus", made, facts, None)
+        return name
+
+    def listed(self, bench: Bench, corpus: str) -> str:
+        """The id of a public job that released a list of terms."""
+        request = JobRequest(bench.dataset, "vocabulary", None, {"corpus": corpus}, "test")
+        job_id = submission.submit(self.engine, request, self.bench.analyst)
+        assert self.take(job_id) == "succeeded"
+        return str(job_id)
+
+    def take(self, job_id: UUID, part: int = 0, attempt: int = 1) -> str:
         """Hand a worker the message of a job; returns the job's state after it."""
-        tasks._take(str(uuid.uuid4()), str(job_id), 1, part)
+        tasks._take(str(uuid.uuid4()), str(job_id), attempt, part)
         query = select(tables.jobs.c.state).where(tables.jobs.c.id == job_id)
         with self.owner.connect() as connection:
             return connection.execute(query).scalar_one()
@@ -262,7 +298,7 @@ def test_a_job_that_an_entry_ended_is_not_run_again(desk, spy, knows):
     if not knows:
         orders._known.clear()
     rewritten(desk, "DELETE FROM entries WHERE job_id = :job AND kind = 'COMMIT'", job=job_id)
-    where, _ = rows_of(desk, job_id)["jobs"]
+    where = tables.jobs.c.id == job_id
     again = {
         "state": "queued",
         "output_sha256": None,
@@ -361,30 +397,102 @@ def test_data_that_changed_ends_the_job_before_it_reads(desk, spy):
     assert "other bytes than when it was registered" in told
 
 
-# --- every column of every row that a job is made of
-# -----------------------------------------------
+# --- every column of every row that a worker can read
+# ----------------------------------------------
 
-TABLES = (tables.jobs, tables.parts, tables.datasets, tables.dataset_versions, tables.models)
+#: A job that reads records, a model, a corpus, and what two public jobs released: one of its own
+#: dataset, one of another.
+READER = replace(
+    private_prediction.MECHANISM,
+    id="reader",
+    parameters=create_model(
+        "Reader", __base__=private_prediction.PrivatePrediction, own=(str, ...), other=(str, ...)
+    ),
+    sources=lambda _: {"own": TERM_LIST, "other": TERM_LIST},
+)
+
+#: Every table of which the database lets a worker read any column.
+TABLES = [
+    tables.metadata.tables[name]
+    for name, rights in RIGHTS["worker"].items()
+    if "SELECT" in {right for right, _ in stated(rights)}
+]
 
 
-def rows_of(desk: Desk, job_id: UUID) -> dict[str, tuple[Any, Row[Any]]]:
-    """The condition for the row of each table that belongs to a job, and the row."""
-    with desk.owner.connect() as connection:
-        job = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job_id)).one()
-        own = {
-            "jobs": tables.jobs.c.id == job_id,
-            "parts": tables.parts.c.job_id == job_id,
-            "datasets": tables.datasets.c.id == job.dataset_id,
-            "dataset_versions": tables.dataset_versions.c.id == job.version_id,
-            "models": tables.models.c.id == job.model_id,
-        }
-        return {
-            table.name: (
-                own[table.name],
-                connection.execute(select(table).where(own[table.name])).one(),
-            )
-            for table in TABLES
-        }
+#: Tables whose rows belong to the job alone: more values are tried in each column.
+OWN = (tables.jobs, tables.parts, tables.datasets, tables.dataset_versions, tables.models)
+
+
+class Shelf:
+    """What a job of the mechanism `reader` reads, and all rows that belong to it."""
+
+    def __init__(self, desk: Desk) -> None:
+        mechanisms.MECHANISMS[READER.id] = READER
+        self.desk, self.other = desk, Bench(desk.engine, policy={"auto_approve_epsilon": "10"})
+        self.other.allow()
+        self.corpora = [desk.corpus() for _ in range(3)]
+        self.own = desk.listed(desk.bench, self.corpora[0])
+        self.elsewhere = desk.listed(self.other, self.corpora[1])
+        named = {"own": self.own, "other": self.elsewhere, "public_corpus": self.corpora[2]}
+        self.parameters = {**PARAMETERS, **named}
+        with desk.owner.begin() as connection:
+            stopped = {"worker": f"worker-{uuid.uuid4()}", "why": "full", "at": datetime.now(UTC)}
+            connection.execute(insert(tables.stopped_workers).values(stopped))
+            self.stopped = stopped["worker"]
+
+    def queued(self, table: Table) -> tuple[UUID, int]:
+        """A job and its attempt: the second, where a table holds what the first left."""
+        desk, units = self.desk, settings_module.load().secret("units")
+        job_id = desk.queued(READER.id, **self.parameters)
+        if table is tables.refused_parts:
+            with desk.owner.begin() as connection:
+                connection.execute(insert(table).values(job_id=job_id, number=0))
+        if table not in (tables.job_keys, tables.kept_draws):
+            return job_id, 1
+        claim = leases.claim(desk.engine, job_id, 1, "worker", 60, units=units)
+        assert claim is not None
+        kept_draws.keep(desk.engine, claim, 0, b"drawn")
+        leases.hand_back(desk.engine, claim, 3, True)
+        return job_id, 2
+
+    def rows(self, table: Table, job_id: UUID) -> list[Row[Any]]:
+        """The rows of a table that belong to a job."""
+        jobs_ = [job_id, UUID(self.own), UUID(self.elsewhere)]
+        with self.desk.owner.connect() as connection:
+            job = connection.execute(select(tables.jobs).where(tables.jobs.c.id == job_id)).one()
+            own = {
+                "jobs": tables.jobs.c.id.in_(jobs_),
+                "parts": tables.parts.c.job_id == job_id,
+                "job_keys": tables.job_keys.c.job_id == job_id,
+                "kept_draws": tables.kept_draws.c.job_id == job_id,
+                "artifacts": tables.artifacts.c.job_id.in_(jobs_),
+                "outbox": tables.outbox.c.subject == job_id,
+                "datasets": tables.datasets.c.name.in_(
+                    [self.desk.bench.dataset, self.other.dataset]
+                ),
+                "dataset_versions": tables.dataset_versions.c.id == job.version_id,
+                "models": tables.models.c.id == job.model_id,
+                "corpora": tables.corpora.c.name.in_(self.corpora),
+                "accounts": tables.accounts.c.dataset_id == job.dataset_id,
+                "usage": tables.usage.c.dataset_id == job.dataset_id,
+                "entries": tables.entries.c.job_id.in_(jobs_)
+                & ((tables.entries.c.kind == "COMMIT") | (tables.entries.c.job_id == job_id)),
+                "refused_parts": tables.refused_parts.c.job_id == job_id,
+                "stopped_workers": tables.stopped_workers.c.worker == self.stopped,
+                "ledger_log_marks": tables.ledger_log_marks.c.n >= 0,
+            }
+            return list(connection.execute(select(table).where(own[table.name])))
+
+
+@pytest.fixture
+def shelf(desk, spy) -> Iterator[Shelf]:
+    yield Shelf(desk)
+    del mechanisms.MECHANISMS[READER.id]
+
+
+def key_of(table: Table, row: Row[Any]) -> Any:
+    """The condition that names a row by its key."""
+    return and_(*(column == row._mapping[column.name] for column in table.primary_key))
 
 
 def changed(value: Any) -> Any:
@@ -410,29 +518,13 @@ def changed(value: Any) -> Any:
 
 
 def others(desk: Desk, table: Table, name: str, value: Any) -> list[Any]:
-    """Values to try in a column: another of its shape, those of other rows, one of its type, and
-    NULL.
-    """
+    """Values to try in a column: another of its shape, that of another row, NULL, other states."""
     column = table.c[name]
     with desk.owner.connect() as connection:
-        found = list(connection.execute(select(column).where(column != value).limit(2)).scalars())
-    kind = column.type.python_type if column.type.__class__.__name__ != "JSONB" else dict
-    plain: dict[type, Any] = {
-        str: "x", int: 1, float: 1.0, bool: True, bytes: b"x", dict: {}, UUID: uuid.uuid4(),
-    }  # fmt: skip
-    plain[datetime] = datetime.now(UTC)
-    tried = [changed(value), *found, plain.get(kind), None]
+        found = list(connection.execute(select(column).where(column != value).limit(1)).scalars())
+    tried = [changed(value), *found, None]
     if name == "state":
-        tried += [
-            "queued",
-            "running",
-            "settling",
-            "succeeded",
-            "failed",
-            "cancelled",
-            "done",
-            "stopped",
-        ]
+        tried += ["queued", "running", "settling", "succeeded", "ready", "checking", "stopped"]
     kept: list[Any] = []
     for each in tried:
         if each != value and each not in kept:
@@ -454,34 +546,73 @@ def set_column(desk: Desk, table: Table, where: Any, name: str, value: Any) -> b
     return True
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_no_column_of_a_row_changes_what_runs(desk, spy, table):
-    """Each column, as the schema has them, gets other values between approval and claim."""
-    honest = desk.queued()
-    assert desk.take(honest) == "succeeded"
+def try_columns(shelf: Shelf, spy: Spy, table: Table, short: bool) -> None:
+    """Change each column of a table between approval and claim: the run is the same, or refused.
+
+    Args:
+        short: one row, and the first value that the database takes.
+    """
+    desk = shelf.desk
+    spy.given.clear()
+    honest, attempt = shelf.queued(table)
+    assert desk.take(honest, attempt=attempt) == "succeeded"
     (given,), charged = spy.given, desk.settled(honest)
-    tried = 0
-    for column in table.c:
-        job_id = desk.queued()
-        where, row = rows_of(desk, job_id)[table.name]
-        for value in others(desk, table, column.name, getattr(row, column.name)):
-            spy.given.clear()
-            if not set_column(desk, table, where, column.name, value):
-                continue
-            tried += 1
-            named = f"{table.name}.{column.name} = {value!r:.200}"
-            with contextlib.suppress(Exception):  # it is refused, and the worker's log says why
-                desk.take(job_id)
-            released = desk.settled(job_id)
-            assert spy.given in ([], [given]), named
-            if released is not None and released["outcome"] == "succeeded":
-                assert (spy.given, released) == ([given], charged), named
-            set_column(desk, table, where, column.name, getattr(row, column.name))
-            if desk.settled(job_id) is not None or voided(desk, job_id):
-                job_id = desk.queued()
-                where, row = rows_of(desk, job_id)[table.name]
-    assert tried > len(table.c), "most columns took another value"
+    tried, (job_id, _) = 0, shelf.queued(table)
+    for place in range(1 if short else len(shelf.rows(table, job_id))):
+        for column in table.c:
+            row = shelf.rows(table, job_id)[place]
+            values = others(desk, table, column.name, getattr(row, column.name))
+            for value in values if short or (place == 0 and table in OWN) else values[:1]:
+                row = shelf.rows(table, job_id)[place]
+                spy.given.clear()
+                if not set_column(desk, table, key_of(table, row), column.name, value):
+                    continue
+                tried += 1
+                named = f"{table.name}.{column.name} = {value!r:.200}"
+                if table is tables.entries:  # else what this process made of them stands
+                    orders._known.clear()
+                with contextlib.suppress(Exception):  # refused, and the worker's log says why
+                    desk.take(job_id, attempt=attempt)
+                released = desk.settled(job_id)
+                assert spy.given in ([], [given]), named
+                if released is not None and released["outcome"] == "succeeded":
+                    assert (spy.given, released) == ([given], charged), named
+                changed_row = {**row._mapping, column.name: value}
+                key = and_(*(each == changed_row[each.name] for each in table.primary_key))
+                set_column(desk, table, key, column.name, getattr(row, column.name))
+                if desk.settled(job_id) is not None or voided(desk, job_id):
+                    job_id, _ = shelf.queued(table)
+                if short:
+                    break
+    assert tried >= len(table.c) // 2, f"{table.name}: most columns take another value"
+
+
+def test_every_column_that_a_worker_may_read_is_tried(owner_url):
+    """As the database says itself, so that nobody can forget one."""
+    readable = text(
+        "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+        "WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'v', 'm', 'p', 'f') "
+        "AND a.attnum > 0 AND NOT a.attisdropped AND c.relname <> 'alembic_version' "
+        "AND has_column_privilege(c.oid, a.attnum, 'SELECT')"
+    )
+    worker = connect(as_process(owner_url, "worker"))
+    with worker.connect() as connection:
+        found = {(table, column) for table, column in connection.execute(readable)}
+    worker.dispose()
+    assert found == {(table.name, column.name) for table in TABLES for column in table.c}
+
+
+@pytest.mark.slow
+def test_no_column_that_a_worker_may_read_changes_what_runs(shelf, spy):
+    for table in TABLES:
+        try_columns(shelf, spy, table, short=True)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_no_column_of_any_row_changes_what_runs(shelf, spy, table):
+    """Other values of each column, and the rows of the jobs and corpora that a job reads."""
+    try_columns(shelf, spy, table, short=False)
 
 
 def voided(desk: Desk, job_id: UUID) -> bool:
