@@ -73,11 +73,18 @@ def value_text(value: object) -> str:
 
 
 def _object_text(value: Mapping[str, Any]) -> str:
-    text = encode_basestring  # most values are texts: they need no call of ours
-    parts = [
-        begin + (text(part) if type(part := value[key]) is str else value_text(part))
-        for key, begin in _names(tuple(value))
-    ]
+    parts = []
+    for key, begin in _names(tuple(value)):
+        part = value[key]
+        kind = type(part)
+        if kind is str:  # most values are texts, or objects: this saves a call
+            parts.append(begin + encode_basestring(part))
+        elif kind is dict:
+            parts.append(begin + _object_text(part))
+        elif part is None:
+            parts.append(begin + "null")
+        else:
+            parts.append(begin + value_text(part))
     return "{" + ",".join(parts) + "}"
 
 

@@ -117,6 +117,25 @@ def hidden(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**changed, "body": {**changed["body"], **quoted}} if quoted else changed
 
 
+def published_text(document: Mapping[str, Any], text: str) -> str:
+    """Return the canonical text of `hidden(document)`, given that of the document itself.
+
+    An opening whose text occurs once is replaced where it stands, which spares writing the rest
+    again. Raises VerificationFailed.
+    """
+    published = text
+    for _, holder, name in _found(document):
+        if is_hidden(holder[name]):
+            continue
+        opening = opening_text(holder[name])
+        place = published.find(opening)
+        if place < 0 or published.find(opening, place + 1) >= 0 or _quoted(document):
+            return value_text(hidden(document))
+        stated = f'{{"sha256":"{hashlib.sha256(opening.encode()).hexdigest()}"}}'
+        published = published[:place] + stated + published[place + len(opening) :]
+    return published
+
+
 def opened(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document with plain values in private places; a value that is hidden stays a
     commitment.
@@ -153,14 +172,18 @@ def commitment_count(published: str) -> int:
 
 def commitment(opening: Any) -> str:
     """Return the SHA-256, in hex, of an opening. Raises VerificationFailed if it is not one."""
+    return hashlib.sha256(opening_text(opening).encode()).hexdigest()
+
+
+def opening_text(opening: Any) -> str:
+    """Return the canonical text of an opening. Raises VerificationFailed if it is not one."""
     if (
         not isinstance(opening, dict)
         or set(opening) != {"salt", "value"}
         or not _hex(opening["salt"], 32)
     ):
         raise VerificationFailed("a private value is neither opened nor committed to")
-    text = f'{{"salt":"{opening["salt"]}","value":{value_text(opening["value"])}}}'
-    return hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"salt":"{opening["salt"]}","value":{value_text(opening["value"])}}}'
 
 
 def is_hidden(value: object) -> bool:

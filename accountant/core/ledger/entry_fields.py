@@ -84,6 +84,8 @@ _OF_PEOPLE = (
 _AGENT = re.compile(r"[!-~](?:[ -~]{0,298}[!-~])?")
 _NAME = re.compile(NAME)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Types of values that are the same in JSON wherever they are equal.
+_PLAIN = (str, int, float, bool, type(None))
 
 
 def check_fields(entry: Entry) -> None:
@@ -116,6 +118,8 @@ def check_fields(entry: Entry) -> None:
 
 def check_same(stated: object, value: object, where: str) -> None:
     """Raise VerificationFailed unless two values are the same in JSON, where true is not 1."""
+    if type(stated) is type(value) and type(value) in _PLAIN and stated == value:
+        return  # as most values, which need no text
     if value_text(stated) != value_text(value):
         raise VerificationFailed(
             f"its {where} is {stated!r:.80}, which is written as {value!r:.80}"
@@ -252,7 +256,7 @@ def _check_reserve(body: Body) -> None:
             f"its parts are {body['parts']!r:.40}: a number from 2, or nothing"
         )
     _check_event(body["event"])
-    check_same(body["terms"], Terms.from_json(body["terms"]).to_json(), "terms")
+    _check_terms(as_text(body["terms"]))
     _check_source(body["source"])
     _check_parameters(body["mechanism"], body["parameters"], body["source"])
     if body["model"] is not None:
@@ -274,7 +278,21 @@ def _check_parts(body: Body) -> None:
 
 
 def _check_event(stated: object) -> None:
+    _check_event_form(as_text(stated))
+
+
+@lru_cache(maxsize=SHAPES)
+def _check_event_form(text: str) -> None:
+    """Check the form of an event, once a shape."""
+    stated = json.loads(text)
     check_same(stated, to_json(read_event(stated)), "event")
+
+
+@lru_cache(maxsize=SHAPES)
+def _check_terms(text: str) -> None:
+    """Check the form of terms, once for all jobs that repeat them."""
+    stated = json.loads(text)
+    check_same(stated, Terms.from_json(stated).to_json(), "terms")
 
 
 def _check_parameters(mechanism_id: str, stated: object, source: Any) -> None:
@@ -285,12 +303,9 @@ def _check_parameters(mechanism_id: str, stated: object, source: Any) -> None:
     """
     if not isinstance(stated, dict):
         raise VerificationFailed("its parameters are no object")
-    hidden = [name for name, value in stated.items() if name in TEXTS and is_hidden(value)]
+    hidden = tuple(name for name in TEXTS if is_hidden(stated.get(name)))
     shown = {name: value for name, value in stated.items() if name not in hidden}
-    recorded = _recorded(mechanism_id, as_text(shown))
-    _check_names(shown, "parameters", recorded.values.keys() - hidden, recorded.values)
-    for name, value in shown.items():
-        check_same(value, recorded.values[name], name)
+    recorded = _as_recorded(mechanism_id, as_text(shown), hidden)
     for where, fields in (("public", recorded.resources), ("sources", recorded.sources)):
         if fields or where in source:
             _check_names(source.get(where), f"source, {where},", fields)
@@ -308,6 +323,16 @@ def kinds_read(body: Body) -> Mapping[str, str]:
     """Return the kind of artifact that a RESERVE's job reads of other jobs, by field."""
     shown = {name: value for name, value in body["parameters"].items() if name not in TEXTS}
     return _recorded(body["mechanism"], as_text(shown)).sources
+
+
+@lru_cache(maxsize=SHAPES)
+def _as_recorded(mechanism_id: str, shown: str, hidden: tuple[str, ...]) -> _Recorded:
+    """Check the form of parameters, once for all jobs that repeat them."""
+    stated, recorded = json.loads(shown), _recorded(mechanism_id, shown)
+    _check_names(stated, "parameters", recorded.values.keys() - set(hidden), recorded.values)
+    for name, value in stated.items():
+        check_same(value, recorded.values[name], name)
+    return recorded
 
 
 @lru_cache(maxsize=SHAPES)

@@ -177,8 +177,8 @@ def verify_lines(
         recorded = document.pop("hash", None)
         if not isinstance(recorded, str):
             raise VerificationFailed("it has no hash", seq)
-        _check_text(line, document, partial(json_row, recorded), seq)
-        verifier.add(document, recorded)
+        text = _check_text(line, document, partial(json_row, recorded), seq)
+        verifier.add(document, recorded, text)
     return _checked_totals(claimed, verifier.result(), pinned)
 
 
@@ -192,22 +192,24 @@ def _read_line(line: str, seq: int | None) -> dict[str, Any]:
 
 def _check_text(
     line: str, value: Mapping[str, Any], written: Callable[[str], str], seq: int | None
-) -> None:
-    """Raise VerificationFailed unless a line is the text that `written` makes of a canonical value.
+) -> str:
+    """Return the canonical text of a value, of which a line is what `written` makes.
 
     So it holds no name twice, no blank and no number in another form. The last line may lack its
-    end.
+    end. Raises VerificationFailed.
     """
     try:
-        text = written(canonical(value).decode())
+        text = canonical(value).decode()
+        row = written(text)
     except (ValueError, RecursionError):
-        text = ""
-    if text != (line if line.endswith("\n") else line + "\n"):
+        row = text = ""
+    if row != (line if line.endswith("\n") else line + "\n"):
         raise VerificationFailed(
             "its text is not in canonical form (RFC 8785): each name once, in order, without "
             "blanks",
             seq,
         )
+    return text
 
 
 def _read_header(first: str) -> dict[str, Any]:

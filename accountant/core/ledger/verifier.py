@@ -16,9 +16,9 @@ from typing import Any
 from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger.accounts import NO_EX_POST
 from accountant.core.ledger.books import Books, failing
-from accountant.core.ledger.canonical_json import canonical, value_text
+from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.checkpoints import Checkpoint
-from accountant.core.ledger.commitments import commitment_count, hidden, private_counts
+from accountant.core.ledger.commitments import commitment_count, private_counts, published_text
 from accountant.core.ledger.entry_fields import check_fields
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind, read_entry
 from accountant.core.ledger.lineage import Elsewhere, Lineage, Release, check_named
@@ -213,8 +213,14 @@ class Verifier:
         self._losses: list[Entry] = []
         self._meet()
 
-    def add(self, document: Mapping[str, Any], recorded_hash: str) -> Entry:
-        """Check one entry against everything before it. Raises VerificationFailed naming it."""
+    def add(
+        self, document: Mapping[str, Any], recorded_hash: str, text: str | None = None
+    ) -> Entry:
+        """Check one entry against everything before it. Raises VerificationFailed naming it.
+
+        Args:
+            text: the canonical text of the document, if it was written already.
+        """
         seq = self.count + 1
         entry = read_entry(document, seq)
         if self.dataset is None:
@@ -226,10 +232,10 @@ class Verifier:
         if document["at"] < self._at:
             raise VerificationFailed("its time is before that of the entry before it", seq)
         try:
-            published = canonical(hidden(document))
-            if hashlib.sha256(published).hexdigest() != recorded_hash:
+            published = published_text(document, text or value_text(document))
+            if hashlib.sha256(published.encode()).hexdigest() != recorded_hash:
                 raise VerificationFailed("its content does not match its hash")
-            self._check_shown(document, published.decode())
+            self._check_shown(document, published)
             held = None if entry.job is None else self.replay.held(entry.job)
             with failing():
                 self._judge.add(entry, self.replay.now, held)
