@@ -15,7 +15,6 @@ are read.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from accountant.core.errors import VerificationFailed
@@ -79,14 +78,16 @@ def places_by_kind() -> dict[str, tuple[tuple[str, ...], ...]]:
     }
 
 
-def _places(document: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+def _places(document: Mapping[str, Any]) -> "_Holders":
+    """Return the names of an entry's private values, by the object that holds them."""
     kind = document.get("kind")
     if kind == "REVERSAL":
         body = document.get("body")
         held = body.get("reserve") if isinstance(body, dict) else None
         asked = held.get("body") if isinstance(held, dict) else None
-        return EX_POST_PLACES if isinstance(asked, dict) and "ex_post" in asked else PLACES
-    return _PLACES.get(kind, PLACES) if isinstance(kind, str) else PLACES
+        if isinstance(asked, dict) and "ex_post" in asked:
+            kind = "REVERSAL EX-POST"
+    return _HOLDERS.get(kind, _ELSE) if isinstance(kind, str) else _ELSE
 
 
 def sealed(document: Mapping[str, Any], secret: bytes) -> dict[str, Any]:
@@ -205,7 +206,7 @@ def _quoted(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
 
 def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any], str]]:
     """(place, object that holds it, its key) for every private value; null is not a value."""
-    for path, named in _by_holder(_places(document)):
+    for path, named in _places(document):
         holder: Any = document
         for step in path:
             holder = holder.get(step) if isinstance(holder, dict) else None
@@ -214,15 +215,6 @@ def _found(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mappi
         for name in named:
             if holder.get(name) is not None:
                 yield (*path, name), holder, name
-
-
-@lru_cache
-def _by_holder(places: tuple[tuple[str, ...], ...]) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Return the names of private values by the path of the object that holds them."""
-    names: dict[tuple[str, ...], list[str]] = {}
-    for *path, name in places:
-        names.setdefault(tuple(path), []).append(name)
-    return list(names.items())
 
 
 def mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
@@ -238,3 +230,19 @@ def mapped(document: Mapping[str, Any], change: Any) -> dict[str, Any]:
             holder = holder[step]
         holder[name] = change(place, holder[name])
     return changed
+
+
+#: The path of an object in a document, and the names of the private values that it holds.
+_Holders = list[tuple[tuple[str, ...], list[str]]]
+
+
+def _by_holder(places: tuple[tuple[str, ...], ...]) -> "_Holders":
+    """Return the names of private values by the path of the object that holds them."""
+    names: dict[tuple[str, ...], list[str]] = {}
+    for *path, name in places:
+        names.setdefault(tuple(path), []).append(name)
+    return list(names.items())
+
+
+_HOLDERS = {kind: _by_holder(places) for kind, places in places_by_kind().items()}
+_ELSE = _by_holder(PLACES)
