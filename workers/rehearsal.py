@@ -11,14 +11,14 @@ drawn by a meter of the mechanism's own price, which is told to nobody and charg
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import SystemRandom
 from typing import Any, cast
 
 from accountant.core import mechanisms
-from accountant.core.errors import DataError, ExchequerError
+from accountant.core.errors import DataError
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.evaluation import Evaluation
@@ -28,9 +28,13 @@ from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicText
 from workers.data.records import Record, Records
 from workers.embedding import embedders
-from workers.evaluation.run import Embedding, Texts, evaluate
+from workers.evaluation import zero_shot
+from workers.evaluation.run import Embedding, Sides, Texts, Tools, evaluate
+from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.writer import Manner
 from workers.interface import Artifact, Checker, Count, Preparer, Progress, Public, Text
 from workers.mechanisms import runner
+from workers.models import LocalModel
 from workers.noise.meter import Meter
 
 #: Texts of a corpus that are looked at, and the part of them, at most so many, that is held out to
@@ -41,6 +45,10 @@ MOST_HELD_OUT = 1_000
 LEAST = 10
 #: Of an output at most so many texts are compared.
 MOST_COMPARED = 1_000
+#: The length of a zero-shot text where the mechanism names none.
+MOST_TOKENS = 64
+HEADLINE = ("loss", "usable")
+PARTS = ("finished", "duplicates", "talk", "copying")
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,15 @@ class Runner:
             running.check(rehearsed, terms, public)
         if isinstance(running, Preparer):
             running.prepare(rehearsed, terms, model, (0, 1))
+        tools = Tools(_embedding(parameters, public), _language_model(model, public))
+        asked = _asked(rehearsed, terms)
         price = mechanism.price(rehearsed, terms)
-        meter = Meter(price.dp or FREE, price.ex_post_draws)
+        filled = rehearsal.filled(rehearsed, terms, len(corpus.records.records))
+        paid = mechanism.price(filled, terms)
+        meter = Meter(paid.dp or FREE, paid.ex_post_draws)
         began = time.monotonic()
         lines: list[Any] = []
-        for item in running.run(rehearsed, terms, corpus.records, model, meter, progress, public):
+        for item in running.run(filled, terms, corpus.records, model, meter, progress, public):
             # another kind: no job takes it for a release of the dataset
             if isinstance(item, Artifact):
                 yield replace(item, kind=rehearsal.MADE)
@@ -90,6 +102,8 @@ class Runner:
                 lines.append(item)
                 yield item
         seconds = time.monotonic() - began
+        progress.advance(max(0, progress.total - progress.done))
+        writes = mechanism.yields(rehearsed, terms)
         report = {
             "rehearses": mechanism.id,
             "corpus": parameters.rehearsal_corpus,
@@ -99,8 +113,9 @@ class Runner:
             "seconds": round(seconds, 1),
             "epsilon": None if price.dp is None else epsilon_alone(price.dp, terms.delta)[0],
             "delta": terms.delta,
+            "job_writes": None if writes is None else writes.sentence(),
             **_described(lines, corpus),
-            "figures": _figures(lines, corpus, _embedding(parameters, public), progress.check),
+            "figures": _figures(lines, corpus, tools, asked, progress.check),
         }
         yield Artifact.of_json("report", rehearsal.REPORT, report)
 
@@ -194,27 +209,33 @@ def _truth(records: Records, label: str | None) -> int:
 
 
 def _figures(
-    made: list[Any], corpus: _Corpus, embedding: Embedding | None, check: Callable[[], None]
+    made: list[Any],
+    corpus: _Corpus,
+    tools: Tools,
+    asked: zero_shot.Asked | None,
+    check: Callable[[], None],
 ) -> list[dict[str, Any]]:
-    """Return each metric of the texts against those held out; beside it the ceiling, that of the
-    texts read.
-    """
-    texts = [item for item in made if isinstance(item, Text) and item.text.strip()][:MOST_COMPARED]
-    if len(texts) < 2:
+    """Return each metric of the texts; beside it zero-shot's, and that of the texts read."""
+    texts = [item for item in made if isinstance(item, Text)][:MOST_COMPARED]
+    if not texts:
         return []
-    read = corpus.records.records[: len(texts)]
     labelled = corpus.held_out.labels is not None
-    ours, ceiling = _side(texts, labelled), _side(read, labelled)
-    names = [*(("mauve", "frechet") if embedding else ()), "lengths", "openings"]
-    figures: list[dict[str, Any]] = []
-    for name in (*names, *(("tstr",) if labelled else ())):
+    ours = replace(_side(texts, labelled), complete=[text.complete for text in texts])
+    read = _side(corpus.records.records[:MOST_COMPARED], labelled)
+    sides = Sides(ours, read, corpus.held_out, why_no_zero_shot="it has no prompt or no model")
+    if asked is not None and tools.model is not None:
+        writer = LocalWriter(tools.model, generator(tools.model.device, None))
+        written = zero_shot.write(writer, asked, len(texts))
+        sides = replace(sides, zero_shot=written if labelled else replace(written, labels=None))
+    metrics = [*HEADLINE, *(("labels",) if labelled else ()), *PARTS]
+    metrics += ["mauve", "frechet"] if tools.embedding else []
+    metrics += ["lengths", "openings", *(("tstr",) if labelled else ())]
+    evaluation = Evaluation(from_job="-" * 36, corpus="-", metrics=", ".join(metrics))
+    figures = []
+    for figure in evaluate(evaluation, sides, tools):
         check()
-        figure, best = (_figure(name, side, corpus.held_out, embedding) for side in (ours, ceiling))
-        if figure is None:
-            continue
-        value = None if best is None else best["value"]
-        fields = {key: figure[key] for key in ("name", "value", "ideal", "settings")}
-        figures.append({**fields, "of_real_texts": value})
+        fields = figure.to_json()
+        figures.append({name: fields[name] for name in fields if name not in ("series", "details")})
     return figures
 
 
@@ -224,21 +245,17 @@ def _side(each_of: Sequence[Text | Record], labelled: bool) -> Texts:
     return Texts(texts, [str(item.label) for item in each_of] if labelled else None)
 
 
-def _figure(
-    metric: str, ours: Texts, theirs: Texts, embedding: Embedding | None
-) -> Mapping[str, Any] | None:
-    """Return one metric; None where these texts have none, such as a single label."""
-    evaluation = Evaluation(
-        from_job="-" * 36,
-        corpus="-",
-        metrics=metric,
-        embedding=None if embedding is None else embedding.name,
-    )
-    try:
-        (figure,) = evaluate(evaluation, ours, theirs, embedding)
-    except (ExchequerError, ValueError):
-        return None
-    return figure.to_json()
+def _language_model(model: Any, public: Public) -> LocalModel | None:
+    """Return the model of the job, or the writer's where it is a local one."""
+    return model or next(iter(public.models.values()), None)
+
+
+def _asked(rehearsed: Any, terms: Terms) -> zero_shot.Asked | None:
+    """Return how zero-shot texts are asked for: as the job's, without a record."""
+    tokens = getattr(rehearsed, "max_text_tokens", None) or getattr(rehearsed, "max_tokens", None)
+    stop = getattr(rehearsed, "stop", None) or ""
+    manner = Manner(tokens or MOST_TOKENS, zero_shot.TEMPERATURE, stop)
+    return zero_shot.asked_of(rehearsed, terms, manner)
 
 
 def _embedding(parameters: Any, public: Public) -> Embedding | None:

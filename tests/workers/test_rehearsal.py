@@ -97,6 +97,29 @@ def test_no_more_texts_are_read_than_the_dataset_says_it_has(corpus):
     assert made(corpus, counted(rehearsal_texts=20))[1]["texts_read"] == 20
 
 
+@pytest.mark.parametrize("raw", [{}, {"amplification": "allocation"}], ids=["known", "allocation"])
+def test_batches_are_as_full_as_those_of_the_job_and_fewer(raw):
+    mechanism = mechanisms.get("private-prediction")
+    terms = Terms(labels=("up", "down"), public_size=10_000)
+    job = mechanism.parse({"batch_size": 50, "tokens_per_batch": 60, **raw}, terms)
+    filled = rehearsal.filled(job, terms, 420)
+    assert (job.batches_per_label, filled.batches_per_label) == (100, 4)
+    same = {name for name in mechanism.fields if name != "batches_per_label"}
+    assert all(getattr(filled, name) == getattr(job, name) for name in same)
+    assert rehearsal.filled(job, terms, 20_000) == job
+    counted = mechanism.parse({"batch_size": 50, "label_counts": [9_000, 1_000]}, terms)
+    assert rehearsal.filled(counted, terms, 1_000).batches_by_label(terms) == {"up": 18, "down": 2}
+
+
+def test_a_sample_is_as_large_as_that_of_the_job_and_its_noise_the_same():
+    mechanism = mechanisms.get("epsvec")
+    terms = Terms(labels=("up", "down"), public_size=10_000)
+    job = mechanism.parse({"samples_per_label": 500, "epsilon": 3.0}, terms)
+    filled = rehearsal.filled(job, terms, 2_000)
+    assert (job.sampling_rate, filled.sampling_rate) == (0.1, 0.5)
+    assert filled.noise_multiplier == job.noise_multiplier
+
+
 def test_a_corpus_of_a_few_texts_is_refused_by_its_field(tmp_path):
     path = tmp_path / "few.csv"
     path.write_text("text\none\ntwo\n")

@@ -11,6 +11,7 @@ import typer
 
 from web.cli import completion, installation
 from web.cli.answers import Answer
+from web.cli.figures import SIDES, measured
 from web.cli.jobs import follow
 from web.cli.output import BAD_INPUT, REFUSED, Failed, note, stop, table
 from web.cli.results import save_checked
@@ -69,10 +70,18 @@ def evaluate(
             save_checked(client, report["sha256"], output)
     yield {"job": job["id"], "figures": figures}
     rows = [
-        (figure["name"], _value(figure["value"]), figure["ideal"], _settings(figure))
+        (
+            figure["name"],
+            *measured(figure),
+            figure["ideal"] or figure["sentence"],
+            _settings(figure),
+        )
         for figure in figures
     ]
-    yield table(["metric", "value", "best is", "settings"], rows, right="value")
+    yield table(["metric", *SIDES, "best is", "settings"], rows)
+    for figure in figures:
+        if figure["headline"] and figure["value"] is not None:
+            yield f"{figure['name']}: {figure['sentence']}"
     yield "Figures of the same name with other settings are not comparable."
     if output is not None:
         note(f"saved {output}")
@@ -82,10 +91,6 @@ def _figures(client: Api, job_id: str) -> list[dict[str, Any]]:
     file = io.BytesIO()
     client.save_result(job_id, file)
     return [json.loads(line) for line in file.getvalue().splitlines()]
-
-
-def _value(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
 
 
 def _settings(figure: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.core.privacy.units import up
 from web.cli.answers import Answer
 from web.cli.failures import report
+from web.cli.figures import SIDES, measured
 from web.cli.options import DatasetOption, JobId, Timeout
 from web.cli.output import (
     REFUSED,
@@ -213,14 +214,10 @@ def rehearsed(client: Api, job_id: str) -> Answer:
     yield facts((name, _plain(value)) for name, value in rows)
     if report["figures"]:
         lines = [
-            (
-                figure["name"],
-                *(_plain(figure[key]) for key in ("value", "of_real_texts")),
-                figure["ideal"],
-            )
+            (figure["name"], *measured(figure), figure["ideal"] or figure["sentence"])
             for figure in report["figures"]
         ]
-        yield table(["against texts held out", "these", "real texts", "best is"], lines)
+        yield table(["against texts held out", *SIDES, "best is"], lines)
     yield "public texts with the noise of the job: on the dataset itself it may be better or worse"
 
 

@@ -20,6 +20,8 @@ pages = Blueprint("results", __name__)
 PAGE = 50
 MOST_LINES = 100_000_000
 SIDE_BY_SIDE = 10
+#: What every figure stands beside, in the order of the page.
+SIDES = ("zero-shot", "real texts")
 #: Jobs that a page offers to compare with.
 OFFERED = 20
 _LONGEST = 200
@@ -96,6 +98,7 @@ def compare() -> str:
         pair=pair,
         parameters=differences([job["parameters"] for job in pair]),
         figures=joined([_figures(job) for job in pair]),
+        sides=SIDES,
         texts=[None if text is None else text[:SIDE_BY_SIDE] for text in texts],
         skipped=skipped,
         following=skipped + SIDE_BY_SIDE
@@ -126,8 +129,9 @@ def joined(pair: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     for place, figures in enumerate(pair):
         for figure in figures:
             key = repr((figure["name"], sorted(figure["settings"].items(), key=repr)))
+            values: list[Any] = [None, None, *map(figure["beside"].get, SIDES)]
             row = rows.setdefault(
-                key, {"name": figure["name"], "ideal": figure.get("ideal"), "values": [None, None]}
+                key, {"name": figure["name"], "ideal": figure.get("ideal"), "values": values}
             )
-            row["values"][place] = figure["value"]
+            row["values"][place] = figure
     return list(rows.values())

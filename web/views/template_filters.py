@@ -45,6 +45,10 @@ STATE_LOOKS = {
 
 #: Metrics of texts as a person would ask for them.
 FIGURE_NAMES = {
+    "Loss": "how strange they are to the model (loss), nats a token",
+    "Usable texts": "readable, finished, no duplicate, no talk about the task",
+    "Right labels": "right labels, by a classifier trained on real texts",
+    "Longest copied run": "longest run of words shared with a real text",
     "MAUVE": "likeness (MAUVE)",
     "Fréchet distance": "distance in meaning (Fréchet)",
     "Length distance": "difference in length, words",

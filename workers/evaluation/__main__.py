@@ -14,9 +14,10 @@ from pathlib import Path
 from accountant.core.errors import ExchequerError
 from accountant.core.mechanisms.evaluation import MECHANISM, METRICS, Evaluation
 from accountant.core.privacy.price import Terms
+from workers import models
 from workers.data import corpora
 from workers.evaluation import report
-from workers.evaluation.run import Texts, embedding_of, evaluate
+from workers.evaluation.run import Sides, Texts, Tools, embedding_of, evaluate
 
 UNUSED_JOB = "0" * 36
 
@@ -31,7 +32,7 @@ def _arguments() -> argparse.Namespace:
         "--metrics", default=Evaluation.model_fields["metrics"].default, help=", ".join(METRICS)
     )
     parser.add_argument("--embedding", type=Path, help="folder of an embedding model")
-    parser.add_argument("--model", type=Path, help="folder of a language model")
+    parser.add_argument("--model", type=Path, help="folder of a language model, for losses")
     for side in ("synthetic", "reference"):
         parser.add_argument(f"--{side}-text", default="{text}", help="a text from its columns")
         parser.add_argument(f"--{side}-label", help="column of its label")
@@ -64,7 +65,9 @@ def main() -> None:
             )
         ]
         embedding = None if arguments.embedding is None else embedding_of(arguments.embedding)
-        figures = list(evaluate(parameters, sides[0], sides[1], embedding, arguments.model))
+        folder = arguments.model
+        model = None if folder is None else models.load(folder, models.digest(folder))
+        figures = list(evaluate(parameters, Sides.of(*sides), Tools(embedding, model)))
     except ExchequerError as error:
         sys.exit(f"evaluation: {error}")
     facts = {

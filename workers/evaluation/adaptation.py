@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers import interruption
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, mean_interval
 
 #: Widths of the two hidden layers, and how the network learns.
 HIDDEN = (256, 64)
@@ -62,7 +62,7 @@ def adapted_accuracy(
     scores = {}
     for smoothing in (weight, 0.0):
         predicted = _learned(train[0], classes, unlabelled, test[0], smoothing, seed)
-        scores[smoothing] = float(np.mean(np.asarray(labels)[predicted] == truth))
+        scores[smoothing] = np.asarray(labels)[predicted] == truth
     settings: dict[str, Any] = {
         "classifier": f"network of {HIDDEN[0]} and {HIDDEN[1]} units on {features}",
         "CORAL weight": weight,
@@ -72,10 +72,11 @@ def adapted_accuracy(
     }
     return Figure(
         "TSTR accuracy, Deep CORAL",
-        scores[weight],
+        float(np.mean(scores[weight])),
         settings,
         "the figure of real texts",
-        {"without adaptation": scores[0.0]},
+        {"without adaptation": float(np.mean(scores[0.0]))},
+        interval=mean_interval(scores[weight]),
     )
 
 

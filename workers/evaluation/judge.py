@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workers.data.public_text import PublicPrompt, PublicText, constant, joined
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, mean_interval
 from workers.generation.writer import Manner, Writer, answers
 
 QUESTION = constant(
@@ -51,4 +51,6 @@ def quality(texts: Sequence[PublicText], judge: Writer) -> Figure:
         details["median"] = float(np.median(valid_scores))
     value = float(np.mean(valid_scores)) if valid_scores else float("nan")
     settings = {"judge": judge.name, "scale": "1 to 10", "texts": len(texts)}
-    return Figure("Judged quality", value, settings, "the figure of real texts", details)
+    interval = mean_interval(valid_scores) if valid_scores else None
+    ideal = "the figure of real texts"
+    return Figure("Judged quality", value, settings, ideal, details, interval=interval)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from workers import interruption, models, networks
 from workers.engine import Batch, Decoder, Shape, sizes
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, mean_interval, ratio_interval
 from workers.evaluation.transfer import Labelled
 from workers.models import text_start
 from workers.text_tokens import encoded, text_tokens
@@ -69,7 +70,8 @@ def next_token_accuracy(
     held = [ids for text in test if len(ids := _ids(tokenizer, text, tokens)) > 1]
     if not rows or not held:
         raise ValueError("no text has two tokens")
-    before = _accuracy(network, held, batch)
+    right, total = _right(network, held, batch)
+    before = float(right.sum() / total.sum())
     optimizer, highest = _optimiser(network, rate, large)
     draw = np.random.default_rng(seed)
     network.train()
@@ -94,9 +96,10 @@ def next_token_accuracy(
         "seed": seed,
         "texts": [len(rows), len(held)],
     }
-    value = _accuracy(network, held, batch)
-    details = {"before training": before}
-    return Figure("Next-token accuracy", value, settings, "the figure of real texts", details)
+    right, total = _right(network, held, batch)
+    details, interval = {"before training": before}, ratio_interval(right, total, seed)
+    value, ideal = float(right.sum() / total.sum()), "the figure of real texts"
+    return Figure("Next-token accuracy", value, settings, ideal, details, interval=interval)
 
 
 def _ids(tokenizer: Any, text: str, tokens: int) -> list[int]:
@@ -116,16 +119,19 @@ def _padded(rows: Sequence[list[int]], device: Any) -> tuple[torch.Tensor, torch
 
 
 @torch.inference_mode()
-def _accuracy(network: Any, rows: Sequence[list[int]], batch: int) -> float:
+def _right(
+    network: Any, rows: Sequence[list[int]], batch: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return each text's tokens that the model ranks first, and each text's tokens."""
     network.eval()
-    right = total = 0
+    right, total = [], []
     for first in range(0, len(rows), batch):
         ids, mask = _padded(rows[first : first + batch], network.device)
         predicted = network(input_ids=ids, attention_mask=mask).logits[:, :-1].argmax(-1)
         counted = mask[:, 1:].bool()
-        right += int(((predicted == ids[:, 1:]) & counted).sum())
-        total += int(counted.sum())
-    return right / total
+        right += ((predicted == ids[:, 1:]) & counted).sum(dim=1).tolist()
+        total += counted.sum(dim=1).tolist()
+    return np.array(right), np.array(total)
 
 
 def in_context_accuracy(
@@ -161,10 +167,36 @@ def in_context_accuracy(
     prompts = [_shot(model.tokenizer, text, "", tokens).rstrip() for text in test.texts]
     scores = likelihoods(model, prompt, prompts, [f" {label_name}" for label_name in labels])
     named = [labels[place] for place in scores.argmax(1).tolist()]
-    right = sum(one == other for one, other in zip(named, test.labels, strict=True))
+    right = np.array([one == other for one, other in zip(named, test.labels, strict=True)])
     settings = {"model": folder.name, "shots per label": shots, "tokens": tokens, "seed": seed}
     settings["texts"] = len(test.texts)
-    return Figure(name, right / len(test.texts), settings, "the figure of real examples")
+    ideal, interval = "the figure of real examples", mean_interval(right)
+    return Figure(name, float(np.mean(right)), settings, ideal, interval=interval)
+
+
+@torch.inference_mode()
+def losses(
+    model: models.LocalModel, texts: Sequence[str], *, tokens: int = 64, batch: int = 32
+) -> NDArray[np.float64]:
+    """Return each text's mean loss under a model that reads nothing else, in nats a token.
+
+    Each text is cut after `tokens` tokens. A text without a token that is predicted gets infinity.
+    """
+    start = text_start(model.tokenizer)
+    rows = [start + _ids(model.tokenizer, text, tokens) for text in texts]
+    values = np.full(len(rows), np.inf)
+    # Texts of like lengths side by side: padding is computed too.
+    order = sorted(
+        (row for row in range(len(rows)) if len(rows[row]) > 1), key=lambda r: len(rows[r])
+    )
+    for first in range(0, len(order), batch):
+        places = order[first : first + batch]
+        ids, mask = _padded([rows[row] for row in places], model.device)
+        logits = model.network(input_ids=ids, attention_mask=mask).logits[:, :-1].float()
+        targets = ids[:, 1:].masked_fill(mask[:, 1:] == 0, -100)
+        flat = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+        values[places] = (flat.sum(dim=1) / mask[:, 1:].sum(dim=1)).cpu().numpy()
+    return values
 
 
 def _shot(tokenizer: Any, text: str, label: str, tokens: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, half_interval
 
 Floats = NDArray[np.float64]
 
@@ -43,9 +43,14 @@ def mauve(
         raise ValueError("MAUVE compares two sets of at least two rows of the same width")
     buckets = max(2, round(min(len(synthetic), len(reference)) / ITEMS_PER_BUCKET))
     labels = quantise(np.vstack([synthetic, reference]), buckets, seed)
-    ours = histogram(labels[: len(synthetic)], buckets)
-    theirs = histogram(labels[len(synthetic) :], buckets)
-    curve = frontier(ours, theirs)
+    ours, theirs = labels[: len(synthetic)], labels[len(synthetic) :]
+
+    def curve_of(one: NDArray[np.int64], other: NDArray[np.int64]) -> Floats:
+        return frontier(histogram(ours[one], buckets), histogram(theirs[other], buckets))
+
+    sizes = len(ours), len(theirs)
+    value, interval = half_interval(lambda *rows: area(curve_of(*rows)), sizes, seed)
+    curve = curve_of(*map(np.arange, sizes))
     settings: dict[str, Any] = {
         "features": features,
         "texts": [len(synthetic), len(reference)],
@@ -59,10 +64,11 @@ def mauve(
     x, y = curve[np.argsort(curve[:, 0], kind="stable")].T
     return Figure(
         "MAUVE",
-        area(curve),
+        value,
         settings,
         "1: the two are distributed alike",
         series={"divergence frontier": (x.tolist(), y.tolist())},
+        interval=interval,
     )
 
 

@@ -7,8 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, Value
 
+SIDES = ("zero-shot", "real texts")
+INTRODUCTION = (
+    "Zero-shot texts are what the language model writes without any record. Below each value "
+    "stands its 95 % interval. Figures of the same name with other settings are not comparable. "
+    "Nothing private was read."
+)
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -44,10 +50,9 @@ def to_html(title: str, facts: Mapping[str, Any], figures: Sequence[Figure]) -> 
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>\n"
         f"<h1>{html.escape(title)}</h1>\n<dl>{listed}</dl>\n"
-        "<p>Figures of the same name with other settings are not comparable. Nothing private was "
-        "read.</p>\n"
-        "<table><thead><tr><th>metric</th><th>value</th><th>best "
-        "is</th><th>settings</th></tr></thead>\n"
+        f"<p>{INTRODUCTION}</p>\n"
+        "<table><thead><tr><th>metric</th><th>these texts</th><th>zero-shot</th>"
+        "<th>real texts</th><th>best is</th><th>settings</th></tr></thead>\n"
         f"<tbody>\n{rows}\n</tbody></table>\n{plots}\n</body></html>\n"
     )
 
@@ -55,12 +60,20 @@ def to_html(title: str, facts: Mapping[str, Any], figures: Sequence[Figure]) -> 
 def _row(figure: Figure) -> str:
     settings = "; ".join(f"{name} {value}" for name, value in figure.settings.items())
     details = "; ".join(f"{name} {value:.4g}" for name, value in figure.details.items())
-    value = "none" if math.isnan(figure.value) else f"{figure.value:.4g}"
+    values = (Value(figure.value, figure.interval), *map(figure.beside.get, SIDES))
+    cells = "".join(f'<td class="number">{_shown(value)}</td>' for value in values)
+    said = f"<br><small>{html.escape(figure.sentence)}</small>" if figure.sentence else ""
     return (
-        f'<tr><th>{html.escape(figure.name)}</th><td class="number">{value}</td>'
-        f"<td>{html.escape(figure.ideal)}</td>"
+        f"<tr><th>{html.escape(figure.name)}{said}</th>{cells}<td>{html.escape(figure.ideal)}</td>"
         f"<td>{html.escape(settings)}<br><small>{html.escape(details)}</small></td></tr>"
     )
+
+
+def _shown(value: Value | None) -> str:
+    if value is None or math.isnan(value.value):
+        return "none"
+    low_high = "" if value.interval is None else " to ".join(f"{end:.3g}" for end in value.interval)
+    return f"{value.value:.3g}" + (f"<br><small>{low_high}</small>" if low_high else "")
 
 
 def plot(figure: Figure) -> str:

@@ -1,40 +1,68 @@
-"""All metrics of one evaluation, in the order asked for."""
+"""All metrics of one evaluation, in the order asked for, beside zero-shot and real texts.
+
+    headline figures      loss, usable texts, right labels: word salad is below zero-shot in each
+    parts                 share finished, duplicates, talk, copying: what makes texts usable
+    likeness              MAUVE, Fréchet, lengths, openings, classifiers: of readable texts only
+
+A metric that can't be computed says why and takes no other down.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.core.errors import invalid
+from accountant.core.errors import DataError, InvalidRequest, invalid
 from accountant.core.mechanisms.evaluation import Evaluation
-from workers.data.public_text import PublicText
 from workers.embedding import embedders
-from workers.evaluation import fidelity, judge, language
+from workers.evaluation import fidelity, judge, language, usable
 from workers.evaluation.adaptation import adapted_accuracy
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, Interval, Value, mean_interval
 from workers.evaluation.mauve import mauve
-from workers.evaluation.transfer import Labelled, transfer
-from workers.generation.writer import Writer
+from workers.evaluation.sides import Sides, Texts
+from workers.evaluation.transfer import transfer
+from workers.generation.writer import Writer, WriterError
+from workers.models import LocalModel
 
+__all__ = ["Embedding", "Sides", "Texts", "Tools", "embedding_of", "evaluate"]
 
-@dataclass(frozen=True)
-class Texts:
-    """One side of a comparison; `labels` is set if every text has one."""
-
-    texts: Sequence[PublicText]
-    labels: Sequence[str] | None = None
-
-    def labelled(self, metric: str, field: str) -> Labelled:
-        """Return the texts with their labels. Raises InvalidRequest naming `field` if there are
-        none.
-        """
-        if self.labels is None:
-            raise invalid(
-                field, f"its texts have no labels, and {metric} needs them", "labelled texts"
-            )
-        return Labelled(self.texts, self.labels)
+#: The texts that a metric needs on each side that it reads. Below, chance decides.
+LEAST_TEXTS: Mapping[str, int] = {
+    "mauve": 100,
+    "frechet": 100,
+    **dict.fromkeys(("loss", "finished", "duplicates", "talk", "copying", "judge"), 10),
+}
+LEAST = 20
+#: Figures of likeness, which can be high for word salad, by their names in reports.
+LIKENESS: Mapping[str, str] = {
+    "mauve": "MAUVE",
+    "frechet": "Fréchet distance",
+    "lengths": "Length distance",
+    "openings": "Distinct openings, ratio",
+    "tstr": "TSTR accuracy",
+    "trts": "TRTS accuracy",
+    "coral": "TSTR accuracy, Deep CORAL",
+    "next-token": "Next-token accuracy",
+    "in-context-tstr": "In-context TSTR accuracy",
+    "in-context-trts": "In-context TRTS accuracy",
+}
+NAMES: Mapping[str, str] = {
+    "loss": "Loss",
+    "usable": "Usable texts",
+    "labels": "Right labels",
+    "finished": "Finished",
+    "duplicates": "Duplicates",
+    "talk": "Talk about the task",
+    "copying": "Longest copied run",
+    "judge": "Judged quality",
+    **LIKENESS,
+}
+#: Headline figures, and whether more is better.
+HEADLINES: Mapping[str, bool] = {"loss": False, "usable": True, "labels": True}
 
 
 @dataclass(frozen=True)
@@ -51,98 +79,244 @@ def embedding_of(folder: Path) -> Embedding:
     return Embedding(folder.name, lambda texts: embedders.embed_all(model, texts))
 
 
-def evaluate(
-    parameters: Evaluation,
-    synthetic: Texts,
-    reference: Texts,
-    embedding: Embedding | None = None,
-    model: Path | None = None,
-    writer: Writer | None = None,
-) -> Iterator[Figure]:
-    """Yield the figures of `parameters.wanted()`. Raises InvalidRequest if a metric lacks an input.
+@dataclass(frozen=True)
+class Tools:
+    """Models of an evaluation.
 
-    `embedding` is for MAUVE and the Fréchet distance, `model`, a folder, for metrics that train or
-    prompt, and `writer` is the judge. Only the first `most_texts` texts are used.
+    Args:
+        embedding: for MAUVE, the Fréchet distance and deep CORAL.
+        model: finds losses, and is trained or prompted.
+        writer: the judge.
     """
-    ours, theirs = (_first(texts, parameters.most_texts) for texts in (synthetic, reference))
-    features: dict[str, NDArray[np.float32]] = {}
-    if embedding is not None:
-        features = {"ours": embedding.embed(ours.texts), "theirs": embedding.embed(theirs.texts)}
+
+    embedding: Embedding | None = None
+    model: LocalModel | None = None
+    writer: Writer | None = None
+
+
+def evaluate(parameters: Evaluation, sides: Sides, tools: Tools) -> Iterator[Figure]:
+    """Yield the figures of `parameters.wanted()`; one that can't be computed says why."""
+    run = _Run(parameters, _bounded(sides, parameters.most_texts), tools)
     for metric in parameters.wanted():
-        if metric in ("mauve", "frechet", "coral") and embedding is None:
-            raise invalid("embedding", f"{metric} needs one", "a registered embedding model")
-        if metric in ("mauve", "frechet"):
-            assert embedding is not None
-            pair = features["ours"], features["theirs"]
-            if metric == "mauve":
-                yield mauve(*pair, seed=parameters.seed, features=embedding.name)
-            else:
-                yield fidelity.frechet(*pair, features=embedding.name)
-        elif metric == "coral":
-            yield _adapted(parameters, ours, theirs, features, embedding)
-        elif metric == "lengths":
-            yield fidelity.lengths(ours.texts, theirs.texts)
-        elif metric == "openings":
-            yield fidelity.openings(ours.texts, theirs.texts)
-        elif metric in ("tstr", "trts"):
-            sides = ours.labelled(metric, "from_job"), theirs.labelled(metric, "corpus")
-            train, test = sides if metric == "tstr" else sides[::-1]
-            yield transfer(train, test, name=f"{metric.upper()} accuracy")
-        else:
-            yield _by_model(metric, parameters, ours, theirs, model, writer)
+        yield run.figure(metric)
 
 
-def _adapted(
-    parameters: Evaluation,
-    ours: Texts,
-    theirs: Texts,
-    features: Mapping[str, NDArray[np.float32]],
-    embedding: Embedding | None,
-) -> Figure:
-    """Return deep CORAL: every other text of the corpus is adapted to, without its label, the rest
-    are tried.
-    """
-    assert embedding is not None
-    if len(theirs.texts) < 4:
-        raise invalid("corpus", f"{len(theirs.texts)} texts, and coral needs 4", "a larger one")
-    train, test = ours.labelled("coral", "from_job"), theirs.labelled("coral", "corpus")
-    return adapted_accuracy(
-        (features["ours"], train.labels),
-        features["theirs"][::2],
-        (features["theirs"][1::2], test.labels[1::2]),
-        features=embedding.name,
-        seed=parameters.seed,
-    )
+def _bounded(sides: Sides, most: int) -> Sides:
+    cut = slice(0, most)
+    zero_shot = None if sides.zero_shot is None else sides.zero_shot.part(cut)
+    ours, real, held_out = (s.part(cut) for s in (sides.ours, sides.real, sides.held_out))
+    return replace(sides, ours=ours, real=real, held_out=held_out, zero_shot=zero_shot)
 
 
-def _by_model(
-    metric: str,
-    parameters: Evaluation,
-    ours: Texts,
-    theirs: Texts,
-    model: Path | None,
-    writer: Writer | None,
-) -> Figure:
-    """Return the metrics that train or prompt a language model."""
-    if metric == "judge":
-        if writer is None:
-            raise invalid("judge", "judge needs one", "a registered language model or endpoint")
-        return judge.quality(ours.texts, writer)
-    if model is None:
-        raise invalid("language_model", f"{metric} needs one", "a registered language model")
-    tokens, seed = parameters.text_tokens, parameters.seed
-    if metric == "next-token":
-        return language.next_token_accuracy(
-            model, ours.texts, theirs.texts, steps=parameters.steps, tokens=tokens, seed=seed
+class _Run:
+    """One evaluation: what several metrics need is computed once for each side."""
+
+    def __init__(self, parameters: Evaluation, sides: Sides, tools: Tools) -> None:
+        self.parameters, self.sides, self.tools = parameters, sides, tools
+        self._losses: dict[int, NDArray[np.float64]] = {}
+        self._features: dict[int, NDArray[np.float32]] = {}
+
+    def figure(self, metric: str) -> Figure:
+        """Return one metric of the texts, with the same metric of the sides beside them."""
+        ours = self._of(metric, self.sides.ours)
+        beside = {
+            name: Value(np.nan, why=self.sides.why_no_zero_shot)
+            if side is None
+            else _value(self._of(metric, side))
+            for name, side in self.sides.beside().items()
+        }
+        least = LEAST_TEXTS.get(metric, LEAST)
+        ours = replace(ours, beside=beside, least_texts=least, headline=metric in HEADLINES)
+        if metric in HEADLINES and not np.isnan(ours.value):
+            ours = replace(ours, sentence=_ranked(ours, more=HEADLINES[metric]))
+        return ours
+
+    def _of(self, metric: str, side: Texts) -> Figure:
+        """Return one metric of one side. Its sentence says why there is none."""
+        try:
+            self._require(metric, side)
+            return self._measured(metric, side)
+        except InvalidRequest as error:
+            why = "; ".join(f"{each.problem}: {each.allowed}" for each in error.problems)
+        except (ValueError, DataError, WriterError) as error:
+            why = str(error)
+        return Figure(NAMES[metric], float("nan"), {}, "", sentence=f"Not computed: {why}.")
+
+    def _require(self, metric: str, side: Texts) -> None:
+        """Raise ValueError if a side has too few texts, or no language, for a metric."""
+        least = LEAST_TEXTS.get(metric, LEAST)
+        compared = self.sides.equal if metric in ("mauve", "frechet") else len(side.texts)
+        fewest = min(compared, len(self.sides.held_out.texts))
+        if fewest < least:
+            raise ValueError(f"{NAMES[metric]} needs {least} texts a side, and there are {fewest}")
+        if metric in LIKENESS and side is self.sides.ours and self._is_salad:
+            count = int(self._readable(side).sum())
+            raise ValueError(
+                f"{count} of {len(side.texts)} texts are readable, and likeness of others "
+                "means nothing: word salad has it too"
+            )
+
+    # --- what texts are worth reading -------------------------------------------------------------
+
+    def _loss(self, side: Texts) -> NDArray[np.float64]:
+        if self.tools.model is None:
+            raise invalid("language_model", "loss needs one", "a registered language model")
+        if id(side) not in self._losses:
+            tokens = self.parameters.text_tokens
+            self._losses[id(side)] = language.losses(self.tools.model, side.texts, tokens=tokens)
+        return self._losses[id(side)]
+
+    def _readable(self, side: Texts) -> usable.Mask:
+        return usable.readable(side.texts, self._loss(side), self._loss(self.sides.held_out))
+
+    def _usable(self, side: Texts) -> usable.Mask:
+        complete = np.ones(len(side.texts), bool) if side.complete is None else side.complete
+        flawed = usable.duplicates(side.texts) | usable.talks(side.texts)
+        return self._readable(side) & np.asarray(complete) & ~flawed
+
+    @cached_property
+    def _is_salad(self) -> bool:
+        """Return True if less than half of the texts are readable, and fewer than of zero-shot."""
+        if self.tools.model is None or len(self.sides.held_out.texts) < LEAST:
+            return False
+        readable = self._readable(self.sides.ours)
+        other = self.sides.real if self.sides.zero_shot is None else self.sides.zero_shot
+        high = mean_interval(readable)[1]
+        return bool(readable.mean() < 0.5 and high < mean_interval(self._readable(other))[0])
+
+    # --- the metrics ------------------------------------------------------------------------------
+
+    def _measured(self, metric: str, side: Texts) -> Figure:
+        held_out, seed = self.sides.held_out, self.parameters.seed
+        match metric:
+            case "loss" | "usable" | "finished" | "duplicates" | "talk" | "copying":
+                return self._of_each_text(metric, side)
+            case "labels":
+                sides = held_out.labelled(metric, "corpus"), side.labelled(metric, "from_job")
+                return transfer(*sides, name=NAMES[metric], usable=self._usable(side))
+            case "mauve" | "frechet" | "lengths" | "openings":
+                return self._likeness(metric, side)
+            case "tstr" | "trts":
+                sides = side.labelled(metric, "from_job"), held_out.labelled(metric, "corpus")
+                train, test = sides if metric == "tstr" else sides[::-1]
+                return transfer(train, test, name=NAMES[metric])
+            case "coral":
+                return self._adapted(side)
+            case "judge":
+                if self.tools.writer is None:
+                    raise invalid("judge", "judge needs one", "a language model or endpoint")
+                return judge.quality(side.texts, self.tools.writer)
+        if self.tools.model is None:
+            raise invalid("language_model", f"{metric} needs one", "a registered language model")
+        folder, tokens = self.tools.model.folder, self.parameters.text_tokens
+        if metric == "next-token":
+            steps = self.parameters.steps
+            return language.next_token_accuracy(
+                folder, side.texts, held_out.texts, steps=steps, tokens=tokens, seed=seed
+            )
+        sides = side.labelled(metric, "from_job"), held_out.labelled(metric, "corpus")
+        examples, test = sides if metric == "in-context-tstr" else sides[::-1]
+        shots, name = self.parameters.shots, NAMES[metric]
+        return language.in_context_accuracy(
+            folder, examples, test, shots=shots, tokens=tokens, seed=seed, name=name
         )
-    sides = ours.labelled(metric, "from_job"), theirs.labelled(metric, "corpus")
-    examples, test = sides if metric == "in-context-tstr" else sides[::-1]
-    name = f"In-context {metric[-4:].upper()} accuracy"
-    return language.in_context_accuracy(
-        model, examples, test, shots=parameters.shots, tokens=tokens, seed=seed, name=name
-    )
+
+    def _of_each_text(self, metric: str, side: Texts) -> Figure:
+        """Return the mean of a value that each text has by itself."""
+        details: dict[str, float] = {}
+        settings: dict[str, object] = {"texts": len(side.texts)}
+        values: NDArray[Any]
+        ideal = "all"
+        match metric:
+            case "loss":
+                values = self._loss(side)
+                values = values[np.isfinite(values)]
+                if not len(values):
+                    raise ValueError("no text has a token")
+                details["repeat themselves"] = float(usable.repeats(side.texts).mean())
+                ideal = "that of real texts"
+            case "usable":
+                values = self._usable(side)
+                details["readable"] = float(self._readable(side).mean())
+            case "finished":
+                if side.complete is None:
+                    raise ValueError("nothing says which texts are finished")
+                values = np.asarray(side.complete)
+            case "copying":
+                number = min(len(self.sides.real.texts), len(self.sides.held_out.texts))
+                real, held_out = (
+                    usable.longest_runs(side.texts, other.texts[:number])
+                    for other in (self.sides.real, self.sides.held_out)
+                )
+                values = held_out if side is self.sides.real else real
+                details["with texts held out"] = float(held_out.mean())
+                settings["compared with"], ideal = number, "no longer than with texts held out"
+            case _:
+                found = usable.duplicates if metric == "duplicates" else usable.talks
+                values, ideal = found(side.texts), "none"
+        if metric in ("loss", "usable"):
+            assert self.tools.model is not None
+            settings |= {"model": self.tools.model.folder.name}
+            settings |= {"tokens of a text": self.parameters.text_tokens}
+        value, interval = float(values.mean()), mean_interval(values, self.parameters.seed)
+        return Figure(NAMES[metric], value, settings, ideal, details, interval=interval)
+
+    def _likeness(self, metric: str, side: Texts) -> Figure:
+        """Return a distance of two samples of equal size."""
+        cut = slice(0, self.sides.equal)
+        pair = side.part(cut), self.sides.held_out.part(cut)
+        if metric in ("lengths", "openings"):
+            measure = fidelity.lengths if metric == "lengths" else fidelity.openings
+            return measure(pair[0].texts, pair[1].texts)
+        name = self._embedding.name
+        ours, theirs = (self._features_of(whole)[cut] for whole in (side, self.sides.held_out))
+        if metric == "mauve":
+            return mauve(ours, theirs, seed=self.parameters.seed, features=name)
+        return fidelity.frechet(ours, theirs, features=name)
+
+    @property
+    def _embedding(self) -> Embedding:
+        if self.tools.embedding is None:
+            raise invalid("embedding", "this metric needs one", "a registered embedding model")
+        return self.tools.embedding
+
+    def _features_of(self, side: Texts) -> NDArray[np.float32]:
+        if id(side) not in self._features:
+            self._features[id(side)] = self._embedding.embed(side.texts)
+        return self._features[id(side)]
+
+    def _adapted(self, side: Texts) -> Figure:
+        """Return deep CORAL: every other text held out is adapted to, without its label, the rest
+        are tried.
+        """
+        features = self._features_of(self.sides.held_out)
+        train = side.labelled("coral", "from_job")
+        test = self.sides.held_out.labelled("coral", "corpus")
+        return adapted_accuracy(
+            (self._features_of(side), train.labels),
+            features[::2],
+            (features[1::2], test.labels[1::2]),
+            features=self._embedding.name,
+            seed=self.parameters.seed,
+        )
 
 
-def _first(side: Texts, most: int) -> Texts:
-    labels = None if side.labels is None else side.labels[:most]
-    return Texts(side.texts[:most], labels)
+def _value(figure: Figure) -> Value:
+    return Value(figure.value, figure.interval, figure.sentence)
+
+
+def _ranked(figure: Figure, more: bool) -> str:
+    """Return where a headline figure stands against zero-shot, in words."""
+    other = figure.beside["zero-shot"]
+    if np.isnan(other.value) or figure.interval is None or other.interval is None:
+        return f"Not compared with zero-shot: {other.why.removeprefix('Not computed: ')}."
+    ours, theirs = figure.interval, other.interval
+    if _below(ours, theirs) if more else _below(theirs, ours):
+        return "Worse than zero-shot: what the model writes without any record is better."
+    if _below(theirs, ours) if more else _below(ours, theirs):
+        return "Better than zero-shot."
+    return "Not told apart from zero-shot: more texts would tell."
+
+
+def _below(one: Interval, other: Interval) -> bool:
+    return one[1] < other[0]

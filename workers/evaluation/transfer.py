@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from workers.evaluation.figures import Figure
+from workers.evaluation.figures import Figure, mean_interval
 
 NGRAMS = (1, 2)
 MOST_TERMS = 50_000
@@ -26,11 +27,20 @@ class Labelled:
             raise ValueError(f"{len(self.texts)} texts have {len(self.labels)} labels")
 
 
-def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") -> Figure:
+def transfer(
+    train: Labelled,
+    test: Labelled,
+    *,
+    name: str = "TSTR accuracy",
+    usable: NDArray[np.bool_] | None = None,
+) -> Figure:
     """Return accuracy on `test` of a classifier trained on `train`: TF-IDF and logistic regression.
 
     The ceiling is the same figure with real texts on both sides. Raises ValueError if the training
     texts have fewer than two labels: nothing can be learned.
+
+    Args:
+        usable: test texts that may be right at all. The others count as wrong.
     """
     if len(set(train.labels)) < 2:
         raise ValueError("the training texts have fewer than two labels")
@@ -38,6 +48,8 @@ def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") ->
     classifier.fit(list(train.texts), list(train.labels))
     predicted = classifier.predict(list(test.texts))
     truth = np.asarray(test.labels)
+    right = predicted == truth
+    right = right if usable is None else right & usable
     settings: dict[str, Any] = {
         "classifier": "logistic regression",
         "features": f"TF-IDF of {NGRAMS[0]}- to {NGRAMS[1]}-grams, at most {MOST_TERMS:,}",
@@ -45,9 +57,8 @@ def transfer(train: Labelled, test: Labelled, *, name: str = "TSTR accuracy") ->
         "texts": [len(train.texts), len(test.texts)],
     }
     details = {"macro F1": _macro_f1(truth, predicted), "largest class": _largest_share(truth)}
-    return Figure(
-        name, float(np.mean(predicted == truth)), settings, "the figure of real texts", details
-    )
+    ideal, interval = "the figure of real texts", mean_interval(right)
+    return Figure(name, float(np.mean(right)), settings, ideal, details, interval=interval)
 
 
 def _classifier() -> Any:

@@ -6,16 +6,19 @@ that a steward vouches for.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.evaluation import Evaluation
 from accountant.core.privacy.price import Terms
+from workers.data.public_text import PublicPrompt, PublicText, constant, filled, parameter
 from workers.embedding import embedders
-from workers.evaluation import report
+from workers.evaluation import report, zero_shot
 from workers.evaluation.figures import Figure
-from workers.evaluation.run import Embedding, Texts, evaluate
+from workers.evaluation.run import Embedding, Sides, Texts, Tools, evaluate
+from workers.generation.writer import Manner
 from workers.interface import HTML, NOTHING_PUBLIC, Artifact, Progress, Public, Released
 
 
@@ -45,6 +48,7 @@ class Runner:
         corpus = public.corpus("corpus")
         reference = list(islice(corpus.texts(), parameters.most_texts))
         labels = None if corpus.label_column is None else [str(label) for _, label in reference]
+        ours = _published(public.texts or (), parameters.most_texts)
         embedding = None
         if parameters.embedding is not None:
             embedder = public.embedder("embedding")
@@ -54,15 +58,20 @@ class Runner:
             )
         language = public.models.get("language_model")
         judge = public.writer("judge", parameters.seed) if parameters.judge is not None else None
+        sides = Sides.of(ours, Texts([text for text, _ in reference], labels))
+        if language is not None:
+            asked = zero_shot.Asked(
+                {
+                    name: PublicPrompt(_prompt(parameters, name))
+                    for name in dict.fromkeys(ours.labels or (None,))
+                },
+                Manner(parameters.text_tokens, zero_shot.TEMPERATURE, "\n\n"),
+            )
+            writer = public.writer("language_model", parameters.seed)
+            written = zero_shot.write(writer, asked, len(ours.texts))
+            sides = replace(sides, zero_shot=written)
         figures = []
-        for figure in evaluate(
-            parameters,
-            _published(public.texts or ()),
-            Texts([text for text, _ in reference], labels),
-            embedding,
-            None if language is None else language.folder,
-            judge,
-        ):
+        for figure in evaluate(parameters, sides, Tools(embedding, language, judge)):
             progress.advance()
             figures.append(figure)
             yield figure
@@ -75,15 +84,22 @@ class Runner:
         yield Artifact("report", "evaluation-report", HTML, page.encode())
 
 
-def _published(lines: tuple[Mapping[str, Any], ...]) -> Texts:
-    """Return the texts of an output; labels where every text has one. Raises InvalidRequest for
-    other outputs.
+def _prompt(parameters: Evaluation, label: str | None) -> PublicText:
+    published = constant("") if label is None else cast("PublicText", label)
+    return filled(parameter(parameters, "zero_shot"), {"label": published})
+
+
+def _published(lines: tuple[Mapping[str, Any], ...], most: int) -> Texts:
+    """Return the first `most` texts of an output; labels where every text has one. Raises
+    InvalidRequest for other outputs.
     """
-    published = [line for line in lines if isinstance(line.get("text"), str)]
+    published = [line for line in lines if isinstance(line.get("text"), str)][:most]
     if len(published) < 2:
         raise invalid("from_job", "its output has fewer than two texts", "a job that wrote texts")
-    labels = [line.get("label") for line in published]
-    complete = all(isinstance(label, str) for label in labels)
+    labels: list[Any] = [line.get("label") for line in published]
+    finished: list[Any] = [line.get("complete") for line in published]
     return Texts(
-        [line["text"] for line in published], [str(label) for label in labels] if complete else None
+        [line["text"] for line in published],
+        labels if all(isinstance(label, str) for label in labels) else None,
+        finished if all(isinstance(each, bool) for each in finished) else None,
     )

@@ -14,9 +14,17 @@ from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.template import check_template
 
 #: Every metric, and what it needs beside the two sets of texts.
 METRICS: Mapping[str, str | None] = {
+    "loss": "model",
+    "usable": "model",
+    "labels": "model",
+    "finished": None,
+    "duplicates": None,
+    "talk": None,
+    "copying": None,
     "mauve": "embedding",
     "frechet": "embedding",
     "lengths": None,
@@ -45,7 +53,7 @@ class Evaluation(Parameters):
         description="a registered corpus, public or consented, that they are compared with",
     )
     metrics: str = Field(
-        "mauve, frechet, lengths, openings, tstr",
+        "loss, usable, labels, finished, duplicates, talk, copying, mauve, lengths, openings, tstr",
         max_length=300,
         description="metrics, separated by commas: " + ", ".join(METRICS),
     )
@@ -55,7 +63,17 @@ class Evaluation(Parameters):
         description="a registered embedding model; MAUVE and the Fréchet distance need one",
     )
     language_model: str | None = Field(
-        None, max_length=63, description="a registered language model: the one trained or prompted"
+        None,
+        max_length=63,
+        description="a registered language model: it finds losses, writes zero-shot texts, and is "
+        "trained or prompted",
+    )
+    zero_shot: str = Field(
+        "{label}:\n\n",
+        min_length=1,
+        max_length=8_000,
+        description="what zero-shot texts are written after, up to an empty line: the job's prompt "
+        "without a record is best",
     )
     judge: str | None = Field(
         None,
@@ -88,28 +106,16 @@ def price(_: Evaluation, __: Terms) -> Price:
 
 
 def resolve(parameters: Evaluation, _: Terms) -> Evaluation:
-    """Refuse unknown metrics, and metrics without what they need."""
+    """Refuse unknown metrics. One that lacks what it needs says so beside the others."""
     wanted = parameters.wanted()
     unknown = [name for name in wanted if name not in METRICS]
     if unknown or not wanted:
         raise invalid(
             "metrics", f"{unknown[0]!r} is unknown" if unknown else "none", ", ".join(METRICS)
         )
-    needing = [name for name in wanted if METRICS[name] == "embedding"]
-    if needing and parameters.embedding is None:
-        raise invalid(
-            "embedding", f"not given, and {needing[0]} needs one", "a registered embedding model"
-        )
+    check_template(parameters.zero_shot, required=(), optional=("label",), field="zero_shot")
     if "judge" in wanted and parameters.judge is None:
-        if parameters.language_model is None:
-            raise invalid(
-                "judge", "not given, and judge needs one", "a registered language model or endpoint"
-            )
         parameters = parameters.model_copy(update={"judge": parameters.language_model})
-    needing = [name for name in wanted if METRICS[name] == "model"]
-    if needing and parameters.language_model is None:
-        problem = f"not given, and {needing[0]} needs one"
-        raise invalid("language_model", problem, "a registered language model")
     return parameters
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, create_model
 
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters
+from accountant.core.mechanisms.batches import Batched
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Price, Terms
 
@@ -120,6 +121,35 @@ def request(
     `FIELDS`.
     """
     return PREFIX + mechanism, {**parameters, **stated}
+
+
+def filled(parameters: Any, terms: Terms, texts: int) -> Any:
+    """Return the parameters with as few batches as `texts` texts fill, or with a rate of sampling
+    that draws as many as the job will.
+
+    The noise stays that of the job: it depends on neither.
+    """
+    changes: dict[str, Any] = {}
+    if isinstance(parameters, Batched):
+        labels = max(1, len(terms.labels))
+        share = texts / sum(parameters.label_counts) if parameters.label_counts else 1.0
+        fewest = getattr(parameters, "clusters", 1) if _clustered(parameters) else 1
+        full = max(fewest, texts // (labels * parameters.units))
+        if parameters.batches_per_label is not None and full < parameters.batches_per_label:
+            changes["batches_per_label"] = full
+            if parameters.batches_to_run is not None:
+                changes["batches_to_run"] = min(full, parameters.batches_to_run)
+        if share < 1:
+            counts = parameters.label_counts
+            changes["label_counts"] = tuple(round(count * share) for count in counts)
+    rate = getattr(parameters, "sampling_rate", None)
+    if rate is not None and terms.public_size is not None and texts < terms.public_size:
+        changes["sampling_rate"] = min(1.0, rate * terms.public_size / texts)
+    return parameters.model_copy(update=changes)
+
+
+def _clustered(parameters: Batched) -> bool:
+    return getattr(parameters, "batching", "uniform") != "uniform"
 
 
 def rehearsed(parameters: Mapping[str, Any]) -> dict[str, Any]:

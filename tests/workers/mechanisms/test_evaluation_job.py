@@ -75,7 +75,9 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     lines = published(desk.engine, job_id, desk.analyst).read_text().splitlines()
     figures = [json.loads(line) for line in lines]
     assert [each["name"] for each in figures][:2] == ["MAUVE", "Length distance"]
-    assert all(each["settings"] for each in figures)
+    assert "MAUVE needs 100 texts" in figures[0]["sentence"]  # and takes no other down
+    assert all(each["value"] is not None for each in figures[1:3])
+    assert all("real texts" in each["beside"] for each in figures)
     (report,) = artifacts.listing(desk.engine, desk.analyst, job=job_id)
     page = result(report["sha256"]).read_text()
     assert "<svg" in page
