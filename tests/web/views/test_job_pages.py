@@ -466,10 +466,18 @@ def test_figures_stand_beside_one_another_only_with_the_same_settings():
     from web.views.results import joined
 
     def figure(value: float, **settings: object) -> dict[str, object]:
-        return {"name": "mauve", "value": value, "ideal": "1", "settings": settings}
+        beside = {"real texts": {"value": 0.9, "interval": None}}
+        return {
+            "name": "mauve",
+            "value": value,
+            "ideal": "1",
+            "settings": settings,
+            "beside": beside,
+        }
 
     rows = joined([[figure(0.5, k=2), figure(0.6, k=3)], [figure(0.7, k=3), figure(0.8, k=4)]])
-    assert [row["values"] for row in rows] == [[0.5, None], [0.6, 0.7], [None, 0.8]]
+    values = [[each and each["value"] for each in row["values"]] for row in rows]
+    assert values == [[0.5, None, None, 0.9], [0.6, 0.7, None, 0.9], [None, 0.8, None, 0.9]]
 
 
 def test_a_steward_without_datasets_is_led_to_the_first_one(site):
