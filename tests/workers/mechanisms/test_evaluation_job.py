@@ -55,7 +55,7 @@ def texts(desk: Desk) -> tuple[str, str]:  # noqa: F811
     """(dataset, a job on it that wrote texts), and nothing of the allowance is left for another."""
     dataset = desk.dataset()
     allowances.allow(desk.engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
-    job_id = desk.submit(dataset, tokens_per_batch=48, max_text_tokens=16)
+    job_id = desk.submit(dataset, tokens_per_batch=96, max_text_tokens=16)
     assert desk.ended(job_id)["state"] == "succeeded"
     return dataset, str(job_id)
 
