@@ -40,11 +40,13 @@ def proposal_on(
     share: float | None = None,
     model: str | None = None,
     project: str | None = None,
+    mechanism: str | None = None,
 ) -> quotes.Proposal:
     """Return what to ask for on a dataset, and what it would be worth. Changes nothing.
 
     `share`: at most this part of what is left; None: the smallest of `SHARES` whose proposal is
     good, or as good as that of all. `model`: None takes the first that is ready and admitted.
+    `mechanism`: None takes the one of the best outlook.
     Raises NotFound and InvalidRequest.
     """
     if goal not in PLANNED:
@@ -60,8 +62,8 @@ def proposal_on(
     best: tuple[Proposal, float] | None = None
     for part in SHARES if share is None else (share,):
         affordable = affordable_by(shown.part(Fraction(part)), terms)
-        found = propose(goal, terms, affordable, facts, offered)
-        if best is None or rank(found)[:2] > rank(best[0])[:2]:
+        found = propose(goal, terms, affordable, facts, offered, mechanism)
+        if best is None or rank(found)[:3] > rank(best[0])[:3]:
             best = found, part
         if found.outlook.verdict == "good":
             break

@@ -92,9 +92,10 @@ def quote_on(
     if job.asked != NOTHING:
         dataset["results_every_seconds"] = policy.results_every_seconds
     output = output_of(mechanism.yields(parameters, terms))
-    worth = outlook_of(outlook(mechanism, parameters, terms))
     with reading(engine) as connection:
         lasts = duration(connection, mechanism, parameters, model)
+        facts = facts_of(connection, model if mechanism.uses_model else None)
+    worth = outlook_of(outlook(mechanism, parameters, terms, facts))
     return Quote(
         **stated,
         **fit_told,
@@ -103,6 +104,13 @@ def quote_on(
         duration=lasts,
         dataset=OnDataset(**dataset),
     )
+
+
+def facts_of(connection: Connection, model: str | None) -> Mapping[str, Any]:
+    """Return the public facts of the model named, as far as a worker has found them."""
+    models = tables.models
+    facts = connection.scalar(select(models.c.facts).where(models.c.name == model))
+    return facts or {}
 
 
 def output_of(yields: Yield | None) -> Output | None:

@@ -15,6 +15,9 @@ class DpPrice(Answer):
     epsilon: float
     delta: float
     pure: float | None = Field(None, description="the ε of a cost without any δ; null: it has one")
+    to_key_holders: float | None = Field(
+        None, description="ε for whoever knows the batches; null: no batch is secret"
+    )
     accountant: str
     rdp: dict[str, float]
     event: Json

@@ -269,6 +269,9 @@ def shown(quote: Quote) -> Iterator[str | Table]:
     if dp is not None:
         at = f"ε {up(dp['epsilon'], 6):.6g} at δ {up(dp['delta'], 6):g} ({dp['accountant']})"
         rows.append(("price", at if dp.get("pure") is None else f"pure ε {up(dp['pure'], 6):.6g}"))
+        if dp["to_key_holders"] is not None:
+            known = f"ε {up(dp['to_key_holders'], 6):.6g} for whoever knows the batches"
+            rows.append(("not secret", known))
     if quote["ex_post"] is not None:
         rows.append(("ex-post cap", f"ε {up(quote['ex_post']['cap'], 6):g}"))
     if quote["secret"] is not None:

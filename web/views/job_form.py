@@ -140,14 +140,19 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
     `of` and `for` are the mechanism and the goal whose fields the form holds. None: they still are.
     """
     chosen, actor = values.get("mechanism", ""), current_actor()
-    goal = values.get("goal", "")
+    goal, start = values.get("goal", ""), None
     if values.get("for", goal) != goal:
-        dataset = datasets.dataset(engine(), name, actor).document()
-        choice = job_form_defaults.advised(goal, job_form_defaults.runnable(dataset))
-        chosen = chosen if choice is None else choice.id
+        start = job_form_defaults.proposed(actor, name, goal)
+        if start is None or start.is_hopeless:
+            dataset = datasets.dataset(engine(), name, actor).document()
+            choice = job_form_defaults.advised(goal, job_form_defaults.runnable(dataset))
+            chosen = chosen if choice is None else choice.id
+            start = None
+        else:
+            chosen = start.values["mechanism"]
     if values.get("of", chosen) == chosen or chosen not in mechanisms.runnable():
         return None
-    start = job_form_defaults.begin(actor, name, chosen, {})
+    start = start or job_form_defaults.begin(actor, name, chosen, {})
     stated = {field: values[field] for field in _KEPT if field in values}
     return Start({**stated, **start.values}, start.told, start.is_fresh)
 

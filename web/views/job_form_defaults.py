@@ -16,7 +16,8 @@ from accountant.core import mechanisms
 from accountant.core.errors import NotFound
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.planning import PLANNED
+from accountant.core.mechanisms.planning import PLANNED, evolution_shape
+from accountant.core.privacy.price import Neighbours, Terms
 from accountant.identities.actor import Actor
 from accountant.queries import datasets, plans
 from accountant.queries import jobs as job_queries
@@ -30,7 +31,7 @@ from web.views.forms import Form
 from web.views.schema_forms import PREFIX
 
 DEFAULT_MECHANISM = "private-prediction"
-#: What a form begins with where what is left is not enough for the default.
+#: What a form begins with where what is left is not enough for texts.
 STAND_IN = "noisy-count"
 EARLIER = 5
 MOST_CHOICES = 50
@@ -60,7 +61,9 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
     wanted = address.get("mechanism", "")
     if wanted in mechanisms.runnable():
         return begin(actor, dataset, wanted, address)
-    start = begin(actor, dataset, DEFAULT_MECHANISM, address)
+    own = any(name.startswith(PREFIX) for name in address)
+    start = None if own else proposed(actor, dataset, "texts")
+    start = start or begin(actor, dataset, DEFAULT_MECHANISM, address)
     if not start.is_hopeless:
         return start
     other = begin(actor, dataset, STAND_IN, address)
@@ -71,38 +74,46 @@ def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> S
     """Return the defaults of a mechanism that runs here, with what is `given` of its own fields."""
     mechanism = mechanisms.get(named)
     fields = [PREFIX + field for field in mechanism.fields]
-    begins = schema_forms.typed(mechanism.begins, mechanism.schema)
-    values = {"mechanism": mechanism.id, **begins} | {
-        name: given[name] for name in fields if name in given
+    own = {name: given[name] for name in fields if name in given}
+    start = None if own else proposed(actor, dataset, mechanism.goal, mechanism)
+    # one that needs a sweep of the model begins with defaults where there is none
+    if start is not None and start.is_hopeless and mechanism.id != PLANNED[mechanism.goal][-1]:
+        start = None
+    return start or _fitting(actor, dataset, mechanism, {**_begins(mechanism), **own})
+
+
+def _begins(mechanism: Mechanism[Any]) -> dict[str, str]:
+    return {
+        "mechanism": mechanism.id,
+        **schema_forms.typed(mechanism.begins, mechanism.schema),
     }
-    own = any(name in given for name in fields)
-    return (None if own else _proposed(actor, dataset, mechanism, values)) or _fitting(
-        actor, dataset, mechanism, values
-    )
 
 
-def _proposed(
-    actor: Actor, dataset: str, mechanism: Mechanism[Any], begins: Mapping[str, str]
+def proposed(
+    actor: Actor, dataset: str, goal: str, only: Mechanism[Any] | None = None
 ) -> Start | None:
-    """Return the proposal for the mechanism's goal, or why nothing would be enough; None where
-    nothing is proposed for it.
+    """Return the proposal for a goal, by the mechanism of the best outlook or by `only`, or why
+    nothing would be enough; None where nothing is proposed.
     """
-    is_planned = PLANNED.get(mechanism.goal) == mechanism.id
-    if not is_planned or datasets.dataset(engine(), dataset, actor).public_size is None:
+    planned = PLANNED.get(goal, ())
+    if not planned or (only is not None and only.id not in planned):
         return None
-    found = plans.proposal_on(engine(), dataset, mechanism.goal, actor)
+    if datasets.dataset(engine(), dataset, actor).public_size is None:
+        return None
+    named = None if only is None else only.id
+    found = plans.proposal_on(engine(), dataset, goal, actor, mechanism=named)
     told, share = found.outlook.sentence, {"share": f"{100 * found.share:.0f}"}
-    if found.mechanism != mechanism.id:
-        return Start({**begins, **share}, told, is_hopeless=True)
+    mechanism = mechanisms.get(found.mechanism or named or DEFAULT_MECHANISM)
+    values = {**_begins(mechanism), **share}
+    if found.mechanism is None:
+        return Start(values, told, is_hopeless=True)
     model = {} if found.model is None else {"model": found.model}
-    values = schema_forms.typed(found.parameters, mechanism.schema)
-    return Start({**begins, **values, **model, **share}, f"Proposed. {told}")
+    stated = schema_forms.typed(found.parameters, mechanism.schema)
+    return Start({**values, **stated, **model}, f"Proposed. {told}")
 
 
 def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | None:
-    """Return the mechanism for a goal: the first of those offered, in the order of menus; None
-    where none is.
-    """
+    """Return the first of the mechanisms for a goal, in the order of menus; None where none is."""
     return next((mechanism for mechanism in offered if mechanism.goal == goal), None)
 
 
@@ -207,6 +218,14 @@ def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[s
     unset = "epsilon" in defaults and defaults["epsilon"].default is None
     if unset and dataset["account"] is not None:
         changes["epsilon"] = f"{float(dataset['account']['epsilon']) / 10:.3g}"
+        if mechanism.id == "aug-pe" and dataset["public_size"]:
+            terms = Terms(
+                Neighbours(dataset["neighbours"]),
+                public_size=dataset["public_size"],
+                labels=tuple(dataset["labels"]),
+            )
+            shape = evolution_shape(terms, float(changes["epsilon"]))
+            changes |= {name: str(value) for name, value in shape.items()}
     return changes
 
 

@@ -17,6 +17,7 @@ from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.divergences import pure_epsilon, quoted_renyi
 from accountant.core.privacy.events import Event, Laplace, releases, to_json
 from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.secret_batches import has_secret_batches, with_known_batches
 
 # --- What a job writes: how many texts and how long, told before it is asked for ---------------
 
@@ -305,11 +306,15 @@ def quote(
     dp = None
     if price.dp is not None:
         epsilon, accountant = alone(price.dp, terms.delta)
+        to_key_holders = None
+        if has_secret_batches(price.dp):
+            to_key_holders = alone(with_known_batches(price.dp), terms.delta)[0]
         curve = {str(float(order)): quoted_renyi(price.dp, order) for order in QUOTED_ORDERS}
         dp = {
             "epsilon": epsilon,
             "delta": terms.delta,
             "pure": pure(price.dp),
+            "to_key_holders": to_key_holders,
             "accountant": accountant,
             "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
             "event": to_json(price.dp),

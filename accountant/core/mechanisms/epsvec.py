@@ -34,6 +34,7 @@ Theorems 8 and 9).
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -93,6 +94,24 @@ PAPER_SETTINGS: Mapping[str, tuple[str, float]] = {
     "OLMo-3-1025-7B": ("15-16", 1.0),
     "Qwen3-4B-Base": ("19-20", 10.0),
     "gemma-3-4b-pt": ("17-18", 800.0),
+}
+
+
+@dataclass(frozen=True)
+class Steering:
+    """The layers, clip and coefficient at which vectors steer a model well."""
+
+    layers: str
+    clip: float
+    coefficient: float
+
+
+#: By the model's hash: what benchmarks.epsvec_sweep found on public texts (docs/utility.md).
+SWEPT: Mapping[str, Steering] = {
+    # SmolLM2-135M-Instruct, as `exchequer model get smollm2` converts it
+    "ec3c2b41b640159d0344162df53ebe9657fc889cf090ef0341aa645aa228dafb": Steering(
+        "17-18", 72.0, 30.0
+    ),
 }
 
 #: Tokens set aside for what a chat template puts around a request.
@@ -253,6 +272,14 @@ def vector_sensitivity(parameters: Epsvec, terms: Terms) -> float:
     """Return L2 sensitivity of the mean of a vector: b C / m, twice that under replace-one."""
     bound = doubled(terms) * terms.max_records_per_unit
     return bound * parameters.clip / parameters.samples_per_label
+
+
+def vector_noise(parameters: Epsvec, terms: Terms, hidden: int) -> float:
+    """Return the length of the noise on a vector of `hidden` numbers, as a part of the clip."""
+    multiplier = resolved(parameters.noise_multiplier, "noise_multiplier")
+    layers = len(layer_range(parameters)) if parameters.clipping == "joint" else 1
+    sigma = multiplier * vector_sensitivity(parameters, terms)
+    return sigma * math.sqrt(hidden * layers) / parameters.clip
 
 
 def vectors_event(parameters: Epsvec, terms: Terms) -> Event:

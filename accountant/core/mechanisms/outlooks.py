@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from accountant.core.mechanisms import aug_pe, dp_kps, noisy_count
+from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, noisy_count
 from accountant.core.mechanisms.base import Mechanism, Yield
 from accountant.core.mechanisms.noise_fields import amount, resolved
 from accountant.core.privacy.price import Terms
@@ -29,6 +29,8 @@ GOOD_NOISE, MOST_NOISE = 0.25, 1.0
 GOOD_TERMS = 200
 #: Tokens of a vocabulary, where the model's facts don't say.
 ASSUMED_VOCABULARY = 50_000
+#: Numbers of a hidden state, likewise.
+ASSUMED_HIDDEN = 2_048
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,21 @@ def _texts_of_draws(
     return Outlook(verdict, f"{count}, which is {lacks}" if lacks else count, floor)
 
 
+def _steered(
+    parameters: epsvec.Epsvec, terms: Terms, facts: Mapping[str, Any], made: Yield
+) -> Outlook:
+    hidden = facts.get("hidden_size") or ASSUMED_HIDDEN
+    noise = epsvec.vector_noise(parameters, terms, hidden)
+    said = f"{made.sentence()}, steered by vectors with noise of {100 * noise:.0f} % of their clip"
+    swept = epsvec.SWEPT.get(facts.get("sha256", ""))
+    if facts and (swept is None or swept.layers != parameters.layers):
+        said += ", in layers that nobody has tried with this model"
+        return Outlook(worst("thin", verdict_of(noise, GOOD_NOISE, MOST_NOISE)), said, None, noise)
+    few = made.number < GOOD_TEXTS or (made.tokens or 0) < GOOD_TOKENS
+    verdict = worst(verdict_of(noise, GOOD_NOISE, MOST_NOISE), "thin" if few else "good")
+    return Outlook(verdict, said, None, noise)
+
+
 def _counts(
     parameters: noisy_count.NoisyCount, terms: Terms, _: Mapping[str, Any], made: Yield
 ) -> Outlook:
@@ -186,6 +203,7 @@ def _votes(parameters: aug_pe.AugPe, terms: Terms, _: Mapping[str, Any], made: Y
 
 _JUDGES: Mapping[str, Callable[[Any, Terms, Mapping[str, Any], Yield], Outlook]] = {
     "private-prediction": _texts_of_draws,
+    "epsvec": _steered,
     "noisy-count": _counts,
     "dp-kps": _phrases,
     "aug-pe": _votes,

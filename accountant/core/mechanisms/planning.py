@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accountant.core.errors import FieldProblem, InvalidRequest
-from accountant.core.mechanisms import dp_kps, noisy_count, private_prediction
+from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, noisy_count, private_prediction
 from accountant.core.mechanisms.base import Mechanism, Yield
 from accountant.core.mechanisms.fitting import bisect_whole
+from accountant.core.mechanisms.noise_fields import resolved
 from accountant.core.mechanisms.outlooks import LEAST_TOKENS, VERDICTS, Outlook, outlook
 from accountant.core.privacy.price import Price, Terms
 
@@ -22,12 +23,12 @@ Affordable = Callable[[Price], bool]
 
 #: Beyond so many texts, larger batches are better than more texts.
 SERVING_TEXTS = 200
-#: Goals that something is proposed for, each with its mechanism, in the order in which one stands
-#: in for another.
-PLANNED = {
-    "texts": private_prediction.MECHANISM.id,
-    "phrases": dp_kps.MECHANISM.id,
-    "counts": noisy_count.MECHANISM.id,
+#: Goals that something is proposed for, in the order in which one stands in for another. Each has
+#: its mechanisms, the one that wrote better texts where both are as good by their outlooks first.
+PLANNED: Mapping[str, tuple[str, ...]] = {
+    "texts": (epsvec.MECHANISM.id, private_prediction.MECHANISM.id),
+    "phrases": (dp_kps.MECHANISM.id,),
+    "counts": (noisy_count.MECHANISM.id,),
 }
 
 
@@ -81,14 +82,16 @@ def propose(
     affordable: Affordable,
     facts: Mapping[str, Any] | None = None,
     offered: Collection[str] | None = None,
+    only: str | None = None,
 ) -> Proposal:
     """Return the best request for a goal that is affordable.
 
     `facts`: the public facts of the model that would run it; `offered`: the mechanisms that may be
-    asked for, None: all.
+    asked for, None: all; `only`: the one whose request is wanted, None: any of the goal's.
     """
     asked = Asked(terms, facts or {}, affordable)
-    found = _best(goal, asked, offered)
+    admitted = offered is None or only in offered
+    found = _best(goal, asked, offered if only is None else [only] if admitted else [])
     if found is not None and found.outlook.verdict != "not enough":
         return found
     why = _WHY[goal] if found is None else found.outlook.why
@@ -97,19 +100,22 @@ def propose(
     return Proposal(goal, Outlook("not enough", why, instead=_instead(goal, asked, offered)))
 
 
-def rank(proposal: Proposal) -> tuple[int, int, int]:
-    """Return how good a proposal is: by its verdict, then by length, then by number up to what
-    serves most ends.
+def rank(proposal: Proposal) -> tuple[int, int, int, int, float]:
+    """Return how good a proposal is: by its verdict, its mechanism's place, the length of a text,
+    their number up to what serves most ends, and the noise.
     """
-    made = proposal.makes
+    made, place = proposal.makes, 0
+    if proposal.mechanism is not None:
+        place = -PLANNED[proposal.goal].index(proposal.mechanism)
     length, number = (0, 0) if made is None else (made.tokens or 0, made.number)
-    return VERDICTS.index(proposal.outlook.verdict), length, min(number, SERVING_TEXTS)
+    verdict = VERDICTS.index(proposal.outlook.verdict)
+    return verdict, place, length, min(number, SERVING_TEXTS), -(proposal.outlook.noise or 0.0)
 
 
 def _best(goal: str, asked: Asked, offered: Collection[str] | None) -> Proposal | None:
-    if offered is not None and PLANNED[goal] not in offered:
-        return None
-    return max(_CANDIDATES[goal](asked), key=rank, default=None)
+    named = [each for each in PLANNED[goal] if offered is None or each in offered]
+    found = (proposal for each in named for proposal in _CANDIDATES[each](asked))
+    return max(found, key=rank, default=None)
 
 
 def _instead(goal: str, asked: Asked, offered: Collection[str] | None) -> str:
@@ -130,6 +136,62 @@ _WHY = {
 }
 
 
+# --- texts like those in the data: steered ------------------------------------------------------
+
+#: Records of a label that a vector is drawn from, texts that shots are picked from, and texts of
+#: the model alone that records are held against.
+SAMPLES, CANDIDATES, PARTNERS = 200, 24, 60
+#: The part of ε that the shots cost.
+SHOTS_PART = 0.15
+STEERED_TOKENS = 64
+#: Of a label, in all about `SERVING_TEXTS`: more are free.
+LEAST_STEERED = 10
+STEERED: Mapping[str, Any] = {
+    "candidates": CANDIDATES,
+    "partners": PARTNERS,
+    "temperature": 0.7,
+    "max_tokens": STEERED_TOKENS,
+    "record_tokens": 96,
+    "prompting": "plain",
+    "template": "{examples}A text ({label}):",
+    "stop": None,
+    "rejection": "rule",
+    "min_quality": 10,
+}
+
+
+def _steered(asked: Asked) -> Iterator[Proposal]:
+    """Yield requests of `epsvec` from the cheapest on, where a sweep found how to steer the
+    model.
+    """
+    mechanism = epsvec.MECHANISM
+    size, labels = asked.terms.public_size, max(1, len(asked.terms.labels))
+    swept = epsvec.SWEPT.get(asked.facts.get("sha256", ""))
+    if size is None or swept is None or size // labels < LEAST_BATCH:
+        return
+    shape = {
+        **STEERED,
+        "layers": swept.layers,
+        "clip": swept.clip,
+        "coefficient": swept.coefficient,
+        "samples_per_label": min(SAMPLES, size // labels),
+        "samples": max(LEAST_STEERED, -(-SERVING_TEXTS // labels)),
+    }
+
+    def request(epsilon: float) -> Proposal | None:
+        parts = {
+            "shots_epsilon": round(SHOTS_PART * epsilon, 6),
+            "epsilon": round((1 - SHOTS_PART) * epsilon, 6),
+        }
+        note = "paid once: more texts, other temperatures and coefficients are free"
+        return asked.proposal(mechanism, {**shape, **parts}, (note,))
+
+    context = asked.facts.get("context_tokens")
+    needed = mechanism.context_tokens(mechanism.parameters(**shape), TEMPLATE_TOKENS)
+    if context is None or needed <= context:
+        yield from _first_good(map(request, EPSILONS))
+
+
 # --- texts like those in the data: private prediction -------------------------------------------
 
 #: Records that a larger batch would not make better: where ε is small they buy tokens.
@@ -140,30 +202,37 @@ LEAST_BATCH = 8
 LENGTHS = (48, 32, LEAST_TOKENS)
 #: Clip, temperature and public support at which the floor takes 4 % of a draw at most.
 CLIP, TEMPERATURE, SUPPORT = 4.0, 1.0, 100
-#: Texts of a proposal, about; and prompts that its rounds read, at most, beyond the first.
-ENOUGH_TEXTS, MOST_PROMPTS = 1_000, 64_000
+#: Texts of a proposal, about: more take as much longer; and prompts that its rounds read, at most,
+#: beyond the first.
+ENOUGH_TEXTS, MOST_PROMPTS = 200, 64_000
 #: Tokens set aside for a template that nobody has counted yet.
 TEMPLATE_TOKENS = 64
 
 
 def _texts(asked: Asked) -> Iterator[Proposal]:
-    """Yield requests of `private-prediction` by the number of batches, each as long as it may
-    be.
+    """Yield requests of `private-prediction` by the number of batches, each as long as it may be.
+
+    Batches are secret wherever a label has two of them; one batch is taken where nothing else is
+    affordable.
     """
     size, labels = asked.terms.public_size, max(1, len(asked.terms.labels))
     if size is None:
         return
     held = size // labels
-    fewest = max(1, -(-held // MOST_BATCH))
-    for batches in (fewest, 2 * fewest, 4 * fewest):
-        records = held // batches
-        if records < LEAST_BATCH:
-            continue
-        for tokens in LENGTHS:
-            found = _texts_of(asked, batches, records, tokens)
-            if found is not None:
-                yield found
-                break
+    fewest = max(2, -(-held // MOST_BATCH))
+    secret = (fewest, 2 * fewest, 4 * fewest)
+    found = [_longest(asked, batches, held // batches) for batches in secret]
+    if not any(found):
+        found = [_longest(asked, 1, min(held, MOST_BATCH))]
+    yield from (proposal for proposal in found if proposal is not None)
+
+
+def _longest(asked: Asked, batches: int, records: int) -> Proposal | None:
+    """Return the request for the longest texts of which one is affordable."""
+    if records < LEAST_BATCH:
+        return None
+    found = (_texts_of(asked, batches, records, tokens) for tokens in LENGTHS)
+    return next((proposal for proposal in found if proposal is not None), None)
 
 
 def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal | None:
@@ -183,7 +252,11 @@ def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal
     if batches == 1:  # nobody is hidden among batches where there is one
         most = tokens * max(1, ENOUGH_TEXTS // labels)
         raw = _largest(asked, {**shape, "tokens_per_batch": most}, "tokens_per_batch", tokens)
-        note = "one batch a label hides nobody, so its price is not that of secret batches"
+        note = (
+            f"a label has too few records for two batches of {LEAST_BATCH}, so none is secret"
+            if records < 2 * LEAST_BATCH
+            else "nothing from secret batches is affordable, so a label is one batch"
+        )
     else:
         run = min(batches, -(-ENOUGH_TEXTS // labels))
         rounds = max(
@@ -192,7 +265,10 @@ def _texts_of(asked: Asked, batches: int, records: int, tokens: int) -> Proposal
         shape |= {"amplification": "allocation", "tokens_per_batch": tokens}
         shape |= {"batches_to_run": run} if run < batches else {}
         raw = _largest(asked, {**shape, "rounds": max(1, rounds)}, "rounds", 1)
-        note = "nobody knows which batch a unit lies in, so a token costs less"
+        note = (
+            "nobody knows which batch a unit lies in, so a token costs less; what it costs if "
+            "somebody did stands beside the price"
+        )
     if raw is None:
         return None
     return asked.proposal(private_prediction.MECHANISM, raw, (note,))
@@ -232,6 +308,25 @@ def _largest(
         return raw
     steps = bisect_whole(1, most, fits) if most > 1 and fits(1) else 0
     return {**raw, name: steps * step} if steps else None
+
+
+# --- texts by votes: a form's defaults, never proposed ------------------------------------------
+
+EPOCHS, VARIATIONS = 3, 3
+
+
+def evolution_shape(terms: Terms, epsilon: float) -> dict[str, int]:
+    """Return parameters of `aug-pe` with so few candidates that their votes stand out of the
+    noise: three times its σ each, if all were alike.
+
+    Raises InvalidRequest for an ε that it can't serve.
+    """
+    shape = {"epochs": EPOCHS, "variations": VARIATIONS}
+    parsed = aug_pe.MECHANISM.parse({**shape, "epsilon": epsilon}, terms)
+    multiplier = resolved(parsed.noise_multiplier, "noise_multiplier")
+    sigma = multiplier * float(aug_pe.sensitivity(parsed, terms))
+    voters = (terms.public_size or 0) / max(1, len(terms.labels))
+    return {**shape, "samples": max(1, int(voters / (3 * sigma)) // (VARIATIONS + 1))}
 
 
 # --- key phrases and counts: the least ε that is good, of round figures -------------------------
@@ -287,7 +382,8 @@ def _counts(asked: Asked) -> Iterator[Proposal]:
 
 
 _CANDIDATES: Mapping[str, Callable[[Asked], Iterator[Proposal]]] = {
-    "texts": _texts,
-    "phrases": _phrases,
-    "counts": _counts,
+    epsvec.MECHANISM.id: _steered,
+    private_prediction.MECHANISM.id: _texts,
+    dp_kps.MECHANISM.id: _phrases,
+    noisy_count.MECHANISM.id: _counts,
 }

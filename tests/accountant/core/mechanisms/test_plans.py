@@ -12,6 +12,7 @@ from accountant.core import mechanisms
 from accountant.core.ledger.accounts import Accounts, demand
 from accountant.core.ledger.admission import Account, FilterAccount
 from accountant.core.mechanisms import planning
+from accountant.core.mechanisms.epsvec import SWEPT
 from accountant.core.mechanisms.outlooks import LEAST_TOKENS, outlook
 from accountant.core.mechanisms.planning import PLANNED, propose
 from accountant.core.privacy.events import (
@@ -20,7 +21,10 @@ from accountant.core.privacy.events import (
     Composed,
     Event,
     Exponential,
+    Gaussian,
     Laplace,
+    PoissonSampled,
+    PoissonSwapped,
     SelfComposed,
     WorstOf,
     releases,
@@ -55,8 +59,10 @@ def cheap(budget: float) -> Callable[[Price], bool]:
                 return max(map(cost, event.events))
             case Exponential():
                 return event.shift**2 / 2
-            case Laplace():
+            case Laplace() | Gaussian():
                 return event.noise_multiplier**-2 / 2
+            case PoissonSampled() | PoissonSwapped():
+                return event.probability**2 * cost(event.event)
         raise AssertionError(event)
 
     return lambda price: price.dp is None or cost(price.dp) <= budget
@@ -86,12 +92,13 @@ def check(goal: str, terms: Terms, affordable: Callable[[Price], bool], facts: d
     assert found.makes is not None
     if goal == "texts":
         assert (found.makes.tokens or 0) >= LEAST_TOKENS
-        # whole texts: as many as are promised, with no stub behind
-        assert parsed.tokens_per_batch % parsed.max_text_tokens == 0
-        assert parsed.record_tokens >= LEAST_TOKENS
         context = facts.get("context_tokens")
         needed = mechanism.context_tokens(parsed, planning.TEMPLATE_TOKENS)
         assert context is None or needed <= context
+    if found.mechanism == "private-prediction":
+        # whole texts: as many as are promised, with no stub behind
+        assert parsed.tokens_per_batch % parsed.max_text_tokens == 0
+        assert parsed.record_tokens >= LEAST_TOKENS
     return found.outlook.verdict
 
 
@@ -101,7 +108,11 @@ def test_no_proposal_is_a_stub_costs_more_than_its_share_or_is_refused(count):
     verdicts = {goal: set() for goal in PLANNED}
     for _ in range(count):
         goal = chance.choice(list(PLANNED))
-        facts = {"context_tokens": chance.choice([None, 64, 88, 128, 256, 512, 8192])}
+        facts = {
+            "context_tokens": chance.choice([None, 64, 88, 128, 256, 512, 8192]),
+            "sha256": chance.choice(["unknown", *SWEPT]),
+            "hidden_size": 576,
+        }
         affordable = cheap(10 ** chance.uniform(-4, 1.5))
         verdicts[goal].add(check(goal, some_terms(chance), affordable, facts))
     assert verdicts == {goal: {"good", "thin", "not enough"} for goal in PLANNED}
@@ -192,6 +203,43 @@ def test_stubs_and_drowned_votes_are_not_enough():
     assert judged("aug-pe", votes, terms).verdict == "not enough"
     fewer = {"samples": 3, "variations": 3, "noise_multiplier": 8.0}
     assert judged("aug-pe", fewer, terms).verdict == "thin"
+
+
+@pytest.mark.parametrize(("size", "epsilon"), [(2_000, 3.0), (2_000, 0.3), (90_000, 3.0)])
+def test_votes_of_a_forms_defaults_stand_out_of_the_noise(size, epsilon):
+    terms = Terms(public_size=size, labels=LABELS[:5])
+    shape = planning.evolution_shape(terms, epsilon)
+    found = judged("aug-pe", {**shape, "epsilon": epsilon}, terms)
+    assert found.noise <= 1 / 3 or shape["samples"] == 1
+    more = judged("aug-pe", {**shape, "epsilon": epsilon, "samples": shape["samples"] + 1}, terms)
+    assert more.noise > 1 / 3
+
+
+def test_where_a_sweep_found_how_to_steer_texts_are_steered():
+    (sha256,) = SWEPT
+    facts = {"sha256": sha256, "hidden_size": 576, "context_tokens": 8192}
+    terms = Terms(public_size=2_000, labels=LABELS[:5], delta=1e-6)
+    found = propose("texts", terms, real(3.0), facts)
+    assert found.mechanism == "epsvec"
+    assert found.outlook.verdict == "good"
+    assert found.makes is not None
+    assert found.makes.number == planning.SERVING_TEXTS
+    # nobody has tried those layers with another model, and too little budget is all noise
+    other = judged("epsvec", dict(found.parameters), terms, sha256="other", hidden_size=576)
+    assert other.verdict == "thin"
+    poor = judged("epsvec", {**found.parameters, "epsilon": 0.1}, terms, **facts)
+    assert poor.verdict == "not enough"
+    own = propose("texts", terms, real(3.0), facts, only="private-prediction")
+    assert own.mechanism == "private-prediction"
+
+
+def test_batches_are_secret_wherever_a_label_has_two():
+    facts: dict = {}
+    found = propose("texts", Terms(public_size=250, labels=()), real(6.0), facts)
+    assert found.parameters["amplification"] == "allocation"
+    small = propose("texts", Terms(public_size=15, labels=()), lambda price: True, facts)
+    assert small.parameters["batches_per_label"] == 1
+    assert "too few records" in small.notes[0]
 
 
 def test_what_reads_no_record_has_no_outlook():
