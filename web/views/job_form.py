@@ -16,7 +16,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import GOALS, Mechanism
-from accountant.core.mechanisms.fitting import size_of
+from accountant.core.mechanisms.fitting import size_of, sizes_of
 from accountant.queries import datasets, preflight
 from accountant.transactions.job_requests import JobRequest
 from web import documents
@@ -245,15 +245,21 @@ def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | 
 def _fit(name: str, values: dict[str, str]) -> Response:
     """Return the size field at the share that is wanted of what the filters and caps have left."""
     mechanism = _mechanism(values)
-    size = fitted_field(mechanism, values)
-    if size is None:
+    field = fitted_field(mechanism, values)
+    if field is None:
         return Response(_page(name, Form(values), "This request is free: there is nothing to fit."))
-    share = _share(values)
-    try:
-        quote = _quote(name, values, fit=size, share=share)
-    except InvalidRequest as error:
-        return Response(_page(name, rejected(error)), 422)
-    return Response(_page(name, Form(values), _sized(values, size, quote["fit"]["value"], share)))
+    share, problem = _share(values), None
+    sizes = sizes_of(mechanism, schema_forms.parameters(mechanism, values))
+    for size in sizes if field in sizes else (field,):
+        try:
+            quote = _quote(name, values, fit=size, share=share)
+        except InvalidRequest as error:
+            problem = problem or error
+            continue
+        told = _sized(values, size, quote["fit"]["value"], share)
+        return Response(_page(name, Form(values), told))
+    assert problem is not None
+    return Response(_page(name, rejected(problem)), 422)
 
 
 def _sized(values: dict[str, str], size: str, found: int | float, share: float) -> str:

@@ -24,7 +24,7 @@ from accountant.core.ledger.admission import (
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.base import Mechanism
-from accountant.core.mechanisms.fitting import fit, size_of
+from accountant.core.mechanisms.fitting import fit, sizes_of
 from accountant.core.privacy.composition import epsilon_alone as alone
 from accountant.core.privacy.events import FREE, Event, spends
 from accountant.core.privacy.price import Price, Terms
@@ -329,13 +329,12 @@ def with_largest(
     """Return the refusal, completed with the largest request of this shape that every account and
     cap would admit.
 
-    The size is the mechanism's `size_field`, the rounds where batches are secret, or the cap if
-    that is what does not fit; everything else stays as asked. Unchanged if that field does not
-    affect the price.
+    The size is the first of `sizes_of` at which any fits, or the cap if that is what does not fit;
+    everything else stays as asked. Unchanged if that field does not affect the price.
     """
-    size = size_of(mechanism, raw)
+    sizes = sizes_of(mechanism, raw)
     if refused.cap == "ex-post" and "ex_post_cap" in mechanism.fields:
-        size = "ex_post_cap"
+        sizes = ("ex_post_cap",)
 
     def affordable(price: Price) -> bool:
         if not accounts.fits(demand(price)):
@@ -345,10 +344,10 @@ def with_largest(
         return beyond_caps(usage, policy, alone(price.dp, terms.delta)[0]) is None
 
     try:
-        found = fit(mechanism, raw, terms, size, affordable)
-        if found is None and size == "rounds":  # not even one fits: as many shorter ones may
-            size = mechanism.size_field
+        for size in sizes:  # where not even one fits, shorter ones may
             found = fit(mechanism, raw, terms, size, affordable)
+            if found is not None:
+                break
     except InvalidRequest:
         return refused
     return refused.with_largest(size, None if found is None else found.value)

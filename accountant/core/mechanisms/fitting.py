@@ -29,6 +29,16 @@ def size_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> str:
     return "rounds" if amplified else mechanism.size_field
 
 
+def sizes_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields that are made smaller until a request fits: the next where not even one of
+    the former does.
+    """
+    sizes = [size_of(mechanism, raw), mechanism.size_field]
+    if mechanism.size_field == "texts_per_batch":  # one text a batch: a shorter one
+        sizes.append("max_tokens")
+    return tuple(dict.fromkeys(sizes))
+
+
 def fit(
     mechanism: Mechanism[Any],
     raw: Mapping[str, Any],

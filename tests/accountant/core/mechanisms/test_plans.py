@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from accountant.core import mechanisms
-from accountant.core.ledger.accounts import Accounts, demand
-from accountant.core.ledger.admission import Account, FilterAccount
+from accountant.core.ledger.accounts import Accounts, demand, with_largest
+from accountant.core.ledger.admission import Account, FilterAccount, Refused
 from accountant.core.mechanisms import planning
 from accountant.core.mechanisms.epsvec import SWEPT
 from accountant.core.mechanisms.outlooks import LEAST_TOKENS, outlook
@@ -36,11 +36,16 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
 LABELS = tuple(f"label {number}" for number in range(40))
 
 
-def real(epsilon: float) -> Callable[[Price], bool]:
-    """Whether a fresh account of this ε has room for a price."""
+def account(epsilon: float) -> Accounts:
+    """A fresh account of this ε."""
     units = (int(epsilon * EPSILON_UNITS), int(1e-6 * DELTA_UNITS))
     filters = tuple(FilterAccount(each, each.limit(*units)) for each in portfolio(*units))
-    accounts = Accounts(Account(*units, filters))
+    return Accounts(Account(*units, filters))
+
+
+def real(epsilon: float) -> Callable[[Price], bool]:
+    """Whether a fresh account of this ε has room for a price."""
+    accounts = account(epsilon)
     return lambda price: accounts.fits(demand(price))
 
 
@@ -203,6 +208,14 @@ def test_stubs_and_drowned_votes_are_not_enough():
     assert judged("aug-pe", votes, terms).verdict == "not enough"
     fewer = {"samples": 3, "variations": 3, "noise_multiplier": 8.0}
     assert judged("aug-pe", fewer, terms).verdict == "thin"
+
+
+def test_where_not_one_text_of_a_length_fits_a_shorter_one_is_found():
+    terms = Terms(public_size=2_000, labels=LABELS[:5], delta=1e-6)
+    refused = Refused("renyi", "0", "1", "-")
+    told = with_largest(refused, mechanisms.get("invisible-ink"), {}, terms, account(3.0))
+    assert told.size_field == "max_tokens"
+    assert (told.largest or 0) >= LEAST_TOKENS
 
 
 @pytest.mark.parametrize(("size", "epsilon"), [(2_000, 3.0), (2_000, 0.3), (90_000, 3.0)])
