@@ -12,6 +12,8 @@ import json
 import time
 import zipfile
 from collections.abc import Iterator
+from hashlib import sha256
+from heapq import nsmallest
 from itertools import islice
 from typing import IO, Any
 from uuid import UUID
@@ -32,6 +34,8 @@ _BLOCK_BYTES = 2**16
 _LONGEST_LINE_BYTES = 2**20
 #: How often, and how long, a file is waited for that a worker is about to publish.
 _TRIES, _PAUSE_SECONDS = 30, 0.1
+#: Lines of an output that a look at it reads.
+MOST_SAMPLED = 5_000
 FORMATS = {
     "jsonl": "application/x-ndjson",
     "csv": "text/csv",
@@ -76,8 +80,8 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     if form == "parquet":
         parquet.available()
     actor = current_actor()
-    sha256, dataset = jobs.output(engine(), job_id, actor)
-    body = _body(job_id, form, sha256)
+    published = jobs.output(engine(), job_id, actor)
+    body = _body(job_id, form, published.sha256)
     if with_card:
         body = _archive(
             f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor).document()
@@ -87,16 +91,18 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
     response.headers["Cache-Control"] = "private, no-cache"
     if not with_card:  # a card says what holds now
-        response.set_etag(sha256 if form == "jsonl" else f"{sha256}-{form}")
+        response.set_etag(published.sha256 if form == "jsonl" else f"{published.sha256}-{form}")
         response.make_conditional(request)
     if request.method == "GET" and response.status_code == 200:
-        activity_log.note(engine(), actor, "result downloaded", "job", str(job_id), dataset=dataset)
+        activity_log.note(
+            engine(), actor, "result downloaded", "job", str(job_id), dataset=published.dataset
+        )
     return response
 
 
-def _body(job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
+def _body(job_id: UUID, form: str, output_sha256: str) -> Iterator[bytes]:
     """Return the output in one format; what can't be one is refused before the first byte."""
-    file = open_output(sha256, job_id)
+    file = open_output(output_sha256, job_id)
     if form == "jsonl":
         return blocks(file)
     table = rows.columns(file)
@@ -105,7 +111,7 @@ def _body(job_id: UUID, form: str, sha256: str) -> Iterator[bytes]:
     if form == "csv":
         return _joined(rows.csv_lines(lines, table))
     return parquet.write_output(
-        lines, table, {"exchequer.job": str(job_id), "exchequer.sha256": sha256}
+        lines, table, {"exchequer.job": str(job_id), "exchequer.sha256": output_sha256}
     )
 
 
@@ -153,15 +159,7 @@ def _member(name: str) -> zipfile.ZipInfo:
 
 def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] | None:
     """So many texts of a published output after those `skipped`; None where the file is gone."""
-    try:
-        file = open_output(
-            jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False
-        )
-    except (NotFound, Conflict):
-        return None
-    with file:
-        lines = iter(lambda: file.readline(_LONGEST_LINE_BYTES), b"")
-        return [_text(line) for line in islice(lines, skipped, skipped + count)]
+    return search(job_id, count, skipped)
 
 
 def search(
@@ -173,17 +171,53 @@ def search(
     Each with `line`, its number in the file from 1. None where the file is gone. It is read from
     its beginning, a line at a time, as far as it takes.
     """
+    read, wanted = _texts(job_id, skipped), words.casefold().split()
+    if read is None:
+        return None
+    return list(islice((line for line in read if _matches(line, wanted, label)), count))
+
+
+def sample(job_id: UUID, count: int, seed: str) -> list[dict[str, Any]] | None:
+    """Return the labels of an output with how many texts each has, how many of these are cut, and
+    so many `shown` of all, drawn by `seed`. None where the file is gone.
+
+    No more than MOST_SAMPLED lines are read, and only what is shown is held.
+    """
+    read = _texts(job_id)
+    if read is None:
+        return None
+    groups: dict[str, dict[str, Any]] = {}
+
+    def counted() -> Iterator[dict[str, Any]]:
+        for text in islice(read, MOST_SAMPLED):
+            empty: dict[str, Any] = {"label": text.get("label"), "texts": 0, "cut": 0, "shown": []}
+            group = groups.setdefault(str(text.get("label")), empty)
+            group["texts"] += 1
+            group["cut"] += text.get("complete") is False
+            yield text
+
+    def place(text: dict[str, Any]) -> bytes:
+        return sha256(f"{seed} {text['line']}".encode()).digest()
+
+    for text in sorted(nsmallest(count, counted(), key=place), key=lambda text: text["line"]):
+        groups[str(text.get("label"))]["shown"].append(text)
+    return list(groups.values())
+
+
+def _texts(job_id: UUID, skipped: int = 0) -> Iterator[dict[str, Any]] | None:
+    """Return the lines of an output, each with its number from 1; None where the file is gone."""
     try:
-        file = open_output(
-            jobs.output(engine(), job_id, current_actor()).sha256, job_id, whole=False
-        )
+        output = jobs.output(engine(), job_id, current_actor())
+        return _numbered(open_output(output.sha256, job_id, whole=False), skipped)
     except (NotFound, Conflict):
         return None
-    wanted = words.casefold().split()
+
+
+def _numbered(file: Published, skipped: int) -> Iterator[dict[str, Any]]:
     with file:
         lines = enumerate(iter(lambda: file.readline(_LONGEST_LINE_BYTES), b""), 1)
-        read = ({**_text(line), "line": number} for number, line in islice(lines, skipped, None))
-        return list(islice((line for line in read if _matches(line, wanted, label)), count))
+        for number, line in islice(lines, skipped, None):
+            yield {**_text(line), "line": number}
 
 
 def _matches(found: dict[str, Any], wanted: list[str], label: str) -> bool:
@@ -199,7 +233,7 @@ def _text(line: bytes) -> dict[str, Any]:
     return row if isinstance(row, dict) else {"text": line.decode("utf-8", "replace")}
 
 
-def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
+def open_output(output_sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
     """Open what a job published, an output or an artifact.
 
     Waits for a moment where the worker has just written the COMMIT. Raises NotFound where the file
@@ -208,7 +242,7 @@ def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
     results = Results(settings().results)
     for _ in range(_TRIES):
         try:
-            return results.open(sha256, whole=whole)
+            return results.open(output_sha256, whole=whole)
         except Changed as error:
             raise Conflict(str(error)) from None
         except OSError:
@@ -216,7 +250,7 @@ def open_output(sha256: str, job_id: UUID, *, whole: bool = True) -> Published:
                 break
         time.sleep(_PAUSE_SECONDS)
     try:
-        return results.open(sha256, whole=whole)
+        return results.open(output_sha256, whole=whole)
     except OSError:
         raise NotFound("file of the result of job", str(job_id)) from None
 

@@ -24,6 +24,13 @@
     dialog.showModal();
   };
 
+  document.addEventListener("click", async ({ target }) => {
+    const button = target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.closest("li").querySelector("p").textContent);
+    button.firstChild.textContent = "Copied";
+  });
+
   document.addEventListener("submit", (event) => {
     const form = event.target;
     const button = event.submitter || undefined;

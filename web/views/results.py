@@ -28,17 +28,25 @@ _LONGEST = 200
 
 
 def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the texts of a job that the address asks for, PAGE at a time, with what narrows
-    them.
+    """Return the texts of a job that the address asks for: PAGE of them at random by label, or in
+    order with what narrows them.
     """
     job_id = UUID(job["id"])
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     words = request.args.get("q", "").strip()[:_LONGEST]
     label = request.args.get("label", "").strip()[:_LONGEST]
-    match = outputs.search(job_id, PAGE + 1, skipped, words, label)
-    shown = None if match is None else match[:PAGE]
+    drawn = read_count("sample", 1, 1, MOST_LINES) or 1
+    groups: list[dict[str, Any]] | None = []
+    if words or label or "after" in request.args:
+        match = outputs.search(job_id, PAGE + 1, skipped, words, label)
+    else:
+        groups = outputs.sample(job_id, PAGE, f"{job_id} {drawn}")
+        match = None if groups is None else [text for group in groups for text in group["shown"]]
     return {
-        "texts": shown,
+        "texts": None if match is None else match[:PAGE],
+        "groups": groups,
+        "sample": drawn,
+        "most_sampled": outputs.MOST_SAMPLED,
         "skipped": skipped,
         "more_texts": match is not None and len(match) > PAGE,
         "narrowed": {name: value for name, value in (("q", words), ("label", label)) if value},

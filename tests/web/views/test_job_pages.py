@@ -408,7 +408,7 @@ def test_every_text_can_be_read(site, publish):
     site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     lines = [json.dumps({"text": f"text number {number}."}) for number in range(91)]
     publish(job_id, "\n".join(lines).encode())
-    browser, address, seen = site.pages("analyst"), f"/jobs/{job_id}", []
+    browser, address, seen = site.pages("analyst"), f"/jobs/{job_id}?after=0", []
     for _ in range(9):
         page = browser.get(address).text
         seen += re.findall(r"text number (\d+)\.", page)
@@ -420,6 +420,30 @@ def test_every_text_can_be_read(site, publish):
     assert "Lines 51 to 91, the last" in page
     assert "No line is left" in browser.get(f"/jobs/{job_id}?after=500").text
     assert browser.get(f"/jobs/{job_id}?after=-1").status_code == 422
+
+
+def test_a_gallery_is_a_random_sample_by_label_that_says_how_many_were_cut(site, publish):
+    job_id = site.submitted()
+    site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
+    rows = [
+        {"text": f"text number {n}.", "label": "ab"[n % 2], "complete": n % 4 > 0}
+        for n in range(200)
+    ]
+    publish(job_id, "\n".join(map(json.dumps, rows)).encode())
+    browser, samples = site.pages("analyst"), []
+    for number in (1, 2):
+        page = browser.get(f"/jobs/{job_id}?sample={number}").text
+        samples.append([int(each) for each in re.findall(r"text number (\d+)\.", page)])
+        assert "200 lines; 50 of them (25 %) were cut at their limit" in page
+        assert re.search(r'>a <span class="dim">100, 50 cut</span>', page)
+        assert re.search(r'>b <span class="dim">100</span>', page)
+    first, second = map(set, samples)
+    assert len(first) == len(second) == 50
+    assert first != second
+    assert max(first) > 100  # not the first fifty
+    assert [n % 2 for n in samples[0]] == sorted(n % 2 for n in samples[0])
+    again = re.findall(r"text number (\d+)\.", browser.get(f"/jobs/{job_id}").text)
+    assert [int(each) for each in again] == samples[0]
 
 
 def test_texts_are_found_by_words_and_label_and_none_is_left_out(site, publish):
