@@ -19,14 +19,15 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, select, true, update
 
 from accountant import tables
-from accountant.core import notices, webhook_rules
+from accountant.core import mechanisms, notices, webhook_rules
 from accountant.core.errors import invalid
 from accountant.core.ledger.policy import Policy
+from accountant.core.names import job_name
 from accountant.core.webhook_rules import Network
 from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
-from accountant.tables.lookup import one
+from accountant.tables.lookup import one, place_of_job
 from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 
@@ -36,6 +37,8 @@ SETTER = "administrator"
 #: Of the whole service: a list of them has no pages.
 MOST_ADDRESSES = 200
 CLAIM_SECONDS = 60.0
+#: Of jobs: a steward then decides.
+TO_DECIDE = ("job.awaiting_approval", "job.answered")
 #: So many messages to one address may be under way at once: one slow receiver holds up no other.
 AT_ONCE = 2
 
@@ -227,7 +230,20 @@ def _claim(connection: Connection, delivery_id: UUID) -> Delivery | None:
     claim, lost = uuid4(), func.clock_timestamp() + timedelta(seconds=CLAIM_SECONDS)
     values = {"claim": claim, "attempts": row.attempts + 1, "due_at": lost}
     connection.execute(update(deliveries).where(deliveries.c.id == delivery_id).values(**values))
-    return Delivery(row.id, row.hook_id, claim, row.kind, row.url, row.event, dict(row.facts))
+    facts = dict(row.facts) | _name(connection, row.facts)
+    if row.event in TO_DECIDE and row.analyst_id != row.owner_id:
+        facts["decision"] = facts["job"]  # that of a job has its id
+    return Delivery(row.id, row.hook_id, claim, row.kind, row.url, row.event, facts)
+
+
+def _name(connection: Connection, facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the name of the job that a message is about, without the words of its purpose."""
+    jobs = tables.jobs
+    query = select(jobs.c.mechanism, jobs.c.created_at, place_of_job().label("place"))
+    job = connection.execute(query.where(jobs.c.id == facts.get("job"))).one_or_none()
+    if job is None:
+        return {}
+    return {"name": job_name(mechanisms.get(job.mechanism).noun, job.created_at, job.place)}
 
 
 def _may_see(row: Row[Any]) -> bool:

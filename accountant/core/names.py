@@ -1,4 +1,9 @@
-"""The patterns of names that people choose, names that look alike, and the names of filters."""
+"""The patterns of names that people choose, names that look alike, and what filters and jobs are
+called.
+"""
+
+from datetime import UTC, datetime
+from textwrap import shorten
 
 #: People, datasets, models, corpora.
 NAME = r"^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -17,6 +22,23 @@ FILTER_NAMES = {
     "renyi2": "Rényi, low order",
     "basic": "Basic",
 }
+
+#: Characters of a purpose that stand in the name of a job.
+PURPOSE_CHARACTERS = 48
+
+
+def job_name(noun: str, created_at: datetime, number: int, purpose: str = "") -> str:
+    """Return the name by which people call a job: "Texts for onboarding, 3 March, no. 12".
+
+    Args:
+        noun: What a job of its mechanism makes (`Mechanism.noun`).
+        number: The job's place among the jobs of its dataset.
+        purpose: Its analyst's words. Leave them out where a reader may not see them.
+    """
+    words = shorten(purpose, PURPOSE_CHARACTERS, placeholder=" …").rstrip(".")
+    joined = " " if words.lower().startswith(("for ", "to ")) else ": "
+    day, about = created_at.astimezone(UTC), f"{noun}{joined}{words}" if words else noun
+    return f"{about}, {day.day} {day:%B}, no. {number}"
 
 
 def skeleton(name: str) -> str:

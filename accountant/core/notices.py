@@ -41,15 +41,13 @@ def read_mail(url: str, domains: Sequence[str]) -> str:
 
 
 def sentence(event: str, facts: Mapping[str, Any]) -> str:
-    """Return an event in one sentence. `facts` are those of its message."""
+    """Return an event in one sentence. `facts` are those of its message; a job's has its name."""
     if event == TEST:
         return "A test: notices reach this address."
     about = f"Dataset {facts.get('dataset', '')}"
     if facts.get("job") and event.startswith("job."):
-        job, mechanism = str(facts["job"])[:8], facts.get("mechanism", "")
-        about = (
-            f"Job {job} of {facts.get('analyst', '')} on {facts.get('dataset', '')} ({mechanism})"
-        )
+        name = facts.get("name", "A job")
+        about = f"{name}, of {facts.get('analyst', '')} on {facts.get('dataset', '')}"
         state = str(facts.get("state", "")).replace("_", " ")
         what = {
             "job.asked_back": "a steward asks its analyst something",
@@ -63,7 +61,9 @@ def page(public_url: str | None, facts: Mapping[str, Any]) -> str | None:
     """Return the page that the event is about; None where nobody said where pages are."""
     if public_url is None:
         return None
-    path = f"jobs/{facts['job']}" if facts.get("job") else f"datasets/{facts.get('dataset', '')}"
+    about = ("dataset", "job", "decision")  # the last of these that the message names
+    name = next((name for name in reversed(about) if facts.get(name)), "dataset")
+    path = f"{name}s/{facts.get(name, '')}"
     return f"{public_url.rstrip('/')}/{path}"
 
 

@@ -4,7 +4,7 @@ One statement a page. Pages go by key: each is as quick as the first, and rows t
 meanwhile neither hide nor repeat others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_costs, read_reservation, settled
 from accountant.core.mechanisms.base import pure
+from accountant.core.names import job_name
 from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
@@ -32,6 +33,7 @@ from accountant.queries.standing import refusal_shown
 from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging
+from accountant.tables.lookup import place_of_job
 from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import restated
@@ -64,8 +66,24 @@ def _of_parts(value: Any) -> Any:
     return query.correlate(tables.jobs).scalar_subquery()
 
 
+def names(engine: Engine, viewer: Actor, job_ids: Iterable[object]) -> dict[str, str]:
+    """Return the names of those of these jobs that `viewer` may see, by id."""
+    wanted = {UUID(str(job_id)) for job_id in job_ids if job_id}
+    if not wanted:
+        return {}
+    query = _job_query(viewer).where(tables.jobs.c.id.in_(wanted))
+    with reading(engine) as connection:
+        return {str(row.id): _name(row) for row in connection.execute(query)}
+
+
+def _name(row: Row[Any]) -> str:
+    mechanism = mechanisms.get(row.mechanism)
+    return job_name(mechanism.noun, row.created_at, row.place, row.purpose)
+
+
 _JOB_COLUMNS = (
     tables.jobs,
+    place_of_job().label("place"),
     comments.is_asked_back().label("last_turn_asks"),
     _of_parts(func.coalesce(func.sum(tables.parts.c.progress_done), 0)).label("progress_done"),
     _of_parts(func.coalesce(func.max(tables.parts.c.progress_total), 0)).label("progress_total"),
@@ -303,6 +321,7 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
     hidden, stated = _hidden_times(row), _stated(row)
     return {
         "id": str(row.id),
+        "name": _name(row),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
         **{name: stated[name] for name in ("terms", "epsilon_alone", "breakdown")},
         "pure": None if row.event is None else pure(from_json(row.event)),

@@ -42,6 +42,9 @@ class JobInList(Answer):
     """A job."""
 
     id: Id
+    name: str = Field(
+        description="for people: what it makes, its purpose, its day and its place in the dataset"
+    )
     dataset: str
     mechanism: str
     model: str | None

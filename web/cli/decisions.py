@@ -46,6 +46,7 @@ def decisions(
     rows = [
         (
             pending["id"],
+            (pending["request"] or {}).get("name", pending["asks"]),
             pending["kind"],
             pending["dataset"],
             _price(pending),
@@ -53,7 +54,7 @@ def decisions(
         )
         for pending in decisions
     ]
-    yield table(["id", "kind", "dataset", "ε", "by"], rows, right="ε", whole="id")
+    yield table(["id", "name", "kind", "dataset", "ε", "by"], rows, right="ε", whole="id")
     yield "what one would do: exchequer decisions ID; answer: exchequer answer ID --help"
 
 

@@ -259,10 +259,10 @@ def list_jobs(
         )
         return
     rows = [
-        (job["id"], job["dataset"], state_text(job), alone_text(job), job["analyst"])
+        (job["id"], job["name"], job["dataset"], state_text(job), alone_text(job), job["analyst"])
         for job in jobs
     ]
-    yield table(["job", "dataset", "state", "ε", "by"], rows, right="ε", whole="job")
+    yield table(["job", "name", "dataset", "state", "ε", "by"], rows, right="ε", whole="job")
 
 
 def show_job(
@@ -285,7 +285,8 @@ def show_job(
 
 def _rows(job: Job) -> list[tuple[str, object]]:
     rows: list[tuple[str, object]] = [
-        ("job", job["id"]),
+        ("job", job["name"]),
+        ("id", job["id"]),
         ("state", state_text(job)),
         ("dataset", job["dataset"]),
         ("mechanism", job["mechanism"]),

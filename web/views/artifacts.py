@@ -5,6 +5,7 @@ files.
 from flask import Blueprint, Response, render_template, request
 
 from accountant.core import mechanisms
+from accountant.queries import jobs as job_queries
 from accountant.transactions import artifacts
 from web.api.artifacts import ORDER, download
 from web.api.paging import cut, read_window
@@ -30,6 +31,7 @@ def listing() -> str:
     return render_template(
         "artifacts.html",
         jobs=jobs,
+        names=job_queries.names(engine(), current_actor(), jobs),
         dataset=dataset,
         following=following,
         reusable=reusable(),

@@ -62,6 +62,7 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
     if overseer:
         ledger_page = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
         entries = documents(ledger_page)
+    ex_post = documents(jobs.ex_post(engine(), name, actor)) if overseer else []
     empty = Form()
     may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(
@@ -73,7 +74,8 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         overseer=overseer,
         roles=roles,
         entries=entries,
-        ex_post=documents(jobs.ex_post(engine(), name, actor)) if overseer else [],
+        ex_post=ex_post,
+        names=jobs.names(engine(), actor, [row["job"] for row in (*entries, *ex_post)]),
         ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", empty),

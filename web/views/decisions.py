@@ -317,11 +317,8 @@ def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, U
             None,
         )
     if result.job is not None:
-        state = job_queries.job(engine(), result.job, actor).state.replace("_", " ")
-        return (
-            f"Job {str(result.job)[:8]} of {asker if job else actor.name} is now {state}.",
-            result.job,
-        )
+        made = job_queries.job(engine(), result.job, actor)
+        return f"{made.name} is now {made.state.replace('_', ' ')}.", result.job
     return "Accepted: it stands now.", None
 
 
@@ -384,11 +381,14 @@ def _several(confirming: bool) -> BaseResponse:
         row = confirmation.first()
         if row is not None:
             return row
-    problems = {decision["id"]: _problem(decision["id"], reply, reason) for decision in pending}
-    flash(f"{sum(problem is None for problem in problems.values())} of {len(pending)} answered.")
-    for decision_id, problem in problems.items():
+    problems = [_problem(decision["id"], reply, reason) for decision in pending]
+    flash(f"{problems.count(None)} of {len(pending)} answered.")
+    for decision, problem in zip(pending, problems, strict=True):
         if problem is not None:
-            flash(f"{decision_id[:8]}: {problem}.", "problem")
+            flash(
+                f"{(decision['request'] or {}).get('name', decision['asks'])}: {problem}.",
+                "problem",
+            )
     return redirect(url_for("decisions.listing"), 303)
 
 

@@ -134,7 +134,7 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     mechanism = mechanisms.get(mechanisms.get(job["mechanism"]).admitted_as)
     values = _of_job(mechanism, {**job, "parameters": rehearsal.rehearsed(job["parameters"])})
     values |= {"project": job["project"] or ""}  # what this one is for, its analyst says anew
-    message = f"Filled from job {job['id'][:8]}."
+    message = f"Filled from {job['name']}."
     refusal = job["refusal"] or {}
     if largest and refusal.get("largest") is not None:
         size = refusal["size_field"]
@@ -176,9 +176,7 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
     values[PREFIX + "from_job"] = str(job_id)
     for pair in mechanism.parameters.either:  # of what is not released again nothing is asked
         values |= {PREFIX + artifact: "" for artifact in pair}
-    return Start(
-        values, f"Reads what job {str(job_id)[:8]} released: it is paid for, so this is free."
-    )
+    return Start(values, "Reads what an earlier job released: it is paid for, so this is free.")
 
 
 # --- defaults that a model can run --------------------------------------------------------------
@@ -328,13 +326,22 @@ def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any])
 def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
     """Return jobs that released an artifact of a kind: the dataset's, and public ones of any."""
     rows = artifacts.listing(engine(), actor, limit=4 * MOST_CHOICES)
-    jobs = {
-        row["job"]: f"{row['job'][:8]} {row['mechanism']}"
-        for row in rows
-        if row["kind"] == kind
-        and (row["dataset"] == dataset or mechanisms.get(row["mechanism"]).public)
-    }
-    return list(jobs.items())[:MOST_CHOICES]
+    return _named(
+        actor,
+        [
+            row
+            for row in rows
+            if row["kind"] == kind
+            and (row["dataset"] == dataset or mechanisms.get(row["mechanism"]).public)
+        ],
+    )
+
+
+def _named(actor: Actor, rows: Sequence[Mapping[str, Any]]) -> list[schema_forms.Option]:
+    """Return the jobs of these artifacts by name; of somebody else's, by mechanism and id."""
+    jobs = {row["job"]: f"{row['mechanism']} {row['job'][:8]}" for row in rows}
+    chosen = dict(list(jobs.items())[:MOST_CHOICES])
+    return list((chosen | job_queries.names(engine(), actor, chosen)).items())
 
 
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
@@ -347,14 +354,9 @@ def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[sche
             limit=MOST_CHOICES,
         )
         return [
-            (job.id, f"{job.id[:8]} {job.mechanism}: {job.purpose[:60]}")
+            (job.id, job.name)
             for job in source_jobs
             if not mechanisms.get(job.mechanism).reads_output
         ]
-    jobs: dict[str, str] = {}
-    for artifact in artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES):
-        if artifact["mechanism"] == mechanism.id:
-            jobs.setdefault(
-                artifact["job"], f"{artifact['job'][:8]} with {artifact['model'] or 'no model'}"
-            )
-    return list(jobs.items())[:MOST_CHOICES]
+    rows = artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES)
+    return _named(actor, [row for row in rows if row["mechanism"] == mechanism.id])

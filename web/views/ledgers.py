@@ -10,7 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
-from accountant.queries import audit_log, entries, ledgers
+from accountant.queries import audit_log, entries, jobs, ledgers
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
 from web.api.checkpoints import seed
@@ -64,6 +64,7 @@ def listing() -> str:
     return render_template(
         "ledger.html",
         entries=page_entries,
+        names=jobs.names(engine(), current_actor(), [entry["job"] for entry in page_entries]),
         following=following,
         asked=_asked(FILTERS),
         kinds=KINDS,
@@ -101,6 +102,7 @@ def refusals() -> str:
     return render_template(
         "refusals.html",
         refusals=page_refusals,
+        names=jobs.names(engine(), current_actor(), [row["job"] for row in page_refusals]),
         following=following,
         asked=_asked(REFUSAL_FILTERS),
         caps=ledgers.CAPS,
@@ -118,6 +120,7 @@ def activity() -> str:
     return render_template(
         "activity.html",
         acts=acts,
+        names=jobs.names(engine(), current_actor(), [act["job"] for act in acts]),
         following=following,
         asked=_asked(ACTIVITY_FILTERS),
         what=audit_log.WHAT,

@@ -82,6 +82,16 @@ GOALS = {
     "preparation": "Something public that other jobs read",
 }
 
+#: What a job for each goal makes, in the name of a job.
+NOUNS = {
+    "texts": "Texts",
+    "counts": "Counts",
+    "summaries": "Summaries",
+    "phrases": "Key phrases",
+    "evaluation": "Evaluation",
+    "preparation": "Preparation",
+}
+
 #: The heading of fields that no group names.
 REST = "More"
 
@@ -184,6 +194,11 @@ class Mechanism(Generic[P]):
         mechanism.
         """
         return self.rehearses or self.id
+
+    @property
+    def noun(self) -> str:
+        """Return what a job makes, as the name of a job begins."""
+        return f"Rehearsal of {NOUNS[self.goal].lower()}" if self.rehearses else NOUNS[self.goal]
 
     def used_fields(self, values: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the fields that a request with these values uses, in their order.

@@ -17,6 +17,7 @@ from sqlalchemy import Engine, event, text
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
+from accountant.core.names import job_name
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import jobs
 from accountant.transactions import allowances, corrections, leases
@@ -37,6 +38,37 @@ def done(site, publish):
     site.api("steward").post(f"/decisions/{job_id}/answer", {"yes": True, "reason": "it fits"})
     publish(job_id, OUTPUT)
     return job_id
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("purpose", "name"),
+    [
+        ("for onboarding", "Texts for onboarding, 3 March, no. 12"),
+        ("to train new staff.", "Texts to train new staff, 3 March, no. 12"),
+        ("reviews\nfor  onboarding", "Texts: reviews for onboarding, 3 March, no. 12"),
+        ("", "Texts, 3 March, no. 12"),
+        ("word " * 20, f"Texts: {'word ' * 9}…, 3 March, no. 12"),
+    ],
+)
+def test_a_job_is_called_by_what_it_makes_and_is_for(purpose, name):
+    assert job_name("Texts", datetime(2026, 3, 3, 23, 59, tzinfo=UTC), 12, purpose) == name
+
+
+def test_jobs_are_counted_in_their_dataset_in_the_order_in_which_they_came(site, engine):
+    first, second = site.submitted(), site.submitted()
+    names = [site.api("analyst").get(f"/jobs/{job_id}").json["name"] for job_id in (first, second)]
+    places = [int(name.rpartition("no. ")[2]) for name in names]
+    assert places[1] == places[0] + 1
+    pages = site.pages("steward")
+    for path in (f"/jobs/{first}", "/jobs", site.dataset, "/inbox", "/ledger/activity"):
+        assert names[0] in unescape(pages.get(path).text), path
+    assert first[:8] not in pages.get("/jobs").text.replace(f"/jobs/{first}", "")
+    # A stranger's jobs have no name for them, even where an id is known.
+    assert jobs.names(engine, site.bench.analyst, [first]) != {}
+    assert jobs.names(engine, person(engine, "analyst"), [first]) == {}
 
 
 # --- states and the list ------------------------------------------------------------------------

@@ -266,6 +266,7 @@ def test_analysts_are_told_of_their_own_jobs_alone_and_only_of_public_facts(
         f"https://x.example/jobs/{job}",
     )
     assert said["text"].endswith("it is now awaiting approval.")
+    assert said["data"].pop("name").startswith("Texts, ")  # and no word of its purpose
     assert said["data"] == {
         "job": str(job),
         "dataset": bench.dataset,
@@ -276,6 +277,17 @@ def test_analysts_are_told_of_their_own_jobs_alone_and_only_of_public_facts(
     assert set(said) == {"id", "event", "text", "link", "data"}
     with pytest.raises(InvalidRequest, match="stewards and auditors"):
         told_at(bench.analyst, "/mine", ["dataset.exhausted"])
+
+
+def test_a_steward_is_led_to_the_card_where_the_job_is_decided(
+    bench, receiver, sender, engine, told_at
+):
+    bench.warm()
+    told_at(bench.steward, "/card", ["job.awaiting_approval"])
+    job = bench.submit(3)
+    deliver(sender, engine)
+    (message,) = receiver.got("/card")
+    assert json.loads(message["body"])["link"] == f"https://x.example/decisions/{job}"
 
 
 @pytest.mark.parametrize("lost", ["active = false", "roles = ARRAY['analyst']"])

@@ -19,12 +19,13 @@ from workers.jobs.notice_sender import Sender
 
 FACTS = {"job": "43b13a9f-0000-4000-8000-000000000000", "dataset": "reviews", "analyst": "ada"}
 FACTS |= {"mechanism": "noisy-count", "state": "awaiting_approval"}
+FACTS |= {"name": "Counts, 3 March, no. 12"}
 
 # --- what is said -------------------------------------------------------------------------------
 
 
 def test_a_notice_is_a_sentence_of_names_and_states_with_a_link():
-    said = "Job 43b13a9f of ada on reviews (noisy-count): it is now awaiting approval."
+    said = "Counts, 3 March, no. 12, of ada on reviews: it is now awaiting approval."
     assert notices.sentence("job.awaiting_approval", FACTS) == said
     where = "https://x.example/"
     assert json.loads(notices.body("chat", "job.awaiting_approval", FACTS, where, "msg_1")) == {
