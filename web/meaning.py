@@ -187,6 +187,19 @@ def guesser(account: Mapping[str, Any]) -> str:
     return at_most(best_success(epsilon, delta))
 
 
+def guess(epsilon: float, delta: float, neighbours: str, unit: str) -> str:
+    """Return what the output of one job tells a guesser at most."""
+    which = (
+        f"whether a {unit} is in the data"
+        if neighbours == "add-remove"
+        else f"which of two candidates a {unit} is"
+    )
+    return (
+        f"Guessing {which} is right in 50 % of cases. With what this job writes it is right in at "
+        f"most {at_most(best_success(epsilon, delta))}."
+    )
+
+
 def at_most(share: float) -> str:
     """Return a bound in per cent, rounded up, with as many digits as tell it from the whole."""
     for digits in range(1, 10):

@@ -24,7 +24,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.dataset_rows import dataset_query, dataset_row, seen_by
-from accountant.queries.quotes import outlook_of
+from accountant.queries.quotes import outlook_of, output_of
 from accountant.queries.standing import Shape, Standing, refusal_shown
 from accountant.schema.datasets import FilterChange, Preview
 from accountant.schema.decisions import OfferQuote
@@ -128,8 +128,13 @@ def _effect(
         job = Shape(candidate.asked, candidate.epsilon_alone)
         effect = standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=refusal)
         mechanism = mechanisms.get(candidate.mechanism)
-        worth = outlook_of(outlook(mechanism, candidate.resolved, candidate.terms))
-        return effect.model_copy(update={"outlook": worth})
+        asked = (candidate.resolved, candidate.terms)
+        told = {
+            "unit": row.unit_column or "record",
+            "output": output_of(mechanism.yields(*asked)),
+            "outlook": outlook_of(outlook(mechanism, *asked)),
+        }
+        return effect.model_copy(update=told)
     except (ExchequerError, ArithmeticError, ValueError):
         return None
 

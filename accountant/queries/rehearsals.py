@@ -55,6 +55,7 @@ def _of(item: Mapping[str, Any], viewer: Actor) -> Select[Any]:
             jobs.c.id,
             jobs.c.created_at,
             jobs.c.parameters[rehearsal.CORPUS].astext.label("corpus"),
+            jobs.c.output_sha256,
             rows.c.sha256,
             rows.c.size,
         )

@@ -162,6 +162,8 @@ class Effect(Answer):
     )
     binding: Room | None
     refusal: Refusal | None = Field(description="why it would be refused now")
+    unit: str | None = Field(None, description="`record`, or the column of the privacy unit")
+    output: Output | None = Field(None, description="what it writes; null: nothing public tells")
     outlook: Outlook | None = Field(
         None, description="what the request is worth; null: nothing public tells"
     )

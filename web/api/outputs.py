@@ -162,6 +162,17 @@ def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] 
     return search(job_id, count, skipped)
 
 
+def first_texts(sha256: str, job_id: UUID, count: int) -> list[dict[str, Any]] | None:
+    """Return the first texts of an output that the caller may read; None where the file is gone."""
+    try:
+        file = open_output(sha256, job_id, whole=False)
+    except (NotFound, Conflict):
+        return None
+    with file:
+        lines = iter(lambda: file.readline(_LONGEST_LINE_BYTES), b"")
+        return [_text(line) for line in islice(lines, count)]
+
+
 def search(
     job_id: UUID, count: int, skipped: int = 0, words: str = "", label: str = ""
 ) -> list[dict[str, Any]] | None:

@@ -22,6 +22,7 @@ from accountant.core.errors import (
     SignatureNeeded,
     invalid,
 )
+from accountant.core.names import FILTER_NAMES
 from accountant.queries import comments as comment_queries
 from accountant.queries import decisions, effects
 from accountant.queries import jobs as job_queries
@@ -35,7 +36,7 @@ from web.api.parsing import read_id
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of, without_prefix
-from web.meaning import meaning
+from web.meaning import guess, meaning, step_of
 from web.views import rehearsals
 from web.views.forms import Form, rejected, sent
 from web.views.policies import policy_changes
@@ -44,6 +45,8 @@ from web.views.schema_forms import PREFIX, Input, inputs, parameters
 pages = Blueprint("decisions", __name__)
 
 PAGE = 20
+#: Texts of a rehearsal that a card shows.
+SAMPLES = 3
 ANSWERS = ("yes", "no")
 #: Of a job that awaits approval: a smaller one, its price alone, and a question to its analyst.
 _OF_JOBS = ("offer", "price", "ask")
@@ -116,18 +119,50 @@ def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         decision["request"] for decision in found if decision["request"] and decision["may_say"]
     ]
     comments_by_job = comment_queries.of_jobs(engine(), [job["id"] for job in waiting])
-    rehearsed = dict(zip((job["id"] for job in waiting), rehearsals.latest(waiting), strict=True))
+    reports = rehearsals.latest(waiting, samples=SAMPLES)
+    rehearsed = dict(zip((job["id"] for job in waiting), reports, strict=True))
+    records = job_queries.before(engine(), rehearsed)
     return [
         {
             "decision": decision,
             "inputs": offer_inputs(decision["request"]) if decision["id"] in rehearsed else (),
             "comments": documents(comments_by_job.get(decision["id"], ())),
             "rehearsal": rehearsed.get(decision["id"]),
+            "guess": _guess(decision),
+            "unusual": _unusual(decision, records.get(decision["id"])),
             "meaning": _meaning(decision),
             "policy_changes": _policy_changes(decision),
         }
         for decision in found
     ]
+
+
+def _guess(decision: Mapping[str, Any]) -> str | None:
+    """Return what a job alone tells a guesser; None if it tells nothing, or nothing bounds it."""
+    job, effect = decision["request"] or decision["offer"], decision["effect"]
+    if not job or not effect or not job["epsilon_alone"] or job["parameters"].get("ex_post_cap"):
+        return None
+    neighbours = job["terms"]["neighbours"]
+    return guess(job["epsilon_alone"], job["delta"], neighbours, effect["unit"])
+
+
+def _unusual(decision: Mapping[str, Any], record: job_queries.Record | None) -> list[str]:
+    """Return what a steward should look at twice, a sentence each."""
+    job, effect = decision["request"], decision["effect"]
+    if job is None or record is None:
+        return []
+    found, epsilon = [], job["epsilon_alone"] or 0
+    if record.asked == 0:
+        found.append(f"It is the first job of {job['analyst']} on this dataset.")
+    if record.largest is not None and epsilon > record.largest:
+        found.append("It is the largest job on this dataset so far.")
+    if epsilon and (step := step_of(epsilon)).tone != "good":
+        found.append(f"Its protection is {step.level}: ε {epsilon:.3g} is {step.words}.")
+    for row in (effect or {}).get("filters", ()):
+        if row["after"] is None and not row["closed"]:
+            name = FILTER_NAMES[row["kind"]]
+            found.append(f"The filter {name} can't count it, and closes for good.")
+    return found
 
 
 def _meaning(decision: Mapping[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, NotFound
 from accountant.core.mechanisms import rehearsal
 from accountant.queries import rehearsals
-from web.api.outputs import open_output
+from web.api.outputs import first_texts, open_output
 from web.auth import current_actor
 from web.context import engine
 
@@ -21,14 +21,14 @@ MOST_BYTES = 2**18
 OTHERS = 6
 
 
-def latest(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | None]:
-    """For each request what its latest rehearsal with the same parameters reports; None: there is
-    none.
+def latest(items: Sequence[Mapping[str, Any]], samples: int = 0) -> list[dict[str, Any] | None]:
+    """For each request what its latest rehearsal with the same parameters reports, and the first
+    `samples` of its texts; None: there is none.
     """
     rehearsed = [item for item in items if rehearsable(item["mechanism"])]
     rows = iter(rehearsals.latest(engine(), current_actor(), rehearsed))
     reports = [next(rows) if rehearsable(item["mechanism"]) else None for item in items]
-    return [None if row is None else _report(row) for row in reports]
+    return [None if row is None else _report(row, samples) for row in reports]
 
 
 def others(item: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ def ready_corpora() -> list[str]:
     return [corpus["name"] for corpus in listed if corpus["state"] == "ready"]
 
 
-def _report(row: Any) -> dict[str, Any] | None:
+def _report(row: Any, samples: int = 0) -> dict[str, Any] | None:
     """Return the report that a row names, with its job; None where the file is gone, changed or too
     large.
     """
@@ -75,4 +75,5 @@ def _report(row: Any) -> dict[str, Any] | None:
         return None
     if content is None:
         return None
-    return {**json.loads(content), "job": str(row.id), "at": row.created_at.isoformat()}
+    texts = first_texts(row.output_sha256, row.id, samples) if samples else None
+    return {**json.loads(content), "job": str(row.id), "samples": texts or []}

@@ -10,9 +10,12 @@ from sqlalchemy import event, text
 
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.hypothesis_testing import best_success
 from accountant.queries import integrity
 from accountant.transactions import allowances, policies
 from tests.support import yes
+from web.meaning import at_most
+from web.views.template_filters import percent
 
 OFFER = {"answer": "offer", "reason": "that is enough", "parameters.tokens_per_batch": "4"}
 
@@ -58,6 +61,35 @@ def test_an_offer_by_form_and_its_acceptance(site):
     assert (now["state"], now["parameters"]["tokens_per_batch"]) == ("queued", 4)
     assert "It is accepted by" in analyst.get(f"/jobs/{job_id}").text
     assert site.api("analyst").get(f"/jobs/{job_id}").json["state"] == "refused"
+
+
+def test_a_card_says_what_is_written_what_it_tells_and_what_is_unusual(site):
+    job_id = site.submitted(tokens=20)
+    steward, api = site.pages("steward"), site.api("steward")
+    told = api.get(f"/decisions/{job_id}").json
+    quote = site.api("analyst").post(
+        f"{site.dataset}/quote",
+        {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 20}},
+    )
+    card = html.unescape(steward.get(f"/decisions/{job_id}").text)
+    assert f"Writes <strong>{quote.json['output']['sentence']}</strong>" in card
+    # the guesser is bounded by the price of the job alone, as the meaning of an allowance is
+    job = told["request"]
+    success = best_success(job["epsilon_alone"], job["delta"])
+    assert f"right in at most {at_most(success)}" in card
+    used = [1 - told["effect"][name]["share"] for name in ("remaining", "remaining_after")]
+    assert f"{percent(used[0])} before, {percent(used[1])} after" in card
+    analyst = site.actor("analyst").name
+    first = f"the first job of {analyst} on this dataset"
+    largest = "the largest job on this dataset so far"
+    assert first in card
+    assert largest not in card, "nothing was admitted before"
+    yes(site.engine, UUID(job_id), site.bench.steward, "yes")
+    small, large = site.submitted(tokens=4), site.submitted(tokens=40)
+    assert largest not in html.unescape(steward.get(f"/decisions/{small}").text)
+    card = html.unescape(steward.get(f"/decisions/{large}").text)
+    assert largest in card
+    assert first not in card
 
 
 def test_offers_by_the_api(site):
