@@ -1,6 +1,6 @@
 """A dataset's allowance and policy: what stands, what a change would do, and the change."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
@@ -22,6 +22,7 @@ from web.confirmation import needs_fresh
 from web.context import engine
 from web.errors import status_of, with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
+from web.views import presets
 from web.views.forms import Form, rejected, sent, typed
 
 pages = Blueprint("policies", __name__)
@@ -69,8 +70,8 @@ def review_allowance(name: str) -> BaseResponse:
 @pages.post("/datasets/<name>/policy/review")
 @needs_role("steward")
 def review_policy(name: str) -> BaseResponse:
-    """The page again with what the policy would change; nothing is changed."""
-    return Response(_page(name, policy=Form(sent()), reviewed="policy"))
+    """The page again with what the policy, or a preset, would change; nothing is changed."""
+    return Response(_page(name, policy=Form(presets.applied(sent())), reviewed="policy"))
 
 
 @pages.post("/datasets/<name>/allowance")
@@ -230,34 +231,36 @@ _CONSEQUENCES = {
 
 
 def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the changes by the policy in a form, and whether it takes another steward."""
+    """Return the changes by the policy in a form, those that weaken it apart, and whether it takes
+    another steward.
+    """
     if not values:
-        return {"changes": None, "two_people": False}
+        return {"changes": None, "weaker": [], "two_people": False}
     before, after = dataset["policy"], policy_of(values)
+    try:
+        weak = weakened(Policy.model_validate(before), Policy.model_validate(after))
+    except (InvalidRequest, ValueError):
+        weak = ()  # it can't be right: that is told when it is sent
     return {
-        "changes": policy_changes(before, after),
-        "two_people": before["two_people"] and _is_weaker(before, after),
+        "changes": policy_changes(before, after, without=weak),
+        "weaker": policy_changes(before, after, only=weak),
+        "two_people": before["two_people"] and bool(weak),
     }
 
 
-def _is_weaker(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether a policy admits more or asks for less; one that can't be right is told when it
-    is sent.
-    """
-    try:
-        return bool(weakened(Policy.model_validate(before), Policy.model_validate(after)))
-    except (InvalidRequest, ValueError):
-        return False
-
-
-def policy_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def policy_changes(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    only: Collection[str] = tuple(_CONSEQUENCES),
+    without: Collection[str] = (),
+) -> list[str]:
     """Return a sentence for each field that would change; waiting requests are decided under the
     new policy.
     """
     policy_changes = []
     for name, sentence in _CONSEQUENCES.items():
         old, new = before.get(name), after.get(name)
-        if _same(old, new):
+        if name not in only or name in without or _same(old, new):
             continue
         words = {
             "may": "may" if new else "may no longer",

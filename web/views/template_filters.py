@@ -24,6 +24,7 @@ from accountant.queries import comments, decisions
 from accountant.queries.standing import percent as plain_percent
 from web.context import engine
 from web.meaning import judgement
+from web.views import presets
 from web.views.docs import about_field
 
 #: state -> (label, tone of its badge)
@@ -279,6 +280,8 @@ def init_app(app: Flask) -> None:
         unanswered=unanswered,
         about_field=about_field,
         FILTER_NAMES=FILTER_NAMES,
+        presets=presets,
+        pairs=lambda names: [(name, name) for name in names],
         FIGURE_NAMES=FIGURE_NAMES,
     )
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True

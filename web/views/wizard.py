@@ -42,6 +42,7 @@ from web.context import engine, settings
 from web.errors import status_of
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
+from web.views import presets
 from web.views.forms import Form, number, sent, typed, whole
 from web.views.policies import policy_of
 from web.views.uploads import receive_form
@@ -112,7 +113,7 @@ def step() -> BaseResponse:
     except (TooLarge, NoRoom) as error:
         return Response(_page(now, Form(values, general=str(error))), status_of(error))
     names = list(STEPS)
-    action = request.form.get("action", "next")
+    action = "show" if "preset" in request.form else request.form.get("action", "next")
     if action in names and names.index(action) < names.index(now):
         return Response(_page(action, Form(values)))
     if action == "show":  # the same step, with what its panel says of these values
@@ -191,7 +192,7 @@ def _signer() -> URLSafeSerializer:
 
 def _values() -> tuple[dict[str, str], str]:
     """Return all values so far, those of this step as they were sent, and the step."""
-    form = sent()
+    form = presets.applied(sent())
     now = form.get("step", "data")
     now = now if now in STEPS else "data"
     try:

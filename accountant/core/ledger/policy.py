@@ -58,82 +58,116 @@ class Policy(BaseModel):
 
     auto_approve_epsilon: str = Field(
         "0",
-        description="largest ε of a job that needs no steward. Ex-post and secret jobs need one",
+        description=(
+            "jobs of up to this ε run without a steward, such as 0.1. Ex-post jobs "
+            "and jobs about secrets always need one"
+        ),
     )
     solo: bool = Field(
-        False, description="a steward may approve a job of their own. The page shows it"
+        False,
+        description=(
+            "a steward may approve a job of their own, and the page of the dataset then says so"
+        ),
     )
     mechanisms: tuple[str, ...] = Field(
-        (), description="mechanisms that may be asked for. None named: all"
+        (),
+        description=(
+            "ways to make results that may be asked for, such as noisy-count. None named: all"
+        ),
     )
-    analysts: tuple[str, ...] = Field((), description="people who may ask. None named: all")
+    analysts: tuple[str, ...] = Field(
+        (), description="people who may ask for jobs, such as ada. None named: all"
+    )
     stewards: tuple[str, ...] = Field(
-        (), description="the stewards who decide here. None named: all stewards"
+        (), description="stewards who decide here, such as grace. None named: all stewards"
     )
     auditors: tuple[str, ...] = Field(
-        (), description="the auditors who read its ledger. None named: all auditors"
+        (), description="auditors who read the ledger, such as alan. None named: all auditors"
     )
     departed_analysts: bool = Field(
         False,
-        description="a steward may approve a request whose analyst left while it waited. The entry "
-        "says so",
+        description=(
+            "a steward may approve the job of a person who left while it was "
+            "waiting. The entry says so"
+        ),
     )
-    models: tuple[str, ...] = Field((), description="models that may be used. None named: all")
+    models: tuple[str, ...] = Field(
+        (), description="models that jobs may use, such as smollm2. None named: all"
+    )
     share_artifacts: bool = Field(
-        False, description="whoever may ask sees and uses the artifacts of everybody's jobs"
+        False, description="all who may ask see and use what any job released, such as its counts"
     )
     secret_jobs: bool = Field(
         False,
-        description="admit jobs that protect declared secrets, not records. After the first of "
-        "them no (ε, δ) statement holds",
+        description=(
+            "admit jobs that guard declared secrets and not records. After the "
+            "first of them no (ε, δ) statement holds"
+        ),
     )
     approval_days: int | None = Field(
         None,
         strict=True,
         ge=1,
         le=3650,
-        description="days after which a request that nobody decided on expires",
+        description=(
+            "a job that nobody decides on ends after so many days, such as 14. Empty: it never does"
+        ),
     )
     analyst_epsilon: str | None = Field(
         None,
-        description="cap on the sum of the stand-alone ε of one person's jobs. It limits people; "
-        "the filters limit the dataset. Ex-post caps are not counted",
+        description=(
+            "the most ε that the jobs of one person may add up to, such as 1. "
+            "Ex-post caps are not counted"
+        ),
     )
     project_epsilon: str | None = Field(
-        None, description="cap for the jobs of one project. Every job must then name one"
+        None,
+        description=(
+            "the most ε that the jobs of one project may add up to, such as 1. Each"
+            " job must then name one"
+        ),
     )
     two_people: bool = Field(
         False,
-        description="a larger allowance, and a policy that is weaker in any field, need a second "
-        "steward",
+        description=(
+            "a larger allowance, and a policy that is weaker in any field, need a second steward"
+        ),
     )
     charge_each_attempt: bool = Field(
         False,
-        description="a job whose machine is lost after it began to read is charged and ends. Else "
-        "it runs again, free of charge",
+        description=(
+            "a job whose machine fails while it reads is charged and ends. Else it "
+            "runs again, free of charge"
+        ),
     )
     time_limit_seconds: int | None = Field(
         None,
         strict=True,
         ge=1,
         le=31_536_000,
-        description="seconds that one attempt at a job may take",
+        description=(
+            "a try at a job ends after so many seconds, such as 3600. Empty: as the service has it"
+        ),
     )
     results_every_seconds: int | None = Field(
         None,
         strict=True,
         ge=1,
         le=86_400,
-        description="a job ends, for all who watch it, so many seconds after it began or a "
-        "multiple of that, so that a stopwatch learns nothing",
+        description=(
+            "jobs end at steps of so many seconds for all who watch, such as 60. A "
+            "stopwatch then learns nothing"
+        ),
     )
     signed: tuple[str, ...] = Field(
-        (), description="acts that need a passkey's signature in their entry: " + ", ".join(ACTS)
+        (), description="acts that count only when a passkey signs them: " + ", ".join(ACTS)
     )
     signers: tuple[str, ...] = Field(
         (),
-        description="whose passkeys sign: each `person origin key`, the key's public half as "
-        "base64url SPKI",
+        description=(
+            "passkeys that may sign: for each a person, an origin and a public key."
+            " Give each person two, in case one is lost"
+        ),
     )
 
     @field_validator("auto_approve_epsilon", "analyst_epsilon", "project_epsilon")

@@ -30,6 +30,14 @@ def page(browser, world, address) -> Iterator:
     shown.context.close()
 
 
+def opened(page, group: str) -> None:
+    """Open a group of a policy's fields, where it is closed."""
+    for title in ("Adjust", group):
+        summary = page.locator("summary", has_text=title).first
+        if not summary.evaluate("it => it.parentElement.open"):
+            summary.click()
+
+
 def asked(page, button: str) -> dict[str, str]:
     """What the dialog of a button says; it is left without an answer."""
     page.get_by_role("button", name=button).click()
@@ -55,6 +63,7 @@ def test_a_proposer_is_asked_whether_to_propose(world, page):
         said = asked(page, "Change the allowance")
         assert said["yes"] == yes
         assert ("another steward confirms it" in said["effect"]) == two_people
+    opened(page, "Who decides")
     with page.expect_response(lambda answer: answer.request.method == "POST"):
         page.uncheck("[name='policy.two_people']")
     page.wait_for_selector("#policy-words")
@@ -126,6 +135,7 @@ def test_a_passkey_is_added_signs_an_approval_and_a_policy_and_signs_in(signing_
     assert api.get(f"/jobs/{job}").json["state"] == "queued"
 
     page.goto(f"{site.dataset}/policy")
+    opened(page, "Timing")
     page.fill("[name='policy.approval_days']", "9")
     page.get_by_role("button", name="Change the policy").click()
     page.locator("#confirm-yes").click()

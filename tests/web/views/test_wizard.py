@@ -9,6 +9,8 @@ import pytest
 from accountant.core.ledger.policy import Policy
 from accountant.transactions import policies
 from web.meaning import at_most, meaning
+from web.views import policies as policies_page
+from web.views import presets
 
 STEPS = [
     {"uri": "/data/x.csv", "description": "kept & shown"},
@@ -358,3 +360,22 @@ def test_a_file_that_is_no_table_is_named_beside_its_field(site):
 def test_only_stewards_send_files_through_the_wizard(site):
     big = {"upload": (io.BytesIO(b"x" * 2_000_000), "x.csv")}
     assert site.pages("analyst").client.post("/add-dataset", data=big).status_code in (403, 413)
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_a_preset_fills_the_form_and_changes_nothing_before_it_is_saved(site, name):
+    browser, page = site.pages("steward"), f"{site.dataset}/policy"
+    before = Policy(analyst_epsilon="2", two_people=True, mechanisms=("noisy-count",))
+    policies.set_policy(site.engine, site.bench.dataset, before, site.bench.steward)
+    typed = {"policy.analyst_epsilon": "2", "policy.mechanisms": "noisy-count"}
+    typed |= {"policy.two_people": "1", "policy.auto_approve_epsilon": "0", "preset": name}
+    shown = browser.post(f"{page}/review", page, **typed).text
+    assert site.api("steward").get(f"{site.dataset}/policy").json["two_people"] is True
+    filled = policies_page.policy_of(presets.applied(typed))
+    assert filled == before.model_dump(mode="json") | presets.PRESETS[name].fields
+    days = presets.PRESETS[name].fields["approval_days"] or ""
+    assert re.search(rf'name="policy.approval_days"[^>]* value="{days}"', shown)
+    weaker = html.unescape(shown).partition("This weakens the policy:")[2].partition("</ul>")[0]
+    assert ("no longer needs a second steward" in weaker) == (name != "hospital")
+    assert len(presets.PRESETS[name].meaning) == 6
+    assert {each for group in presets.GROUPS.values() for each in group} == set(Policy.model_fields)
