@@ -9,6 +9,7 @@ from accountant.database import one_moment
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import decisions, jobs, log_comparison, spending
 from accountant.queries import entries as entry_queries
+from accountant.queries.dataset_rows import seen_by
 from accountant.schema.base import documents
 from accountant.transactions import artifacts
 from accountant.transactions.owners import ASKERS
@@ -54,8 +55,8 @@ def dataset_page(name: str, **forms: Form) -> str:
 
 def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
     actor = current_actor()
-    dataset = dataset_queries.dataset(engine(), name, actor).document()
-    roles = dataset_queries.roles_on(engine(), name, actor)
+    found = dataset_queries.dataset(engine(), name, actor)
+    dataset, roles = found.document(), seen_by(actor, found).roles
     overseer = bool(roles & artifacts.OVERSEERS)
     before = read_seq()
     entries = []
