@@ -38,8 +38,9 @@ def request_file(tmp_path: Path) -> Path:
 
 
 def job(state: str, **more: Any) -> dict[str, Any]:
-    known = {"id": "7", "state": state, "dataset": "reviews", "mechanism": "private-prediction"}
+    known = {"id": "7", "name": "Texts, 3 March, no. 7", "state": state, "dataset": "reviews"}
     known |= {
+        "mechanism": "private-prediction",
         "model": "small",
         "analyst": "ada",
         "purpose": "",
