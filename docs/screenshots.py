@@ -87,7 +87,7 @@ def priced(page: Page) -> None:
 
 def offered(page: Page) -> None:
     """A smaller job with its price, not offered yet."""
-    page.get_by_text("Offer a smaller one").first.click()
+    page.get_by_text("Offer less").first.click()
     page.locator("[name='parameters.tokens_per_batch']").first.fill("24")
     page.get_by_text("If the analyst accepts").first.wait_for(state="attached")
     page.locator("[name=reason]").first.fill(REASON)

@@ -63,7 +63,7 @@ def test_a_dataset_an_offer_and_an_approval(browser, address, world, viewport, s
     offered, approved = world.job(), world.job()
     steward.goto("/inbox")
     request = steward.locator(f"#decision-{offered}")
-    request.get_by_text("Offer a smaller one").click()
+    request.get_by_text("Offer less").click()
     request.locator("[name='parameters.tokens_per_batch']").fill("2")
     request.get_by_text("asked: ε").wait_for()
     look(steward, "inbox with an offer's price")
