@@ -379,3 +379,12 @@ def test_a_preset_fills_the_form_and_changes_nothing_before_it_is_saved(site, na
     assert ("no longer needs a second steward" in weaker) == (name != "hospital")
     assert len(presets.PRESETS[name].meaning) == 6
     assert {each for group in presets.GROUPS.values() for each in group} == set(Policy.model_fields)
+
+
+def test_enter_in_a_field_of_the_policy_chooses_no_preset(site):
+    page = site.pages("steward").get(f"{site.dataset}/policy").text
+    form = page.partition('<form id="change-policy"')[2]
+    first = re.search(r"<button[^>]*>", form)
+    assert first is not None
+    assert "preset" not in first[0]
+    assert "/policy/review" in first[0]
