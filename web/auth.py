@@ -18,7 +18,7 @@ from accountant.core.errors import NotPermitted
 from accountant.identities import credentials, passkeys, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.identities.sessions import Proof
-from web import devices, scopes, standing
+from web import devices, held_forms, scopes, standing
 from web.context import engine, origin, settings
 from web.passwords import hash_password, nobodys_hash, rehashed, verify_password
 
@@ -140,6 +140,7 @@ def start_session(user: Any, method: str = "page", proof: Proof | None = None) -
     if token is None:
         return False
     session.permanent = True
+    session[held_forms.PERSON] = str(user.id)
     login_user(SignedIn(user, token))
     return True
 
@@ -192,10 +193,18 @@ def _change_first() -> BaseResponse | None:
     return None
 
 
+_SIGNED_OUT = (
+    '<p class="note note-bad" role="alert">You were signed out. Send the form all the same: you '
+    "sign in then, and what you typed is kept.</p>"
+)
+
+
 def unauthorized() -> BaseResponse:
     """Return the way to the sign-in, and back from there to what was asked for."""
-    # a part of a page can't show a sign-in: the page goes there
     if request.headers.get("HX-Request"):
+        if request.method == "POST":  # the page has a form, which is not to be lost
+            return Response(_SIGNED_OUT, 401)
+        # a part of a page can't show a sign-in: the page goes there
         return Response(status=401, headers={"HX-Redirect": url_for("sign_in.form")})
     wanted = f"{request.script_root}{request.full_path}".rstrip("?")
     elsewhere = request.method == "GET" and wanted != url_for("datasets.catalogue")

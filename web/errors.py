@@ -142,6 +142,9 @@ def answer(
     if request.path.startswith("/api/"):
         response = jsonify(body)
         response.mimetype = "application/problem+json"
+    elif "HX-Request" in request.headers:  # a part of a page holds no page
+        text = f"{detail[:1].upper()}{detail[1:]}"
+        response = Response(render_template("_part_error.html", text=text))
     else:
         # the page is for nobody: who is signed in can't be asked for again
         if status in (500, 503):

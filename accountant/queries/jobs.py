@@ -6,7 +6,7 @@ meanwhile neither hide nor repeat others.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -174,6 +174,24 @@ def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
     if len(names) != 1:
         raise NotFound("job", digits[:80])
     return UUID(str(names[0]))
+
+
+def just_asked(
+    engine: Engine, viewer: Actor, request_sha256: str, key: str | None
+) -> JobInList | None:
+    """Return the viewer's newest job of the last ten minutes with this very request and another
+    idempotency key, or None.
+    """
+    jobs = tables.jobs
+    query = _job_query(viewer).where(
+        jobs.c.analyst_id == viewer.id,
+        jobs.c.request_sha256 == request_sha256,
+        jobs.c.idempotency_key.is_distinct_from(key),
+        jobs.c.created_at > func.clock_timestamp() - timedelta(minutes=10),
+    )
+    with reading(engine) as connection:
+        row = connection.execute(query.order_by(jobs.c.created_at.desc()).limit(1)).one_or_none()
+    return None if row is None else JobInList(**_fields(row))
 
 
 class Record(NamedTuple):

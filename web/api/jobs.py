@@ -72,17 +72,21 @@ def submit() -> tuple[Response, int]:
     return made(job_queries.job(engine(), job_id, actor), "job", job=str(job_id))
 
 
+def request_of(job: NewJob) -> job_requests.JobRequest:
+    """Return a body as a request."""
+    return job_requests.JobRequest(
+        job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
+    )
+
+
 def submit_job(job: NewJob, key: str | None) -> UUID:
     """Submit a job for the current actor; pages call it too. Raises InvalidRequest without a
     purpose.
     """
     if not job.purpose.strip():
         raise invalid("purpose", "empty", "a sentence: what the output is for")
-    request = job_requests.JobRequest(
-        job.dataset, job.mechanism, job.model, job.parameters, job.purpose, job.project
-    )
     try:
-        return submission.submit(engine(), request, current_actor(), key)
+        return submission.submit(engine(), request_of(job), current_actor(), key)
     except OverflowError:
         raise invalid(
             "parameters", "the price would be beyond every figure", "smaller costs"

@@ -7,6 +7,7 @@ from flask import Flask, request
 from flask_login import current_user
 from werkzeug.wrappers import Response
 
+from web import held_forms
 from web.auth import unauthorized
 
 #: Pages for anybody. Every other one sends a stranger to the sign-in.
@@ -30,7 +31,7 @@ PUBLIC = frozenset(
 
 def register_pages(app: Flask) -> None:
     """Hang every page on the application, with what their templates need."""
-    from web.views import charts, template_filters
+    from web.views import charts, sign_in, template_filters
 
     nouns = set()
     for module_info in pkgutil.iter_modules(__path__):
@@ -50,4 +51,5 @@ def register_pages(app: Flask) -> None:
         )
         if not signed_in_only or current_user.is_authenticated:
             return None
-        return unauthorized()
+        held = "" if "HX-Request" in request.headers else held_forms.sealed()
+        return sign_in.resume(held) if held else unauthorized()

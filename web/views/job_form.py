@@ -17,11 +17,12 @@ from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPe
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import GOALS, Mechanism
 from accountant.core.mechanisms.fitting import size_of, sizes_of
-from accountant.queries import datasets, preflight
+from accountant.queries import datasets, jobs, preflight
+from accountant.schema.jobs import JobInList
 from accountant.transactions.job_requests import JobRequest
 from web import documents
 from web.api.datasets import QuoteRequest, quote_for
-from web.api.jobs import NewJob, submit_job
+from web.api.jobs import NewJob, request_of, submit_job
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
@@ -101,8 +102,16 @@ def submit(name: str) -> BaseResponse:
     rehearsing = action == "rehearse"
     datasets.dataset(engine(), name, current_actor())
     try:
-        rehearsal = _rehearsal(name, values) if rehearsing else _new_job(name, values)
-        job_id = submit_job(rehearsal, None if rehearsing else values.get("key") or None)
+        new_job = _rehearsal(name, values) if rehearsing else _new_job(name, values)
+        key = None if rehearsing else values.get("key") or None
+        earlier = None if rehearsing or values.get("again") else _just_asked(new_job, key)
+        if earlier is not None:
+            again = (
+                f"You have just asked for the same: {earlier.name}. To make a second job, submit "
+                "again."
+            )
+            return Response(_page(name, Form({**values, "again": "1"}, general=again)), 409)
+        job_id = submit_job(new_job, key)
     except InvalidRequest as error:
         return Response(_page(name, rejected(error)), 422)
     except NotPermitted as error:
@@ -114,6 +123,17 @@ def submit(name: str) -> BaseResponse:
         )
         return Response(_page(name, Form({**values, "key": str(uuid4())}, general=again)), 409)
     return redirect(url_for("jobs.show", job=job_id), 303)
+
+
+def _just_asked(job: NewJob, key: str | None) -> JobInList | None:
+    """Return the job that this very form may have made: a page that is loaded again after Back has
+    a new key.
+    """
+    try:
+        identity = request_of(job).sha256()
+    except (TypeError, ValueError):
+        return None  # its price says what is wrong
+    return jobs.just_asked(engine(), current_actor(), identity, key)
 
 
 @pages.post("/datasets/<name>/price")

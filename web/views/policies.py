@@ -1,6 +1,7 @@
 """A dataset's allowance and policy: what stands, what a change would do, and the change."""
 
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from typing import Any
 
 from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
@@ -196,7 +197,12 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
         return {**empty, "errors": error.problems}
     except Conflict as error:
         return {**empty, "errors": ({"field": "allowance", "problem": str(error), "allowed": ""},)}
-    return {"change": change, "meaning": means, "errors": ()}
+    lowers = any(_lowers(row) for row in change["filters"])
+    return {"change": change, "meaning": means, "errors": (), "lowers": lowers}
+
+
+def _lowers(row: Mapping[str, Any]) -> bool:
+    return row["before"] is not None and Decimal(row["after"]) < Decimal(row["before"])
 
 
 #: What a change of each field does; `{}` are the values before and after.

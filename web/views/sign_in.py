@@ -19,7 +19,7 @@ from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.identities import sessions
-from web import devices, oidc, passkeys, provider_logout
+from web import devices, held_forms, oidc, passkeys, provider_logout
 from web.api import limits
 from web.auth import end_session, local_path, needs_passkey, start_session, user_of_password
 from web.context import engine
@@ -39,8 +39,16 @@ def form() -> str | BaseResponse:
     return _form(Form(), request.args.get("next", ""))
 
 
-def _form(form: Form, wanted: str) -> str:
-    return render_template("sign_in.html", form=form, next=wanted, provider=oidc.name())
+def _form(form: Form, wanted: str, held: str = "") -> str:
+    """`held`: a form that came after its session had ended, sealed (held_forms)."""
+    held = held or request.form.get(held_forms.FIELD, "")
+    return render_template("sign_in.html", form=form, next=wanted, provider=oidc.name(), held=held)
+
+
+def resume(held: str) -> Response:
+    """Return the sign-in form that carries a form on, sealed."""
+    general = "Your session has ended. Sign in: what you typed is kept, and nothing is sent yet."
+    return Response(_form(Form(general=general), "", held), 401)
 
 
 @pages.post("/sign-in")
@@ -60,7 +68,8 @@ def submit() -> BaseResponse:
         return Response(
             _form(Form({"name": name}, general="The name or the password is wrong."), wanted), 401
         )
-    return devices.remember(redirect(local_path(wanted), 303), user.name)
+    onward = held_forms.page() or redirect(local_path(wanted), 303)
+    return devices.remember(onward, user.name)
 
 
 @pages.post("/sign-in/passkey")
@@ -75,7 +84,7 @@ def passkey() -> BaseResponse:
     user = passkeys.user_of_passkey()
     if user is None or not start_session(user, "passkey"):
         return Response(_form(Form(general="This passkey signs nobody in here."), wanted), 401)
-    return redirect(local_path(wanted), 303)
+    return held_forms.page() or redirect(local_path(wanted), 303)
 
 
 def _ask_passkey(title: str, words: str) -> BaseResponse:

@@ -1,0 +1,84 @@
+"""A form that came after its session had ended: the page of the sign-in carries it, sealed, and
+its own person sends it again.
+
+The page may be read by whoever sits before the browser next, so the form is encrypted, and opens
+for the account alone whose session sent it. Nothing is kept on the server or put into an address.
+"""
+
+import json
+import os
+import re
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from typing import Any
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from flask import Response, current_app, render_template, request, session, url_for
+from flask_login import current_user
+
+from web.context import here
+
+#: The person whose session it was, in the signed cookie, which outlives the session.
+PERSON = "person"
+FIELD = "held"
+MOST_BYTES = 2**18
+MOST_SECONDS = 3600
+_NONCE = 12
+#: Fields that are typed anew, or made for one page.
+_NEVER = re.compile("password|passkey|csrf_token|^held$")
+
+
+def sealed() -> str:
+    """Return the form that came, sealed; empty if there is none, or nobody's session sent it."""
+    person = session.get(PERSON)
+    if person is None or request.method != "POST" or not request.form:
+        return ""
+    fields = {name: texts for name, texts in request.form.lists() if not _NEVER.search(name)}
+    held = {"path": here(), "fields": fields, "at": int(time.time()), "files": bool(request.files)}
+    plain = json.dumps(held).encode()
+    if len(plain) > MOST_BYTES:
+        return ""
+    nonce = os.urandom(_NONCE)
+    return urlsafe_b64encode(nonce + _key().encrypt(nonce, plain, str(person).encode())).decode()
+
+
+def _key() -> AESGCM:
+    secret: bytes = current_app.config["SECRET_KEY"]
+    return AESGCM(HKDF(SHA256(), 32, salt=None, info=b"held forms").derive(secret))
+
+
+def page() -> Response | None:
+    """Return the page that sends the held form again, for the one who sent it; None without one."""
+    held = _opened(request.form.get(FIELD, ""))
+    if held is None:
+        return None
+    words = "You are signed in again, and what you had typed is kept. It has not been sent yet."
+    if held["files"]:
+        words += " A file has to be chosen again."
+    return Response(
+        render_template(
+            "passkey.html",
+            title="Go on where you were",
+            words=words,
+            action=held["path"],
+            back=url_for("datasets.catalogue"),
+            values=held["fields"],
+            asked=None,
+            again=True,
+        )
+    )
+
+
+def _opened(text: str) -> dict[str, Any] | None:
+    try:
+        content = urlsafe_b64decode(text)
+        person = str(current_user.actor.id).encode()
+        plain = _key().decrypt(content[:_NONCE], content[_NONCE:], person)
+    except (NotBase64, InvalidTag, ValueError):
+        return None
+    held: dict[str, Any] = json.loads(plain)
+    return held if time.time() - held["at"] < MOST_SECONDS else None
