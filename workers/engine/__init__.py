@@ -3,13 +3,14 @@
 structure finds blocks, embedding and head; kernels replaces parts by faster ones; attention reads
 the preallocated cache; sizing chooses public shapes; decoder reads prompts once and appends one
 token to all rows; continuation goes on where an earlier attempt stopped; steadiness tries whether
-rows act on one another; support finds
-the tokens that a public context allows; hidden returns hidden states.
+rows act on one another; kept_contexts keeps what was read for later rounds; support finds the
+tokens that a public context allows; hidden returns hidden states.
 """
 
 from workers.engine.continuation import Continued
 from workers.engine.decoder import Batch, Context, Decoder, is_out_of_memory, rehearse
 from workers.engine.hidden import hidden_states
+from workers.engine.kept_contexts import KeptContexts
 from workers.engine.sizing import WORKING_SHARE, Shape, Sizes, cache_bytes, sizes
 from workers.engine.soft_prompts import SoftLoss, soft_loss
 from workers.engine.steadiness import Unsteady, check_loaded, check_steady
@@ -31,6 +32,7 @@ __all__ = [
     "Continued",
     "Decoder",
     "Endings",
+    "KeptContexts",
     "PublicContexts",
     "Shape",
     "Sizes",

@@ -2,7 +2,9 @@
 nothing else.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import torch
@@ -51,6 +53,7 @@ class Layer(CacheLayerMixin):
 
     keys: torch.Tensor
     values: torch.Tensor
+    given: torch.dtype  # of the keys and values that a pass computed
 
     def __init__(self, rows: int, capacity: int, place: Place) -> None:
         super().__init__()
@@ -79,6 +82,7 @@ class Layer(CacheLayerMixin):
         """Write the new keys and values in their place, and return everything that may be read."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        self.given = torch.promote_types(key_states.dtype, value_states.dtype)
         return self._written(self.keys, key_states), self._written(self.values, value_states)
 
     def _written(self, room: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
@@ -125,3 +129,31 @@ class Store(Cache):
         for layer, other in zip(self.own, like.own, strict=True):
             if not layer.is_initialized:
                 layer.lazy_initialization(other.keys, other.values)
+
+    @property
+    def given(self) -> torch.dtype:
+        """The type that holds exactly what passes computed, in every layer."""
+        return reduce(torch.promote_types, (layer.given for layer in self.own))
+
+    def columns(self, rows: Sequence[int], begin: int, end: int) -> torch.Tensor:
+        """Return a copy of some columns of these rows, of all layers: (rows, numbers)."""
+        places = torch.tensor(list(rows))
+        return torch.cat(
+            [
+                room[places.to(room.device), :, begin:end].flatten(1)
+                for layer in self.own
+                for room in (layer.keys, layer.values)
+            ],
+            dim=1,
+        )
+
+    def set_columns(self, rows: Sequence[int], begin: int, end: int, columns: torch.Tensor) -> None:
+        """Write what `columns` returned into some columns of these rows."""
+        places, first = torch.tensor(list(rows)), 0
+        for layer in self.own:
+            for room in (layer.keys, layer.values):
+                shape = (len(places), room.shape[1], end - begin, room.shape[3])
+                last = first + shape[1] * shape[2] * shape[3]
+                own = columns[:, first:last].reshape(shape)
+                room[places.to(room.device), :, begin:end] = own.to(room.device, room.dtype)
+                first = last

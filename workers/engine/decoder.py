@@ -18,6 +18,7 @@ import torch
 from accountant.core.errors import ExchequerError
 from workers.engine.attention import Masks
 from workers.engine.cache import Store, kept_type
+from workers.engine.kept_contexts import KeptContexts, key_of
 from workers.engine.sizing import Shape, Sizes, extent
 from workers.engine.structure import Structure, StructureError, trial_tokens
 
@@ -92,16 +93,19 @@ class Decoder:
         hidden: bool = False,
         fixed: bool = False,
         whole: bool = False,
+        kept: KeptContexts | None = None,
     ) -> None:
         """`shape` and `sizes` must be public. `steering`: layer to (hidden,), see
         Structure.steered. `whole`: every step sees all columns, however long the texts are, so that
-        what it gives does not depend on what else was written beside it.
+        what it gives does not depend on what else was written beside it. `kept`: contexts without
+        soft tokens that were read in earlier rounds, of the same shape and in passes that are
+        `fixed`.
 
         A context longer than `shape.rest` loses its beginning; a prefix longer than `shape.prefix`
         is an error.
         """
         self.model, self.shape, self.hidden = model, shape, hidden
-        self.fixed, self.whole = fixed, whole
+        self.fixed, self.whole, self.kept = fixed, whole, kept
         self.steering = dict(steering or {})
         model.check_layers(list(self.steering))
         self.most_rows, self.reading = sizes.rows, min(sizes.reading, sizes.rows)
@@ -111,6 +115,7 @@ class Decoder:
             state.rows = slice(first, first + len(batch.contexts))
             first = state.rows.stop
         self.count = -(-first // sizes.rows) * sizes.rows
+        self.keys: list[bytes] = []  # of each context, where some are kept
         self.rows = self._lay_out(batches)
         self.some_dead = bool(self.rows.dead.any())
         self.store = Store(len(model.blocks), self.count, shape.capacity)
@@ -138,6 +143,9 @@ class Decoder:
                 range(state.rows.start, state.rows.stop), batch.contexts, strict=True
             ):
                 self._place(rows, row, context, before)
+                if self.kept is not None and not isinstance(context, torch.Tensor):
+                    own = context[max(0, len(context) - shape.rest) :]
+                    self.keys.append(key_of(batch.prefix, own))
         return _Rows(ids.to(device), positions.to(device), rows.dead.to(device), rows.soft)
 
     def _place(self, rows: _Rows, row: int, context: Context, before: int) -> None:
@@ -236,6 +244,53 @@ class Decoder:
             states = self._forward(self.store, masks, positions[:, begin:], embedded=embedded)
         return states[:, -1]
 
+    @torch.inference_mode()
+    def _recall(self, kept: KeptContexts) -> torch.Tensor:
+        """Read the contexts that are not kept, and take the others; returns the head's input for
+        the last token of each: (rows, hidden).
+        """
+        model, begin = self.model, self.shape.prefix
+        last = torch.zeros((self.count, model.hidden), dtype=model.dtype, device=model.device)
+        places = [kept.place(key) for key in self.keys]
+        missing = [row for row, place in enumerate(places) if place is None]
+        known = [row for row, place in enumerate(places) if place is not None]
+        apart = Store(len(model.blocks), self.reading, self.shape.capacity)
+        for first in range(0, len(missing), self.reading):
+            rows = missing[first : first + self.reading]
+            states = self._read_apart(apart, rows)
+            kept.keep([self.keys[row] for row in rows], apart, states)
+            last[rows] = states
+        if kept.like is not None:
+            self.store.reserve(kept.like)
+        for first in range(0, len(known), self.reading):
+            rows = known[first : first + self.reading]
+            columns, states = kept.take([places[row] or 0 for row in rows], model.hidden)
+            self.store.set_columns(rows, begin, begin + self.shape.rest, columns)
+            last[rows] = states.to(last.device, last.dtype)
+        return last
+
+    def _read_apart(self, apart: Store, rows: Sequence[int]) -> torch.Tensor:
+        """Read the rests of `rows`, wherever they stand, in a pass that `apart` has room for."""
+        begin, end, count = self.shape.prefix, self.shape.prefix + self.shape.rest, len(rows)
+        ids = self.rows.ids.new_zeros((self.reading, self.shape.rest))
+        positions = self.rows.positions.new_full((self.reading, end), -1)
+        ids[:count], positions[:count] = self.rows.ids[rows], self.rows.positions[rows, :end]
+        if begin and self.store.own[0].is_initialized:
+            apart.reserve(self.store)
+            apart.set_columns(range(count), 0, begin, self.store.columns(rows, 0, begin))
+        place = apart.place
+        place.rows, place.columns, place.extent = slice(0, self.reading), begin, end
+        masks = self._masks(positions[:, begin:], positions, begin)
+        try:
+            states = self._forward(apart, masks, positions[:, begin:], ids=ids)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise PassTooLarge(self.reading) from None
+        self.store.reserve(apart)
+        self.store.set_columns(rows, begin, end, apart.columns(range(count), begin, end))
+        return states[:count, -1]
+
     def _append(self, rows: slice) -> torch.Tensor:
         """Append self.tokens to `rows`, and return the head's input for them."""
         columns = self.columns[rows]
@@ -289,7 +344,11 @@ class Decoder:
         """Read all prompts; yields the values for the first token of a text. Exhaust it before any
         step.
         """
-        return self._passes(self._read, self.reading, set(range(len(self.batches))))
+        everything = set(range(len(self.batches)))
+        if self.kept is None:
+            return self._passes(self._read, self.reading, everything)
+        last = self._recall(self.kept)
+        return self._passes(lambda rows: last[rows], self.reading, everything)
 
     def replace(self, row: int, context: Context) -> torch.Tensor:
         """Give a row of a single batch another public context, and read it; values for its first

@@ -4,11 +4,11 @@
     continue   a random prefix of the text, continued after the prompt of first samples
     blanks     as rewrite, with blanks in place of random words
 
-Rejected are: a text without letters or digits, a refusal, a preface ("Here is a rewritten
-version:"), the beginning of the request itself, an answer that still has blanks, and a copy of its
-source. Another is written in its place, TRIES times in all; then its source stands in for it. So a
-text always has the public number of variations, and a copy collapses with its source before votes.
-A Writer takes public texts only, and everything here costs nothing.
+Rejected are: what generation/rules.py leaves out, the beginning of the request itself, an answer
+that still has blanks, and a copy of its source. Another is written in its place, TRIES times in
+all; then its source stands in for it. So a text always has the public number of variations, and a
+copy collapses with its source before votes. A Writer takes public texts only, and everything here
+costs nothing.
 """
 
 import re
@@ -30,6 +30,7 @@ from workers.data.public_text import (
 from workers.data.public_text import label as public_label
 from workers.data.words import words
 from workers.generation.local_writer import LocalWriter, generator
+from workers.generation.rules import fault, is_echo
 from workers.generation.writer import Manner, Writer
 from workers.interface import Progress, Public
 from workers.models import LocalModel
@@ -42,24 +43,6 @@ TOGETHER = 4_096
 BLANK, SPACE = "_", constant(" ")
 _WORD = re.compile(r"\S+")
 _LEFT_OPEN = re.compile(r"(?<!\w)_+(?!\w)")
-_REFUSALS = re.compile(
-    r"(?:i['’]m |i am |we['’]re )?(?:very |really |so "
-    r")?sorry\b.{0,60}\b(?:can(?:no|['’])t|unable|not able)"
-    r"|(?:i|we) (?:can(?:no|['’])t|am unable to|['’]m unable to|won['’]t) "
-    r"(?:help|assist|do|comply|fulfil|write|rewrite|provide|generate|create)"
-    r"|i['’]m (?:unable|not able) to|as an? (?:ai|artificial|(?:large )?language model)\b"
-)
-#: How chat models announce a text, or speak about the one that they were given, in place of
-#: writing.
-_PREFACES = re.compile(
-    r"(?:(?:sure|certainly|of course|absolutely)\b[^\w\n]{0,3})?"
-    r"(?:here(?:['’]s| is| are) (?:an?|the|my|your|another|some|one)\b[^\n]{0,120}?:"
-    r"|(?:the )?(?:original|rewritten|revised|new) (?:text|version|review|answer)\b[^\n]{0,40}?:)"
-)
-#: A refusal or a preface is looked for in this much of a text.
-_OPENING = 200
-#: An answer that begins with so many words of the request repeats it.
-_ECHO = 4
 
 
 @dataclass(frozen=True)
@@ -109,7 +92,7 @@ class Scribe:
             if not missing:
                 break
             for written in self.writer.write([prompt], self.manner, missing):
-                if usable(written.text) and not is_echo(written.text, prompt.text):
+                if not fault(written.text) and not is_echo(written.text, prompt.text):
                     samples.append(Made(written.text, written.complete))
                     self.progress.advance()
         self.progress.advance(count - len(samples))
@@ -130,7 +113,7 @@ class Scribe:
                 for written in self.writer.write([prompt for prompt, _ in requests], self.manner):
                     place, (prompt, prefix) = group[written.row], requests[written.row]
                     sample = self._made(prefix, written.text, written.complete)
-                    if usable(sample.text) and not self._poor(
+                    if not fault(sample.text) and not self._poor(
                         sample.text, sources[place].text, prompt, prefix
                     ):
                         texts_by_source[place].append(sample)
@@ -189,26 +172,6 @@ class Scribe:
         if self.parameters.varying == "blanks" and _LEFT_OPEN.search(made):
             return True
         return is_copy(made, source) or (prefix is None and is_echo(made, prompt.text))
-
-
-def usable(text: str) -> bool:
-    """Return True for a text with a letter or a digit that begins neither as a refusal nor as a
-    preface.
-    """
-    opening = text[:_OPENING].lower().lstrip(" \t\n*_#\"“'")
-    return (
-        any(map(str.isalnum, text))
-        and _REFUSALS.match(opening) is None
-        and _PREFACES.match(opening) is None
-    )
-
-
-def is_echo(text: str, request: str) -> bool:
-    """Return True where a text begins with the first words of the request for it, whatever their
-    case.
-    """
-    own_words, request_words = (words(string, _ECHO) for string in (text, request))
-    return len(own_words) == _ECHO and own_words == request_words
 
 
 def is_copy(text: str, source: str) -> bool:

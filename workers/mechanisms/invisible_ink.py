@@ -34,6 +34,7 @@ from functools import partial
 
 import torch
 
+from accountant.core.mechanisms.batches import LEFT_OUT
 from accountant.core.mechanisms.invisible_ink import InvisibleInk, token_event, tokens
 from accountant.core.privacy.price import Terms
 from workers.data.records import Place, Records, share_of
@@ -42,6 +43,7 @@ from workers.engine import (
     Continued,
     Decoder,
     Endings,
+    KeptContexts,
     PublicContexts,
     Shape,
     Sizes,
@@ -49,7 +51,8 @@ from workers.engine import (
     private_sizes,
 )
 from workers.engine.aggregation import COLUMNS, GRID, Scores
-from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
+from workers.generation.rules import Rules
+from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.models import LocalModel, Prompt, endings
 from workers.noise.meter import Branch, Meter, Turn
 
@@ -92,7 +95,7 @@ class Runner:
         meter: Meter,
         progress: Progress,
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
-    ) -> Iterator[Text]:
+    ) -> Iterator[Text | Artifact]:
         """Write the texts of all batches, as many side by side as a public count of contexts has
         room for.
         """
@@ -100,7 +103,13 @@ class Runner:
         prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
         ends = endings(model, parameters.stop, parameters.min_tokens)
+        rules = Rules([parameters.template, parameters.public_template])
+        kept = None
+        if parameters.rounds > 1:
+            kept = KeptContexts(model.structure, shape, model.memory_bytes)
         for number in range(parameters.rounds):
+            if kept is not None:
+                kept.begin_round()
             coins = records.in_round(number) if parameters.amplified else records
             many = parameters.batches_by_label(terms)
             items = list(coins.batches(many, run=parameters.batches_to_run).items())
@@ -113,8 +122,13 @@ class Runner:
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                made = partial(_pair, parameters, model, prompts, group, shape, chosen, ends)
-                yield from _write(made, writers, progress)
+                made = partial(_pair, parameters, model, prompts, group, shape, chosen, ends, kept)
+                for text in _write(made, writers, progress):
+                    if rules.publishes(text.text):
+                        yield text
+        # a part of a shared job releases texts alone
+        if rules.left_out and records.share[1] == 1:
+            yield Artifact.of_json(LEFT_OUT, LEFT_OUT, rules.counts())
 
 
 # --- contexts -----------------------------------------------------------------------------------
@@ -225,6 +239,7 @@ def _pair(
     shape: Shape,
     chosen: Sizes,
     ends: Endings,
+    kept: KeptContexts | None,
 ) -> "_Pair":
     """Return the batches of a group, ready to be read."""
     private = [prompts[label].private_batch(texts) for (label, _), texts in group]
@@ -232,7 +247,7 @@ def _pair(
     fixed = parameters.amplified
     return _Pair(
         parameters,
-        Decoder(model.structure, private, shape, chosen, fixed=fixed),
+        Decoder(model.structure, private, shape, chosen, fixed=fixed, kept=kept),
         PublicContexts(model.structure, contexts, parameters.max_tokens, model.memory_bytes, ends),
     )
 
@@ -287,8 +302,7 @@ class _Pair:
 def _write(
     make: Callable[[], _Pair], writers: list["_Writer"], progress: Progress
 ) -> Iterator[Text]:
-    """Yield texts of the batches side by side until each has written all of its own; empty ones are
-    left out.
+    """Yield texts of the batches side by side until each has written all of its own.
 
     Progress is what the batches could have written by now. How much they did write is in the texts,
     which are not published yet.
@@ -306,8 +320,7 @@ def _write(
             if text is None:
                 chosen[number] = token
                 continue
-            if text.text:
-                yield text
+            yield text
             pair.restart(number)
             if not writer.texts_left:
                 del writing[number]

@@ -2,7 +2,7 @@
 al. 2024).
 
     for each batch, several side by side:
-        repeat until T tokens are written:
+        repeat until T tokens are written, or too few are left for another text:
             V      = the top_k tokens of the public context: the prompt without a record
             z_r    = logits of every context r of the batch, of the tokens in V
             scores = sum, or median, over r of clip_c(z_r), each on a fixed grid of integers
@@ -10,12 +10,13 @@ al. 2024).
                      batch holds
                      softmax(scores / temperature) over V         # median
             append the token to every context; an end token starts the batch's next text
+    texts of the mean that public rules leave out are counted, and not published
 
 A record is in the batch that a keyed hash of its unit picks among all of its label's (uniform) or
 among those of its cluster (embedding/clustering.py). A context holds a record, and perhaps a second
 text: a public one, a fixed shot, or another record.
 
-Every batch writes exactly T tokens, also one without any record: the mean of nothing is zero, and
+When a batch ends follows from what it wrote, whatever it holds: the mean of nothing is zero, and
 every batch of the median includes the same k_0 public contexts: texts of the public corpus or,
 where none is named, the template with an empty record, k_0 times. What a median's token costs ex
 post depends on the data, so it is handed to the meter and nothing here looks at it.
@@ -35,6 +36,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from accountant.core.mechanisms.batches import LEFT_OUT, least_begun
 from accountant.core.mechanisms.private_prediction import (
     PrivatePrediction,
     cluster_event,
@@ -53,6 +55,7 @@ from workers.engine import (
     Continued,
     Decoder,
     Endings,
+    KeptContexts,
     PublicContexts,
     Shape,
     Sizes,
@@ -71,6 +74,7 @@ from workers.engine.aggregation import (
     median_interval,
     median_token_costs,
 )
+from workers.generation.rules import Rules
 from workers.interface import NOTHING_PUBLIC, Artifact, Progress, Public, Text
 from workers.models import LocalModel, Prompt, endings
 from workers.noise.meter import Branch, Meter, Turn
@@ -125,8 +129,14 @@ class Runner:
                 yield Artifact.of_tensors("clusters", "clusters", clusters.tensors())
         contexts = Contexts(parameters, model.tokenizer, records.labels, public)
         shape = shape_of(parameters, contexts.prompts.values())
+        rules, mean = Rules([parameters.template]), parameters.aggregation == "mean"
         many = parameters.batch_size + contexts.public_count
+        kept = None
+        if parameters.rounds > 1:
+            kept = KeptContexts(model.structure, shape, model.memory_bytes)
         for number in range(parameters.rounds):
+            if kept is not None:
+                kept.begin_round()
             coins = records.in_round(number) if parameters.amplified else records
             items = list(contexts.of(coins, parameters.batches_by_label(terms), places).items())
             chosen = private_sizes(model.network, shape, many, len(items), model.memory_bytes)
@@ -136,9 +146,16 @@ class Runner:
                 for (label, index), _ in group:
                     part = Turn(number, label, index) if parameters.amplified else (label, index)
                     writers.append(_Writer(parameters, terms, model, label, meter.parallel(part)))
-                yield from _write(
-                    partial(contexts.opened, group, model, shape, chosen), writers, progress
-                )
+                made = partial(contexts.opened, group, model, shape, chosen, kept)
+                for text in _write(made, writers, progress):
+                    # what the median's tokens cost holds of them all
+                    if rules.publishes(text.text) or (
+                        parameters.aggregation == "median" and text.text
+                    ):
+                        yield text
+        # a part of a shared job releases texts alone
+        if rules.left_out and mean and records.share[1] == 1:
+            yield Artifact.of_json(LEFT_OUT, LEFT_OUT, rules.counts())
 
 
 # --- batches and contexts -----------------------------------------------------------------------
@@ -221,11 +238,12 @@ class Contexts:
         model: LocalModel,
         shape: Shape,
         chosen: Sizes,
+        kept: KeptContexts | None,
     ) -> "_Group":
         """Return the batches of a group, ready to be read."""
         batches = [self.batch(label, examples) for (label, _), examples in group]
         fixed = self.parameters.amplified
-        decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed)
+        decoder = Decoder(model.structure, batches, shape, chosen, fixed=fixed, kept=kept)
         public = [self.without_record(label) for (label, _), _ in group]
         room = model.memory_bytes
         contexts = PublicContexts(model.structure, public, shape.text, room, self.endings(model))
@@ -297,9 +315,7 @@ def shape_of(parameters: PrivatePrediction, prompts: Iterable[Prompt]) -> Shape:
 def _write(
     make: Callable[[], "_Group"], writers: list["_Writer"], progress: Progress
 ) -> Iterator[Text]:
-    """Yield texts of the batches side by side until each has written all its tokens; empty texts
-    are left out.
-    """
+    """Yield texts of the batches side by side until none begins another."""
     group = Continued(make)
     while True:
         tokens = {}
@@ -313,8 +329,8 @@ def _write(
                 if text is None:
                     tokens[number] = token
                     continue
-                if text.text:
-                    yield text
+                yield text
+                progress.advance(writer.leave_stub())
                 group.restart(number)
         if not tokens:
             return
@@ -426,6 +442,13 @@ class _Writer:
             self.scale = step / parameters.batch_size
         else:
             self.scale = step / 2
+
+    def leave_stub(self) -> int:
+        """Return the tokens that are left of the batch and too few for a text: none is drawn."""
+        if self.left >= least_begun(self.parameters):
+            return 0
+        stub, self.left = self.left, 0
+        return stub
 
     def kept(self) -> int | None:
         """Return the next token, if an earlier attempt drew it."""

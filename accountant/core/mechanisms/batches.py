@@ -36,6 +36,13 @@ from accountant.core.privacy.events import (
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.core.privacy.units import float_up, up
 
+#: A text of fewer tokens is a stub: none is begun where fewer are left of a batch.
+STUB_TOKENS = 16
+
+#: The kind of artifact that counts the texts that public rules left out, and what it holds.
+LEFT_OUT = "texts-left-out"
+LEFT_OUT_TEXTS = {LEFT_OUT: "how many texts were written, and how many left out, by reason"}
+
 
 def texts_of_batches(
     parameters: "Batched", terms: Terms, each: int, tokens: int, at_least: bool = False
@@ -51,11 +58,18 @@ def texts_of_batches(
 
 def texts_of_tokens(parameters: Any, terms: Terms) -> Yield | None:
     """Return the same where a batch writes T tokens: a text ends early or at its limit, and the
-    next begins.
+    next begins unless too few tokens are left for it.
     """
     tokens = parameters.tokens_per_batch
     longest = parameters.max_text_tokens or tokens
-    return texts_of_batches(parameters, terms, -(-tokens // longest), longest, at_least=True)
+    least = 1 + (tokens - least_begun(parameters)) // longest
+    return texts_of_batches(parameters, terms, least, longest, at_least=True)
+
+
+def least_begun(parameters: Any) -> int:
+    """Return the tokens that must be left of a batch for it to begin a text."""
+    tokens: int = parameters.tokens_per_batch
+    return min(STUB_TOKENS, parameters.max_text_tokens or tokens, tokens)
 
 
 def token_draw(shift: Fraction, terms: Terms) -> Event:
@@ -308,7 +322,7 @@ def describe_allocation(
         f"{begun} charged whole once a token of it is drawn",
         f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP "
         f"{zcdp:.4g}",
-        f"each round reads its prompts anew: about {prompts:,} in all",
+        f"a round's prompts that memory has no room for are read anew: at most {prompts:,} in all",
     ]
     if k > 1:
         steep = 1.4 * math.log(k) / float(far**2)

@@ -18,6 +18,8 @@ from pydantic import Field
 from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import (
+    LEFT_OUT,
+    LEFT_OUT_TEXTS,
     NEEDS_ALLOCATION,
     Batched,
     all_rounds,
@@ -31,7 +33,7 @@ from accountant.core.mechanisms.batches import (
     tokens_of_one_batch,
     turn,
 )
-from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE
+from accountant.core.mechanisms.prompts import DEFAULT_TEMPLATE, line_stop
 from accountant.core.privacy.events import Event
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template, check_turns
@@ -78,7 +80,11 @@ class InvisibleInk(Batched):
         description="the public prompt, with the slot {label}, and {user} … {assistant} likewise",
     )
     stop: str | None = Field(
-        None, min_length=1, max_length=100, description="a text ends before this"
+        None,
+        min_length=1,
+        max_length=100,
+        description="a text ends before this; nothing: before a line break, where the template "
+        "ends in a colon",
     )
 
 
@@ -133,9 +139,9 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
         raise invalid(
             "public_template", "empty: nothing to continue", "a text, with or without {label}"
         )
-    resolved = parameters.model_copy(
-        update={"batches_per_label": batches_per_label(parameters, terms)}
-    )
+    changes: dict[str, object] = {"batches_per_label": batches_per_label(parameters, terms)}
+    changes |= line_stop(parameters.template, parameters.model_fields_set)
+    resolved = parameters.model_copy(update=changes)
     check_batches(resolved, terms)
     return resolved
 
@@ -165,6 +171,8 @@ MECHANISM = Mechanism(
     missing=missing_batches,
     batches=batches,
     needs=NEEDS_ALLOCATION,
+    releases=(LEFT_OUT,),
+    artifacts=LEFT_OUT_TEXTS,
     runner="workers.mechanisms.invisible_ink",
     groups={
         "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip "

@@ -45,6 +45,8 @@ from pydantic import Field
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.mechanisms.batches import (
+    LEFT_OUT,
+    LEFT_OUT_TEXTS,
     NEEDS_ALLOCATION,
     Batched,
     all_rounds,
@@ -67,6 +69,7 @@ from accountant.core.mechanisms.prompts import (
     DEFAULT_TEMPLATE,
     DEFAULT_TEMPLATE_OF_TWO,
     NAMED_TEMPLATES,
+    line_stop,
 )
 from accountant.core.privacy.calibration import LEAST_EPSILON, MOST_EPSILON, laplace_multiplier
 from accountant.core.privacy.events import Composed, Event, Laplace
@@ -163,7 +166,7 @@ class PrivatePrediction(Batched):
         ge=1,
         le=10_000_000,
         description="tokens T that every batch writes, over all its texts; with rounds, in each of "
-        "them",
+        "them; no text is begun with fewer than 16 of them left",
     )
     max_text_tokens: int | None = Field(
         None, ge=1, le=1_000_000, description="a text ends here at the latest, and at T; nothing: T"
@@ -179,7 +182,11 @@ class PrivatePrediction(Batched):
         "{user} … {assistant} around what a chat model is asked; or base or instruction",
     )
     stop: str | None = Field(
-        None, min_length=1, max_length=100, description="a text ends before this"
+        None,
+        min_length=1,
+        max_length=100,
+        description="a text ends before this; nothing: before a line break, where the template "
+        "ends in a colon",
     )
 
     @property
@@ -318,6 +325,7 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
         changes |= {"template": texts[two], "stop": parameters.stop or stop}
     if parameters.aggregation == "median" and "clip" not in fields_set:
         changes["clip"] = MEDIAN_CLIP
+    changes = line_stop(str(changes.get("template", parameters.template)), fields_set) | changes
     parameters = parameters.model_copy(update=changes)
     _check_aggregation(parameters, terms)
     _check_template(parameters)
@@ -505,7 +513,7 @@ MECHANISM = Mechanism(
     unfit=unfit_to_end,
     resources=resources,
     unfit_public=unfit_public,
-    releases=("clusters",),
+    releases=("clusters", LEFT_OUT),
     needs={
         **NEEDS_ALLOCATION,
         "aggregation=median": "ex_post_cap public_contexts public_corpus",
@@ -526,5 +534,5 @@ MECHANISM = Mechanism(
     advice="it needs nothing but a model, and every text comes from many records at once",
     plain="tokens_per_batch max_text_tokens ex_post_cap",
     yields=texts_of_tokens,
-    artifacts={"clusters": "centres, noisy counts and batches of the clusters"},
+    artifacts={"clusters": "centres, noisy counts and batches of the clusters", **LEFT_OUT_TEXTS},
 )

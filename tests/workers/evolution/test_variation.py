@@ -9,7 +9,8 @@ from accountant.core.mechanisms import aug_pe
 from accountant.core.privacy.price import Terms
 from tests.workers.evolution.writers import Words
 from workers.data.public_text import vouch
-from workers.evolution.variation import Made, Scribe, is_copy, is_echo, usable
+from workers.evolution.variation import Made, Scribe, is_copy
+from workers.generation.rules import fault, is_echo
 from workers.generation.writer import Written
 from workers.interface import Progress
 
@@ -59,7 +60,7 @@ def test_every_text_always_has_the_public_number_of_variations(varying, texts, e
     assert own.progress.done == each * len(texts)
     first = own.first("down", 3)
     assert len(first) <= 3
-    assert all(usable(one.text) for one in first)
+    assert not any(fault(one.text) for one in first)
     assert own.progress.done == each * len(texts) + 3
 
 
@@ -96,7 +97,7 @@ def test_copies_refusals_and_empty_texts_are_asked_for_again_and_then_the_source
     ],
 )
 def test_what_is_no_text(text):
-    assert not usable(text)
+    assert fault(text)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_what_is_no_text(text):
     ],
 )
 def test_what_is_a_text(text):
-    assert usable(text)
+    assert fault(text) is None
 
 
 def test_a_copy_has_the_same_words():

@@ -15,6 +15,7 @@ from accountant.core.privacy.events import Allocation, SelfComposed, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.data.records import Record, Records
+from workers.engine import Batch, KeptContexts, Shape, Sizes, cache_bytes
 from workers.engine import decoder as decoding
 from workers.engine.aggregation import Mean
 from workers.engine.steadiness import Unsteady
@@ -96,7 +97,7 @@ def test_a_text_that_ends_early_returns_nothing(model, monkeypatch):
     )
     monkeypatch.setattr(invisible_ink._Writer, "draw", ends_at_once(end))
     price, meter, _, texts = run(INK, model, Terms(labels=("a", "b")), some(), rounds=1)
-    assert texts == []
+    assert [item.json() for item in texts] == [{"written": 12, "left_out": {"empty": 12}}]
     assert len(meter.turns) == 2 * G * 2, "one token for each text of at most two"
     assert meter.realized == price.dp
 
@@ -253,3 +254,63 @@ def test_a_device_on_which_records_act_on_one_another_runs_no_such_job(model, na
     }
     with pytest.raises(Unsteady):
         RUNNERS[name]().prepare(mechanism.parse(secret, terms), terms, model, (0, 1))
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+@pytest.mark.parametrize("room", [0, 3, 1_000], ids=["none", "of three", "of all"])
+def test_a_round_draws_from_the_same_bits_whether_its_prompts_were_kept(
+    model, monkeypatch, name, room
+):
+    """With room for three contexts the others are read again: no law and no draw differs."""
+    laws: list[bytes] = []
+    read = []
+    real = decoding.Decoder._read_apart
+
+    def drawn(scores, _scale):
+        laws.append(scores.tobytes())
+        return len(laws) % len(scores)
+
+    def counted(self, apart, rows):
+        read.append(len(rows))
+        return real(self, apart, rows)
+
+    monkeypatch.setattr("workers.noise.meter.draw", drawn)
+    texts = [Record(f"u{i}", "ab"[i % 2], f"{i} soups were cold.") for i in range(24)]
+    data, terms = Records(("a", "b"), tuple(texts), b"k" * 32), Terms(labels=("a", "b"))
+    with monkeypatch.context() as again:
+        again.setattr(decoding.Decoder, "_recall", None)  # every round reads all of its prompts
+        again.setattr(RUNNERS[name].__module__ + ".KeptContexts", lambda *_: None)
+        run(name, model, terms, data, rounds=3, batches_to_run=K)
+    plain = list(laws)
+    laws.clear()
+    monkeypatch.setattr(decoding.Decoder, "_read_apart", counted)
+    real_room = KeptContexts.__init__
+
+    def small(self, structure, shape, memory):
+        real_room(self, structure, shape, memory)
+        each = cache_bytes(model.network, shape.rest) + 4 * model.structure.hidden
+        self.bytes = room * each
+
+    monkeypatch.setattr(KeptContexts, "__init__", small)
+    run(name, model, terms, data, rounds=3, batches_to_run=K)
+    assert laws == plain
+    assert sum(read) == 24 + 2 * max(0, 24 - room)
+
+
+def test_a_context_serves_from_the_next_round_on(model):
+    """Or the time of a round would tell how many of its records are alike."""
+    kept = KeptContexts(model.structure, Shape(1, 2, 1), 2**20)
+    batch, sizes = Batch([[5, 6], [5, 6]], [4]), Sizes(16, 16, 1)
+
+    def read() -> list[int | None]:
+        decoder = decoding.Decoder(
+            model.structure, [batch], Shape(1, 2, 1), sizes, fixed=True, kept=kept
+        )
+        list(decoder.read())
+        return [kept.place(key) for key in decoder.keys]
+
+    assert read() == [None, None]
+    assert kept.used == 2
+    kept.begin_round()
+    assert read() == [1, 1]
+    assert kept.used == 2

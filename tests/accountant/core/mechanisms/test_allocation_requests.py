@@ -158,5 +158,5 @@ def test_the_quote_says_what_is_charged_whom_it_holds_for_and_where_the_cliff_is
     assert "341 rounds of 50 tokens, each charged whole once a token of it is drawn" in told
     assert "for whoever holds the key it costs 17,050 tokens of one batch: zCDP 74.93" in told
     assert "so all cost as one" not in told
-    assert "reads its prompts anew: about 8,729,600 in all" in told, "341 rounds, 400 batches of 64"
+    assert "are read anew: at most 8,729,600 in all" in told, "341 rounds, 400 batches of 64"
     assert "245 at order 4, 98 at order 10" in told, "1.4 ln 468 / (order * 0.09375^2)"
