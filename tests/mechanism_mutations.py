@@ -596,9 +596,32 @@ MUTATIONS = (
     Mutation(
         "passes that shrink where batches are secret",
         RUNNER,
-        "shape, chosen, fixed=fixed)",
-        "shape, chosen)",
+        "shape, chosen, fixed=fixed, kept=kept)",
+        "shape, chosen, kept=kept)",
         "tests/workers/mechanisms/test_rounds.py",
+    ),
+    Mutation(
+        "contexts that serve the round that reads them",
+        "workers/engine/kept_contexts.py",
+        "self._fresh[key] = self.used + number",
+        "self._places[key] = self.used + number",
+        "tests/workers/mechanisms/test_rounds.py::test_a_context_serves_from_the_next_round_on",
+    ),
+    Mutation(
+        "texts of the median that rules leave out",
+        RUNNER,
+        "rules.publishes(text.text) if mean else text.text",
+        "rules.publishes(text.text)",
+        "tests/workers/mechanisms/test_private_prediction.py"
+        "::test_rules_leave_out_texts_of_the_mean_and_count_them",
+    ),
+    Mutation(
+        "stubs that are begun",
+        RUNNER,
+        "if self.left >= least_begun(self.parameters):",
+        "if self.left:",
+        "tests/workers/mechanisms/test_private_prediction.py"
+        "::test_no_text_is_begun_with_fewer_than_sixteen_tokens_left",
     ),
     Mutation(
         "rounds whose times are shown",

@@ -47,13 +47,13 @@ LEFT_OUT_TEXTS = {LEFT_OUT: "how many texts were written, and how many left out,
 def texts_of_batches(
     parameters: "Batched", terms: Terms, each: int, tokens: int, at_least: bool = False
 ) -> Yield | None:
-    """So many texts of every batch in every round; None where no public figure tells how many
-    batches.
+    """So many texts of every batch in every round, of which public rules may leave some out; None
+    where no public figure tells how many batches.
     """
     if parameters.batches_per_label is None and not parameters.label_counts:
         return None
     number = parameters.batches_run(terms) * parameters.rounds * each
-    return Yield("texts", number, tokens, "at least" if at_least else "exactly")
+    return Yield("texts", number, tokens, "at least" if at_least else "at most")
 
 
 def texts_of_tokens(parameters: Any, terms: Terms) -> Yield | None:

@@ -94,6 +94,11 @@ def test_copies_refusals_and_empty_texts_are_asked_for_again_and_then_the_source
         '**"Here’s another take**: great soup',
         "The original review: great soup",
         "Rewritten version (shop): great soup",
+        "This text is about a cold soup",
+        "The above passage describes a diner",
+        "Please write another text of this kind",
+        "I hope this helps!",
+        "Let me know if you need more",
     ],
 )
 def test_what_is_no_text(text):
@@ -112,6 +117,8 @@ def test_what_is_no_text(text):
         "Here are some of the best soups in town, and the bill was fair",
         "New version of an old diner",
         "Sure, the soup was cold",
+        "This place is about as good as it gets",
+        "I hope they warm their soup",
         "7",
         "ünïcode",
     ],

@@ -20,7 +20,7 @@ from workers.data import records as reading
 from workers.data.records import Layout, Record, Records
 from workers.engine import Decoder, Sizes, sizes
 from workers.engine.aggregation import GRID, Mean, clip_to_grid, median_interval, median_token_costs
-from workers.interface import NOTHING_PUBLIC, Progress
+from workers.interface import NOTHING_PUBLIC, Progress, Text
 from workers.mechanisms.private_prediction import Contexts, Runner, shape_of
 from workers.models import Prompt
 from workers.noise.meter import Meter
@@ -130,17 +130,54 @@ def test_of_labels_as_unlike_as_90_to_8_to_2_each_draws_at_the_temperature_asked
         assert rows <= 1.2 * planned or rows == planned + chosen.rows
 
 
-def test_every_batch_writes_exactly_its_tokens_whatever_it_holds(model):
+@pytest.mark.parametrize(("tokens", "drawn"), [(35, 20), (36, 36)])
+def test_no_text_is_begun_with_fewer_than_sixteen_tokens_left(model, tokens, drawn):
+    """Whatever a batch holds; tokens of a stub are neither drawn nor charged."""
     terms = Terms()
     for size in (0, 1, 35):
-        _, _, meter, progress = run(
+        parsed, texts, meter, progress = run(
             model,
-            {"tokens_per_batch": 9, "max_text_tokens": 4},
+            {"tokens_per_batch": tokens, "max_text_tokens": 20, "min_tokens": 20, "stop": None},
             Records((None,), reviews(size), b"k" * 32),
             terms,
         )
-        assert progress.done == 18
-        assert sum(releases(meter.realized).values()) == 9
+        assert progress.done == 2 * tokens
+        assert sum(releases(meter.realized).values()) == drawn
+        assert len(texts) == PRICE.yields(parsed, terms).number == 2 * -(-drawn // 20)
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "median"])
+def test_rules_leave_out_texts_of_the_mean_and_count_them(model, monkeypatch, aggregation):
+    """What the median's tokens cost holds of its texts as a whole."""
+    monkeypatch.setattr("workers.generation.rules.fault", lambda _: "preface")
+    parameters = {"tokens_per_batch": 16, "min_tokens": 16, "aggregation": aggregation}
+    cap = {} if aggregation == "mean" else {"ex_post_cap": 9.0}
+    data = Records((None,), reviews(9), b"k" * 32)
+    _, items, _, _ = run(model, {**parameters, **cap}, data, Terms())
+    if aggregation == "median":
+        assert [type(item) for item in items] == [Text, Text]
+        return
+    (counts,) = items
+    assert counts.json() == {"written": 2, "left_out": {"preface": 2}}
+    data = replace(data, share=(0, 2))
+    assert run(model, parameters, data, Terms())[1] == [], "a part releases texts alone"
+
+
+def test_a_template_that_asks_for_a_line_has_texts_of_a_line():
+    stops = {
+        (): "\n",
+        (("template", "Reviews.\nReview: {record}\nReview: "),): "\n",
+        (("template", "{record}"),): None,
+        (("template", "base"),): "\n###",
+        (("template", "instruction"),): None,
+        (("stop", None),): None,
+        (("stop", "."),): ".",
+    }
+    for parameters, stop in stops.items():
+        raw = {"batches_per_label": 2, **dict(parameters)}
+        parsed = PRICE.parse(raw, Terms())
+        assert parsed.stop == stop
+        assert PRICE.parse(parsed.model_dump(mode="json"), Terms()).stop == stop
 
 
 def test_stop_text_ends_a_text_and_is_left_out(model):
@@ -264,7 +301,7 @@ def test_the_median_draws_its_tokens_and_pays_for_each(model, size):
         "aggregation": "median",
         "ex_post_cap": 1.0,
         "tokens_per_batch": 15,
-        "max_text_tokens": 6,
+        "max_text_tokens": 5,
     }
     parsed, _, meter, progress = run(model, {**parameters, "batches_per_label": 1}, data, Terms())
     assert progress.done == 15
