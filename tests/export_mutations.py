@@ -18,8 +18,8 @@ EXPORTS = (
     (
         "exports: any text",
         FORMATS,
-        '    if text != (line if line.endswith("\\n") else line + "\\n"):\n',
-        "    if not text:\n",
+        '    if row != (line if line.endswith("\\n") else line + "\\n"):\n',
+        "    if not row:\n",
         CLAIMS,
     ),
     (
