@@ -156,6 +156,24 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
     )
 
 
+def slot(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any] | None:
+    """Return when a running job may be seen to end: every so many `seconds` after it began, `next`.
+
+    Returns None for a job that reads no records, and on a dataset whose policy has no such times.
+    `next` is None for a viewer who is not told when the job began.
+    """
+    with reading(engine) as connection:
+        query = _job_query(viewer).add_columns(func.clock_timestamp().label("now"))
+        row = connection.execute(query.where(tables.jobs.c.id == job_id)).one()
+    seconds = Policy.model_validate(row.dataset_policy).results_every_seconds
+    if seconds is None or not row.reads_records or row.started_at is None:
+        return None
+    if "started_at" in _hidden_times(row):
+        return {"seconds": seconds, "next": None}
+    left = seconds - (row.now - row.started_at).total_seconds() % seconds
+    return {"seconds": seconds, "next": (row.now + timedelta(seconds=left)).isoformat()}
+
+
 def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
     """Return the one job, of those that `viewer` may see, whose id begins with these digits, 8 at
     least.

@@ -124,9 +124,10 @@ def begin_reading(engine: Engine, claim: Claim) -> None:
     happens.
     """
     ledger_log.ensure_job(engine, claim.job_id)
+    assert claim.order is not None  # whoever claims a job has read its entries
     with engine.begin() as connection:
-        _hold(connection, claim)
-        orders.read(connection, claim.job_id)  # no entry has ended it since it was claimed
+        job = _hold(connection, claim)
+        orders.require_live(connection, job.dataset_id, claim.order)
         # A later attempt keeps the first time: something private was read under this reservation.
         moment = func.coalesce(jobs.c.reading_began_at, func.clock_timestamp())
         connection.execute(

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, Engine, Select, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
@@ -136,12 +136,20 @@ def ensure(engine: Engine, dataset_id: UUID) -> None:
     Before an output is handed out, a job is leased, an export is signed. Raises LedgerBehind,
     LogUnusable.
     """
+    _ensure(engine, select(datasets.c.id, datasets.c.name).where(datasets.c.id == dataset_id))
+
+
+def _ensure(engine: Engine, named: Select[tuple[UUID, str]]) -> None:
+    """Ensure it for the dataset that a query names; do nothing if it names none."""
     log = log_of(engine)
     if log is None:
         return
     attach(engine, log)
     with engine.connect() as connection:
-        name = _name(connection, dataset_id)
+        row = connection.execute(named).one_or_none()
+        if row is None:
+            return
+        dataset_id, name = row.id, row.name
         logged = log.head(name)  # first: what the log holds was committed before
         database = _head(connection, dataset_id)
         compare_heads(connection, dataset_id, name, logged, database)
@@ -214,14 +222,10 @@ _showing: Combiner[Engine, None, frozenset[str]] = Combiner(_ensure_all, 1_000)
 
 
 def ensure_job(engine: Engine, job_id: UUID) -> None:
-    """The same for the dataset of a job; nothing where there is no such job."""
-    if log_of(engine) is None:
-        return
-    with engine.connect() as connection:
-        query = select(tables.jobs.c.dataset_id).where(tables.jobs.c.id == job_id)
-        dataset_id = connection.execute(query).scalar_one_or_none()
-    if dataset_id is not None:
-        ensure(engine, dataset_id)
+    """Ensure it for the dataset of a job; do nothing if there is no such job."""
+    jobs = tables.jobs
+    query = select(datasets.c.id, datasets.c.name).join(jobs, jobs.c.dataset_id == datasets.c.id)
+    _ensure(engine, query.where(jobs.c.id == job_id))
 
 
 def last_logged(connection: Connection, dataset_id: UUID, dataset: str) -> Head:
@@ -243,13 +247,6 @@ def require_known(connection: Connection) -> None:
     known = set(connection.execute(select(datasets.c.name)).scalars())
     for name in sorted(heads.keys() - known):
         raise LedgerBehind(name, 0, heads[name].seq)
-
-
-def _name(connection: Connection, dataset_id: UUID) -> str:
-    name: str = connection.execute(
-        select(datasets.c.name).where(datasets.c.id == dataset_id)
-    ).scalar_one()
-    return name
 
 
 def _head(connection: Connection, dataset_id: UUID) -> Head:

@@ -59,6 +59,15 @@ def read(connection: Connection, job_id: UUID) -> Order:
         return _orders(connection, found.dataset_id, found.name).order(str(job_id), ledger)
 
 
+def require_live(connection: Connection, dataset_id: UUID, order: Order) -> None:
+    """Raise VerificationFailed if an entry has ended the job since its order was read.
+
+    Raises LedgerBehind if the entries of this dataset are not those of the order's log.
+    """
+    with _lock:
+        _orders(connection, dataset_id, order.dataset).require_live(order.job)
+
+
 def _orders(connection: Connection, dataset_id: UUID, name: str) -> Orders:
     """Return what the ledger's entries make, up to the last that the log holds."""
     until = ledger_log.last_logged(connection, dataset_id, name)

@@ -18,14 +18,14 @@ from accountant import tables
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import entry_bodies, reversals
 from accountant.core.ledger.allowances import Allowance, SecretDeclaration
-from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.export_formats import read_document, verify_lines
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.reservations import read_reservation
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.events import FREE, Laplace, SelfComposed, from_json
 from accountant.core.privacy.secrets import SecretKind, SecretTerms
 from accountant.database import connect
-from accountant.queries import integrity
+from accountant.queries import entries, integrity
 from accountant.rights import Process
 from accountant.tables.accounts_row import book_columns
 from accountant.transactions import allowances, leases, locked_account, settlement
@@ -243,6 +243,16 @@ def test_an_ex_post_cost_is_bounded(worker, engine, settlement_of_caps, outcome,
             settlement.publish(worker, claim, FREE, OUTPUT, "w", ex_post=17 * 10**9)
     settlement.publish(worker, claim, FREE, OUTPUT, "w", ex_post=16 * 10**9)
     assert integrity.check(bench.engine, bench.dataset) == []
+
+
+def test_a_worker_may_state_a_lower_ex_post_cost_where_realized_ones_count(worker, engine):
+    """What docs/powers.md says that a stolen worker can do: nobody else saw the logits."""
+    bench = Bench(engine)
+    allowed = Allowance("10", DELTA, "x", ex_post="5", ex_post_settlement="realized")
+    allowances.allow(engine, bench.dataset, allowed, bench.steward)
+    settlement.publish(worker, _median(bench, worker), FREE, OUTPUT, "w", ex_post=0)
+    assert integrity.check(bench.engine, bench.dataset) == []
+    verify_lines(entries.export(bench.engine, bench.dataset, bench.steward, "jsonl"))
 
 
 def test_a_void_states_no_costs(worker, held):

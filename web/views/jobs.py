@@ -146,6 +146,9 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
         and "evaluation" in mechanisms.runnable()
         and mechanism is not None
         and not mechanism.reads_output,
+        "slot": jobs.slot(engine(), read_id(job["id"]), actor)
+        if job["state"] in ("running", "settling")
+        else None,
         "rehearses": None if mechanism is None else mechanism.rehearses,
         "may_ask": bool(actor.roles & {"analyst", "steward"}),
         "may_cancel": mine or "steward" in roles,

@@ -188,10 +188,7 @@ class Orders:
         this one reads. Raises VerificationFailed if no entry reserves it, if an entry has ended it,
         or if its RESERVE breaks a rule that was in force before it.
         """
-        if job not in self._live:
-            raise VerificationFailed(
-                f"no entry of {self.dataset!r:.80} reserves {job}, or one has ended it"
-            )
+        self.require_live(job)
         live = self._live[job]
         with _naming(live.seq):
             entry = read_entry(live.document, live.seq)
@@ -205,6 +202,13 @@ class Orders:
                 raise VerificationFailed(live.unreleased)
             order = order_of(entry, live.rules, self._rules.policy)
             return replace(order, corpora=(*order.corpora, *self._corpora_beside(entry, ledger)))
+
+    def require_live(self, job: str) -> None:
+        """Raise VerificationFailed if no entry reserves a job, or one has ended it."""
+        if job not in self._live:
+            raise VerificationFailed(
+                f"no entry of {self.dataset!r:.80} reserves {job}, or one has ended it"
+            )
 
     def _corpora_beside(
         self, entry: Entry, ledger: Callable[[str], "Orders"]

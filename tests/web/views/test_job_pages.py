@@ -17,10 +17,11 @@ from sqlalchemy import Engine, event, text
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import digest
+from accountant.core.ledger.policy import Policy
 from accountant.core.names import job_name
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import jobs
-from accountant.transactions import allowances, corrections, leases
+from accountant.transactions import allowances, corrections, leases, policies
 from accountant.transactions import settlement as ledger
 from accountant.transactions.settlement import Output
 from tests.support import Bench, person, put, yes
@@ -179,6 +180,19 @@ def test_times_that_depend_on_the_data_are_told_to_overseers_alone(site, done):
         each for each in site.api("analyst").get("/jobs").json["jobs"] if each["id"] == done
     ]
     assert listed["finished_at"] is None
+
+
+def test_a_running_job_says_when_results_appear_and_no_progress(site):
+    each_minute = Policy(solo=True, results_every_seconds=60)
+    policies.set_policy(site.engine, site.bench.dataset, each_minute, site.bench.steward)
+    job_id = site.submitted()
+    yes(site.engine, uuid.UUID(job_id), site.bench.steward, "it fits")
+    assert leases.claim(site.engine, uuid.UUID(job_id), 1, "worker", 60) is not None
+    for who, told in (("analyst", False), ("steward", True)):
+        page = site.pages(who).get(f"/jobs/{job_id}").text
+        assert "results appear 60 seconds after the job began" in page
+        assert ("The next moment is" in page) == told
+        assert "progress-line" not in page
 
 
 def test_times_that_depend_on_nothing_private_are_told(site):
