@@ -246,6 +246,21 @@ def test_where_a_sweep_found_how_to_steer_texts_are_steered():
     assert own.mechanism == "private-prediction"
 
 
+def test_texts_of_a_small_model_are_never_called_good():
+    (sha256,) = SWEPT
+    facts = {"sha256": sha256, "hidden_size": 576, "context_tokens": 8192}
+    terms = Terms(public_size=2_000, labels=LABELS[:5], delta=1e-6)
+    for only in PLANNED["texts"]:
+        large = propose("texts", terms, real(3.0), facts | {"parameters": 10**9}, only=only)
+        assert large.outlook.verdict == "good"
+        small = propose("texts", terms, real(3.0), facts | {"parameters": 134_515_008}, only=only)
+        assert small.outlook.verdict == "thin"
+        assert "seldom writes readable" in small.outlook.sentence()
+    # a vote is on texts too, and a count is none
+    counts = propose("counts", terms, real(3.0), {"parameters": 1})
+    assert counts.outlook.verdict == "good"
+
+
 def test_batches_are_secret_wherever_a_label_has_two():
     facts: dict = {}
     found = propose("texts", Terms(public_size=250, labels=()), real(6.0), facts)
