@@ -135,7 +135,7 @@ def test_each_in_a_batch_gets_its_own_answer(engine):
     assert state(bench, approval.result()) == "awaiting_approval"
     refused = job_queries.job(engine, too_much.result(), bench.analyst)
     assert (refused["state"], refused["refusal"]["cap"]) == ("refused", "renyi")
-    assert refused["refusal"]["largest"] == 360 - 10  # what two before it reserved
+    assert refused["refusal"]["largest"] == 359 - 10  # what two before it reserved
     assert too_much_again.result() == too_much.result()
     assert state(bench, unlooked_at.result()) == "submitted"
     assert state(bench, last.result()) == "queued"
@@ -468,7 +468,7 @@ def test_a_policy_a_model_and_a_cancelled_job_count_at_once(open_bench, owner):
 
 
 def test_engines_that_share_a_log_spend_an_allowance_once(open_bench, database_url, tmp_path):
-    """350 of 360 tokens are left for twenty jobs of 17."""
+    """349 of 359 tokens are left for twenty jobs of 17."""
     bench = open_bench
     bench.submit(10)
     engines = [logging_to(connect(database_url), tmp_path / "log") for _ in range(3)]
@@ -493,7 +493,7 @@ def test_engines_that_share_a_log_spend_an_allowance_once(open_bench, database_u
 def test_two_processes_race_for_room_for_twenty(open_bench, database_url):
     import json
 
-    open_bench.submit(10)  # leaves 350 of 360 tokens: room for 20 jobs of 17
+    open_bench.submit(10)  # leaves 349 of 359 tokens: room for 20 jobs of 17
     arguments = [database_url, open_bench.dataset, open_bench.model, str(open_bench.analyst.id)]
     racers = [
         subprocess.Popen(

@@ -107,13 +107,13 @@ def test_a_refusal_names_the_cap_and_the_largest_that_fits_and_consumes_nothing(
     job = job_queries.job(open_bench.engine, job_id, open_bench.analyst)
     assert job["state"] == "refused"
     assert job["refusal"]["cap"] == "renyi"
-    # Paper 001: 373 alone. The filter keeps 360 for adaptive use; a first job alone may have all of
+    # Paper 001: 373 alone. The filter keeps 359 for adaptive use; a first job alone may have all of
     # delta.
     assert job["refusal"]["largest"] == 375
     assert account(open_bench) == before
 
 
-@pytest.mark.parametrize("tokens_first", [0, 1, 100, 359])
+@pytest.mark.parametrize("tokens_first", [0, 1, 100, 358])
 def test_admission_agrees_with_the_fit_on_the_dataset_to_the_token(open_bench, tokens_first):
     if tokens_first:
         open_bench.submit(tokens_first)
@@ -125,7 +125,7 @@ def test_admission_agrees_with_the_fit_on_the_dataset_to_the_token(open_bench, t
         fit_field="tokens_per_batch",
     )
     fitted = quote["parameters"]["tokens_per_batch"]
-    assert fitted == (360 - tokens_first if tokens_first else 375)
+    assert fitted == (359 - tokens_first if tokens_first else 375)
     assert state(open_bench, open_bench.submit(fitted + 1)) == "refused"
     # A quote is by zCDP: 375 tokens are quoted at more than the 10 that the policy approves by
     # itself.
@@ -134,9 +134,9 @@ def test_admission_agrees_with_the_fit_on_the_dataset_to_the_token(open_bench, t
 
 
 def test_an_exhausted_account_refuses_the_smallest_job(open_bench):
-    open_bench.submit(360)
+    open_bench.submit(359)
     job_id = open_bench.submit(1, temperature=1000.0, clip=0.001)
-    # It costs almost nothing, and what is left after 360 tokens covers it: the books stay exact.
+    # It costs almost nothing, and what is left after 359 tokens covers it: the books stay exact.
     assert state(open_bench, job_id) == "queued"
     assert integrity.check(open_bench.engine, open_bench.dataset) == []
     assert state(open_bench, open_bench.submit(1)) == "refused"
@@ -146,7 +146,7 @@ def test_an_exhausted_account_refuses_the_smallest_job(open_bench):
 
 
 def test_sixty_four_clients_race_for_room_for_twenty(open_bench):
-    open_bench.submit(10)  # leaves 350 of 360 tokens: room for 20 jobs of 17
+    open_bench.submit(10)  # leaves 349 of 359 tokens: room for 20 jobs of 17
     with ThreadPoolExecutor(64) as pool:
         jobs = list(pool.map(lambda _: open_bench.submit(17), range(64)))
     states = [state(open_bench, job_id) for job_id in jobs]

@@ -28,7 +28,7 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
     bench.allow()
     bench.warm()
-    bench.submit(10)  # leaves 350 of 360 tokens: room for 20 jobs of 17
+    bench.submit(10)  # leaves 349 of 359 tokens: room for 20 jobs of 17
     token = credentials.add_token(engine, bench.analyst.id, "race", None)
     body = {
         "dataset": bench.dataset,

@@ -28,7 +28,7 @@ def press(site: Site, decision: str, *jobs: str, where: str = HERE, reason: str 
 
 
 def test_a_page_confirms_and_each_is_decided_like_one_alone(site):
-    jobs = [site.submitted(tokens=tokens) for tokens in (150, 150, 150, 20)]  # room for 360
+    jobs = [site.submitted(tokens=tokens) for tokens in (150, 150, 150, 20)]  # room for 359
     confirmation = press(site, "yes", *reversed(jobs), where=f"{HERE}/confirm")
     assert confirmation.status_code == 200
     assert states(site, *jobs) == ["awaiting_approval"] * 4
