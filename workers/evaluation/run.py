@@ -4,7 +4,8 @@
     parts                 share finished, duplicates, talk, copying: what makes texts usable
     likeness              MAUVE, Fréchet, lengths, openings, classifiers: of readable texts only
 
-A metric that can't be computed says why and takes no other down.
+A metric that can't be computed says why and takes no other down. A judge that does not
+answer ends the evaluation with its reason: asking again is free.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from workers.evaluation.figures import Figure, Interval, Value, mean_interval
 from workers.evaluation.mauve import mauve
 from workers.evaluation.sides import Sides, Texts
 from workers.evaluation.transfer import transfer
-from workers.generation.writer import Writer, WriterError
+from workers.generation.writer import Writer
 from workers.models import LocalModel
 
 __all__ = ["Embedding", "Sides", "Texts", "Tools", "embedding_of", "evaluate"]
@@ -138,7 +139,7 @@ class _Run:
             return self._measured(metric, side)
         except InvalidRequest as error:
             why = "; ".join(f"{each.problem}: {each.allowed}" for each in error.problems)
-        except (ValueError, DataError, WriterError) as error:
+        except (ValueError, DataError) as error:
             why = str(error)
         return Figure(NAMES[metric], float("nan"), {}, "", sentence=f"Not computed: {why}.")
 
