@@ -212,7 +212,7 @@ def test_batches_side_by_side_write_what_they_write_one_after_another(
     cap = {"ex_post_cap": 5.0} if aggregation == "median" else {}
     parameters = {
         "aggregation": aggregation,
-        "tokens_per_batch": 40,
+        "tokens_per_batch": 41,
         "max_text_tokens": 25,
         "batch_size": 8,
         **cap,
