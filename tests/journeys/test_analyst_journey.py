@@ -141,6 +141,7 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
         group.click()
     for field, value in SMALL.items():
         page.fill(f"[name='parameters.{field}']", value)
+    page.select_option("[name='parameters.amplification']", "none")
     page.fill("[name=purpose]", f"a journey at {viewport['width']} px")
     price.get_by_text("6 tokens of one batch").wait_for(state="attached")
     page.get_by_role("button", name="Submit the job").click()
