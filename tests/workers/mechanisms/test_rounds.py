@@ -161,11 +161,14 @@ def test_a_unit_moves_its_own_batch_alone_in_every_round(model, monkeypatch):
 
 
 @pytest.mark.parametrize("name", RUNNERS)
-def test_where_memory_runs_out_an_amplified_run_fails_and_another_goes_on(model, name, monkeypatch):
+@pytest.mark.parametrize("most", [1_000, 1], ids=["reading", "writing"])
+def test_where_memory_runs_out_an_amplified_run_fails_and_another_goes_on(
+    model, name, most, monkeypatch
+):
     real = decoding.Decoder._forward
 
     def forward(self, store, masks, positions, ids=None, embedded=None):
-        if len(positions) > 8:
+        if len(positions) > 8 and positions.shape[1] <= most:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(self, store, masks, positions, ids, embedded)
 
