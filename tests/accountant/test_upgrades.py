@@ -10,6 +10,7 @@ from alembic.config import Config
 from sqlalchemy import Connection, Engine, make_url, text
 
 from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.events import Gaussian, to_json
 from accountant.database import MIGRATIONS, connect
 from accountant.identities.actor import Actor
 from accountant.queries import decisions
@@ -117,7 +118,8 @@ def write_decisions(connection: Connection) -> dict[str, uuid.UUID]:
     row = {**proposal, "kind": "policy", "asked": json.dumps(named), "state": "withdrawn"}
     row |= {"decided_by": SECOND, **answered}
     insert(connection, "proposals", id=ids["policy"], reason="weaker", **row)
-    row = {**proposal, "kind": "correction", "asked": '{"event": null, "cap": "0"}', "basis_seq": 7}
+    charged = json.dumps({"event": to_json(Gaussian(1.0)), "cap": "0"})
+    row = {**proposal, "kind": "correction", "asked": charged, "basis_seq": 7}
     row |= {"job_id": JOB, "state": "confirmed", "decided_by": SECOND, "entry_seq": 9, **answered}
     insert(connection, "proposals", id=ids["correction"], reason="it was mispriced", **row)
     row = {

@@ -231,7 +231,7 @@ def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
 @pytest.mark.parametrize(
     ("event", "kind", "part"),
     [
-        (SelfComposed(TOKEN, 100), Kind.RENYI, 0.999),
+        (SelfComposed(TOKEN, 100), Kind.RENYI, 0.998),
         (Exponential(0.4), Kind.RENYI_LOW, 0.98),
         (SelfComposed(Laplace(50.0), 50), Kind.GAUSSIAN, 0.999),
         (Laplace(0.5), Kind.GAUSSIAN, 0.999),
