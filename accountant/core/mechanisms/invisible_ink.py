@@ -140,7 +140,7 @@ def resolve(parameters: InvisibleInk, terms: Terms) -> InvisibleInk:
             "public_template", "empty: nothing to continue", "a text, with or without {label}"
         )
     changes: dict[str, object] = {"batches_per_label": batches_per_label(parameters, terms)}
-    changes |= line_stop(parameters.template, parameters.model_fields_set)
+    changes |= line_stop(parameters.template, parameters.stop)
     resolved = parameters.model_copy(update=changes)
     check_batches(resolved, terms)
     return resolved

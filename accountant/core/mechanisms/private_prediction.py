@@ -312,6 +312,7 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
     fields_set = parameters.model_fields_set
     two = parameters.examples_per_context == 2
     changes: dict[str, object] = {}
+    stop = parameters.stop
     if two:
         changes["context_partner"] = parameters.context_partner or "public"
         if "template" not in fields_set:
@@ -321,11 +322,12 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
             "context_partner", "given for contexts of one record", "examples_per_context 2"
         )
     if parameters.template in NAMED_TEMPLATES:
-        *texts, stop = NAMED_TEMPLATES[parameters.template]
-        changes |= {"template": texts[two], "stop": parameters.stop or stop}
+        *texts, ending = NAMED_TEMPLATES[parameters.template]
+        stop = parameters.stop or ending
+        changes |= {"template": texts[two], "stop": stop}
     if parameters.aggregation == "median" and "clip" not in fields_set:
         changes["clip"] = MEDIAN_CLIP
-    changes = line_stop(str(changes.get("template", parameters.template)), fields_set) | changes
+    changes |= line_stop(str(changes.get("template", parameters.template)), stop)
     parameters = parameters.model_copy(update=changes)
     _check_aggregation(parameters, terms)
     _check_template(parameters)

@@ -1,6 +1,6 @@
 """Prompts that show a model a record and let it write on: defaults, and templates by name."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 
 DEFAULT_TEMPLATE = "A text ({label}): {record}\nAnother text ({label}):"
 DEFAULT_TEMPLATE_OF_TWO = (
@@ -31,9 +31,9 @@ NAMED_TEMPLATES: Mapping[str, tuple[str, str, str | None]] = {
 }
 
 
-def line_stop(template: str, fields_set: Set[str]) -> dict[str, str]:
+def line_stop(template: str, stop: str | None) -> dict[str, str]:
     """Return the value of `stop` where a request names none: a line break, if the template ends in
     a colon and so asks for a line.
     """
-    asks = "stop" not in fields_set and template.rstrip(" ").endswith(":")
+    asks = stop is None and template.rstrip(" ").endswith(":")
     return {"stop": "\n"} if asks else {}

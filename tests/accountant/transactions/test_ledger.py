@@ -329,7 +329,7 @@ def test_a_model_that_never_ends_a_text_is_refused_before_anything_is_reserved(b
     facts = {"sha256": uuid.uuid4().hex * 2, "context_tokens": 100_000, "end_tokens": []}
     registration.checked(bench.engine, "model", endless, facts, None)
     bench.model = registration.find(bench.engine, "model", endless).name
-    job_id = bench.submit(10, stop=None)
+    job_id = bench.submit(10, template="A text: {record}. Another")
     bench.probe(job_id, tokens=20)
     job = job_queries.job(bench.engine, job_id, bench.analyst)
     assert (job["state"], job["refusal"]["cap"]) == ("refused", "model")

@@ -137,7 +137,7 @@ def test_no_text_is_begun_with_fewer_than_sixteen_tokens_left(model, tokens, dra
     for size in (0, 1, 35):
         parsed, texts, meter, progress = run(
             model,
-            {"tokens_per_batch": tokens, "max_text_tokens": 20, "min_tokens": 20, "stop": None},
+            {"tokens_per_batch": tokens, "max_text_tokens": 20, "min_tokens": 20, "stop": "never"},
             Records((None,), reviews(size), b"k" * 32),
             terms,
         )
