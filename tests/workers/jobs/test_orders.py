@@ -584,7 +584,7 @@ def try_columns(shelf: Shelf, spy: Spy, table: Table, short: bool) -> None:
                     job_id, _ = shelf.queued(table)
                 if short:
                     break
-    assert tried >= len(table.c) // 2, f"{table.name}: most columns take another value"
+    assert tried >= len(table.c) // 3, f"{table.name}: many columns take another value"
 
 
 def test_every_column_that_a_worker_may_read_is_tried(owner_url):

@@ -88,7 +88,7 @@ def reviews(count: int, label: str | None = "a") -> tuple[Record, ...]:
 
 
 def run(model, public, raw: dict, data: Records, terms: Terms = TERMS):
-    small = {"record_tokens": 20, "tokens_per_batch": 8, "max_text_tokens": 5, "batch_size": 4}
+    small = {"record_tokens": 20, "tokens_per_batch": 8, "max_text_tokens": 4, "batch_size": 4}
     parsed = PRICE.parse({"batches_per_label": 3, **small, **raw}, terms)
     assert PRICE.missing(parsed) is None
     price = PRICE.price(parsed, terms)
