@@ -610,8 +610,8 @@ MUTATIONS = (
     Mutation(
         "texts of the median that rules leave out",
         RUNNER,
-        'parameters.aggregation == "median" and text.text',
-        "False",
+        "rules.publishes(text.text) if mean else text.text",
+        "rules.publishes(text.text)",
         "tests/workers/mechanisms/test_private_prediction.py"
         "::test_rules_leave_out_texts_of_the_mean_and_count_them",
     ),

@@ -2,7 +2,9 @@
 its own person sends it again.
 
 The page may be read by whoever sits before the browser next, so the form is encrypted, and opens
-for the account alone whose session sent it. Nothing is kept on the server or put into an address.
+for the account alone whose session sent it. Somebody else may also have typed it in that person's
+browser, so all of it is shown before it is sent. Nothing is kept on the server or put into an
+address.
 """
 
 import json
@@ -56,7 +58,7 @@ def page() -> Response | None:
     held = _opened(request.form.get(FIELD, ""))
     if held is None:
         return None
-    words = "You are signed in again, and what you had typed is kept. It has not been sent yet."
+    words = "You are signed in again, and what you had typed is kept. Read it: nothing is sent yet."
     if held["files"]:
         words += " A file has to be chosen again."
     return Response(

@@ -48,6 +48,9 @@ def test_what_was_typed_is_there_after_signing_in_again(site, ended):
     back = signed_in(browser, wrong, site.actor("analyst").name)
     assert back.status_code == 200
     assert f'action="{page}"' in back.text
+    shown = back.text.split('<dl class="facts">')[1].split("</dl>")[0]
+    for typed in (page, *TYPED.values()):  # somebody else may have sat there meanwhile
+        assert html.escape(typed) in shown
     again = browser.client.post(page, data=hidden(back.text))
     assert html.escape(TYPED["purpose"]) in again.text
 

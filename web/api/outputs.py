@@ -157,11 +157,6 @@ def _member(name: str) -> zipfile.ZipInfo:
     return member
 
 
-def preview(job_id: UUID, count: int, skipped: int = 0) -> list[dict[str, Any]] | None:
-    """So many texts of a published output after those `skipped`; None where the file is gone."""
-    return search(job_id, count, skipped)
-
-
 def first_texts(sha256: str, job_id: UUID, count: int) -> list[dict[str, Any]] | None:
     """Return the first texts of an output that the caller may read; None where the file is gone."""
     try:

@@ -71,7 +71,7 @@ def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
             dataset=job["dataset"], mechanism=mechanism, state="succeeded", reads=UUID(job["id"])
         )
         for document in documents(jobs.jobs(engine(), actor, wanted, limit=1)):
-            rows = outputs.preview(UUID(document["id"]), PAGE) or []
+            rows = outputs.search(UUID(document["id"]), PAGE) or []
             evaluation_jobs.append(
                 {"job": document["id"], "rows": [row for row in rows if "settings" in row]}
             )
@@ -96,7 +96,7 @@ def compare() -> str:
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     pair = [jobs.job(engine(), id_, current_actor()).document() for id_ in ids]
     texts = [
-        outputs.preview(UUID(job["id"]), SIDE_BY_SIDE + 1, skipped)
+        outputs.search(UUID(job["id"]), SIDE_BY_SIDE + 1, skipped)
         if job["state"] == "succeeded"
         else None
         for job in pair

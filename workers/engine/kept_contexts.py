@@ -25,11 +25,12 @@ class KeptContexts:
     """The contexts of one job that were read, as many as there is room for."""
 
     def __init__(self, model: Structure, shape: Shape, memory: int) -> None:
-        """`memory`: bytes for contexts that are decoded together. As much again is used here; where
-        these are a GPU's, a fourth of the host's.
+        """`memory`: bytes for contexts that are decoded together. A fourth of the host's memory is
+        used here, and no more than `memory` where that is the host's too.
         """
         self.shape = shape
-        self.bytes = memory if model.device.type == "cpu" else whole_memory("cpu") // 4
+        host = whole_memory("cpu") // 4
+        self.bytes = min(memory, host) if model.device.type == "cpu" else host
         self.used = 0
         self.like: Store | None = None
         self._places: dict[bytes, int] = {}

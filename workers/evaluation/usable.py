@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.data.words import words
+from workers.generation.rules import fault
 
 #: Of 100 real texts so many are readable by definition.
 READABLE = 95
@@ -22,10 +23,9 @@ LEAST_RUN = 3
 
 Mask = NDArray[np.bool_]
 
+#: Talk about the task in the middle of a text, which the rules of writers don't look for.
 _TALK = re.compile(
-    r"^\W*(?:sure|certainly|of course|okay|here(?:'s| is| are)\b.{0,60}:|i(?:'m| am) sorry"
-    r"|(?:please )?(?:write|generate|rewrite|summari[sz]e)\b)"
-    r"|\bas an? (?:ai|language model)\b|\b(?:the|this) (?:prompt|instruction|template)s?\b"
+    r"\bas an? (?:ai|language model)\b|\b(?:the|this) (?:prompt|instruction|template)s?\b"
     r"|\b(?:text|example|sample|review|article|record)s? (?:above|below)\b"
     r"|\bi (?:can(?:no|')t|am unable to) (?:write|generate|provide|help)\b",
     re.IGNORECASE,
@@ -34,7 +34,12 @@ _TALK = re.compile(
 
 def talks(texts: Sequence[str]) -> Mask:
     """Return which texts speak about the task instead of doing it."""
-    return np.array([_TALK.search(text.replace("’", "'")) is not None for text in texts])
+    return np.array(
+        [
+            fault(text) not in (None, "empty") or _TALK.search(text.replace("’", "'")) is not None
+            for text in texts
+        ]
+    )
 
 
 def duplicates(texts: Sequence[str]) -> Mask:

@@ -149,9 +149,7 @@ class Runner:
                 made = partial(contexts.opened, group, model, shape, chosen, kept)
                 for text in _write(made, writers, progress):
                     # what the median's tokens cost holds of them all
-                    if rules.publishes(text.text) or (
-                        parameters.aggregation == "median" and text.text
-                    ):
+                    if rules.publishes(text.text) if mean else text.text:
                         yield text
         # a part of a shared job releases texts alone
         if rules.left_out and mean and records.share[1] == 1:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, noisy_count
 from accountant.core.mechanisms.base import Mechanism, Yield
+from accountant.core.mechanisms.batches import STUB_TOKENS
 from accountant.core.mechanisms.noise_fields import amount, resolved
 from accountant.core.privacy.price import Terms
 
@@ -20,7 +21,7 @@ Verdict = Literal["good", "thin", "not enough"]
 VERDICTS: tuple[Verdict, ...] = ("not enough", "thin", "good")
 
 #: Texts are good from so many of so many tokens on; a shorter one than the last is a stub.
-GOOD_TEXTS, GOOD_TOKENS, LEAST_TOKENS = 40, 40, 16
+GOOD_TEXTS, GOOD_TOKENS, LEAST_TOKENS = 40, 40, STUB_TOKENS
 #: Texts are thin up to here, and good up to the first: the share of draws that the floor takes.
 GOOD_FLOOR, MOST_FLOOR = 0.05, 0.15
 #: The same of noise, as a part of what it hides.

@@ -170,7 +170,7 @@ def test_a_template_that_asks_for_a_line_has_texts_of_a_line():
         (("template", "{record}"),): None,
         (("template", "base"),): "\n###",
         (("template", "instruction"),): None,
-        (("stop", None),): None,
+        (("stop", None),): "\n",  # as a form sends an empty field
         (("stop", "."),): ".",
     }
     for parameters, stop in stops.items():
