@@ -147,6 +147,7 @@ def _query(viewer: Actor) -> Select[Any]:
             datasets.c.name.label("dataset"),
             datasets.c.policy,
             table.c.mechanism,
+            tables.models.c.name.label("model"),
             table.c.project,
             table.c.purpose,
             table.c.parameters,
@@ -160,6 +161,7 @@ def _query(viewer: Actor) -> Select[Any]:
         .join(_asker, _asker.c.id == decisions.c.asked_by)
         .outerjoin(_answerer, _answerer.c.id == decisions.c.answered_by)
         .outerjoin(table, table.c.id == decisions.c.job_id)
+        .outerjoin(tables.models, tables.models.c.id == table.c.model_id)
         .outerjoin(_analyst, _analyst.c.id == table.c.analyst_id)
         .where(or_(seers, _is_own(viewer)))
     )
@@ -304,6 +306,7 @@ def _offered(row: Row[Any]) -> OfferedJob:
     order, offered = mechanisms.get(row.mechanism).fields, row.asked["parameters"]
     return OfferedJob(
         mechanism=row.mechanism,
+        model=row.model,
         analyst=row.analyst_name,
         project=row.project,
         purpose=row.purpose,

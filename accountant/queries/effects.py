@@ -24,7 +24,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries.dataset_rows import dataset_query, dataset_row, seen_by
-from accountant.queries.quotes import outlook_of, output_of
+from accountant.queries.quotes import facts_of, outlook_of, output_of
 from accountant.queries.standing import Shape, Standing, refusal_shown
 from accountant.schema.datasets import FilterChange, Preview
 from accountant.schema.decisions import OfferQuote
@@ -41,14 +41,15 @@ def effects(
     """Return the effect of each of these jobs or offers on its dataset, were a steward to approve
     it now.
 
-    Each names its dataset, mechanism, parameters, terms, analyst and project.
+    Each names its dataset, mechanism, model, parameters, terms, analyst and project.
     """
     if not items:
         return []
     with reading(engine) as connection:
         rows = _datasets(connection, {item["dataset"] for item in items})
         used = _usage(connection, rows)
-    return [_effect(item, rows[item["dataset"]], used, viewer) for item in items]
+        facts = facts_of(connection, {item["model"] for item in items})
+    return [_effect(item, rows[item["dataset"]], used, facts, viewer) for item in items]
 
 
 def price_offer(
@@ -65,6 +66,7 @@ def price_offer(
         row = _datasets(connection, {job["dataset"]})[job["dataset"]]
         owners.require(viewer, Policy.model_validate(row.policy), "steward")
         used = _usage(connection, {row.name: row})
+        of_models = facts_of(connection, {job["model"]})
     accounts = read_books(row).accounts
     parameters = offers.changed(job["parameters"], changes)
     request = JobRequest(job["dataset"], job["mechanism"], None, parameters)
@@ -77,7 +79,7 @@ def price_offer(
         **facts,
         delta=facts["terms"]["delta"],
         larger=offers.beyond(accounts, priced.candidate, candidate),
-        effect=_effect({**job, **facts}, row, used, viewer),
+        effect=_effect({**job, **facts}, row, used, of_models, viewer),
     )
 
 
@@ -112,6 +114,7 @@ def _effect(
     item: Mapping[str, Any],
     row: Row[Any],
     usage: Mapping[tuple[UUID, str, str], int],
+    of_models: Mapping[str, Mapping[str, Any]],
     viewer: Actor,
 ) -> Effect | None:
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
@@ -129,10 +132,11 @@ def _effect(
         effect = standing.effect(job, terms=candidate.terms, realized_shown=shown, refusal=refusal)
         mechanism = mechanisms.get(candidate.mechanism)
         asked = (candidate.resolved, candidate.terms)
+        of_model = of_models.get(item["model"] or "")
         told = {
             "unit": row.unit_column or "record",
             "output": output_of(mechanism.yields(*asked)),
-            "outlook": outlook_of(outlook(mechanism, *asked)),
+            "outlook": outlook_of(outlook(mechanism, *asked, of_model)),
         }
         return effect.model_copy(update=told)
     except (ExchequerError, ArithmeticError, ValueError):

@@ -94,8 +94,8 @@ def quote_on(
     output = output_of(mechanism.yields(parameters, terms))
     with reading(engine) as connection:
         lasts = duration(connection, mechanism, parameters, model)
-        facts = facts_of(connection, model if mechanism.uses_model else None)
-    worth = outlook_of(outlook(mechanism, parameters, terms, facts))
+        facts = facts_of(connection, {model if mechanism.uses_model else None})
+    worth = outlook_of(outlook(mechanism, parameters, terms, facts.get(model or "")))
     return Quote(
         **stated,
         **fit_told,
@@ -106,11 +106,13 @@ def quote_on(
     )
 
 
-def facts_of(connection: Connection, model: str | None) -> Mapping[str, Any]:
-    """Return the public facts of the model named, as far as a worker has found them."""
+def facts_of(connection: Connection, names: set[str | None]) -> dict[str, Mapping[str, Any]]:
+    """Return the public facts of the models named, as far as a worker has found them."""
+    if not any(names):
+        return {}
     models = tables.models
-    facts = connection.scalar(select(models.c.facts).where(models.c.name == model))
-    return facts or {}
+    query = select(models.c.name, models.c.facts).where(models.c.name.in_(filter(None, names)))
+    return {row.name: row.facts or {} for row in connection.execute(query)}
 
 
 def output_of(yields: Yield | None) -> Output | None:

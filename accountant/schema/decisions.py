@@ -39,6 +39,7 @@ class OfferedJob(Answer):
     """A smaller job that a steward offers in place of one that was refused for it."""
 
     mechanism: str
+    model: str | None
     analyst: str
     project: str | None
     purpose: str

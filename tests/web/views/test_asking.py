@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import text
 
 from accountant.catalogue import models, registration
 from accountant.core import mechanisms
@@ -220,6 +221,24 @@ def test_the_form_begins_with_what_is_worth_it_and_may_be_submitted(site):
     assert job["parameters"]["max_text_tokens"] >= 16
     card = site.pages("steward").get(f"/decisions/{job['id']}").text
     assert sentence in card, "whoever decides is told the same"
+
+
+def test_whoever_decides_is_told_what_a_small_model_is_worth(site):
+    api = site.api("analyst")
+    found = api.get(f"{site.dataset}/proposal").json
+    ask = {name: found[name] for name in ("mechanism", "model", "parameters")}
+    change = text("UPDATE models SET facts = facts || :more WHERE name = :name")
+    with site.engine.begin() as connection:
+        connection.execute(change, {"more": '{"parameters": 1000000}', "name": found["model"]})
+    try:
+        job = api.post("/jobs", site.job(**ask)).json
+        card = site.pages("steward").get(f"/decisions/{job['id']}").text
+        told = api.post(f"{site.dataset}/quote", ask).json["outlook"]
+    finally:
+        with site.engine.begin() as connection:
+            connection.execute(change, {"more": '{"parameters": null}', "name": found["model"]})
+    assert told["verdict"] == "thin"
+    assert told["sentence"] in card
 
 
 def allow_little(site):
