@@ -17,6 +17,7 @@ from accountant.database import connect, migrate
 from accountant.rights import PROCESSES, Process
 from accountant.settings import load
 from tests import limits, scheduling
+from tests.recorded import Recorded, that_approves, with_allowance
 from tests.support import Bench
 from web.stack.addresses import ROLES
 
@@ -111,10 +112,10 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """As many as there are processors, and one more where slow tests wait for services and
-    timers.
+    """One more than there are processors, as some wait for a server, and yet one more where slow
+    tests wait for services and timers.
     """
-    return (os.cpu_count() or 2) + (config.option.markexpr != "not slow")
+    return (os.cpu_count() or 2) + (1 if config.option.markexpr == "not slow" else 2)
 
 
 @pytest.fixture(scope="session")
@@ -200,7 +201,7 @@ def database_url(servers, owner_url) -> str:
     return as_application(servers, owner_url)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def owner(owner_url) -> Iterator[Engine]:
     """For tests that take a guard of the database out."""
     engine = connect(owner_url)
@@ -215,18 +216,22 @@ def engine(database_url) -> Iterator[Engine]:
     engine.dispose()
 
 
+@pytest.fixture(scope="session")
+def recorded(servers) -> Iterator[Recorded]:
+    """Benches that are made once in this run."""
+    with fresh_database(servers) as owner_url:
+        engine = connect(as_application(servers, owner_url))
+        yield Recorded(engine)
+        engine.dispose()
+
+
 @pytest.fixture
-def bench(engine) -> Bench:
+def bench(engine, recorded) -> Bench:
     """A dataset whose jobs all need approval, with an allowance of (10, 2.9053e-6)."""
-    made = Bench(engine)
-    made.allow()
-    return made
+    return recorded.bench(engine, with_allowance)
 
 
 @pytest.fixture
-def open_bench(engine) -> Bench:
+def open_bench(engine, recorded) -> Bench:
     """The same, but jobs up to epsilon 10 are approved by policy, and the probe is known."""
-    made = Bench(engine, policy={"auto_approve_epsilon": "10"})
-    made.allow()
-    made.warm()
-    return made
+    return recorded.bench(engine, that_approves)

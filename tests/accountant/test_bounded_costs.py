@@ -164,6 +164,7 @@ FORGED: dict[str, tuple[Callable[[Body], object], Moved]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_worker_charges_no_cost_that_is_out_of_bounds(worker, held, forged):
     with pytest.raises(DBAPIError):
@@ -187,6 +188,7 @@ def _median(bench: Bench, worker: Engine) -> Claim:
     return claim
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cap", "moved"),
     [

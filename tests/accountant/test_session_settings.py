@@ -150,6 +150,7 @@ def test_readiness_names_each_setting_that_a_pooler_leaves_wrong(server, superus
         superuser.execute(f"ALTER DATABASE {database} RESET ALL")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "undo", "told"),
     [

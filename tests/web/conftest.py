@@ -16,7 +16,8 @@ from accountant.identities.actor import Actor
 from accountant.settings import Settings
 from accountant.transactions import signing
 from tests.conftest import as_process
-from tests.support import Bench, put
+from tests.recorded import Recorded, with_probe
+from tests.support import put
 from tests.web.api.conformance import watch
 from tests.web.browsers import PASSWORD, Site
 from web import passwords
@@ -91,16 +92,13 @@ def signer(owner_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def site(app: Flask, engine: Engine, password_hash: str) -> Site:
-    return open_site(app, engine, password_hash)
+def site(app: Flask, engine: Engine, password_hash: str, recorded: Recorded) -> Site:
+    return Site(app, engine, recorded.bench(engine, with_probe), password_hash)
 
 
 def open_site(app: Flask, engine: Engine, password_hash: str) -> Site:
     """A site whose dataset has an allowance, and whose probe is known."""
-    bench = Bench(engine)
-    bench.allow()
-    bench.warm()
-    return Site(app, engine, bench, password_hash)
+    return Site(app, engine, with_probe(engine), password_hash)
 
 
 @pytest.fixture

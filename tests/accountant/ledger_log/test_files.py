@@ -330,6 +330,7 @@ def race(folder: str, name: str) -> None:
         log.append([(name, [each]), ("shared", chain(each.seq, of="shared"))])
 
 
+@pytest.mark.slow
 def test_processes_that_write_at_once_leave_one_log(log):
     # not forked: a fork of a process with threads may stand still at a lock of theirs
     command = f"import sys; from {race.__module__} import race; race(*sys.argv[1:])"

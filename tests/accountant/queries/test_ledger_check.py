@@ -212,6 +212,7 @@ def changed(owner: Engine, table: str, statement: str, values: dict[str, Any]) -
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "column"), list(columns()), ids="{}".format)
 def test_a_changed_column_is_found(book, owner, table, column):
     where = row_of(book, table)

@@ -166,6 +166,7 @@ SHAPES: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
 ]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(accounts(), st.sampled_from(SHAPES), st.sampled_from(list(Neighbours)))
 # 40 tokens fit, and texts of 128 do not

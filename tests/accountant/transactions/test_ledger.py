@@ -444,6 +444,7 @@ def test_an_export_verifies(exported):
     assert found.live == 1
 
 
+@pytest.mark.slow
 def test_one_digit_of_any_amount_changed_is_found_and_the_entry_named(exported):
     for number, line in enumerate(exported[1:], 1):
         for position, character in enumerate(line):

@@ -353,6 +353,7 @@ def test_the_webs_credentials_lose_nothing(alone):
 # --- the command ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_asks_one_and_another(alone, lost, command):
     with lost.mending() as engine:
         until = datetime.now(UTC) + timedelta(days=1)

@@ -73,6 +73,7 @@ def spend_all(site) -> list[uuid.UUID]:
         run(site, job_id)
 
 
+@pytest.mark.slow
 def test_the_same_allowance_is_never_spent_twice(site):
     copy = site.backup()
     done = spend_all(site)

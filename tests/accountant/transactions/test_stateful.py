@@ -352,7 +352,7 @@ class Ledger(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("orders", [8, pytest.param(25, marks=pytest.mark.release)])
+@pytest.mark.parametrize("orders", [5, pytest.param(25, marks=pytest.mark.release)])
 def test_any_order_of_acts_leaves_what_the_oracle_says(engine, orders):
     Ledger.engine = engine
     run_state_machine_as_test(

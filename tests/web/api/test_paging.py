@@ -174,6 +174,7 @@ def test_each_paged_listing_is_walked_here(app):
     assert set(paged(app)) == set(ROWS), "say in ROWS how the listing gets a row"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ROWS)
 def test_rows_that_come_meanwhile_hide_and_repeat_none(world, tmp_path, path):
     rows, (_, listing, _) = ROWS[path], paged(world.site.app)[path]
@@ -198,6 +199,7 @@ def test_rows_that_come_meanwhile_hide_and_repeat_none(world, tmp_path, path):
 UUIDS = "([0-9a-f-]{36})"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "reader", "link", "shown", "path", "member"),
     [
@@ -265,6 +267,7 @@ def reader_of(world: World, route: Route) -> Api:
     raise AssertionError(route.label)
 
 
+@pytest.mark.slow
 def test_a_listing_takes_its_own_cursors_alone(still):
     every = paged(still.site.app)
     assert len({order.listing for _, _, order in every.values()}) == len(every)

@@ -189,6 +189,7 @@ def test_servers_are_durable_private_and_deterministic(tmp_path: Path) -> None:
     assert marked(home) == []
 
 
+@pytest.mark.slow
 def test_one_owner_per_home(tmp_path: Path) -> None:
     with local.Servers(tmp_path, valkey=False) as servers:
         with pytest.raises(local.StackError, match="another process holds"):
@@ -207,6 +208,7 @@ def test_servers_with_a_deep_home_that_needs_quoting(tmp_path: Path) -> None:
     assert not link.exists()
 
 
+@pytest.mark.slow
 def test_servers_end_with_their_owner(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from web.local import Servers\n"
@@ -333,6 +335,7 @@ def test_two_at_once_start_one_stack(settings: Settings) -> None:
     assert len([line for line in marked(settings.home) if "web.stack.supervisor" in line]) == 1
 
 
+@pytest.mark.slow
 def test_a_failing_program_is_named_and_nothing_stays(settings: Settings) -> None:
     failing = stand_in("checks", "import sys; sys.exit('no such model')")
     with pytest.raises(local.StackError) as caught:

@@ -28,6 +28,7 @@ RUNNABLE = {name: each.runner for name, each in mechanisms.runnable().items()}
 STEPS = 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["noisy-count", "evaluation", "vocabulary"])
 def test_built_in_mechanisms_without_a_model_conform(name):
     conformance.conform(f"accountant.core.mechanisms.{name.replace('-', '_')}", trials=30)

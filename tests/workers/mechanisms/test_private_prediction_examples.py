@@ -1,8 +1,8 @@
 """examples/private-prediction*.json through the real relay, broker and workers, on half of the
 reviews.
 
-As they stand, but for the number of clusters, which is two for each label, and for the lengths
-of batches, which are whole before a release.
+As they stand, but for the number of clusters, which is two for each label, and for the size and
+the length of batches, which are whole before a release.
 """
 
 import json
@@ -26,8 +26,9 @@ pytestmark = pytest.mark.slow
 
 #: What the examples call the bundled model's other use, and the bundled public reviews.
 NAMES = {"public_corpus": "sample-public", "embedding": "sample-embedding"}
-#: Of each batch, in place of 64.
-TOKENS = 16
+#: Of each batch, in place of 64 tokens and of 128 records.
+TOKENS = 8
+RECORDS = 64
 EXAMPLES = ("private-prediction", "private-prediction-clusters", "private-prediction-median")
 
 
@@ -91,7 +92,8 @@ def ended(
     parameters = request["parameters"]
     if "clusters" in parameters:
         parameters["clusters"] = 2 * len(LABELS)
-    parameters["tokens_per_batch"] = tokens or parameters["tokens_per_batch"]
+    if tokens is not None:
+        parameters |= {"tokens_per_batch": tokens, "batch_size": RECORDS}
     asked = JobRequest(dataset, request["mechanism"], desk.model, parameters, request["purpose"])
     job_id = submission.submit(desk.engine, asked, desk.analyst)
     state = wait_for(lambda: desk.job(job_id)["state"], lambda state: state != "submitted")

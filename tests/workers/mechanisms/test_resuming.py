@@ -182,6 +182,7 @@ def test_stopped_anywhere_the_texts_are_those_of_one_attempt(model, case, keeps,
         assert all(store.by_part[name][: len(each)] == each for name, each in before.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_no_draw_is_made_twice_and_no_batch_read_again_once_its_group_is_written(
     model, case, monkeypatch

@@ -136,6 +136,7 @@ DIFFERENT = [
 ]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=8), min_size=2, max_size=2, unique=True))
 def test_folding_again_changes_nothing(pair):
     assert all(fold(fold(each)) == fold(each) for each in pair)

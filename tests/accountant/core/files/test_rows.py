@@ -88,6 +88,7 @@ def test_too_many_columns_are_refused():
         rows.columns(lines_of([{f"c{n}-{m}": n for n in range(300)} for m in range(4)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_memory_does_not_grow_with_the_output(form):
     pytest.importorskip("pyarrow")

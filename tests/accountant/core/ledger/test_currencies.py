@@ -114,6 +114,7 @@ runs = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(runs, st.randoms(use_true_random=False))
 def test_any_order_of_the_same_entries_gives_the_same_balances(jobs, chance: random.Random):

@@ -136,6 +136,7 @@ def verified(documents: list[dict[str, Any]]) -> Verifier:
 WHOLE = charged(verified(LEDGER))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.sampled_from(PLACES), st.sampled_from(NASTY))
 @example((3, ("body", "filters", 0, "share")), "1/0")

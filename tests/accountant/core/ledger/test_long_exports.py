@@ -85,6 +85,7 @@ def test_an_honest_ledger_stands(kind):
     assert verify_lines(LINES[kind]).entries == len(LINES[kind]) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORGERIES)
 def test_the_forged_exports_are_refused_after_many_of_the_same_shape(name):
     ledger = long()
@@ -118,6 +119,7 @@ def rehashed(documents: list[dict[str, Any]], public: bool = False) -> list[str]
     return lines
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(PLACES),
@@ -222,6 +224,7 @@ def test_the_last_line_may_lack_its_end(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_line_that_is_damaged(tmp_path, damage):
     for number in NUMBERS:

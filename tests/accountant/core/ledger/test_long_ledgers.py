@@ -93,6 +93,7 @@ def test_nothing_has_changed_where_an_entry_fails():
         Books().apply(EntryKind.VOID, "a", {})
 
 
+@pytest.mark.slow
 def test_memory_is_a_few_hundred_bytes_a_job():
     """Live and settled jobs alike, whatever their entries hold."""
     import json

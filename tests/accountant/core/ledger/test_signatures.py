@@ -318,6 +318,7 @@ def test_a_public_export_says_that_it_shows_no_signatures():
     assert signatures.fingerprint(SAM.signer.key) not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FORGERIES))
 def test_forged_signatures_are_refused(name):
     problem, change = FORGERIES[name]

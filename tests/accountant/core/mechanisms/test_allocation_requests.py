@@ -113,6 +113,7 @@ def test_without_a_number_of_batches_a_secret_one_has_no_price(mechanism):
     mechanism.parse({}, Terms())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_fit_finds_the_most_rounds(epsilon):
     raw = {**SECRET, "tokens_per_batch": 50}
@@ -128,6 +129,7 @@ def test_fit_finds_the_most_rounds(epsilon):
     assert found.value * 50 >= least[epsilon]
 
 
+@pytest.mark.slow
 def test_a_refusal_names_the_most_rounds_or_else_the_longest_that_fit():
     accounts = Accounts(account("3", "0.0000029"))
     for raw, field in (

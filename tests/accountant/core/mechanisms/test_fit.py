@@ -65,6 +65,7 @@ FIELDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "raw", "field", "terms", "rises"), FIELDS, ids=lambda value: str(value)[:40]
 )

@@ -87,6 +87,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batches", "run", "tokens"), CASES)
 @pytest.mark.parametrize("shift", [0.05, 0.3, 1.0])
 def test_no_adaptive_strategy_passes_the_price(batches, run, tokens, shift):
@@ -185,6 +186,7 @@ def log_normal_laplace(z: float, variance: float) -> float:
     return float(np.where(abs(t) < 1e-3, series, np.expm1(-t) + t) @ weights / weights.sum())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.floats(0.01, 2), st.floats(-6, 4), st.floats(0.001, 0.999))
 def test_one_tokens_laplace_transform_is_bounded(shift, log_z, place):
@@ -293,6 +295,7 @@ def test_a_coin_costs_no_more_than_dp_accountings_poisson_sample(order, batches,
         assert mine >= 0.95 * theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batches", [16, 468, 10**5])
 @pytest.mark.parametrize(("shift", "tokens"), [(0.02, 30), (0.09375, 10), (0.09375, 50), (0.4, 4)])
 @pytest.mark.parametrize("order", [2.0, 9.36, 21.3])

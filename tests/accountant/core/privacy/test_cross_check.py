@@ -114,6 +114,7 @@ def nothing_found(event: Event, filters, delta: float) -> None:
     assert findings(asked) == ()
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(EVENTS, ACCOUNTS, logarithmic(1e-9, 1e-3))
 def test_no_sound_price_is_refused(event, filters, delta):
@@ -140,6 +141,7 @@ def test_no_mechanisms_default_job_is_refused(name, neighbours):
         assert findings(charged(event)) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "event",
     [
@@ -165,6 +167,7 @@ def test_the_ends_of_every_range_hold_too(event):
     assert findings(charged(event)) == ()
 
 
+@pytest.mark.slow
 def test_orders_from_just_above_1_to_huge_ones():
     event = Composed(
         (PoissonSampled(0.01, Gaussian(1.0)), Allocated(50, 50, 20, TOKEN), Laplace(2.0))
@@ -207,6 +210,7 @@ TOO_LOW = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("event", "parts"), TOO_LOW)
 def test_too_low_a_price_is_found_on_each_filter_alone(event, parts):
     asked = charged(event)
@@ -249,6 +253,7 @@ def test_too_low_a_price_on_one_filter_is_found(event, kind, part):
     assert findings(replace(asked, costs=lower))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("event", "parts"), TOO_LOW)
 def test_too_low_a_divergence_is_found(event, parts, monkeypatch):
     """A wrong price is wrong wherever it is computed, also at the whole orders around the
@@ -427,6 +432,7 @@ LONG = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", LONG)
 def test_a_check_takes_two_seconds_at_most(event):
     claimed = long_charge(event)
@@ -441,6 +447,7 @@ def long_charge(event: Event) -> Charge:
     return Charge(event, tuple((each, Amount(10**18, 10**21)) for each in FILTERS), 2.0, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", LONG[:4])
 def test_a_check_takes_300_megabytes_at_most(event):
     tracemalloc.start()

@@ -85,6 +85,7 @@ def test_a_delta_is_bounded_closely(mu, epsilon):
     assert abs(gaussian_delta(mu, epsilon) / true - 1) < 1e-9
 
 
+@pytest.mark.slow
 @given(mu=MUS, delta=DELTAS)
 @example(mu=1.17e-7, delta=1e-21)
 @settings(max_examples=400, deadline=None)
@@ -95,6 +96,7 @@ def test_an_epsilon_of_a_gaussian_is_not_below_the_truth(mu, delta):
         assert true_delta(mu, epsilon * (1 - 1e-8)) > mpmath.mpf(delta) * (1 - mpmath.mpf("1e-9"))
 
 
+@pytest.mark.slow
 @given(epsilon=EPSILONS, delta=DELTAS)
 @example(epsilon=1e-6, delta=1e-21)
 @example(epsilon=0.0, delta=1e-9)
@@ -140,6 +142,7 @@ def test_a_conversion_is_not_below_the_truth(above, delta):
             )
 
 
+@pytest.mark.slow
 @given(rho=exponents(-12, 3), delta=DELTAS)
 @settings(max_examples=60, deadline=None)
 def test_an_epsilon_of_zcdp_is_not_below_the_best_order_s(rho, delta):

@@ -51,6 +51,7 @@ def test_the_quote_is_dp_accountings_where_that_is_better(event, part):
     assert least_deltas(event, [found])[0] <= 1e-6 < least_deltas(event, [0.6 * found])[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.one_of(

@@ -113,6 +113,7 @@ def test_each_split_bounds_its_mixture(q, mu, u, part):
     assert true <= bound * (1 + 1e-6) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("q", "mu", "order", "part"),
     [(0.02, 1.0, 9.356, 1.0), (0.3, 0.4, 2.5, 0.05), (0.01, 2.0, 4.0, 0.0)],

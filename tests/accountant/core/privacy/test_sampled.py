@@ -47,6 +47,7 @@ def mp_renyi(order: float, q: float, mu: float) -> float:
         return float(mpmath.log(mpmath.quad(integrand, sorted(cuts))) / (order - 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.floats(1.05, 30), RATES, st.floats(0.5, 8))
 def test_the_renyi_divergence_of_a_poisson_sample_is_the_integral(order, q, multiplier):
@@ -219,6 +220,7 @@ def test_the_two_directions_of_a_profile_mirror_each_other(epsilon, q, multiplie
         )
 
 
+@pytest.mark.slow
 @RELAXED
 @given(MULTIPLIERS, MULTIPLIERS, st.floats(-12, -2))
 def test_a_sample_of_everybody_composes_like_a_gaussian(multiplier, shots, log_delta):

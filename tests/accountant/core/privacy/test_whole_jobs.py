@@ -146,6 +146,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(EVENTS)
 def test_no_other_part_of_delta_leaves_more(event):
@@ -174,6 +175,7 @@ def test_a_job_that_fits_at_some_part_of_delta_fits(event):
     assert (epsilon <= WHOLE and delta <= ALL_DELTA) or not fits
 
 
+@pytest.mark.slow
 @given(EVENTS, st.integers(1, 40), st.integers(1, 40))
 def test_fewer_releases_never_have_the_larger_share(event, few, more):
     """Though they may pay more epsilon or more delta: what an offer of a smaller job is compared

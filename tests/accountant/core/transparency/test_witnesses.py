@@ -127,6 +127,7 @@ def subtree_of(hashes: list[bytes]):
     return lambda start, end: root_of(hashes[start:end])
 
 
+@pytest.mark.slow
 def test_of_a_thousand_split_views_none_is_cosigned(foreign, tmp_path):
     """The attacker has the service's key, may write any tree, and has kept every answer of the
     witness.
