@@ -111,11 +111,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config):
-    """One more than there are processors, as some wait for a server, and yet one more where slow
-    tests wait for services and timers.
-    """
-    return (os.cpu_count() or 2) + (1 if config.option.markexpr == "not slow" else 2)
+def pytest_xdist_auto_num_workers():
+    """As many as there are processors, and one more, as tests wait for servers and timers."""
+    return (os.cpu_count() or 2) + 1
 
 
 @pytest.fixture(scope="session")
@@ -201,7 +199,7 @@ def database_url(servers, owner_url) -> str:
     return as_application(servers, owner_url)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def owner(owner_url) -> Iterator[Engine]:
     """For tests that take a guard of the database out."""
     engine = connect(owner_url)
