@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine, Select, select
 
 from accountant import tables
-from accountant.catalogue import data_checks, registration
+from accountant.catalogue import registration
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound
 from accountant.core.names import NAME
 from accountant.core.template import slots
@@ -63,7 +63,7 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
         problems.append(FieldProblem("statement", "empty", "a sentence: whose texts these are"))
     if problems:
         raise InvalidRequest(problems)
-    data_checks.require_room(engine, actor)
+    registration.require_room(engine, actor)
     return registration.register(engine, "corpus", spec.model_dump(mode="json"), actor, once)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from accountant import settings, tables
-from accountant.catalogue import data_checks
+from accountant.catalogue import registration
 from accountant.core import secret_patterns
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, invalid
 from accountant.core.files import cells
@@ -169,7 +169,7 @@ def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | No
     id.
     """
     actor.require("steward")
-    data_checks.require_room(engine, actor)
+    registration.require_room(engine, actor)
     spec = _with_defaults(spec)
     dataset_id, version_id = uuid4(), uuid4()
     values = spec.model_dump(mode="json", exclude={*LAYOUT} - {"unit_column"})
@@ -258,7 +258,7 @@ def correct_dataset(
     """
     actor.require("steward")
     _known(changes, CORRECTABLE, "can't be corrected")
-    data_checks.require_room(engine, actor)
+    registration.require_room(engine, actor)
     version_id = uuid4()
     with writing(engine) as connection:
         locked = registrations.lock(connection, name)
@@ -294,7 +294,7 @@ def add_version(
     _known(changes, VERSION, "is the dataset's, for every version")
     if not changes.get("uri"):
         raise invalid("uri", "is missing", "where the new data lies")
-    data_checks.require_room(engine, actor)
+    registration.require_room(engine, actor)
     version_id = uuid4()
     with writing(engine) as connection:
         dataset, versions = _locked_dataset(connection, name, actor)

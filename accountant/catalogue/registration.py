@@ -3,14 +3,15 @@ use it.
 """
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Engine, Row, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from accountant import tables
-from accountant.core.errors import Conflict
+from accountant import settings, tables
+from accountant.core.errors import Conflict, invalid
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.transactions import idempotency
@@ -76,3 +77,32 @@ def checked(
     with engine.begin() as connection:
         waiting = update(table).where(table.c.id == row_id, table.c.state == "checking")
         connection.execute(waiting.values(values))
+
+
+#: What the log calls the acts after which a worker compares data with all that there is.
+ASKING = ("dataset registered", "data corrected", "data added", "corpus registered")
+PERIOD = timedelta(days=1)
+
+
+def require_room(engine: Engine, actor: Actor) -> None:
+    """Raise InvalidRequest where this person has had all the checks of a day.
+
+    A check of data answers a question about it: whether a text is a record, or a person is in a
+    dataset. Whoever registers a corpus or data asks one such question, however many texts it holds.
+    The activity log lists who asked, and whose data was met (transactions.unit_fingerprints).
+    """
+    most, table = settings.load().data_checks_per_day, tables.activity
+    query = select(func.count()).where(
+        table.c.actor_name == actor.name,
+        table.c.action.in_(ASKING),
+        table.c.at > func.clock_timestamp() - PERIOD,
+    )
+    with engine.connect() as connection:
+        count = connection.execute(query).scalar_one()
+    if count >= most:
+        limit_text = (
+            f"{count} registrations of yours were compared with all data in the last 24 hours"
+        )
+        raise invalid(
+            "uri", limit_text, f"at most {most} (EXCHEQUER_DATA_CHECKS_PER_DAY): try again tomorrow"
+        )

@@ -8,16 +8,18 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, any_, func, insert, literal, or_, select, update
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.exc import IntegrityError
 
 from accountant import tables
 from accountant.core.errors import Conflict, invalid
 from accountant.core.ledger.policy import PEOPLE
 from accountant.core.names import NAME, is_alike
-from accountant.identities import activity_log, first_use, sessions
+from accountant.identities import activity_log, sessions
 from accountant.identities.actor import Actor
 from accountant.schema.people import SCOPES as SCOPES  # noqa: PLC0414
+from accountant.tables import datasets, users
 
 ROLES = ("steward", "analyst", "auditor", "administrator")
 
@@ -61,7 +63,7 @@ def add_user(
             )
             activity_log.record(connection, actor, "account added", "account", name, roles=roles)
             if actor is not None:
-                first_use.hand_over(connection, actor, name, roles)
+                hand_over(connection, actor, name, roles)
     except IntegrityError:
         raise Conflict(f"there is a user {name!r} already") from None
     return user_id
@@ -260,3 +262,66 @@ _UNNOTED = func.coalesce(tables.api_tokens.c.last_used_at < _MINUTE_AGO, True).l
 
 def _sha256(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
+
+
+BOTH = frozenset({"steward", "administrator"})
+
+
+def hand_over(connection: Connection, actor: Actor, name: str, given: Iterable[str]) -> None:
+    """Take from `actor` the one role of BOTH that it gave to the account `name`.
+
+    The account of the first use is steward and administrator, and stops being both once there are
+    two people: with both roles it could make the second person that an act takes
+    (transactions.two_people). Nothing happens if it gave both or neither, or if a dataset would be
+    left without a steward.
+    """
+    handed = BOTH & set(given)
+    if len(handed) != 1 or name == actor.name:
+        return
+    row = connection.execute(
+        select(users).where(users.c.id == actor.id).with_for_update()
+    ).one_or_none()
+    if row is None or not set(row.roles) >= BOTH:
+        return
+    if "steward" in handed and sole_steward_of(connection, row.id) is not None:
+        return
+    roles = sorted(set(row.roles) - handed)
+    connection.execute(update(users).where(users.c.id == row.id).values(roles=roles))
+    activity_log.record(
+        connection,
+        actor,
+        "roles changed",
+        "account",
+        row.name,
+        before=row.roles,
+        after=roles,
+        handed_to=name,
+    )
+
+
+def sole_steward_of(connection: Connection, user_id: object) -> str | None:
+    """Return the name of a dataset of whose stewards only this person still is one; None: there is
+    none.
+    """
+    person, other = users.alias(), users.alias()
+    named = datasets.c.policy["stewards"]
+    stewards = select(other.c.id).where(
+        other.c.id != user_id,
+        other.c.active,
+        any_(other.c.roles) == "steward",
+        func.coalesce(named, literal([], JSONB)).has_key(other.c.name),
+    )
+    query = (
+        select(datasets.c.name)
+        .join(person, func.coalesce(named, literal([], JSONB)).has_key(person.c.name))
+        .where(
+            person.c.id == user_id,
+            person.c.active,
+            any_(person.c.roles) == "steward",
+            ~stewards.exists(),
+        )
+    )
+    dataset: str | None = connection.execute(
+        query.order_by(datasets.c.name).limit(1)
+    ).scalar_one_or_none()
+    return dataset

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Row, any_, func, insert, or_, select,
 from sqlalchemy.exc import IntegrityError
 
 from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotFound
-from accountant.identities import activity_log, credentials, first_use, sessions, sign_ins
+from accountant.identities import activity_log, credentials, sessions, sign_ins
 from accountant.identities.actor import Actor
 from accountant.tables import api_tokens, external_accounts, paging, users
 from accountant.tables.lookup import one
@@ -138,7 +138,7 @@ def set_roles(engine: Engine, actor: Actor, name: str, roles: Iterable[str]) -> 
         activity_log.record(
             connection, actor, "roles changed", "account", name, before=row.roles, after=wanted
         )
-        first_use.hand_over(connection, actor, name, set(wanted) - set(row.roles))
+        credentials.hand_over(connection, actor, name, set(wanted) - set(row.roles))
 
 
 def deactivate(engine: Engine, actor: Actor, name: str) -> None:
@@ -227,7 +227,7 @@ def _keep_one(connection: Connection, row: Row[Any]) -> None:
 
 def _keep_owner(connection: Connection, row: Row[Any]) -> None:
     """Raise Conflict if `row` is the last steward of a dataset that names its own."""
-    dataset = first_use.sole_steward_of(connection, row.id)
+    dataset = credentials.sole_steward_of(connection, row.id)
     if dataset is not None:
         raise Conflict(
             f"{row.name} is the last steward of {dataset}: its policy names another one first"

@@ -19,14 +19,7 @@ from accountant.core.errors import Conflict, invalid
 from accountant.core.ledger import lineage
 from accountant.core.privacy.price import Terms
 from accountant.identities.actor import Actor
-from accountant.transactions import (
-    artifacts,
-    free_jobs,
-    job_requests,
-    public_resources,
-    sources,
-    waiting_jobs,
-)
+from accountant.transactions import artifacts, job_requests, public_resources, sources, waiting_jobs
 from accountant.transactions.admission_facts import (
     Facts,
     ModelFacts,
@@ -120,7 +113,7 @@ class Batch:
             )
         if priced.candidate.is_free:
             most = settings.load().free_jobs_per_person
-            free_jobs.check_limit(locked.connection, submission.actor.id, most, self.jobs)
+            waiting_jobs.check_free_jobs(locked.connection, submission.actor.id, most, self.jobs)
         model_id = None if model is None else UUID(model.id)
         reads = artifacts.source(
             locked.connection, locked.dataset_id, model_id, priced, submission.actor

@@ -8,7 +8,7 @@ docs/decisions/0005 says why.
 A public corpus is compared with all data when it is registered, and new data with all corpora: what
 is private from then on makes them invalid. Each comparison answers a question about data, so it
 says which data to its stewards alone, is listed for auditors, and somebody may ask only so many a
-day (catalogue.data_checks).
+day (catalogue.registration).
 """
 
 import math

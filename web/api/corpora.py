@@ -5,10 +5,9 @@ from flask import Response, jsonify
 from accountant.catalogue import corpora
 from accountant.schema.models import Corpus
 from web.api.blueprint import api
-from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.api.parsing import MAX_PAGE, made, read
+from web.api.parsing import MAX_PAGE, made, read, read_once
 from web.auth import current_actor
 from web.context import engine
 

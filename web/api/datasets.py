@@ -26,7 +26,6 @@ from accountant.transactions import allowances, policies
 from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
-from web.api.idempotency import read_once
 from web.api.openapi import TEXT, Operation, Schema, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
 from web.api.parsing import (
@@ -36,6 +35,7 @@ from web.api.parsing import (
     read,
     read_choice,
     read_object,
+    read_once,
     read_seq,
     read_share,
 )

@@ -13,10 +13,9 @@ from accountant.schema.decisions import KINDS, STATES, Asked, Decision, OfferQuo
 from accountant.transactions import answers, corrections, offers
 from web.api.blueprint import api
 from web.api.datasets import Figure
-from web.api.idempotency import read_once
 from web.api.openapi import ID, Operation, Schema, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.api.parsing import Body, made, read, read_choice, read_id
+from web.api.parsing import Body, made, read, read_choice, read_id, read_once
 from web.auth import current_actor
 from web.context import engine
 

@@ -17,10 +17,9 @@ from accountant.transactions import comments, job_requests, settlement, submissi
 from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
-from web.api.idempotency import read_key
 from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
-from web.api.parsing import Body, made, read, read_choice, read_id, read_moment, read_when
+from web.api.parsing import Body, made, read, read_choice, read_id, read_key, read_moment, read_when
 from web.auth import current_actor
 from web.context import engine
 

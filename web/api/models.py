@@ -11,10 +11,9 @@ from accountant.core.mechanisms import MECHANISMS
 from accountant.queries import models as model_queries
 from accountant.schema.models import Mechanism, Model
 from web.api.blueprint import api
-from web.api.idempotency import read_once
 from web.api.openapi import Operation, describe, listing
 from web.api.paging import BY_NAME, Order, page, read_window
-from web.api.parsing import MAX_PAGE, Body, made, read
+from web.api.parsing import MAX_PAGE, Body, made, read, read_once
 from web.auth import current_actor
 from web.context import engine
 

@@ -116,7 +116,7 @@ class Operation:
     refusals: tuple[int, ...] = ()
     public: bool = False
     roles: tuple[str, ...] = ()  # who may; nothing: whoever has a token
-    keyed: bool = False  # takes an Idempotency-Key (web.api.idempotency)
+    keyed: bool = False  # takes an Idempotency-Key (web.api.parsing)
     if_match: bool = False  # takes an If-Match (web.api.etags)
     located: bool = False  # its 201 names the address of what was made (web.api.parsing.made)
 

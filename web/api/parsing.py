@@ -2,6 +2,7 @@
 field.
 """
 
+import hashlib
 import json
 import math
 import re
@@ -15,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from werkzeug.exceptions import UnsupportedMediaType
 
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, invalid
+from accountant.core.ledger.hash_chain import canonical
 from accountant.queries import jobs
 from accountant.schema.base import Answer
+from accountant.transactions.idempotency import Once
 from web.auth import current_actor
 from web.context import engine
 from web.errors import refuse_unstorable
@@ -237,3 +240,29 @@ def read_choice(name: str, allowed: tuple[str, ...]) -> str | None:
     if text not in allowed:
         raise invalid(name, repr(text[:40]), ", ".join(allowed))
     return text
+
+
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+def read_key() -> str | None:
+    """Return the Idempotency-Key of the request. Raises InvalidRequest for one that is none."""
+    key = request.headers.get("Idempotency-Key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise invalid("Idempotency-Key", "is no key", "1 to 200 visible ASCII characters")
+    return key
+
+
+def read_once(body: BaseModel | Mapping[str, Any]) -> Once | None:
+    """Return the Idempotency-Key of the request with what it stands for, or None without one.
+
+    The key belongs to the person. The same key with the same method, address and body answers with
+    what was made, as it is now; with another it is a 409. A request that was refused made nothing
+    and leaves its key free.
+    """
+    key = read_key()
+    if key is None:
+        return None
+    document = body.model_dump(mode="json") if isinstance(body, BaseModel) else dict(body)
+    request_bytes = f"{request.method} {request.path}\n".encode() + canonical(document)
+    return Once(current_actor().id, key, hashlib.sha256(request_bytes).hexdigest())

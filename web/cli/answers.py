@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
 import typer
@@ -84,3 +84,20 @@ def show(told: Iterable[str | Table]) -> None:
     """Print lines and tables."""
     for part in told:
         say(part) if isinstance(part, str) else out.print(part)
+
+
+#: The columns of a table of figures.
+SIDES = ("these", "zero-shot", "real texts")
+
+
+def measured(figure: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a figure: its value and those beside it, each with its interval."""
+    return [_shown(value) for value in (figure, *map(figure["beside"].get, SIDES[1:]))]
+
+
+def _shown(value: Mapping[str, Any] | None) -> str:
+    if value is None or value["value"] is None:
+        return "none"
+    ends = value["interval"]
+    suffix = "" if ends is None else f" ({ends[0]:.3g} to {ends[1]:.3g})"
+    return f"{value['value']:.3g}{suffix}"

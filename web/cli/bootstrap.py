@@ -18,7 +18,7 @@ from uuid import UUID
 from accountant.core.errors import Conflict
 from accountant.core.files.private import private_draft
 from accountant.settings import Settings, load
-from web.cli import installation
+from web.cli import failures
 from web.cli.output import Failed
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ def settings() -> Settings:
 
     Workers may always read the bundled sample, as nobody is in it, and what `model get` brought.
     """
-    installation.require("this command", "sqlalchemy", "psycopg")
+    failures.require_installed("this command", "sqlalchemy", "psycopg")
     configured = load()
     sample, brought = str(configured.home / "sample"), str(configured.home.absolute() / "models")
     added = {

@@ -9,7 +9,6 @@ import typer
 from accountant.core.errors import ExchequerError
 from web.cli import (
     completion,
-    corpora,
     data,
     decisions,
     evaluation,
@@ -21,7 +20,6 @@ from web.cli import (
     oversight,
     people,
     policy,
-    registry,
     results,
     session,
     stack,
@@ -206,9 +204,9 @@ for group, name, panel in (
     (data.datasets, "dataset", WORK),
     (data.uploads, "upload", WORK),
     (models.models, "model", WORK),
-    (corpora.corpora, "corpus", WORK),
+    (models.corpora, "corpus", WORK),
     (ledger.ledgers, "ledger", LOOK),
-    (registry.registry, "registry", LOOK),
+    (oversight.registry, "registry", LOOK),
     (evaluation.audits, "audit", LOOK),
 ):
     app.add_typer(group, name=name, rich_help_panel=panel)

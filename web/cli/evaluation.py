@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from web.cli import completion, installation
-from web.cli.answers import Answer
-from web.cli.figures import SIDES, measured
+from web.cli import completion, failures
+from web.cli.answers import SIDES, Answer, measured
 from web.cli.jobs import follow
 from web.cli.output import BAD_INPUT, REFUSED, Failed, note, stop, table
 from web.cli.results import save_checked
@@ -170,7 +169,7 @@ def _run(
     model: str | None = None,
     **numbers: int | None,
 ) -> None:
-    installation.require("`exchequer audit`", "torch", "transformers")
+    failures.require_installed("`exchequer audit`", "torch", "transformers")
     command = [sys.executable, "-m", "workers.privacy_audits", audit, *flags]
     command += [f"--{option}={value}" for option, value in numbers.items() if value is not None]
     command += [f"--arm={arm}" for arm in arms or []]

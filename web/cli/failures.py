@@ -7,6 +7,7 @@ is one document on standard error:
 """
 
 import errno
+import importlib.util
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from web.client.errors import (
     Unreachable,
 )
 from web.client.profiles import NoSuchProfile
+from web.version import DISTRIBUTION, ROOT, is_checkout
 
 CORRECT_IT = "Correct it and run the command again."
 _ELSEWHERE = (
@@ -222,3 +224,21 @@ def report_usage(message: str) -> int:
     document = {"code": "usage", "message": message, "next": step, "exit_code": BAD_INPUT}
     print_error({"error": document})
     return BAD_INPUT
+
+
+def require_installed(user: str, *packages: str) -> None:
+    """Check that this is a checkout in which these packages are installed.
+
+    `user` names the command or part that needs them. Raises Failed with what to do.
+    """
+    if not is_checkout():
+        raise Failed(
+            f"{user} needs the service, and this is its client alone (the package {DISTRIBUTION}). "
+            "Run it in a clone of Exchequer's repository, where `make demo` installs everything."
+        )
+    for name in packages:
+        if importlib.util.find_spec(name) is None:
+            raise Failed(
+                f"{name} is not installed, and {user} needs it. `make demo` in {ROOT} installs "
+                "everything."
+            )

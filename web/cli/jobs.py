@@ -11,9 +11,8 @@ import typer
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.core.privacy.units import up
-from web.cli.answers import Answer
+from web.cli.answers import SIDES, Answer, measured
 from web.cli.failures import report
-from web.cli.figures import SIDES, measured
 from web.cli.options import DatasetOption, JobId, Timeout
 from web.cli.output import (
     REFUSED,

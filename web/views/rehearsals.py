@@ -10,7 +10,7 @@ from accountant.catalogue import corpora
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, NotFound
 from accountant.core.mechanisms import rehearsal
-from accountant.queries import rehearsals
+from accountant.queries import preflight
 from web.api.outputs import first_texts, open_output
 from web.auth import current_actor
 from web.context import engine
@@ -26,14 +26,14 @@ def latest(items: Sequence[Mapping[str, Any]], samples: int = 0) -> list[dict[st
     `samples` of its texts; None: there is none.
     """
     rehearsed = [item for item in items if rehearsable(item["mechanism"])]
-    rows = iter(rehearsals.latest(engine(), current_actor(), rehearsed))
+    rows = iter(preflight.latest_rehearsals(engine(), current_actor(), rehearsed))
     reports = [next(rows) if rehearsable(item["mechanism"]) else None for item in items]
     return [None if row is None else _report(row, samples) for row in reports]
 
 
 def others(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return reports of the newest rehearsals of the request's mechanism, the smallest ε first."""
-    rows = rehearsals.others(engine(), current_actor(), item, OTHERS)
+    rows = preflight.other_rehearsals(engine(), current_actor(), item, OTHERS)
     reports = [report for report in map(_report, rows) if report is not None]
     return sorted(reports, key=lambda each: each.get("epsilon") or 0)
 
@@ -42,7 +42,7 @@ def of_job(job: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the report of a rehearsal, for its own page; None for any other job."""
     if asked(job)["mechanism"] == job["mechanism"]:
         return None
-    (row,) = rehearsals.latest(engine(), current_actor(), [asked(job)], of_job=job["id"])
+    (row,) = preflight.latest_rehearsals(engine(), current_actor(), [asked(job)], of_job=job["id"])
     return None if row is None else _report(row)
 
 
