@@ -29,4 +29,4 @@ RUN python3 scripts/install.py service
 USER exchequer
 ENV EXCHEQUER_HOME=/var/lib/exchequer
 EXPOSE 8750
-CMD ["gunicorn", "--bind", "0.0.0.0:8750", "--worker-class", "gthread", "web.app:create_app()"]
+CMD ["gunicorn", "--config=python:web.gunicorn_settings", "--bind=0.0.0.0:8750", "web.app:create_app()"]

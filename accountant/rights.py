@@ -29,7 +29,7 @@ _FORGET = "SELECT (job_id), DELETE"  # a job's secrets end with it, whoever ends
 
 #: What ends a job, or queues another attempt at it.
 _ENDS = "state, attempt, failure, finished_at"
-_PARTS_SHOWN = "job_id, number, state, progress_done, progress_total"
+_PARTS_SHOWN = "job_id, number, state, attempt, handed_back, progress_done, progress_total"
 _PARTS_STOP = (
     "state, lease_token, lease_expires, draft, staged_sha256, realized, "
     "realized_ex_post, ex_post_curve"

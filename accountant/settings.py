@@ -80,6 +80,12 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="address that the web server binds")
     port: int = Field(8750, ge=1, le=65535, description="port that the web server binds")
+    probe_address: str | None = Field(
+        None,
+        pattern=r"^.+:\d{1,5}$",
+        description="host:port where the web server answers probes and /metrics, to anybody who "
+        "reaches it; nothing: nowhere",
+    )
     data_roots: str = Field(
         "", description="folders or URLs, separated by '|', under which workers may open data"
     )

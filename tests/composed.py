@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 import yaml
 
+from tests.web.serving import free_port
 from web.stack.bundled_binaries import package_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -72,6 +73,7 @@ class Composed:
         self.folder, self.programs = folder, programs
         self.port = 0  # of PostgreSQL
         self.broker_port = 0  # where TLS leads to the broker
+        self.probe_port = free_port()
         self.started: list[subprocess.Popen[str]] = []
         self.postgres: subprocess.Popen[str] | None = None
         self.passwords = {name: secrets.token_hex(32) for name in COMPOSED["secrets"]}
@@ -125,6 +127,7 @@ class Composed:
             ("@postgres/exchequer?", f"@postgres/exchequer?hostaddr=127.0.0.1&port={self.port}&"),
             ("//broker:6379", f"//localhost:{self.broker_port}"),
             ("0.0.0.0:8750", f"unix:{self.folder}/web.sock"),
+            ("0.0.0.0:8751", f"127.0.0.1:{self.probe_port}"),
         ):
             text = text.replace(theirs, ours)
         return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)  # what a variable is where nobody sets it

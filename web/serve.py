@@ -13,6 +13,7 @@ from waitress.parser import HTTPRequestParser
 
 from accountant.database import UNAVAILABLE
 from accountant.settings import load
+from web import probes
 from web.app import MAX_BODY_BYTES, create_app
 from web.auth import roles_of_sender
 from web.proxies import below
@@ -85,6 +86,7 @@ def main() -> None:
     )
     settings = load()
     app = create_app(settings)
+    probes.listen(app)
     HTTPChannel.parser_class = parser(app, settings.upload_bytes)
     # What is loaded by now stays: without this a full collection goes through it all, a pause of
     # 150 ms.

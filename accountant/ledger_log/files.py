@@ -126,6 +126,11 @@ class LedgerLog:
         with self._reading():
             return self._position.folded
 
+    def length(self) -> int:
+        """Return the number of entries in the log, as of now."""
+        with self._reading():
+            return self._position.n
+
     def position(self) -> Position:
         """Where the log stands, as of now."""
         with self._reading():

@@ -345,7 +345,7 @@ def attach(engine: Engine, log: LedgerLog) -> None:
     with engine.begin() as connection:
         known = connection.execute(select(marks.c.log).where(marks.c.n == 0)).scalar_one_or_none()
     if known is None:
-        if log.position().n:
+        if log.length():
             raise LogUnusable(
                 "it holds entries, and this database has no log: it is another, or older"
             )
@@ -459,8 +459,8 @@ def check_marks(engine: Engine, log: LedgerLog) -> None:
         row = connection.execute(query).one_or_none()
     if row is None:
         return
-    if log.position().n < row.n:
-        raise LogCut(f"it was cut short: it held {row.n:,} entries and holds {log.position().n:,}")
+    if log.length() < row.n:
+        raise LogCut(f"it was cut short: it held {row.n:,} entries and holds {log.length():,}")
     entry = files.entry_at(log, row.n)
     if entry is None or entry[0] != row.line:
         raise LogCut(f"the line of entry {row.n:,} of all is another one than it was")

@@ -61,6 +61,7 @@ def serving(
     home: Path,
     *,
     gunicorn: bool = False,
+    workers: int = 1,
     file_bytes: int | None = None,
     port: int | None = None,
     **settings: object,
@@ -83,10 +84,11 @@ def serving(
             sys.executable,
             "-m",
             "gunicorn",
+            "--config=python:web.gunicorn_settings",
             f"--bind=127.0.0.1:{port}",
-            "--worker-class=gthread",
+            f"--workers={workers}",
         ]
-        command += ["--workers=1", "--threads=4", "web.app:create_app()"]
+        command += ["--threads=4", "web.app:create_app()"]
 
     def bound() -> None:
         if file_bytes is not None:

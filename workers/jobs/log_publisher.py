@@ -30,7 +30,7 @@ def publish_new(engine: Engine, configured: Settings, published: int) -> int:
     outside = ledger_log.log_of(engine)
     if outside is None:
         raise LogUnusable("none is configured (EXCHEQUER_LEDGER_LOG)")
-    holds = outside.position().n
+    holds = outside.length()
     if holds in (0, published):  # 0: nobody has written yet, and to begin a log is not the signer's
         return holds
     ledger_log.attach(engine, outside)
