@@ -21,10 +21,10 @@ from accountant import tables
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.hash_chain import format_time
 from accountant.core.ledger.policy import Policy
-from accountant.core.ledger.reservations import read_event
+from accountant.core.ledger.reservations import read_event, reserved_columns, settled_columns
 from accountant.core.ledger.rules import register_body
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.events import FREE, Event, to_json
+from accountant.core.privacy.events import Event
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.tables.accounts_row import read_books
 
@@ -112,9 +112,7 @@ def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iter
     if document["kind"] == "RESERVE":
         yield from _named(where, "jobs", _reserved(row, document))
     elif document["kind"] == "COMMIT":
-        yield from _named(
-            where, "jobs", _settled(row, body) | {"attempt": (row.job_attempt, body["attempt"])}
-        )
+        yield from _named(where, "jobs", _settled(row, body))
         yield from _named(
             where,
             "artifacts",
@@ -130,55 +128,45 @@ def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iter
 
 
 def _reserved(row: Row[Any], document: Document) -> dict[str, tuple[Any, Any]]:
-    body, terms = document["body"], document["body"]["terms"]
-    source, approval, model = body["source"], body["approval"], body["model"]
-    event, reads = row.job_event, "version" in source
-    beside = {field: each["job"] for field, each in source.get("sources", {}).items()}
-    pairs = {
+    body = document["body"]
+    approval, model = body["approval"], body["model"]
+    pairs = _stated(row, reserved_columns(body)) | {
         "dataset_id": (row.job_dataset_id, row.entry_dataset_id),
         "analyst_id": (row.analyst, document["actor"]),
-        "mechanism": (row.job_mechanism, body["mechanism"]),
-        "parameters": (row.job_parameters, body["parameters"]),
-        "terms": (row.job_terms, terms),
-        "event": (to_json(FREE) if event is None else event, body["event"]),
         "epsilon_alone": (_same_epsilon(row, body), True),
         "model_id": (row.model, None if model is None else model["name"]),
         "decided_by": (row.decider, None if approval is None else approval["by"]),
-        "decision_reason": (
-            row.job_decision_reason,
-            None if approval is None else approval["reason"],
-        ),
         "queued_at": (
             None if row.job_queued_at is None else format_time(row.job_queued_at),
             document["at"],
         ),
         "created_at": (row.job_created_at <= row.entry_at, True),
-        "reads_records": (row.job_reads_records, reads),
-        "source_job_id": (_text(row.job_source_job_id), source.get("job")),
-        "sources": (row.job_sources, beside),
-        "resources": (row.job_resources, source.get("public", {})),
     }
     if model is not None and row.facts is not None:
         pairs["model"] = (row.facts["sha256"], model["sha256"])
-    if reads:
-        pairs["version_id"] = (
-            (row.version, row.version_of),
-            (source["version"], row.entry_dataset_id),
-        )
+    if "version" in body["source"]:
+        version = (body["source"]["version"], row.entry_dataset_id)
+        pairs["version_id"] = ((row.version, row.version_of), version)
     return pairs
 
 
 def _settled(row: Row[Any], body: Document) -> dict[str, tuple[Any, Any]]:
     began, ended = row.job_reading_began_at, row.job_finished_at
-    return {
-        "state": (row.job_state, body["outcome"]),
-        "output_sha256": (row.job_output_sha256, body.get("output_sha256")),  # a VOID has none
+    return _stated(row, settled_columns(body)) | {
         "failure": (row.job_failure is None, body["outcome"] == "succeeded"),
         "finished_at": (ended is not None and ended >= row.entry_at, True),
         "reading_began_at": (began is not None and began <= row.entry_at, True)
         if body["read"]
         else (began, None),
     }
+
+
+def _stated(row: Row[Any], columns: Document) -> dict[str, tuple[Any, Any]]:
+    """Return each column of a job's row with what its entry states of it."""
+    pairs = {name: (row._mapping[f"job_{name}"], value) for name, value in columns.items()}
+    if "source_job_id" in pairs:
+        pairs["source_job_id"] = (_text(row.job_source_job_id), columns["source_job_id"])
+    return pairs
 
 
 def _same_epsilon(row: Row[Any], body: Document) -> bool:

@@ -16,9 +16,9 @@ from accountant import tables
 from accountant.core.errors import LogUnusable
 from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
 from accountant.core.ledger.policy import PEOPLE
-from accountant.core.ledger.reservations import read_event
+from accountant.core.ledger.reservations import read_event, reserved_columns, settled_columns
 from accountant.core.ledger.rules import LAYOUT, dataset_columns
-from accountant.core.privacy.events import FREE, to_json
+from accountant.core.privacy.events import FREE
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.ledger_log import sources
 from accountant.ledger_log.sources import Fingerprint
@@ -128,34 +128,23 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
     if entry.kind is not EntryKind.RESERVE:
         return
     connection, body, job_id = locked.connection, entry.body, UUID(entry.job)
-    source, approval = body["source"], body["approval"]
-    event = read_event(body["event"])
-    priced: dict[str, Any] = {"event": None, "epsilon_alone": None}
-    if event != FREE:
-        alone = quoted(event, body["terms"]["delta"])[0]
-        priced = {"event": to_json(event), "epsilon_alone": alone}
-    decided = {} if approval is None else _decided(connection, approval, entry)
-    stated = {
-        "mechanism": body["mechanism"],
-        "parameters": body["parameters"],
-        "terms": body["terms"],
+    event, approval = read_event(body["event"]), body["approval"]
+    delta = body["terms"]["delta"]
+    stated = reserved_columns(body) | {
+        "epsilon_alone": None if event == FREE else quoted(event, delta)[0],
         "model_id": None if body["model"] is None else _model(connection, body["model"]["name"]),
-        "reads_records": "version" in source,
-        "source_job_id": source.get("job"),
-        "sources": {name: each["job"] for name, each in source.get("sources", {}).items()},
-        "resources": source.get("public", {}),
         "state": "queued",
         "attempt": 1,
         "queued_at": entry.at,
         "refusal": None,
         "finished_at": None,
-        **priced,
-        **decided,
     }
+    if approval is not None:
+        stated |= {"decided_by": _person(connection, approval["by"]), "decided_at": entry.at}
     row = {
         "id": job_id,
         "dataset_id": locked.dataset_id,
-        "version_id": _version(connection, locked.dataset_id, source.get("version")),
+        "version_id": _version(connection, locked.dataset_id, body["source"].get("version")),
         "analyst_id": _person(connection, entry.actor),
         "purpose": _UNKNOWN,
         "breakdown": [_UNKNOWN],
@@ -166,11 +155,6 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
     connection.execute(
         upsert(jobs).values(row).on_conflict_do_update(index_elements=["id"], set_=stated)
     )
-
-
-def _decided(connection: Connection, approval: Any, entry: Entry) -> dict[str, Any]:
-    by = _person(connection, approval["by"])
-    return {"decided_by": by, "decision_reason": approval["reason"], "decided_at": entry.at}
 
 
 def _person(connection: Connection, name: str) -> UUID:
@@ -244,7 +228,7 @@ def _ended(connection: Connection, entry: Entry, **columns: Any) -> None:
         )
         .values(realized=None, realized_ex_post=None, ex_post_curve=None)
     )
-    ended = {"state": entry.body["outcome"], "finished_at": entry.at, **columns}
+    ended = settled_columns(entry.body) | {"finished_at": entry.at, **columns}
     connection.execute(update(jobs).where(jobs.c.id == job_id).values(**ended))
 
 
@@ -252,8 +236,6 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
     body, job_id = entry.body, UUID(entry.job)
     began = func.least(func.coalesce(jobs.c.reading_began_at, entry.at), entry.at)
     columns: dict[str, Any] = {
-        "attempt": body["attempt"],
-        "output_sha256": body["output_sha256"],
         "reading_began_at": began if body["read"] else None,
         "failure": None if body["outcome"] == "succeeded" else _UNKNOWN,
     }

@@ -12,7 +12,7 @@ from accountant.core.ledger.accounts import (
     read_demand,
 )
 from accountant.core.ledger.admission import Account, FilterAccount
-from accountant.core.privacy.events import Event, from_json
+from accountant.core.privacy.events import FREE, Event, from_json, to_json
 from accountant.core.privacy.filters import Amount, Costs, Kind
 from accountant.core.privacy.units import read_amount
 
@@ -52,6 +52,32 @@ def _reservation(text: str) -> Reservation:
     secret_cost = read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else 0
     costs, asked = read_costs(body["costs"]), read_demand(event, body)
     return Reservation(event, costs, asked, secret_cost, "whole" in body)
+
+
+def reserved_columns(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of `jobs` that the body of a RESERVE states by value.
+
+    `ledger check` compares them and `ledger recover` writes them, so neither can forget one.
+    Columns that hold an identifier, a moment or a computed figure are not among them.
+    """
+    source, approval = body["source"], body["approval"]
+    return {
+        "mechanism": body["mechanism"],
+        "parameters": body["parameters"],
+        "terms": body["terms"],
+        "event": None if body["event"] == to_json(FREE) else body["event"],
+        "decision_reason": None if approval is None else approval["reason"],
+        "reads_records": "version" in source,
+        "source_job_id": source.get("job"),
+        "sources": {field: read["job"] for field, read in source.get("sources", {}).items()},
+        "resources": source.get("public", {}),
+    }
+
+
+def settled_columns(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of `jobs` that the body of a COMMIT or VOID states by value."""
+    stated = {"state": body["outcome"], "output_sha256": body.get("output_sha256")}
+    return stated | ({"attempt": body["attempt"]} if "attempt" in body else {})
 
 
 def read_event(value: object) -> Event:
