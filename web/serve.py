@@ -50,7 +50,9 @@ def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
                 and below(mount, self.path) in UPLOAD_PATHS
             ):
                 if _from_steward(app, self.headers):
-                    self.adj = _with_body(self.adj, upload_bytes + 2 * FORM_BYTES)
+                    changed = copy.copy(self.adj)
+                    changed.max_request_body_size = upload_bytes + 2 * FORM_BYTES
+                    self.adj = changed
                 if self.content_length >= self.adj.max_request_body_size:
                     # Not read at all: the application explains the limit, by the length that is
                     # stated, or who may send a file.
@@ -71,12 +73,6 @@ def _from_steward(app: Flask, headers: Mapping[str, str]) -> bool:
             return "steward" in roles_of_sender()
         except UNAVAILABLE:
             return False
-
-
-def _with_body(adjustments: Any, most: int) -> Any:
-    changed = copy.copy(adjustments)
-    changed.max_request_body_size = most
-    return changed
 
 
 def main() -> None:

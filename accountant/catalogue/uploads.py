@@ -32,6 +32,7 @@ from accountant import tables
 from accountant.core import files
 from accountant.core.errors import Conflict, NoRoom, TooLarge
 from accountant.core.files.filetypes import Found, Limits, Scanner, check_columns, refused
+from accountant.core.files.private import sync_folder
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.settings import Settings
@@ -229,16 +230,8 @@ def _keep(engine: Engine, store: Store, draft: _Draft, file: File, actor: Actor)
             connection, actor, "file uploaded", "upload", sha256, format=contents.format
         )
         draft.path.rename(target)
-        _sync_folder(store.folder)
+        sync_folder(store.folder)
     return show(engine, store, sha256, actor)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _lock(connection: Connection) -> None:

@@ -82,7 +82,10 @@ def admit(engine: Engine, name: str, origin: Origin, device: str | None = None) 
                 changed[whole] = {**_after_name(rows[whole], now), "locked_until": None}
         for key, values in changed.items():
             connection.execute(update(limits).where(limits.c.key == key).values(**values))
-        _forget(connection, now)
+        # a few obsolete rows go: the table must not grow with every typing error
+        old = (limits.c.last_at < now - 2 * FORGOTTEN_AFTER) & (limits.c.failures < MOST_FAILURES)
+        few = select(limits.c.key).where(old).limit(20).with_for_update(skip_locked=True)
+        connection.execute(delete(limits).where(limits.c.key.in_(few.scalar_subquery())))
     return None
 
 
@@ -104,16 +107,12 @@ def succeeded(
         before = rows[device_key].failures
         back = {device_key: before, whole: min(before, MOST_OF_AN_ADDRESS), address: 1}
         for key in rows:
-            _uncount(connection, key, back[key])
+            left = func.greatest(limits.c.failures - back[key], 0)
+            values: dict[str, Any] = {"failures": left}
+            if not key.startswith("address:"):
+                values |= {"locked_until": None, "refusal_logged": False}
+            connection.execute(update(limits).where(limits.c.key == key).values(**values))
         _add(connection, name, user_id, origin, outcome)
-
-
-def _uncount(connection: Connection, key: str, failures: int) -> None:
-    left = func.greatest(limits.c.failures - failures, 0)
-    values: dict[str, Any] = {"failures": left}
-    if not key.startswith("address:"):
-        values |= {"locked_until": None, "refusal_logged": False}
-    connection.execute(update(limits).where(limits.c.key == key).values(**values))
 
 
 def _keys(name: str, origin: Origin, device: str | None) -> tuple[str, str, str]:
@@ -238,13 +237,6 @@ def _address_wait(row: Row[Any], now: datetime) -> timedelta | None:
 def _after_address(row: Row[Any], now: datetime) -> dict[str, Any]:
     level, since = _level(row, now)
     return {"failures": level + 1, "last_at": since, "refusal_logged": False}
-
-
-def _forget(connection: Connection, now: datetime) -> None:
-    """Delete a few obsolete rows: the table must not grow with every typing error."""
-    old = (limits.c.last_at < now - 2 * FORGOTTEN_AFTER) & (limits.c.failures < MOST_FAILURES)
-    few = select(limits.c.key).where(old).limit(20).with_for_update(skip_locked=True)
-    connection.execute(delete(limits).where(limits.c.key.in_(few.scalar_subquery())))
 
 
 def _name_key(name: str) -> str:

@@ -24,6 +24,7 @@ from secrets import token_hex
 from typing import Any
 
 from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.core.files.private import sync_folder
 from accountant.core.ledger.hash_chain import GENESIS, EntryKind
 from accountant.core.transparency.proofs import leaf
 from accountant.core.transparency.witnesses import leaf_digest
@@ -432,7 +433,7 @@ class LedgerLog:
             file.flush()
             os.fsync(file.fileno())
         draft.rename(path)
-        _sync(self.folder)
+        sync_folder(self.folder)
         self._read_on() if self._segment else self._open_and_read()
 
     def _open_and_read(self) -> None:
@@ -459,14 +460,6 @@ def _add(
     for entry in new:
         payload += lines.append(after, dataset, entry) + b"\n"
     return None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

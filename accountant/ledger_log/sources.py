@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from accountant.core.errors import LogUnusable
+from accountant.core.files.private import sync_folder
 
 #: A fingerprint and whether it is of a unit (unit_fingerprints.Fingerprint).
 Fingerprint = tuple[bytes, bool]
@@ -56,8 +57,8 @@ def keep(
             file.flush()
             os.fsync(file.fileno())
         partial.replace(place)
-        for each in (place.parent, place.parent.parent, folder):
-            _sync(each)
+        for changed in (place.parent, place.parent.parent, folder):
+            sync_folder(changed)
     except OSError as error:
         raise LogUnusable(f"what is known of data can't be kept: {error.strerror}") from None
 
@@ -137,11 +138,3 @@ def _opened(key: bytes, dataset: str, version: int, number: int, sealed: bytes) 
 
 def _which(dataset: str, version: int, number: int) -> bytes:
     return f"{dataset}/{version}/{number}".encode()
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

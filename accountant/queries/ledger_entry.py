@@ -51,7 +51,9 @@ def show(engine: Engine, name: str, seq: int, viewer: Actor) -> EntryPage:
             raise NotFound("entry", f"{name}:{seq}")
         siblings = _entries_of_job(connection, row)
         replayed = _replayed(connection, account, seq)
-        decided = _decision(connection, account.dataset_id, seq)
+        decisions = tables.decisions.c
+        of_entry = (decisions.dataset_id == account.dataset_id) & (decisions.entry_seq == seq)
+        decided = connection.scalar(select(decisions.id).where(of_entry))
     document = read_document(row.document)
     return EntryPage(
         **opened(document),
@@ -82,14 +84,6 @@ def _entries_of_job(connection: Connection, row: Row[Any]) -> list[Row[Any]]:
         return []
     query = select(table.c.seq, table.c.kind, table.c.document).where(table.c.job_id == row.job_id)
     return list(connection.execute(query.order_by(table.c.seq)))
-
-
-def _decision(connection: Connection, dataset_id: UUID, seq: int) -> UUID | None:
-    """Return the decision that wrote this entry, or None."""
-    table = tables.decisions
-    query = select(table.c.id).where(table.c.dataset_id == dataset_id, table.c.entry_seq == seq)
-    decision_id: UUID | None = connection.execute(query).scalar_one_or_none()
-    return decision_id
 
 
 def _chain(document: dict[str, Any], row: Row[Any], previous: Row[Any] | None) -> Chain:

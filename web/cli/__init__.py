@@ -23,12 +23,8 @@ def main() -> None:
     try:
         app()
     finally:
-        _drop_what_can_not_be_written()
-
-
-def _drop_what_can_not_be_written() -> None:
-    """Throw away output that a full disk refused, which Python would try to write again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # output that a full disk refused is thrown away: Python would try again at exit
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -15,7 +15,6 @@ from web.cli.jobs import follow
 from web.cli.output import BAD_INPUT, REFUSED, Failed, note, stop, table
 from web.cli.results import save_checked
 from web.cli.session import connect
-from web.client.api import Api
 from web.version import ROOT
 
 
@@ -63,7 +62,9 @@ def evaluate(
                 f"the evaluation {job['id']} is {job['state']}: "
                 f"{job.get('failure') or 'see its page'}"
             )
-        figures = _figures(client, job["id"])
+        file = io.BytesIO()
+        client.save_result(job["id"], file)
+        figures = [json.loads(line) for line in file.getvalue().splitlines()]
         if output is not None:
             (report,) = client.artifacts(job=job["id"])
             save_checked(client, report["sha256"], output)
@@ -84,12 +85,6 @@ def evaluate(
     yield "Figures of the same name with other settings are not comparable."
     if output is not None:
         note(f"saved {output}")
-
-
-def _figures(client: Api, job_id: str) -> list[dict[str, Any]]:
-    file = io.BytesIO()
-    client.save_result(job_id, file)
-    return [json.loads(line) for line in file.getvalue().splitlines()]
 
 
 def _settings(figure: dict[str, Any]) -> str:

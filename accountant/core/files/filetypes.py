@@ -210,7 +210,11 @@ class _Text:
     def _take(self, block: bytes) -> None:
         if self._found is None:
             self._head += block[: HEAD_BYTES - len(self._head)]
-            self._refuse_others()
+            start = bytes(self._head[:MAGIC_BYTES])
+            if self._inside and start.startswith((_GZIP, PARQUET)):
+                raise refused("is packed twice", "gzip once; Parquet as it is")
+            if (other := other_format(start)) is not None:
+                raise refused(f"is {other}")
         self.bytes += len(block)
         most = self._limits.uncompressed_bytes
         if self.bytes > most:
@@ -219,13 +223,6 @@ class _Text:
         self._measure(block)
         if self._found is None and len(self._head) >= HEAD_BYTES:
             self._look(whole=False)
-
-    def _refuse_others(self) -> None:
-        start = bytes(self._head[:MAGIC_BYTES])
-        if self._inside and start.startswith((_GZIP, PARQUET)):
-            raise refused("is packed twice", "gzip once; Parquet as it is")
-        if (other := other_format(start)) is not None:
-            raise refused(f"is {other}")
 
     def _decode(self, block: bytes, final: bool = False) -> None:
         if b"\0" in block:

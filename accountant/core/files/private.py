@@ -1,10 +1,19 @@
-"""Small files that are for their owner alone, such as keys and passwords."""
+"""Files that must be on the disk, and small ones that are for their owner alone, such as keys."""
 
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+
+def sync_folder(folder: Path) -> None:
+    """Put on the disk which files a folder has."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

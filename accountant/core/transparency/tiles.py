@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from accountant.core.errors import VerificationFailed
+from accountant.core.files.private import sync_folder
 from accountant.core.transparency.merkle import (
     EMPTY,
     consistency_proof,
@@ -232,11 +233,7 @@ def write_synced(target: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(target.parent)
 
 
 def drop_partial(folder: Path) -> None:
