@@ -36,8 +36,7 @@ def _state_problem(connection: BoundedConnection, revision: str) -> str | None:
     if read_only:
         return (
             "the server is read-only (default_transaction_read_only is on for all of it): it may "
-            "be short of "
-            "room, or under maintenance"
+            "be short of room, or under maintenance"
         )
     if encoding != "UTF8":
         return f"the database's encoding is {encoding}: make one with UTF8, and move the data there"

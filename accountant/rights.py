@@ -39,8 +39,7 @@ _PARTS_END = f"{_PARTS_STOP}, attempt, handed_back, progress_done"
 #: decision.Verdict).
 _DECIDES = (
     "state, attempt, terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, "
-    "queued_at, "
-    "finished_at"
+    "queued_at, finished_at"
 )
 _CHECKED = "state, facts, error"
 
@@ -66,8 +65,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "failure)",
         "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
         "decisions": "SELECT, INSERT, UPDATE (state, answered_by, answered_at, answer, entry_seq, "
-        "made_job, "
-        "made_decision)",
+        "made_job, made_decision)",
         "comments": _ADD,
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         **dict.fromkeys(

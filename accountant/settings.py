@@ -96,8 +96,7 @@ class Settings(BaseSettings):
     model_dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto",
         description="type that models run in; auto: bfloat16 if saved so and fast (CUDA, AMX, "
-        "AVX512-BF16), "
-        "else float32",
+        "AVX512-BF16), else float32",
     )
     decoding_gib: float | None = Field(
         None,
@@ -242,8 +241,7 @@ class Settings(BaseSettings):
         15.0,
         ge=0,
         description="allowing, confirming, changing a policy, people or roles and adding a passkey "
-        "on a page "
-        "ask who one is where that was shown longer ago; 0: never",
+        "on a page ask who one is where that was shown longer ago; 0: never",
     )
     session_log_days: float = Field(
         30.0, ge=0, description="sessions that ended are listed for so long; 0: for ever"
@@ -268,8 +266,7 @@ class Settings(BaseSettings):
     public_url: str | None = Field(
         None,
         description="the address that people's browsers use, where a proxy stands between; with "
-        "the path, if "
-        "the service has one path of the host",
+        "the path, if the service has one path of the host",
     )
     oidc_issuer: str | None = Field(
         None, description="OpenID Connect provider to sign in with; nothing: local accounts only"
@@ -292,8 +289,7 @@ class Settings(BaseSettings):
         gt=0,
         le=60,
         description="sessions and tokens of people from the provider rest where it has not "
-        "confirmed them "
-        "for so long; it is asked after half of that",
+        "confirmed them for so long; it is asked after half of that",
     )
     oidc_acr: str | None = Field(
         None,
@@ -338,8 +334,7 @@ class Settings(BaseSettings):
         if not plain or "@" in parts.netloc or re.fullmatch(PATH, parts.path.rstrip("/")) is None:
             raise ValueError(
                 "it is no address that links can begin with; allowed: https://HOST or "
-                "https://HOST/PATH, a "
-                "path of letters, digits and . _ ~ -"
+                "https://HOST/PATH, a path of letters, digits and . _ ~ -"
             )
         return value.rstrip("/")
 

@@ -265,8 +265,7 @@ def require_room(folder: Path, *parts: str) -> None:
     if free < needed:
         raise Failed(
             f"{disk} has {free:.1f} GB free, and the installation takes {needed:.1f} GB: make "
-            "room, "
-            "or set VENV to a folder on another disk"
+            "room, or set VENV to a folder on another disk"
         )
 
 

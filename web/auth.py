@@ -84,8 +84,7 @@ def _too_many(wait: timedelta) -> NoReturn:
     seconds = max(1, math.ceil(wait.total_seconds()))
     raise TooManyRequests(
         "too many failures under this name or from this address: try again in "
-        f"{in_words(seconds)}, or ask "
-        "an administrator to unlock the account",
+        f"{in_words(seconds)}, or ask an administrator to unlock the account",
         retry_after=seconds,
     )
 

@@ -23,8 +23,7 @@ from web.context import engine, here, settings
 
 _WORDS = (
     "You signed in a while ago. Before this act, show that it is still you; it is done at once "
-    "then, as you "
-    "have just confirmed it."
+    "then, as you have just confirmed it."
 )
 _TOUCH = "Touch one of your passkeys: who holds your session alone can't take them away."
 _NEITHER = (

@@ -89,8 +89,7 @@ CODES = {
 _NEXT = {
     400: "Go back, load the page again, and send the form once more. Nothing was changed.",
     403: "Your account's page says which roles you have; an administrator can change them. Who may "
-    "ask for "
-    "jobs is in the dataset's policy, which a steward can change.",
+    "ask for jobs is in the dataset's policy, which a steward can change.",
     404: "Look for it in a list. What you may not see looks as if it were not there.",
     409: "Go back and load the page again: it shows how things stand now. Then decide anew.",
     412: "Go back and load the page again: it shows how things stand now. Then decide anew.",

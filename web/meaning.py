@@ -103,11 +103,9 @@ FALSE_ALARMS = (0.001, 0.01, 0.1)
 
 RELATIONS = {
     "add-remove": "One unit is there or not. That somebody is in the data at all is protected, and "
-    "so is the "
-    "number of records: it is never shown.",
+    "so is the number of records: it is never shown.",
     "replace-one": "One unit is exchanged for another. What somebody's records say is protected; "
-    "how many "
-    "records there are is public, and that somebody is among them may be known.",
+    "how many records there are is public, and that somebody is among them may be known.",
 }
 
 #: What each filter is good for.
@@ -121,15 +119,12 @@ FILTER_WORDS = {
 
 ABOUT_EX_POST = (
     "An ex-post cap is a planning figure: it is what admission adds up. What a job really cost "
-    "depends on "
-    "the data, so no bound on a guesser follows from a cap."
+    "depends on the data, so no bound on a guesser follows from a cap."
 )
 ABOUT_SECRETS = (
     "A bound r for a prior p says: whoever guesses a declared secret with probability at most p "
-    "beforehand "
-    "is right with at most r after all jobs, for secrets in at most the declared number of "
-    "records. It says "
-    "nothing about anything else in them. " + NOT_FOUND
+    "beforehand is right with at most r after all jobs, for secrets in at most the declared number "
+    "of records. It says nothing about anything else in them. " + NOT_FOUND
 )
 
 
@@ -163,13 +158,11 @@ def meaning(
         "detected": meaning,
         "sentences": [
             f"Somebody who must tell {which}, knows everything else in it and would be right in "
-            "half of all "
-            f"cases without help, is right in at most {at_most(success)} after everything that the "
-            "jobs ever "
-            "publish.",
+            f"half of all cases without help, is right in at most {at_most(success)} after "
+            "everything that the jobs ever publish.",
             "It holds for every way to guess, with the whole allowance spent. It covers what the "
-            "(ε, δ) "
-            "statement covers: neither outputs of ex-post jobs nor jobs that protect secrets only.",
+            "(ε, δ) statement covers: neither outputs of ex-post jobs nor jobs that protect "
+            "secrets only.",
         ],
         "judgement": judgement(small),
         "source": "Wasserman and Zhou 2010, Theorem 2.4; Kairouz, Oh and Viswanath 2015, Theorem "

@@ -389,20 +389,16 @@ def _too_many_groups(name: str) -> Refused:
     claim = settings().oidc_roles_claim
     current_app.logger.warning(
         "sign-in at the provider: %r is in more groups than an id token holds (Entra: 200), so it "
-        "came "
-        "without the claim %r. No role was changed. At the provider, put only the groups that are "
-        "assigned "
-        "to this application into its tokens, or use application roles and "
+        "came without the claim %r. No role was changed. At the provider, put only the groups that "
+        "are assigned to this application into its tokens, or use application roles and "
         "EXCHEQUER_OIDC_ROLES_CLAIM=roles",
         name or "somebody new",
         claim,
     )
     return Refused(
         f"{settings().oidc_name} left your groups out, as you are in more of them than it sends "
-        "(Entra: more "
-        "than 200). Your roles here stay as they are, and you are not signed in. Ask an "
-        "administrator: the "
-        "log of this service says what to change at the provider."
+        "(Entra: more than 200). Your roles here stay as they are, and you are not signed in. Ask "
+        "an administrator: the log of this service says what to change at the provider."
     )
 
 

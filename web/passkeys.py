@@ -289,7 +289,6 @@ def sign(needed: SignatureNeeded, back: str) -> Response:
     act_key, act = ask_act(actor, needed)
     words = (
         "The policy asks that you sign this with your passkey. What is signed stands below; the "
-        "signature "
-        "goes into the ledger, where anybody who verifies an export checks it."
+        "signature goes into the ledger, where anybody who verifies an export checks it."
     )
     return page(act_key, title="Sign this", words=words, action=here(), back=back, act=act)

@@ -22,8 +22,7 @@ MIN_PASSWORD = 15
 MAX_PASSWORD = 1024
 ALLOWED = (
     f"{MIN_PASSWORD} to {MAX_PASSWORD:,} characters of any kind, spaces too: a few words that have "
-    "nothing "
-    "to do with you or with this service, or what a password manager makes"
+    "nothing to do with you or with this service, or what a password manager makes"
 )
 
 # --- what is easily guessed ---------------------------------------------------------------------

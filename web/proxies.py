@@ -39,9 +39,8 @@ def networks(stated: str) -> tuple[Network, ...]:
             networks.append(ipaddress.ip_network(network_text, strict=False))
         except ValueError:
             raise RuntimeError(
-                f"EXCHEQUER_PROXY_ADDRESSES: {network_text!r} is no address or network; "
-                "allowed: such as "
-                "10.0.0.5|10.1.0.0/16"
+                f"EXCHEQUER_PROXY_ADDRESSES: {network_text!r} is no address or network; allowed: "
+                "such as 10.0.0.5|10.1.0.0/16"
             ) from None
     return tuple(networks)
 
@@ -173,6 +172,5 @@ def check_mount(app: Flask, path: str) -> None:
     if first in taken:
         raise RuntimeError(
             f"EXCHEQUER_PUBLIC_URL: its path begins with /{first}, which is a page of the service; "
-            "use "
-            "another path, such as /exchequer"
+            "use another path, such as /exchequer"
         )

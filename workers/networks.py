@@ -95,8 +95,7 @@ def check_complete(network: Any, found: Mapping[str, Any], encoder: bool = False
         name, saved, wanted = sorted(found["mismatched_keys"])[0]
         raise ModelError(
             f"path: {name} has the shape {_shape(saved)}, and the model that config.json states "
-            "needs "
-            f"{_shape(wanted)}"
+            f"needs {_shape(wanted)}"
         )
     problems = [
         *found.get("error_msgs", ()),

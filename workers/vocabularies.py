@@ -69,8 +69,7 @@ def _check_rows(words: Mapping[int, str], rows: int) -> None:
         raise ModelError(
             f"path: the tokenizer has tokens that the model's {rows:,} embeddings lack: "
             f"{listed(f'{words[token]!r} ({token})' for token in beyond)}: remove them, or resize "
-            "the "
-            "embeddings (resize_token_embeddings) and train these tokens"
+            "the embeddings (resize_token_embeddings) and train these tokens"
         )
 
 
@@ -79,10 +78,9 @@ def _check_outputs(words: Mapping[int, str], rows: int) -> None:
     if nameless:
         raise ModelError(
             f"path: the tokenizer has {rows - len(nameless):,} tokens and the model {rows:,} "
-            "outputs: those "
-            f"without a token, {nameless[0]} first, can't be decoded when drawn: cut them with "
-            "resize_token_embeddings(len(tokenizer)), or save the tokenizer that belongs to the "
-            "model"
+            f"outputs: those without a token, {nameless[0]} first, can't be decoded when drawn: "
+            "cut them with resize_token_embeddings(len(tokenizer)), or save the tokenizer that "
+            "belongs to the model"
         )
 
 
@@ -134,8 +132,7 @@ def _check_stated(tokenizer: Any, name: str, stated: Mapping[str, Any], rows: in
             if has_letters and token in _written(tokenizer, word):
                 raise ModelError(
                     f"path: {name} states {field} {token}, which is {word!r}, a word of texts: "
-                    "they "
-                    "would end there, or lose it"
+                    "they would end there, or lose it"
                 )
 
 
@@ -171,8 +168,7 @@ def _check_controls(tokenizer: Any, unknown: set[int]) -> None:
         if not MARK.fullmatch(word.strip()) and token in _written(tokenizer, word):
             raise ModelError(
                 f"path: the special token {word!r} ({token}) is in ordinary texts, and would be "
-                "left out of "
-                "each: give it a mark of its own, such as <pad>"
+                "left out of each: give it a mark of its own, such as <pad>"
             )
 
 

@@ -111,8 +111,7 @@ class SignatureNeeded(NotPermitted):
         self.act, self.keys = act, keys
         super().__init__(
             f"signature: missing: the policy of {act['dataset']!r} asks that you sign this with a "
-            "passkey, "
-            "in a browser on the page where it is decided; a token can't sign"
+            "passkey, in a browser on the page where it is decided; a token can't sign"
         )
 
 
@@ -196,8 +195,8 @@ class LedgerBehind(ExchequerError):
             position = f"entry {seq} is another one in the database than in its log outside"
         super().__init__(
             f"the ledger of {dataset!r} is not what was answered for: {position}. Nothing is "
-            "admitted, run or "
-            "handed out until an operator has recovered it (`exchequer ledger recover`)"
+            "admitted, run or handed out until an operator has recovered it (`exchequer ledger "
+            "recover`)"
         )
 
     def facts(self) -> dict[str, Any]:

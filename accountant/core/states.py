@@ -52,10 +52,8 @@ STATES: dict[str, State] = {
     ),
     "running": State(
         "A worker has it. From the moment when data is read the reservation can't be given back. A "
-        "job whose "
-        "machine is lost runs again under the same reservation, at most three times, or ends and "
-        "is charged "
-        "where the dataset's policy says so.",
+        "job whose machine is lost runs again under the same reservation, at most three times, or "
+        "ends and is charged where the dataset's policy says so.",
         "The whole price is reserved.",
         ("settling", "queued", "succeeded", "failed", "cancelled"),
     ),
@@ -67,8 +65,7 @@ STATES: dict[str, State] = {
     "succeeded": State(
         "The output is published, in the transaction that charged it.",
         "What was really spent is charged, never more than was reserved. (An ex-post cap is a "
-        "planning "
-        "figure: the dataset's page says how it is settled.)",
+        "planning figure: the dataset's page says how it is settled.)",
     ),
     "failed": State(
         "The job ended without an output. What went wrong while data was read is told to nobody.",

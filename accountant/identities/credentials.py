@@ -91,8 +91,7 @@ def reserve(connection: Connection, name: str) -> None:
     if dataset is not None:
         raise Conflict(
             f"the policy of {dataset!r} has named {name!r} since before there was such an account, "
-            "who would "
-            "inherit it: take the name out there first"
+            "who would inherit it: take the name out there first"
         )
 
 

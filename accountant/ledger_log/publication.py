@@ -71,7 +71,7 @@ def entries_from(log: LedgerLog, count: int, last: int) -> Iterator[tuple[str, i
     for path in paths:
         with path.open("rb") as file:
             headers.append(file.readline().removesuffix(b"\n"))
-    begun = [lines.read_header(each)[2].n for each in headers]
+    begun = [lines.read_header(header)[2].n for header in headers]
     first = max((place for place, begins in enumerate(begun) if begins <= count), default=0)
     position, identity = None, None
     for place in range(first, len(paths)):

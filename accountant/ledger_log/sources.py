@@ -89,8 +89,8 @@ def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> I
     """
     yield json.dumps(stated).encode()
     block = bytearray()
-    for each in fingerprints:
-        block += _FINGERPRINT.pack(*each)
+    for fingerprint in fingerprints:
+        block += _FINGERPRINT.pack(*fingerprint)
         if len(block) >= _AT_ONCE * _FINGERPRINT.size:
             yield bytes(block)
             block.clear()

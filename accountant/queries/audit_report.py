@@ -33,20 +33,17 @@ MOST_VERIFIED = 20_000
 #: Every term that the report uses, in one sentence.
 DEFINITIONS = {
     "(ε, δ)": "Whatever the jobs of the dataset publish, the step from the data to a neighbour "
-    "changes the "
-    "probability of any outcome by a factor of at most e^ε, and by δ beyond that.",
+    "changes the probability of any outcome by a factor of at most e^ε, and by δ beyond that.",
     "privacy unit": "Whose presence is protected: one record, or everything of one value of a "
     "column.",
     "neighbours": "add-remove compares the data with the same data without one unit, replace-one "
-    "with the "
-    "same data where one unit is another.",
+    "with the same data where one unit is another.",
     "filter": "An account that adds up what jobs cost in its own measure and has a limit and a "
-    "share of δ; a "
-    "job is admitted while at least one filter still fits everything so far and the job.",
+    "share of δ; a job is admitted while at least one filter still fits everything so far and the "
+    "job.",
     "reserved": "Set aside for a job that is admitted and not settled yet; it counts as used.",
     "spent": "Charged to jobs that ended, at what they released or, where they failed after "
-    "reading began, "
-    "at all that was reserved.",
+    "reading began, at all that was reserved.",
     "closed": "A filter that could not price a job decides nothing any more, unless that job is "
     "voided.",
     "ALLOW": "An entry that sets what is allowed.",
@@ -60,14 +57,11 @@ DEFINITIONS = {
     "REVERSAL": "An entry by which two people raise a charge; it lowers none.",
     "LOSS": "An entry by which two people say that entries are lost; all that was left is charged.",
     "ex-post cap": "A planning figure for jobs whose cost depends on the data; it is neither a "
-    "bound nor a "
-    "mean of what they really cost.",
+    "bound nor a mean of what they really cost.",
     "hash": "The SHA-256 of an entry, which covers the hash of the entry before it, so that no "
-    "entry can be "
-    "changed without changing all that follow.",
+    "entry can be changed without changing all that follow.",
     "checkpoint": "A statement signed by the service of what the ledger was at one entry: whoever "
-    "keeps it "
-    "can show that the entries up to it were changed, if they ever are.",
+    "keeps it can show that the entries up to it were changed, if they ever are.",
 }
 
 

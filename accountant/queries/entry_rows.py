@@ -184,7 +184,9 @@ def _alone(event: Event, delta: float) -> tuple[float, float]:
 
 
 def _released(artifacts: Any) -> list[tuple[str, str, str]]:
-    return sorted((each["name"], each["kind"], each["sha256"]) for each in artifacts or ())
+    return sorted(
+        (artifact["name"], artifact["kind"], artifact["sha256"]) for artifact in artifacts or ()
+    )
 
 
 def _text(value: object) -> str | None:
@@ -206,18 +208,15 @@ def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
     """
     queries = {
         "job {}: it is {}, and no entry reserves it": (
-            "SELECT j.id, j.state FROM jobs j WHERE j.dataset_id = :id"
-            " AND (j.state IN ('queued','running','settling','succeeded','failed')"
-            " OR j.output_sha256 IS NOT NULL)"
-            " AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.job_id = j.id AND e.kind = 'RESERVE')"
+            "SELECT j.id, j.state FROM jobs j WHERE j.dataset_id = :id AND (j.state IN "
+            "('queued','running','settling','succeeded','failed') OR j.output_sha256 IS NOT NULL) "
+            "AND NOT EXISTS (SELECT 1 FROM entries e WHERE e.job_id = j.id AND e.kind = 'RESERVE')"
         ),
         "job {}: it is {}, and no entry settles it": (
             "SELECT j.id, j.state FROM jobs j JOIN entries r ON r.job_id = j.id AND r.kind = "
-            "'RESERVE'"
-            " WHERE r.dataset_id = :id"
-            " AND (j.state NOT IN ('queued','running','settling') OR j.output_sha256 IS NOT NULL)"
-            " AND NOT EXISTS"
-            " (SELECT 1 FROM entries e WHERE e.job_id = j.id AND e.kind IN ('COMMIT','VOID'))"
+            "'RESERVE' WHERE r.dataset_id = :id AND (j.state NOT IN "
+            "('queued','running','settling') OR j.output_sha256 IS NOT NULL) AND NOT EXISTS "
+            "(SELECT 1 FROM entries e WHERE e.job_id = j.id AND e.kind IN ('COMMIT','VOID'))"
         ),
         "job {}: it released the artifact {}, and no entry settles it": (
             "SELECT a.job_id, a.name FROM artifacts a JOIN jobs j ON j.id = a.job_id"
@@ -313,11 +312,9 @@ def decisions(connection: Connection, dataset_id: UUID) -> Iterator[str]:
     """Compare accepted decisions with the entries that they became."""
     query = text(
         "SELECT p.id, p.kind, p.job_id, p.entry_seq, e.kind AS became, e.job_id AS of_job, "
-        "p.reason, p.answer, a.name AS proposer, b.name AS confirmer, "
-        "e.document::jsonb -> 'body' AS body "
-        "FROM decisions p JOIN users a ON a.id = p.asked_by LEFT JOIN users b ON b.id = "
-        "p.answered_by "
-        "LEFT JOIN entries e ON e.dataset_id = p.dataset_id AND e.seq = p.entry_seq "
+        "p.reason, p.answer, a.name AS proposer, b.name AS confirmer, e.document::jsonb -> 'body' "
+        "AS body FROM decisions p JOIN users a ON a.id = p.asked_by LEFT JOIN users b ON b.id = "
+        "p.answered_by LEFT JOIN entries e ON e.dataset_id = p.dataset_id AND e.seq = p.entry_seq "
         "WHERE p.dataset_id = :id AND p.entry_seq IS NOT NULL"
     )
     became = {"allowance": "ALLOW", "correction": "REVERSAL", "loss": "LOSS"}

@@ -266,8 +266,7 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
 #: Stands wherever realized figures are shown.
 EX_POST_NOTE = (
     "A cap is a planning figure, neither bound nor mean. What a job really cost depends on the "
-    "data: "
-    "approvals given after seeing these figures leak them."
+    "data: approvals given after seeing these figures leak them."
 )
 
 

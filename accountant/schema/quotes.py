@@ -89,8 +89,7 @@ class OnDataset(Answer):
     results_every_seconds: int | None = Field(
         None,
         description="the job ends, for all who watch it, so many seconds after it began, or a "
-        "multiple of "
-        "that; null: when it is done",
+        "multiple of that; null: when it is done",
     )
 
 

@@ -126,16 +126,18 @@ def _secret_columns(account: SecretAccount) -> dict[str, Any]:
 
 def _account_columns(account: Account) -> dict[str, Any]:
     values: dict[str, Any] = {"epsilon": account.epsilon, "delta": account.delta}
-    for each in account.filters:
-        kind = each.filter.kind
-        values[f"{kind}_share"] = str(each.filter.share)
-        values[f"{kind}_order"] = None if each.filter.order is None else str(each.filter.order)
-        values[f"{kind}_closed"] = each.closed
+    for filter_ in account.filters:
+        kind = filter_.filter.kind
+        values[f"{kind}_share"] = str(filter_.filter.share)
+        values[f"{kind}_order"] = (
+            None if filter_.filter.order is None else str(filter_.filter.order)
+        )
+        values[f"{kind}_closed"] = filter_.closed
         for part in ("limit", "spent", "reserved"):
-            values[f"{kind}_{part}"] = getattr(each, part).main
+            values[f"{kind}_{part}"] = getattr(filter_, part).main
             if kind is Kind.BASIC:
-                values[f"basic_delta_{part}"] = getattr(each, part).delta
+                values[f"basic_delta_{part}"] = getattr(filter_, part).delta
         if kind is Kind.BASIC:
-            values["basic_step_delta"] = each.filter.step_delta
-            values["basic_whole_epsilon"] = each.filter.whole_epsilon
+            values["basic_step_delta"] = filter_.filter.step_delta
+            values["basic_whole_epsilon"] = filter_.filter.whole_epsilon
     return values

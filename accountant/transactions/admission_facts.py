@@ -87,7 +87,7 @@ def look_up(
 def facts_of(found: Found, accounts: Accounts) -> Facts:
     """Return the facts in what `look_up` found."""
     dataset = SimpleNamespace(**found.dataset)
-    models = {each["name"]: ModelFacts(**each) for each in found.models or ()}
+    models = {model["name"]: ModelFacts(**model) for model in found.models or ()}
     policy = Policy.model_validate(dataset.policy)
     return Facts(
         found.version_id, found.version_number, policy, terms_of(dataset, accounts), models

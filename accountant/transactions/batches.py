@@ -196,13 +196,21 @@ def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch
     """Return the batch with everything that it refers to, as it stands now that the row is
     locked.
     """
-    keyed = [(each.actor.id, each.key) for each in submissions if each.key is not None]
-    names = {each.request.model for each in submissions if each.request.model is not None}
-    tried = [each.job_id for each in submissions if each.tried]
-    people = list({each.actor.id for each in submissions})
+    keyed = [
+        (submission.actor.id, submission.key)
+        for submission in submissions
+        if submission.key is not None
+    ]
+    names = {
+        submission.request.model
+        for submission in submissions
+        if submission.request.model is not None
+    }
+    tried = [submission.job_id for submission in submissions if submission.tried]
+    people = list({submission.actor.id for submission in submissions})
     found = look_up(locked, sorted(names), keyed, tried, people)
-    for each in submissions:
-        each.tried = True
+    for submission in submissions:
+        submission.tried = True
     locked.use_rules(found.newest_rule)
     batch = Batch(locked, facts_of(found, locked.accounts))
     batch.earlier |= {

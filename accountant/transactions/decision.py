@@ -278,7 +278,7 @@ def _reserve(
         locked.post(EntryKind.RESERVE, analyst, job_id, stated)
         return
     # All that such a body depends on besides the job: none of it is a balance.
-    filters = tuple(each.filter for each in account.filters)
+    filters = tuple(filter_.filter for filter_ in account.filters)
     ran_on = None if model is None else (model.name, model.facts["sha256"])
     key = (id(job), locked.dataset, analyst, filters, ran_on, source["version"], parts)
     with _kept_lock:

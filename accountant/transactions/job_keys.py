@@ -61,6 +61,5 @@ def _open(units: bytes, job_id: UUID, sealed: bytes) -> bytes:
     except InvalidTag:
         raise KeyMismatch(
             "this worker's units key is not the one that the job began with; every worker needs "
-            "the same "
-            "home/keys/units or EXCHEQUER_KEY_UNITS"
+            "the same home/keys/units or EXCHEQUER_KEY_UNITS"
         ) from None

@@ -118,7 +118,7 @@ def _price(shape: _Shape, terms: Terms) -> Priced:
     try:
         parameters = mechanism.parse(shape.raw, terms)
     except InvalidRequest as error:
-        raise InvalidRequest([_under_parameters(each) for each in error.problems]) from None
+        raise InvalidRequest([_under_parameters(problem) for problem in error.problems]) from None
     lacking = mechanism.missing(parameters)
     if lacking is not None:
         raise InvalidRequest([_under_parameters(lacking)])
@@ -308,8 +308,8 @@ def context_problem(
         return None
     why = (
         f"a context would need {asked} tokens ({probe['template_tokens']} of template, the rest "
-        "record and "
-        f"text), the model has {limit}: make {_lengths(mechanism)} or the template smaller"
+        f"record and text), the model has {limit}: make {_lengths(mechanism)} or the template "
+        "smaller"
     )
     return Refused("model context", str(limit), str(asked), why)
 

@@ -365,10 +365,8 @@ def cluster(engine: Engine) -> dict[str, object]:
     own.
     """
     query = text(
-        "SELECT system_identifier::text AS system, "
-        "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_walfile_name(pg_current_wal_lsn()) END AS "
-        "place "
-        "FROM pg_control_system()"
+        "SELECT system_identifier::text AS system, CASE WHEN pg_is_in_recovery() THEN NULL ELSE "
+        "pg_walfile_name(pg_current_wal_lsn()) END AS place FROM pg_control_system()"
     )
     with engine.connect() as connection:
         row = connection.execute(query).one()

@@ -122,8 +122,7 @@ def _require_empty(engine: Engine) -> LedgerLog:
     if log.folder.exists() and any(log.folder.iterdir()):
         raise LogUnusable(
             f"{log.folder} is not empty: a new log begins in an empty folder. Keep what is there: "
-            "it may "
-            "hold entries that the database lacks (`exchequer ledger recover`)"
+            "it may hold entries that the database lacks (`exchequer ledger recover`)"
         )
     return log
 

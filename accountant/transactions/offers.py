@@ -176,10 +176,10 @@ def _costs(accounts: Accounts, job: Candidate) -> dict[str, Figure | None]:
     asked: Demand = job.asked
     found: dict[str, Figure | None] = {"ex-post": asked.ex_post}
     if accounts.dp is not None:
-        for each, cost in zip(
+        for filter_, cost in zip(
             accounts.dp.filters, accounts.dp.costs(asked.dp).values(), strict=True
         ):
-            kind, share = each.filter.kind, each.filter.least_share(asked.dp)
+            kind, share = filter_.filter.kind, filter_.filter.least_share(asked.dp)
             found[str(kind)] = share if share is not None or cost is None else cost.main
             found[f"{kind} (δ)"] = None if cost is None else cost.delta if share is None else 0
     else:

@@ -172,7 +172,7 @@ def _check_signers(
         query = query.where(passkeys.c.created_at < before)
     registered = set(connection.execute(query).scalars())
     unknown = sorted(
-        {read_signer(each).person for each in policy.signers if each not in registered}
+        {read_signer(signer).person for signer in policy.signers if signer not in registered}
     )
     if unknown:
         told = f"{', '.join(unknown)}: no passkey of a steward with an open account"

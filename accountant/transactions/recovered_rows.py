@@ -239,13 +239,13 @@ def _committed(connection: Connection, entry: Entry, find: Find) -> dict[str, An
         "reading_began_at": began if body["read"] else None,
         "failure": None if body["outcome"] == "succeeded" else _UNKNOWN,
     }
-    for each in body.get("artifacts", ()):
-        size, media = find(each["sha256"]) or (0, "application/json")
+    for artifact in body.get("artifacts", ()):
+        size, media = find(artifact["sha256"]) or (0, "application/json")
         row = {
             "job_id": job_id,
-            "name": each["name"],
-            "kind": each["kind"],
-            "sha256": each["sha256"],
+            "name": artifact["name"],
+            "kind": artifact["kind"],
+            "sha256": artifact["sha256"],
         }
         connection.execute(insert(tables.artifacts).values(**row, media_type=media, size=size))
     return columns

@@ -136,8 +136,7 @@ class _Gathered:
         if entry.seq == self.database.seq and entry.hash != self.database.hash:
             self.problem = (
                 f"entry {entry.seq} is another one in the database, which went on by itself: "
-                "restore a "
-                "backup from before"
+                "restore a backup from before"
             )
             return
         try:
@@ -175,8 +174,7 @@ def _lost_version(log: LedgerLog, name: str, missing: Iterable[Logged]) -> str |
         if not sources.is_kept(log.folder, name, version):
             return (
                 f"entry {entry.seq} registers version {version} of the data: its address and its "
-                "units were "
-                "not kept beside the log. Restore a backup from after that"
+                "units were not kept beside the log. Restore a backup from after that"
             )
     return None
 

@@ -70,7 +70,7 @@ def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
     """
     if accounts.dp is None or not spends(job.asked.dp):
         return None
-    filters = tuple(each.filter for each in accounts.dp.filters)
+    filters = tuple(filter_.filter for filter_ in accounts.dp.filters)
     asked = cross_check.charge(job.asked.dp, filters, costs, job.epsilon_alone, job.terms.delta)
     with _known_lock:
         problem, until = _known.get(asked, (None, 0.0))

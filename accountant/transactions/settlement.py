@@ -172,8 +172,7 @@ UNSAID = (
 #: What is said besides of a job whose price is that of secret batches: it is so for all of them.
 FIXED_PASSES = (
     "; a job whose batches are secret fails too where memory runs out, since its passes may not "
-    "shrink: a "
-    "smaller EXCHEQUER_DECODING_GIB makes all of them smaller from the start"
+    "shrink: a smaller EXCHEQUER_DECODING_GIB makes all of them smaller from the start"
 )
 
 

@@ -92,11 +92,10 @@ def _checked(policy: Policy, act: dict[str, Any], signature: Signature | None) -
     if not signers:
         raise NotPermitted(
             f"signature: the policy of {act['dataset']!r} asks that this is signed, and names no "
-            "passkey of "
-            "yours"
+            "passkey of yours"
         )
     if signature is None:
-        raise SignatureNeeded(act, tuple(fingerprint(each.key) for each in signers))
+        raise SignatureNeeded(act, tuple(fingerprint(signer.key) for signer in signers))
     try:
         check(dict(signature), act, signers)
     except VerificationFailed as error:
@@ -105,7 +104,7 @@ def _checked(policy: Policy, act: dict[str, Any], signature: Signature | None) -
 
 
 def _signers(policy: Policy, person: str) -> tuple[Any, ...]:
-    return tuple(each for each in map(read_signer, policy.signers) if each.person == person)
+    return tuple(signer for signer in map(read_signer, policy.signers) if signer.person == person)
 
 
 def _dataset(connection: Connection, dataset_id: UUID) -> str:

@@ -208,10 +208,10 @@ def _admit(locked: LockedAccount, submissions: Sequence[Submission]) -> list[Ans
     batch = looked_up(locked, submissions)
     _remember(locked.dataset, batch.facts.terms, locked.accounts)
     answers: list[Answer | Exception] = []
-    for each in submissions:
+    for submission in submissions:
         try:
             with locked.whole():
-                answers.append(batch.admit(each))
+                answers.append(batch.admit(submission))
         except Exception as error:
             answers.append(error)
     reached("submit.decided")

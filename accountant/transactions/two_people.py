@@ -22,9 +22,8 @@ def require_separate(actor: Actor) -> None:
     if "administrator" in actor.roles:
         raise NotPermitted(
             "you are steward and administrator: where two people are asked for, one that could "
-            "make the "
-            "second one is neither of them. Give one of the two roles to another account on the "
-            "page People"
+            "make the second one is neither of them. Give one of the two roles to another account "
+            "on the page People"
         )
 
 

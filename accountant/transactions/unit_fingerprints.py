@@ -279,8 +279,7 @@ def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str |
     if corpus:
         return (
             f"texts of it are private records, of dataset {_named(shares)}. Whatever reads a "
-            "public corpus "
-            "is free: take them out, or register other data"
+            "public corpus is free: take them out, or register other data"
         )
     name, share = next(iter(shares.items()))
     joins = f"exchequer dataset add-version {name} --uri ADDRESS"
@@ -288,13 +287,11 @@ def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str |
     if share >= 0.5:
         return (
             f"{problem}. If it is that data, register it as a version there, which joins that "
-            "account "
-            f"({joins}); if not, correct the data so that nobody is in both"
+            f"account ({joins}); if not, correct the data so that nobody is in both"
         )
     return (
         f"{problem}. Take out whoever is in both, and correct the data. Only a later state of that "
-        "very data "
-        f"is a version of it ({joins}): other people are not to join its account"
+        f"very data is a version of it ({joins}): other people are not to join its account"
     )
 
 
@@ -325,8 +322,8 @@ def _stage(connection: Connection, fingerprints: Iterable[Fingerprint]) -> None:
         cursor.copy("COPY read (fingerprint, is_unit, weight) FROM STDIN (FORMAT BINARY)") as copy,
     ):
         copy.set_types(["bytea", "bool", "float8"])
-        for each in fingerprints:
-            copy.write_row((each.value, each.is_unit, each.weight))
+        for fingerprint in fingerprints:
+            copy.write_row((fingerprint.value, fingerprint.is_unit, fingerprint.weight))
     values = {"share": text_evidence.COMMON_SHARE, "records": text_evidence.COMMON_RECORDS}
     connection.execute(_STAGE, values)
     connection.execute(_KEEP, {"copies": text_evidence.COMMON_COPIES})
@@ -339,17 +336,15 @@ def _check_key(connection: Connection, proof: bytes) -> None:
     if connection.execute(select(key.c.proof)).scalar_one() != proof:
         raise DataError(
             "this worker's identity key is not the one that fingerprints were made with; every "
-            "worker needs "
-            "the same home/keys/identity or EXCHEQUER_KEY_IDENTITY"
+            "worker needs the same home/keys/identity or EXCHEQUER_KEY_IDENTITY"
         )
 
 
 _STAGE = text(
-    "CREATE TEMPORARY TABLE staged ON COMMIT DROP AS "
-    "SELECT fingerprint, is_unit, max(weight) AS weight, count(*) AS copies FROM read "
-    "GROUP BY fingerprint, is_unit "
-    "HAVING is_unit OR max(weight) > 0 AND count(*) <= "
-    "greatest(CAST(:records AS float8), :share * (SELECT count(*) FROM read WHERE NOT is_unit))"
+    "CREATE TEMPORARY TABLE staged ON COMMIT DROP AS SELECT fingerprint, is_unit, max(weight) AS "
+    "weight, count(*) AS copies FROM read GROUP BY fingerprint, is_unit HAVING is_unit OR "
+    "max(weight) > 0 AND count(*) <= greatest(CAST(:records AS float8), :share * (SELECT count(*) "
+    "FROM read WHERE NOT is_unit))"
 )
 #: The part that later data is compared with.
 _KEEP = text(
@@ -363,9 +358,8 @@ _RECORDS = text("SELECT count(*) FROM staged WHERE NOT is_unit")
 #: Sorted, so that two who insert the same ones without a lock would wait for one another in one
 #: order.
 _ADD = text(
-    "INSERT INTO fingerprints (fingerprint, dataset_id, is_unit) "
-    "SELECT fingerprint, :dataset, is_unit FROM kept ORDER BY fingerprint "
-    "ON CONFLICT (fingerprint, dataset_id) DO NOTHING"
+    "INSERT INTO fingerprints (fingerprint, dataset_id, is_unit) SELECT fingerprint, :dataset, "
+    "is_unit FROM kept ORDER BY fingerprint ON CONFLICT (fingerprint, dataset_id) DO NOTHING"
 )
 
 _ADD_CORPUS = text(
@@ -382,14 +376,12 @@ _CORPORA = text(
 #: Two people by column who wrote the same are two people: records count where those of one side are
 #: units.
 _SHARED = text(
-    "SELECT d.name, count(*) AS shared, sum(s.weight) AS evidence, "
-    "(SELECT count(*) FROM staged WHERE is_unit = s.is_unit) AS here, "
-    "(SELECT count(*) FROM fingerprints WHERE dataset_id = d.id AND is_unit = s.is_unit) AS there "
-    "FROM staged s JOIN fingerprints f ON f.fingerprint = s.fingerprint "
-    "JOIN datasets d ON d.id = f.dataset_id "
-    "WHERE f.dataset_id IS DISTINCT FROM CAST(:dataset AS uuid) "
-    "AND (s.is_unit OR :by_record OR d.unit_column IS NULL OR d.missing_units = 'separate') "
-    "GROUP BY d.id, s.is_unit ORDER BY 2 DESC, 1"
+    "SELECT d.name, count(*) AS shared, sum(s.weight) AS evidence, (SELECT count(*) FROM staged "
+    "WHERE is_unit = s.is_unit) AS here, (SELECT count(*) FROM fingerprints WHERE dataset_id = "
+    "d.id AND is_unit = s.is_unit) AS there FROM staged s JOIN fingerprints f ON f.fingerprint = "
+    "s.fingerprint JOIN datasets d ON d.id = f.dataset_id WHERE f.dataset_id IS DISTINCT FROM "
+    "CAST(:dataset AS uuid) AND (s.is_unit OR :by_record OR d.unit_column IS NULL OR "
+    "d.missing_units = 'separate') GROUP BY d.id, s.is_unit ORDER BY 2 DESC, 1"
 )
 
 

@@ -48,7 +48,7 @@ def check_limits(waiting: Waiting, analyst_id: UUID, state: str, configured: Set
             "wait for an answer, or cancel one",
         ),
     ):
-        count = sum(waiting[analyst_id, each] for each in states)
+        count = sum(waiting[analyst_id, state] for state in states)
         if state in states and count >= most:
             problem = f"{count} jobs of yours wait for {whom}"
             raise invalid(

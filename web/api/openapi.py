@@ -238,12 +238,10 @@ def document(app: Flask) -> dict[str, Any]:
 
 _ABOUT = (
     "Errors are problem details (RFC 9457) that name every wrong field. Times are RFC 3339 in UTC; "
-    "amounts "
-    "of budget are decimal texts. Listings come in pages: `limit` rows, and `next`, which `cursor` "
-    "takes. "
-    "Answers to GET carry strong ETags. Requests that make something take an `Idempotency-Key`. "
-    "Unknown "
-    "fields in a body are refused; readers must bear unknown fields in an answer."
+    "amounts of budget are decimal texts. Listings come in pages: `limit` rows, and `next`, which "
+    "`cursor` takes. Answers to GET carry strong ETags. Requests that make something take an "
+    "`Idempotency-Key`. Unknown fields in a body are refused; readers must bear unknown fields in "
+    "an answer."
 )
 
 

@@ -134,8 +134,7 @@ def _register(story: Story, steward: Api, configured: Settings, name: str = SAMP
     story.step(
         "The steward registers 3,000 reviews and a model that has never seen them",
         "The reviews play the private data and are made up. The model was trained on "
-        f"{trained_on}. "
-        "A worker, not the web server, opens both and checks them.",
+        f"{trained_on}. A worker, not the web server, opens both and checks them.",
     )
     if not bundled:
         register_pretrained(
@@ -151,8 +150,7 @@ def _register(story: Story, steward: Api, configured: Settings, name: str = SAMP
     story.step(
         "The steward allows a budget",
         "All jobs together may spend this much, whatever they are and whoever asks. Setting it is "
-        "the "
-        "first entry of the dataset's ledger.",
+        "the first entry of the dataset's ledger.",
     )
     if dataset["account"] is None:
         steward.allow(DATASET, EPSILON, DELTA, "demo: first allowance")
@@ -249,8 +247,7 @@ def _price(story: Story, analyst: Api, model: str) -> tuple[dict[str, Any], dict
     plain = analyst.quote(DATASET, MECHANISM, known)
     story.tell(
         f"ε {_epsilon(quote)} at δ {up(quote['dp']['delta'], 6):g}, because nobody knows which "
-        "batch holds a "
-        f"review; ε {_epsilon(plain)} if somebody did"
+        f"batch holds a review; ε {_epsilon(plain)} if somebody did"
     )
     story.more(
         f"jobs of this shape that still fit the allowance: {quote['dataset']['jobs_of_this_shape']}"
@@ -270,8 +267,7 @@ def _run_job(story: Story, request: dict[str, Any], analyst: Api, steward: Api) 
     story.step(
         "The analyst submits the job, and the steward approves it",
         "Nothing is spent before a steward approves: the policy says so. Then, in one transaction, "
-        "the price "
-        "is reserved in the ledger and the job is queued.",
+        "the price is reserved in the ledger and the job is queued.",
     )
     job = _decided(analyst, request)
     if job["state"] == "refused":
@@ -328,8 +324,8 @@ def _raise_allowance(story: Story, job: dict[str, Any], steward: Api) -> None:
     story.step(
         "The steward raises the allowance",
         "That weakens what is promised to the people in the data, so it stands in the ledger with "
-        "a reason. "
-        "The promise holds for the largest allowance ever, if no raise depends on results.",
+        "a reason. The promise holds for the largest allowance ever, if no raise depends on "
+        "results.",
     )
     steward.allow(DATASET, f"{raised:g}", account["delta"], "demo: another run on made-up reviews")
     story.tell(f"allowed: ε {account['epsilon']} → {raised:g}")
@@ -375,8 +371,7 @@ def _audit(story: Story, auditor: Api, configured: Settings) -> None:
     story.step(
         "The auditor checks the ledger offline",
         "Every entry carries the hash of the one before; the check recomputes hashes, prices and "
-        "balances "
-        "from the file alone.",
+        "balances from the file alone.",
     )
     if story.verbose:
         out.print(
@@ -401,10 +396,9 @@ def _say_what_it_means(story: Story, analyst: Api, quote: dict[str, Any]) -> Non
     out.print()
     story.tell(
         f"What ε {_epsilon(quote)} means for a person who wrote one of the reviews: somebody who "
-        "reads these "
-        "texts and knows all other reviews, but not which batch this one lay in, can tell whether "
-        "it was "
-        f"among them in at most {at_most(bound)} of cases; guessing alone is right in 50 %."
+        "reads these texts and knows all other reviews, but not which batch this one lay in, can "
+        f"tell whether it was among them in at most {at_most(bound)} of cases; guessing alone is "
+        "right in 50 %."
     )
 
 

@@ -46,8 +46,7 @@ from web.version import DISTRIBUTION, ROOT, is_checkout
 CORRECT_IT = "Correct it and run the command again."
 _ELSEWHERE = (
     "Set EXCHEQUER_HOME (state of the stack) or XDG_CONFIG_HOME (who is signed in) to a folder "
-    "that you may "
-    "write to"
+    "that you may write to"
 )
 _LISTS = {
     "dataset": "`exchequer dataset list`",

@@ -381,10 +381,9 @@ def _require_signed_log(engine: Any, lost: bool) -> None:
     if lacking:
         raise Failed(
             "Entries that were signed are in neither. Put back the newest copy of the log's "
-            "folder, then "
-            "`exchequer ledger recover` again. If there is none, put back the newest copy of the "
-            "database. Where no copy holds them, they are lost: `exchequer ledger recover --lost`, "
-            "then two stewards with `exchequer ledger settle-loss`."
+            "folder, then `exchequer ledger recover` again. If there is none, put back the newest "
+            "copy of the database. Where no copy holds them, they are lost: `exchequer ledger "
+            "recover --lost`, then two stewards with `exchequer ledger settle-loss`."
         )
     raise Failed(f"The database holds all that was signed and marked. {losses.NEW_LOG}")
 
@@ -516,9 +515,8 @@ def _new_log_told(plan: Any) -> Iterator[str]:
     """Yield what a new log would rest on, and what nobody can know any more."""
     yield (
         f"the database holds {plan.entries:,} entries of {len(plan.heads):,} datasets, verified; "
-        "the lost "
-        f"log held {plan.marked:,} at least ({plan.marked_at}), and {plan.published:,} were "
-        "published"
+        f"the lost log held {plan.marked:,} at least ({plan.marked_at}), and {plan.published:,} "
+        "were published"
     )
     if plan.connected:
         warning = f"WARNING: {plan.connected} others are connected to the database."
@@ -526,15 +524,14 @@ def _new_log_told(plan: Any) -> Iterator[str]:
     if plan.moved:
         yield (
             "WARNING: the database was restored or failed over since the log was last marked. What "
-            "was spent "
-            "after the backup stood in the lost log alone: it is given back, and nobody can tell"
+            "was spent after the backup stood in the lost log alone: it is given back, and nobody "
+            "can tell"
         )
     yield (
         "WARNING: if the database was restored, or lost a failover's tail, then entries that only "
-        "the lost "
-        "log held are missing here, and can't be known any more: budget that they spent is given "
-        "back, and "
-        "their jobs may run again. Restore the newest backup there is before you go on"
+        "the lost log held are missing here, and can't be known any more: budget that they spent "
+        "is given back, and their jobs may run again. Restore the newest backup there is before "
+        "you go on"
     )
     for problem in plan.problems:
         yield f"can't begin: {problem}"

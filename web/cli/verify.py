@@ -382,8 +382,7 @@ def _show_log(found: Any, logged: Any) -> None:
     covers = "all" if seq == found.entries else f"the first {seq:,}"
     say(
         f"logged by {place.head.origin} as entry {place.index + 1:,} of {place.head.size:,}: "
-        f"{covers} of "
-        f"{found.entries:,} entries"
+        f"{covers} of {found.entries:,} entries"
     )
     for key, time in place.signed.items():
         if time is not None:
@@ -398,8 +397,7 @@ def _show_hidden(found: Any) -> None:
         return
     say(
         f"not shown: {found.hidden:,} private values (who acted and why, prompts); the chain "
-        "covers their "
-        "commitments, and rules about people are unchecked where they are hidden"
+        "covers their commitments, and rules about people are unchecked where they are hidden"
     )
     if found.books.ex_post.hidden:
         say(

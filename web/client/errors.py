@@ -101,16 +101,13 @@ FROM_ELSEWHERE = "from-elsewhere"
 
 _BY_STATUS = {
     413: "it takes no body of this size. Send a smaller file, or have its administrator raise its "
-    "limit "
-    "(nginx: client_max_body_size; the service takes EXCHEQUER_UPLOAD_BYTES)",
+    "limit (nginx: client_max_body_size; the service takes EXCHEQUER_UPLOAD_BYTES)",
     502: "it got no answer from the service. It may be restarting: try again in a minute, then ask "
-    "its "
-    "administrator",
+    "its administrator",
     503: "the service is switched off or overloaded. Try again in a minute, then ask its "
     "administrator",
     504: "it waited too long for the service, which may have done it all the same. Look before you "
-    "repeat "
-    "it; its administrator can raise its limit (nginx: proxy_read_timeout)",
+    "repeat it; its administrator can raise its limit (nginx: proxy_read_timeout)",
 }
 
 
@@ -123,9 +120,8 @@ def _elsewhere(response: httpx.Response) -> str:
         shown = "".join(filter(str.isprintable, target))[:200]
         return (
             f"the server sends to another address ({status}), {shown}. If that is the service, "
-            "name it: "
-            "`exchequer login URL`; if it is a page to sign in, the proxy must let programs with a "
-            "token pass"
+            "name it: `exchequer login URL`; if it is a page to sign in, the proxy must let "
+            "programs with a token pass"
         )
     error_class = _BY_STATUS.get(status)
     if error_class is None:

@@ -37,8 +37,7 @@ def read(model: type[A], document: Any) -> A:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise Unreadable(
             f"the server's {model.__name__} has another form than this client knows (at "
-            f"{where!r}): "
-            "install the version of exchequer that the server runs"
+            f"{where!r}): install the version of exchequer that the server runs"
         ) from None
 
 

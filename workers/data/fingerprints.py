@@ -165,10 +165,8 @@ class Spellings:
             earlier = ", ".join(sorted(self._families - {family}))
             raise DataError(
                 f"unit_column: {row.place} has {family} in {self._column}, and rows before it "
-                f"{earlier}. The "
-                "same people may be written in two ways: write them in one, or set unit_spelling "
-                "to 'keep' "
-                "if these are different people"
+                f"{earlier}. The same people may be written in two ways: write them in one, or set "
+                "unit_spelling to 'keep' if these are different people"
             )
 
     def _check_spelling(self, row: Row, identifier: cells.Identifier) -> None:
@@ -183,8 +181,6 @@ class Spellings:
         )
         raise DataError(
             f"unit_column: {row.place} spells a unit of {self._column} {kind}, a row before it "
-            f"{earlier}, "
-            "and nothing else differs. Correct the data, or set unit_spelling: 'merge' if these "
-            "are one "
-            "person, 'keep' if they are different people"
+            f"{earlier}, and nothing else differs. Correct the data, or set unit_spelling: 'merge' "
+            "if these are one person, 'keep' if they are different people"
         )

@@ -108,8 +108,7 @@ def data_files(names: Iterable[str]) -> list[str]:
     if others:
         raise DataError(
             f"the folder holds files in formats that are not read ({', '.join(others)}): take them "
-            "out, "
-            "or write them as CSV, JSON Lines or Parquet"
+            "out, or write them as CSV, JSON Lines or Parquet"
         )
     found = [path for path in seen if format_of(path) is not None]
     for copy in _copies(found):
@@ -131,7 +130,7 @@ def _stem_and_ending(name: str) -> tuple[str, str]:
 
 def _is_no_data(path: str) -> bool:
     *folders, name = path.split("/")
-    if any(each[:1] in "._" or each.lower() in _JUNK_FOLDERS for each in folders):
+    if any(folder[:1] in "._" or folder.lower() in _JUNK_FOLDERS for folder in folders):
         return True
     return any(_NO_DATA.search(each) for each in (name, _stem_and_ending(name)[0]))
 

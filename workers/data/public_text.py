@@ -108,8 +108,8 @@ def published(line: str) -> dict[str, Any]:
 
 def joined(*parts: PublicText) -> PublicText:
     """Return the parts one after the other."""
-    for each in parts:
-        _check(each)
+    for part in parts:
+        _check(part)
     return vouch("".join(parts))
 
 

@@ -119,7 +119,7 @@ class Records:
         """Return the records of some labels, in their order; of all, where there are none named."""
         if not labels:
             return self
-        kept = tuple(each for each in self.records if each.label in labels)
+        kept = tuple(record for record in self.records if record.label in labels)
         return replace(self, labels=tuple(labels), records=kept)
 
     def in_round(self, number: int) -> "Records":
@@ -283,8 +283,7 @@ def _unit(row: Row, layout: Layout) -> str:
         how = "null, NaN, empty, or a word such as NA"
         raise cells.Unreadable(
             f"its {column} is missing ({how}): correct it, or set missing_units to 'separate' if "
-            "each such "
-            "record is a unit by itself"
+            "each such record is a unit by itself"
         )
     return ""
 

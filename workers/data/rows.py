@@ -361,7 +361,7 @@ def _cells(array: Any, name: str) -> list[Any]:
     cells = (
         array.to_pylist(maps_as_pydicts="strict") if types.is_nested(kind) else array.to_pylist()
     )
-    if types.is_temporal(kind) and any(each is not None and each.startswith("<") for each in cells):
+    if types.is_temporal(kind) and any(cell is not None and cell.startswith("<") for cell in cells):
         raise DataError(f"the column {name} has moments out of every calendar: write it as text")
     return cells
 

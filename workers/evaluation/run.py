@@ -138,7 +138,7 @@ class _Run:
             self._require(metric, side)
             return self._measured(metric, side)
         except InvalidRequest as error:
-            why = "; ".join(f"{each.problem}: {each.allowed}" for each in error.problems)
+            why = "; ".join(f"{problem.problem}: {problem.allowed}" for problem in error.problems)
         except (ValueError, DataError) as error:
             why = str(error)
         return Figure(NAMES[metric], float("nan"), {}, "", sentence=f"Not computed: {why}.")

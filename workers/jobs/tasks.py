@@ -200,7 +200,7 @@ class _Attempt:
         results_watch.worked()
         if output.artifacts and order.parts > 1:
             raise ValueError("a job that several workers share releases texts, not artifacts")
-        unknown = {each.kind for each in output.artifacts} - set(mechanism.releases)
+        unknown = {artifact.kind for artifact in output.artifacts} - set(mechanism.releases)
         if unknown:
             raise ValueError(
                 f"{mechanism.id} does not say that it releases {', '.join(sorted(unknown))}"
@@ -332,8 +332,8 @@ class _Attempt:
         try:
             reached("worker.committed")
             self.drafts.publish(whole.draft, whole.sha256)
-            for each in whole.artifacts:
-                self.drafts.publish(each.draft, each.sha256)
+            for artifact in whole.artifacts:
+                self.drafts.publish(artifact.draft, artifact.sha256)
         except OSError as error:  # the next look publishes it
             log.error(
                 "an output waits to be published", job=str(claim.job_id), error=type(error).__name__

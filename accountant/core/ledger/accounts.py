@@ -208,7 +208,7 @@ class Accounts:
         An ex-post account that settles realized costs is excepted: it may pass its allowance by
         itself.
         """
-        if self.dp is not None and not any(each.holds for each in self.dp.filters):
+        if self.dp is not None and not any(filter_.holds for filter_ in self.dp.filters):
             return True
         own = self.ex_post
         if own.settlement is Settlement.PLANNED and own.left < 0 and not own.hidden:

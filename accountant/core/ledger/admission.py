@@ -82,7 +82,7 @@ class FilterAccount:
         else:
             amounts, units = (self.left.main, cost.main, self.limit.main), EPSILON_UNITS
             unit, cap = UNIT_NAMES[self.filter.kind], ""
-        left, asked, limit = (to_decimal(max(each, 0), units) for each in amounts)
+        left, asked, limit = (to_decimal(max(amount, 0), units) for amount in amounts)
         return Part(f"{self.filter.kind}{cap}", unit, left, asked, limit)
 
     def admits(self, cost: Amount | None) -> bool:
@@ -106,7 +106,7 @@ class Account:
 
     def costs(self, event: Event) -> Costs:
         """Return the cost of `event` on each filter of this account."""
-        return price_on(tuple(each.filter for each in self.filters), event)
+        return price_on(tuple(filter_.filter for filter_ in self.filters), event)
 
     def admitting(self, costs: Costs) -> tuple[Kind, ...]:
         """Return the filters that would still hold with these costs added."""
@@ -142,7 +142,7 @@ class Account:
     @property
     def untouched(self) -> bool:
         """True if nothing that costs anything is charged."""
-        return all(each.closed == 0 and each.used == ZERO for each in self.filters)
+        return all(filter_.closed == 0 and filter_.used == ZERO for filter_ in self.filters)
 
     @property
     def whole(self) -> bool:
@@ -152,7 +152,9 @@ class Account:
 
     def with_whole(self, whole: bool) -> "Account":
         """Return the account with all of delta on the basic filter, or with that filter's share."""
-        limits = limits_of([each.filter for each in self.filters], self.epsilon, self.delta, whole)
+        limits = limits_of(
+            [filter_.filter for filter_ in self.filters], self.epsilon, self.delta, whole
+        )
         moved = tuple(
             replace(old, limit=limit) for old, limit in zip(self.filters, limits, strict=True)
         )
@@ -168,7 +170,7 @@ def limits_of(filters: Sequence[Filter], epsilon: int, delta: int, whole: bool) 
     """Return the filters' limits under an allowance; `whole`: of an account whose basic filter has
     all of delta.
     """
-    limits = [each.limit(epsilon, delta) for each in filters]
+    limits = [filter_.limit(epsilon, delta) for filter_ in filters]
     return [*limits[:-1], Amount(epsilon, delta)] if whole else limits
 
 
@@ -288,7 +290,6 @@ def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
     bound = nearest.part_that_binds(cost)
     why = (
         f"the job costs {bound.asked} of {bound.unit} on the {kind} filter, {bound.left} is left "
-        "of "
-        f"{bound.limit}; no other filter of {allowance} comes nearer"
+        f"of {bound.limit}; no other filter of {allowance} comes nearer"
     )
     return Refused(bound.cap, bound.left, bound.asked, why)

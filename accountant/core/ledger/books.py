@@ -184,7 +184,7 @@ class Books:
             account = move(
                 account.with_whole(True) if held.whole else account, held.costs, reserved=1
             )
-            if spending and not any(each.holds for each in account.filters):
+            if spending and not any(filter_.holds for filter_ in account.filters):
                 raise VerificationFailed("no filter holds after it")
         elif held.costs:
             raise VerificationFailed("it states costs where there is no allowance")
@@ -351,11 +351,11 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
     """Return the state of every filter; empty if there is no `dp` account."""
     closers = closing_jobs(books)
     states = []
-    for each in () if books.account is None else books.account.filters:
-        state: Literal["open", "closed", "passed"] = "open" if each.holds else "passed"
-        if each.closed:
+    for filter_ in () if books.account is None else books.account.filters:
+        state: Literal["open", "closed", "passed"] = "open" if filter_.holds else "passed"
+        if filter_.closed:
             state = "closed"
-        states.append(FilterState(each.filter, state, closers.get(each.filter.kind)))
+        states.append(FilterState(filter_.filter, state, closers.get(filter_.filter.kind)))
     return tuple(states)
 
 
@@ -363,7 +363,7 @@ def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> No
     """Check that a RESERVE states the costs of its event, and takes the account for whole jobs if
     it must.
     """
-    known, stated = _costs_on(tuple(each.filter for each in account.filters), event)
+    known, stated = _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
     costs, whole = account.charge(event, known)
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
         raise VerificationFailed("it doesn't take the account for whole jobs as its event does")
@@ -373,7 +373,7 @@ def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> No
 
 def _costs_of(account: Account, event: Event) -> tuple[Costs, dict[str, Any]]:
     """Return the costs of an event on an account, and as an entry states them."""
-    return _costs_on(tuple(each.filter for each in account.filters), event)
+    return _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
 
 
 def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
@@ -390,11 +390,11 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     """
     epsilon, delta = granted(body["epsilon"], body["delta"])
     filters = tuple(_read_filter(value) for value in body["filters"])
-    if tuple(each.kind for each in filters) != tuple(Kind):
+    if tuple(filter_.kind for filter_ in filters) != tuple(Kind):
         raise VerificationFailed("its filters are not the four kinds in order")
-    if sum(each.share for each in filters) > 1:
+    if sum(filter_.share for filter_ in filters) > 1:
         raise VerificationFailed("its shares of delta exceed 1")
-    if account is not None and tuple(each.filter for each in account.filters) != filters:
+    if account is not None and tuple(filter_.filter for filter_ in account.filters) != filters:
         raise VerificationFailed("it changes orders or shares")
     limits = limits_of(filters, epsilon, delta, account is not None and account.whole)
     written = [filter_json(*each) for each in zip(filters, limits, strict=True)]

@@ -65,10 +65,10 @@ def _of_filters(accounts: Accounts, asked: Demand) -> Room:
         part = basic.part_that_binds(cost)
         return Room(part.cap, _fitting(basic, cost), part.left, part.asked)
     rooms = [
-        Room(part.cap, _fitting(each, cost), part.left, part.asked)
-        for each in accounts.dp.filters
-        if (cost := costs[each.filter.kind]) is not None and not each.closed
-        for part in [each.part_that_binds(cost)]
+        Room(part.cap, _fitting(filter_, cost), part.left, part.asked)
+        for filter_ in accounts.dp.filters
+        if (cost := costs[filter_.filter.kind]) is not None and not filter_.closed
+        for part in [filter_.part_that_binds(cost)]
     ]
     return max(rooms, key=lambda each: each.jobs, default=Room("allowance", 0, "0", "-"))
 

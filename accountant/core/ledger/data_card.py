@@ -15,8 +15,7 @@ VERSION = 1
 
 LIMITS = (
     "The guarantee is of the release, not of what somebody knows besides; it counts every release "
-    "of the "
-    "dataset only together with the others (see what holds of the dataset).",
+    "of the dataset only together with the others (see what holds of the dataset).",
     "That a job succeeds or fails, and how long it runs, is not priced.",
     "Texts are made by a language model: they state nothing about any person, and need not be "
     "true.",
@@ -71,9 +70,8 @@ def sentence(held: Guarantee) -> str:
         part = f"({figure(held.epsilon)}, {held.delta!r})-differentially private for {moved}"
     if held.ex_post_cap is not None:
         told = (
-            "The output has no (ε, δ) guarantee: what it costs depends on the data, and the cap "
-            "of ε "
-            f"{held.ex_post_cap} that was set aside is a planning figure, neither a bound nor a "
+            "The output has no (ε, δ) guarantee: what it costs depends on the data, and the cap of "
+            f"ε {held.ex_post_cap} that was set aside is a planning figure, neither a bound nor a "
             "mean"
         )
         return told + (f"; the noisy counts released with it are {part}." if part else ".")
@@ -84,8 +82,7 @@ def sentence(held: Guarantee) -> str:
         return told
     return (
         f"{told} That is for whoever does not hold the job's key, deleted as it ended; for whoever "
-        "does, "
-        f"it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially private."
+        f"does, it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially private."
     )
 
 
@@ -124,7 +121,10 @@ def markdown(card: Mapping[str, Any]) -> str:
                 **_public(card["lineage"]),
                 **_read_beside(card["lineage"]),
                 "file": f"SHA-256 `{output['sha256']}` (JSON Lines)",
-                **{f"artifact {each['name']}": f"`{each['sha256']}`" for each in card["artifacts"]},
+                **{
+                    f"artifact {artifact['name']}": f"`{artifact['sha256']}`"
+                    for artifact in card["artifacts"]
+                },
             },
         ),
         *_section(
@@ -161,7 +161,7 @@ def markdown(card: Mapping[str, Any]) -> str:
         "",
         "## Limits",
         "",
-        *[f"- {each}" for each in card["limits"]],
+        *[f"- {limit}" for limit in card["limits"]],
         "",
     ]
     return "\n".join(lines)
@@ -211,10 +211,10 @@ def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
 def _read_beside(lineage: Mapping[str, Any]) -> dict[str, str]:
     """Return what jobs released that are read beside the data, by the field that names each."""
     return {
-        field: f"of job {each['job']}"
-        + (f" (public, on dataset {each['dataset']})" if "dataset" in each else "")
-        + "".join(f", {name} `{sha256}`" for name, sha256 in each["artifacts"].items())
-        for field, each in lineage.get("sources", {}).items()
+        field: f"of job {source['job']}"
+        + (f" (public, on dataset {source['dataset']})" if "dataset" in source else "")
+        + "".join(f", {name} `{sha256}`" for name, sha256 in source["artifacts"].items())
+        for field, source in lineage.get("sources", {}).items()
     }
 
 

@@ -123,7 +123,7 @@ def commit_body(
     """
     return {
         **({} if others is None else others),
-        **({"artifacts": [dict(each) for each in artifacts]} if artifacts else {}),
+        **({"artifacts": [dict(artifact) for artifact in artifacts]} if artifacts else {}),
         "event": to_json(event),
         "costs": {} if account is None else costs_json(account.costs(event)),
         "outcome": outcome,
@@ -135,7 +135,7 @@ def commit_body(
 
 def published_by(commit: Mapping[str, Any]) -> list[str]:
     """Return the SHA-256 of the output and of the artifacts that the body of a COMMIT names."""
-    released = [each["sha256"] for each in commit.get("artifacts", ())]
+    released = [artifact["sha256"] for artifact in commit.get("artifacts", ())]
     return released if commit["output_sha256"] is None else [commit["output_sha256"], *released]
 
 

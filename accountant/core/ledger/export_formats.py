@@ -262,7 +262,9 @@ def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes |
         own = read_checkpoint(claimed["checkpoint"], pinned)
         agree(own, found)
         found = replace(found, checkpoints=(*found.checkpoints, own))
-    if pinned is not None and all(each.seq < found.entries for each in found.checkpoints):
+    if pinned is not None and all(
+        checkpoint.seq < found.entries for checkpoint in found.checkpoints
+    ):
         raise VerificationFailed(
             "no checkpoint signed with the key that you know covers all of its entries"
         )

@@ -199,8 +199,7 @@ class Elsewhere:
     def __str__(self) -> str:
         return (
             f"not provable: that what entry {self.seq} reads of {self.dataset!r:.80} is public: "
-            "verify an "
-            "export of that dataset together with this one"
+            "verify an export of that dataset together with this one"
         )
 
     def check(self, releases: Mapping[str, Release]) -> None:
@@ -222,13 +221,13 @@ class Elsewhere:
 def read_elsewhere(entry: Entry) -> list[Elsewhere]:
     """Return what the ledgers of other datasets have to prove of a RESERVE."""
     found = []
-    for field, each in entry.body["source"].get("sources", {}).items():
-        if "dataset" not in each:
+    for field, source in entry.body["source"].get("sources", {}).items():
+        if "dataset" not in source:
             continue
-        if each["dataset"] == entry.dataset:
+        if source["dataset"] == entry.dataset:
             raise VerificationFailed("it names its own dataset as another")
         kind = kinds_read(entry.body)[field]
-        found.append(Elsewhere(entry.seq, each["dataset"], field, each, kind))
+        found.append(Elsewhere(entry.seq, source["dataset"], field, source, kind))
     return found
 
 

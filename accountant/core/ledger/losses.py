@@ -53,8 +53,8 @@ class Rest:
         secret = accounts.secret
         left = 0 if secret is None else secret.limit - secret.spent - secret.reserved
         costs: dict[Kind, Amount | None] = {
-            each.filter.kind: Amount(max(each.left.main, 0), max(each.left.delta, 0))
-            for each in filters
+            filter_.filter.kind: Amount(max(filter_.left.main, 0), max(filter_.left.delta, 0))
+            for filter_ in filters
         }
         return cls(costs, max(accounts.ex_post.left, 0), max(left, 0))
 

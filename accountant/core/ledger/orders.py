@@ -218,9 +218,9 @@ class Orders:
         Raises VerificationFailed if another dataset's ledger does not show what is read of it.
         """
         found = []
-        for field, each in entry.body["source"].get("sources", {}).items():
-            if "dataset" not in each:
-                found += [(field, name) for name in self.releases.of[each["job"]].corpora]
+        for field, source in entry.body["source"].get("sources", {}).items():
+            if "dataset" not in source:
+                found += [(field, name) for name in self.releases.of[source["job"]].corpora]
         for elsewhere in read_elsewhere(entry):
             released = ledger(elsewhere.dataset).releases.of
             elsewhere.check(released)

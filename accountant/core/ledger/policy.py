@@ -187,7 +187,7 @@ class Policy(BaseModel):
         self._check_signing(prefix)
 
     def _check_signing(self, prefix: str) -> None:
-        people = {read_signer(each, f"{prefix}signers").person for each in self.signers}
+        people = {read_signer(signer, f"{prefix}signers").person for signer in self.signers}
         unknown = sorted(set(self.signed) - set(ACTS))
         if unknown:
             raise invalid(

@@ -57,8 +57,8 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
         "composition": []
         if dp is None
         else [
-            {"filter": str(each.filter.kind), "closed": each.closed, "holds": each.holds}
-            for each in dp.filters
+            {"filter": str(filter_.filter.kind), "closed": filter_.closed, "holds": filter_.holds}
+            for filter_ in dp.filters
         ],
         "releases": {
             "jobs": history.jobs,

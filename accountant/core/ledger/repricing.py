@@ -48,7 +48,7 @@ class Repriced:
 
     @property
     def equal(self) -> bool:
-        return self.problem is None and all(each.equal for each in self.figures)
+        return self.problem is None and all(figure.equal for figure in self.figures)
 
 
 def reprice(kind: EntryKind, body: Body, accounts: Accounts, reserve: Body | None) -> Repriced:
@@ -81,7 +81,9 @@ def _allowed(body: Body, accounts: Accounts) -> list[Figure]:
         return []
     epsilon, delta = granted(body["epsilon"], body["delta"])
     stated = {value["kind"]: _amount(value["limit"]) for value in body["filters"]}
-    limits = {each.filter.kind: each.filter.limit(epsilon, delta) for each in accounts.dp.filters}
+    limits = {
+        filter_.filter.kind: filter_.filter.limit(epsilon, delta) for filter_ in accounts.dp.filters
+    }
     whole = Amount(epsilon, delta)
     # since a job took it for whole jobs
     if accounts.dp.whole and stated.get(Kind.BASIC) == _decimal(whole):

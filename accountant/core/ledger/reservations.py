@@ -124,8 +124,13 @@ def move(
     """
     moved = []
     # Written out: dataclasses.replace takes most of the time of an entry.
-    for each in account.filters:
-        cost, was, had, closed = costs[each.filter.kind], each.reserved, each.spent, each.closed
+    for filter_ in account.filters:
+        cost, was, had, closed = (
+            costs[filter_.filter.kind],
+            filter_.reserved,
+            filter_.spent,
+            filter_.closed,
+        )
         if cost is None:
             closed += 0 if keep_closed else reserved
         else:
@@ -133,7 +138,7 @@ def move(
                 was = Amount(was.main + reserved * cost.main, was.delta + reserved * cost.delta)
             if spent:
                 had = Amount(had.main + spent * cost.main, had.delta + spent * cost.delta)
-        moved.append(FilterAccount(each.filter, each.limit, had, was, closed))
+        moved.append(FilterAccount(filter_.filter, filter_.limit, had, was, closed))
     return Account(account.epsilon, account.delta, tuple(moved))
 
 

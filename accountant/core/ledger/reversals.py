@@ -324,10 +324,12 @@ def _charged(account: Account, costs: Costs, sign: int) -> Account:
     """Return the account with the costs added to (1) or taken off (-1) spent; None closes or
     reopens a filter.
     """
-    whole: dict[Any, Amount | None] = {each.filter.kind: ZERO for each in account.filters}
+    whole: dict[Any, Amount | None] = {filter_.filter.kind: ZERO for filter_ in account.filters}
     whole |= costs
     closed = tuple(
-        replace(each, closed=each.closed + (sign if whole[each.filter.kind] is None else 0))
-        for each in account.filters
+        replace(
+            filter_, closed=filter_.closed + (sign if whole[filter_.filter.kind] is None else 0)
+        )
+        for filter_ in account.filters
     )
     return move(replace(account, filters=closed), whole, spent=sign, keep_closed=True)

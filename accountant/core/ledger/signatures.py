@@ -138,7 +138,9 @@ def check(signature: object, act: Document, signers: tuple[Signer, ...]) -> None
     """
     if not isinstance(signature, dict) or set(signature) != FIELDS:
         raise VerificationFailed(f"its signature is not {', '.join(sorted(FIELDS))}")
-    signer = next((each for each in signers if fingerprint(each.key) == signature["key"]), None)
+    signer = next(
+        (signer for signer in signers if fingerprint(signer.key) == signature["key"]), None
+    )
     if signer is None:
         raise VerificationFailed(
             f"it is signed with a key that the policy in force does not name for {act['by']!r:.80}"

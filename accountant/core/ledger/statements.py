@@ -89,11 +89,10 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
         return Statement("dp", "Nothing has been released.", True)
     epsilon = to_decimal(history.largest_epsilon, EPSILON_UNITS)
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
-    if accounts.dp is not None and not any(each.holds for each in accounts.dp.filters):
+    if accounts.dp is not None and not any(filter_.holds for filter_ in accounts.dp.filters):
         text = (
             "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not "
-            "even "
-            f"({epsilon}, {delta}) can be stated of all releases together."
+            f"even ({epsilon}, {delta}) can be stated of all releases together."
         )
         return Statement("dp", text, False)
     step = (
@@ -125,7 +124,7 @@ def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
         "secret batches"
     )
     assert accounts.dp is not None
-    (plain,) = (each for each in accounts.dp.filters if each.filter.kind is Kind.GAUSSIAN)
+    (plain,) = (filter_ for filter_ in accounts.dp.filters if filter_.filter.kind is Kind.GAUSSIAN)
     if plain.closed:
         return f"{told}; what all releases tell whoever holds them was not added up."
     used = Fraction(plain.spent.main + plain.reserved.main, EPSILON_UNITS)
@@ -168,8 +167,7 @@ def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
         caps = to_decimal(accounts.ex_post.spent + accounts.ex_post.reserved, EPSILON_UNITS)
         text = (
             f"{jobs} with caps of {caps} together: a planning figure, neither a bound nor a mean, "
-            "and "
-            "approvals given after seeing realized costs leak them."
+            "and approvals given after seeing realized costs leak them."
         )
     return Statement("ex-post", text, False)
 
@@ -177,8 +175,8 @@ def _ex_post_statement(accounts: Accounts, history: History) -> Statement:
 #: What the search for declared secrets (secret_patterns) can't find.
 NOT_FOUND = (
     "A secret counts where it stands as declared, in any case, script form, blanks and marks; a "
-    "misspelling, "
-    "initials, another transcription or an inflected form is not found and is not covered."
+    "misspelling, initials, another transcription or an inflected form is not found and is not "
+    "covered."
 )
 
 
@@ -211,11 +209,9 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
     besides = f", except for {'; '.join(exceptions)}" if exceptions else ""
     text = (
         f"Whoever guesses a secret with probability at most {terms.prior} beforehand is right with "
-        "at "
-        f"most {least} afterwards{now}, for secrets in at most {_count(terms.records, 'record')} "
-        "and "
-        f"against the same data with these {terms.without}{besides}; it says nothing about other "
-        "secrets. " + NOT_FOUND
+        f"at most {least} afterwards{now}, for secrets in at most "
+        f"{_count(terms.records, 'record')} and against the same data with these "
+        f"{terms.without}{besides}; it says nothing about other secrets. " + NOT_FOUND
     )
     return Statement("secret", text, not exceptions)
 

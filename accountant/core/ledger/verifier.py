@@ -103,13 +103,13 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
         if account is None
         else [
             {
-                "kind": str(each.filter.kind),
-                "limit": [str(each.limit.main), str(each.limit.delta)],
-                "spent": [str(each.spent.main), str(each.spent.delta)],
-                "reserved": [str(each.reserved.main), str(each.reserved.delta)],
-                "closed": each.closed,
+                "kind": str(filter_.filter.kind),
+                "limit": [str(filter_.limit.main), str(filter_.limit.delta)],
+                "spent": [str(filter_.spent.main), str(filter_.spent.delta)],
+                "reserved": [str(filter_.reserved.main), str(filter_.reserved.delta)],
+                "closed": filter_.closed,
             }
-            for each in account.filters
+            for filter_ in account.filters
         ],
     }
 
@@ -294,7 +294,7 @@ class Verifier:
         missed = [*self._unmet, *((each, self._cut_off(each)) for each in beyond)]
         told = []
         for checkpoint, problem in missed:
-            loss = next((each for each in self._losses if covers(each, checkpoint)), None)
+            loss = next((loss for loss in self._losses if covers(loss, checkpoint)), None)
             if loss is None:
                 raise problem
             told.append(uncovered(loss, checkpoint))
@@ -349,8 +349,7 @@ def agree(checkpoint: Checkpoint, found: Verified) -> None:
     if found.at is not None and checkpoint.at < found.at:
         raise VerificationFailed(
             f"a checkpoint of {checkpoint.at:%Y-%m-%d %H:%M:%S} covers entry {checkpoint.seq}, "
-            "which was "
-            f"written at {found.at:%Y-%m-%d %H:%M:%S}"
+            f"which was written at {found.at:%Y-%m-%d %H:%M:%S}"
         )
 
 
@@ -374,9 +373,9 @@ def check_not_negative(books: Books) -> None:
         amounts.append(books.ex_post.spent)
     if books.secret is not None:
         amounts += [books.secret.spent, books.secret.reserved, books.secret.jobs]
-    for each in () if books.account is None else books.account.filters:
-        spent, reserved = each.spent, each.reserved
-        amounts += [spent.main, spent.delta, reserved.main, reserved.delta, each.closed]
+    for filter_ in () if books.account is None else books.account.filters:
+        spent, reserved = filter_.spent, filter_.reserved
+        amounts += [spent.main, spent.delta, reserved.main, reserved.delta, filter_.closed]
     if min(amounts) < 0:
         raise VerificationFailed("a balance is below zero after it")
 

@@ -60,8 +60,7 @@ class AugPe(EvolvingTexts, GaussianNoise):
         min_length=1,
         max_length=200,
         description="an earlier job of aug-pe or secpe with whose survivors this one begins; "
-        "nothing: with "
-        "samples of the prompt",
+        "nothing: with samples of the prompt",
     )
     epochs: int = Field(
         10, ge=1, le=10_000, description="rounds of voting; each reads every record once"

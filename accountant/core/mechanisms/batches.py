@@ -128,16 +128,14 @@ class Batched(Supported):
         ge=1,
         le=MOST_BATCHES,
         description="batches per label, over all its clusters where there are any; nothing: public "
-        "size / "
-        "labels / records of a batch, at least one a cluster",
+        "size / labels / records of a batch, at least one a cluster",
     )
     label_counts: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = Field(
         (),
         max_length=1_000,
         strict=False,  # JSON has lists
         description="records of each of the dataset's labels, in their order, by public figures or "
-        "noisy "
-        "counts: each label gets as many batches as they fill; nothing: all labels alike",
+        "noisy counts: each label gets as many batches as they fill; nothing: all labels alike",
     )
     labels: tuple[str, ...] = Field(
         (),
@@ -148,16 +146,14 @@ class Batched(Supported):
     amplification: Literal["none", "allocation"] = Field(
         "none",
         description="allocation: pay for what is learned by whoever does not know which batch a "
-        "unit lies "
-        "in, the whole of it once a token is drawn; none: as if everybody knew",
+        "unit lies in, the whole of it once a token is drawn; none: as if everybody knew",
     )
     rounds: int = Field(
         1,
         ge=1,
         le=1_000_000,
         description="allocation only: rounds, in each of which every unit draws its batch anew and "
-        "every "
-        "batch writes as many tokens as without rounds",
+        "every batch writes as many tokens as without rounds",
     )
     batches_to_run: int | None = Field(
         None,
@@ -318,8 +314,7 @@ def describe_allocation(
     begun = f"{rounds:,} rounds of {tokens:,} tokens, each" if rounds > 1 else f"{tokens:,} tokens,"
     lines = [
         f"nobody but the job's key, deleted when it ends, knows which of {k:,} batches{idle} a "
-        "unit lies in: "
-        f"{begun} charged whole once a token of it is drawn",
+        f"unit lies in: {begun} charged whole once a token of it is drawn",
         f"for whoever holds the key it costs {rounds * tokens:,} tokens of one batch: zCDP "
         f"{zcdp:.4g}",
         f"a round's prompts that memory has no room for are read anew: at most {prompts:,} in all",
@@ -357,8 +352,7 @@ def describe_temperature(
         return ()
     return (
         f"a batch holds {_ends(held)} records by the public figures, and {parameters.units:,} are "
-        "divided "
-        f"by: an effective temperature of {_ends(warm)}",
+        f"divided by: an effective temperature of {_ends(warm)}",
     )
 
 

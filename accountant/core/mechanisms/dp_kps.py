@@ -128,8 +128,7 @@ class DpKps(Parameters):
     sketch: Literal["histogram", "fourier"] | None = Field(
         None,
         description="weights of the terms, or random Fourier features (the paper's); nothing: "
-        "histogram for "
-        "independent draws, fourier for sequences",
+        "histogram for independent draws, fourier for sequences",
     )
     method: Literal["independent", "linear", "logarithmic"] = Field(
         "independent", description="one sketch of phrases, or L or log2 L + 1 sketches of sequences"
@@ -139,8 +138,7 @@ class DpKps(Parameters):
         min_length=1,
         max_length=100,
         description="embedding model of the kernel; Fourier sketches need one; nothing: terms are "
-        "not "
-        "compared, each has its own density",
+        "not compared, each has its own density",
     )
     bandwidth: float = Field(
         0.25,
@@ -480,8 +478,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.dp_kps",
     groups={
         "Size and privacy": "from_job vocabulary vocabulary_epsilon vocabulary_noise_multiplier "
-        "kde_epsilon "
-        "kde_noise_multiplier noise terms_per_record record_words vocabulary_size",
+        "kde_epsilon kde_noise_multiplier noise terms_per_record record_words vocabulary_size",
         "Sketches and sequences": "sketch method embedding bandwidth features sequence_length "
         "top_phrases sequences_per_label seed",
         "Texts": "output writer prompt examples shots stop temperature max_tokens",

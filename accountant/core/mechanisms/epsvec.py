@@ -476,8 +476,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.epsvec",
     groups={
         "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling "
-        "sampling_rate "
-        "clip temperature",
+        "sampling_rate clip temperature",
         "Texts": "samples label max_tokens record_tokens coefficient stop template description "
         "prompting",
         "Aggregation and clusters": "embedding",

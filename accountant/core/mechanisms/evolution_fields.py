@@ -44,8 +44,7 @@ class EvolvingTexts(Parameters):
     select: Literal["rank", "draw"] = Field(
         "rank",
         description="which survive: those with the largest counts, or draws in proportion to the "
-        "counts, "
-        "with replacement",
+        "counts, with replacement",
     )
     temperature: float = Field(
         1.4, ge=0.001, le=1_000, description="temperature of samples and variations"
@@ -53,8 +52,7 @@ class EvolvingTexts(Parameters):
     varying: Literal["rewrite", "continue", "blanks"] = Field(
         "rewrite",
         description="rewrite by a prompt; continue a random prefix, which suits base models; or "
-        "fill in "
-        "blanks, which only capable models can",
+        "fill in blanks, which only capable models can",
     )
     kept: float = Field(
         0.5,

@@ -176,8 +176,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.invisible_ink",
     groups={
         "Size and privacy": "texts_per_batch batch_size batches_per_label label_counts clip "
-        "temperature "
-        "amplification rounds batches_to_run",
+        "temperature amplification rounds batches_to_run",
         "Texts": "labels max_tokens min_tokens record_tokens top_k stop template public_template",
     },
     order=2,

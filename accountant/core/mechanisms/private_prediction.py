@@ -107,8 +107,7 @@ class PrivatePrediction(Batched):
         ge=1,
         le=1_000_000,
         description="clusters only: centres kept over all labels, an equal share of each label's "
-        "largest "
-        "noisy counts",
+        "largest noisy counts",
     )
     cluster_epsilon: float = Field(
         0.1,
@@ -121,8 +120,7 @@ class PrivatePrediction(Batched):
         min_length=1,
         max_length=100,
         description="a registered public corpus: clusters' centres, public partners and the "
-        "median's public "
-        "contexts are made from it",
+        "median's public contexts are made from it",
     )
     embedding: str | None = Field(
         None,
@@ -143,16 +141,14 @@ class PrivatePrediction(Batched):
     context_partner: Literal["public", "shot", "exact-slot", "lowest-hash"] | None = Field(
         None,
         description="the second record of a context: public, a fixed shot, or private by one of "
-        "two rules; "
-        "nothing: public where there are two",
+        "two rules; nothing: public where there are two",
     )
     shots: str | None = Field(
         None,
         min_length=1,
         max_length=100_000,
         description="context_partner shot only: a fixed public text, or one for each label in "
-        "their order, "
-        "between lines of ---",
+        "their order, between lines of ---",
     )
     clip: float = Field(
         9.0,
@@ -276,8 +272,8 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
         assert cap is not None  # resolve asks for it
         lines.append(
             f"{parameters.tokens_per_batch:,} tokens of the median: ex-post, planned at "
-            f"{up(cap, 6):g}, "
-            "settled by the batch that cost most; the cap is neither a bound nor a mean"
+            f"{up(cap, 6):g}, settled by the batch that cost most; the cap is neither a bound nor "
+            "a mean"
         )
         lines += describe_support(parameters)
         return Price(
@@ -526,8 +522,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.private_prediction",
     groups={
         "Size and privacy": "tokens_per_batch ex_post_cap batch_size batches_per_label "
-        "label_counts clip "
-        "temperature top_k amplification rounds batches_to_run",
+        "label_counts clip temperature top_k amplification rounds batches_to_run",
         "Texts": "labels max_text_tokens min_tokens record_tokens stop template",
         "Aggregation and clusters": "aggregation public_contexts batching clusters public_centres "
         "cluster_epsilon public_corpus embedding",

@@ -121,15 +121,13 @@ class SecPe(EvolvingTexts):
     voting: Literal["shares", "nearest"] = Field(
         "shares",
         description="shares: centres share the places of survivors by their counts; nearest: each "
-        "votes for "
-        "its nearest sample alone, as in the paper, so that no more samples than clusters have "
-        "votes",
+        "votes for its nearest sample alone, as in the paper, so that no more samples than "
+        "clusters have votes",
     )
     counted: Literal["private", "all"] = Field(
         "private",
         description="what a centre's vote weighs: the noisy number of private records, or with the "
-        "public "
-        "texts of its cluster, as in the paper",
+        "public texts of its cluster, as in the paper",
     )
     from_job: str | None = from_job_field("noisy counts and centres")
     start: Literal["anew", "samples"] = Field(
@@ -174,9 +172,8 @@ def price(parameters: SecPe, terms: Terms) -> Price:  # noqa: ARG001 - all it ne
         f"{rounds}: counts and centres of {parameters.clusters:,} clusters as one Gaussian, σ "
         f"{released.sigma:.6g} of one record's move; labels side by side",
         f"a secret in at most {released.records:,} records, each taking part at rate "
-        f"{released.rate:g}, "
-        f"{released.without}: guessed with probability at most {up(bound, 4):.4g} after "
-        f"{down(prior, 6):g} before",
+        f"{released.rate:g}, {released.without}: guessed with probability at most "
+        f"{up(bound, 4):.4g} after {down(prior, 6):g} before",
         "no (ε, δ): records without secrets always take part",
         "rounds of evolution read released counts and centres only: free",
     )

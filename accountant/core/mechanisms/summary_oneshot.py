@@ -250,8 +250,7 @@ MECHANISM = Mechanism(
     runner="workers.mechanisms.summary_oneshot",
     groups={
         "Size and privacy": "from_job epsilon noise_multiplier clip public_size group_sizes "
-        "min_group "
-        "temperature",
+        "min_group temperature",
         "Texts": "adapter soft_tokens max_tokens decodings record_tokens template",
         "Around a public mean": "public_corpus centre components public_texts",
     },

@@ -123,8 +123,7 @@ def check_only_history(
         if seq != matches:
             raise VerificationFailed(
                 f"leaf {number} of the log is entry {seq} of {dataset!r}, and entry {matches} is "
-                "next: "
-                "the log has two histories of it, or a gap"
+                "next: the log has two histories of it, or a gap"
             )
         if hashes is not None and matches <= len(hashes) and entry_hash != hashes[matches - 1]:
             raise VerificationFailed(f"the log has another entry {matches} of {dataset!r}")
