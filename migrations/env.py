@@ -52,8 +52,8 @@ def run() -> None:
 
 def refuse_unreleased(revision: str | None) -> None:
     """Raise CommandError for a database of a revision that was never released."""
-    known = {script.revision for script in context.script.walk_revisions()}
-    if revision is not None and revision not in known:
+    revisions = {script.revision for script in context.script.walk_revisions()}
+    if revision is not None and revision not in revisions:
         raise util.CommandError(
             f"This database is at revision {revision}, which this version does not know: it is "
             "from before "

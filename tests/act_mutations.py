@@ -58,8 +58,9 @@ SIGNED = (
     (
         "acts: the second person need not sign",
         ACTS,
-        "        if given[0] is None or (by_two and given[1] is None):\n",
-        "        by_two = by_two and given[1] is not None\n        if given[0] is None:\n",
+        "        if signatures[0] is None or (by_two and signatures[1] is None):\n",
+        "        by_two = by_two and signatures[1] is not None\n"
+        "        if signatures[0] is None:\n",
         LEDGER_TESTS,
     ),
     (

@@ -46,7 +46,7 @@ EXPORTS = (
     (
         "exports: a known key that signed nothing",
         FORMATS,
-        "    if pinned is not None and all(each.seq < found.entries for each in "
+        "    if pinned is not None and all(signed.seq < found.entries for signed in "
         "found.checkpoints):\n",
         "    if False:\n",
         CLAIMS,
@@ -82,8 +82,8 @@ EXPORTS = (
     (
         "exports: public balances state ex-post costs",
         VERIFIER,
-        "None if public else str(own.spent)",
-        "str(own.spent)",
+        "None if public else str(ex_post.spent)",
+        "str(ex_post.spent)",
         CLAIMS,
     ),
     (
@@ -96,14 +96,14 @@ EXPORTS = (
     (
         "exports: the ledger of another dataset is not looked at",
         LINEAGE,
-        '            or not made.holds(self.read["artifacts"], self.kind)\n',
+        '            or not release.holds(self.read["artifacts"], self.kind)\n',
         "",
         COMMAND,
     ),
     (
         "exports: this dataset as another",
         LINEAGE,
-        '        if each["dataset"] == entry.dataset:\n',
+        '        if source["dataset"] == entry.dataset:\n',
         "        if False:\n",
         CLAIMS,
     ),

@@ -122,7 +122,7 @@ OUTSIDE = (
     (
         "log: a new one holds less than was signed",
         NEW_LOG,
-        "    if signed_entries > made.entries:\n",
+        "    if signed_entries > new_plan.entries:\n",
         "    if False:\n",
         SIGNED_TESTS,
     ),
@@ -171,8 +171,8 @@ OUTSIDE = (
     (
         "loss: every head is settled once one is",
         FILES,
-        "return {head: problem for head, problem in found.items() if head not in self._settled}",
-        "return {} if self._settled else found",
+        "return {head: problem for head, problem in problems.items() if head not in self._settled}",
+        "return {} if self._settled else problems",
         f"{LOSS_TESTS}::test_the_log_is_published_under_another_name",
     ),
     (

@@ -137,8 +137,8 @@ MUTATIONS = (
     Mutation(
         "a whole job that leaves the other filters open",
         ADMISSION,
-        "return {**dict.fromkeys(Kind), Kind.BASIC: Amount(*found)}",
-        "return {**dict.fromkeys(Kind, ZERO), Kind.BASIC: Amount(*found)}",
+        "return {**dict.fromkeys(Kind), Kind.BASIC: Amount(*cost)}",
+        "return {**dict.fromkeys(Kind, ZERO), Kind.BASIC: Amount(*cost)}",
         "tests/accountant/core/ledger/test_long_adversary.py",
     ),
     Mutation(

@@ -174,15 +174,15 @@ class LedgerLog:
             return self._problems(heads)
 
     def _problems(self, heads: Sequence[SignedHead]) -> dict[SignedHead, str]:
-        found = {}
+        problems = {}
         for head in heads:
             problem = signed_problem(self, self._position.n, head)
             if problem is not None and head not in self._settled:
-                found[head] = problem
-        if found and self._settled_at != self._position.n:
+                problems[head] = problem
+        if problems and self._settled_at != self._position.n:
             self._settled |= settled_heads(self)
             self._settled_at = self._position.n
-        return {head: problem for head, problem in found.items() if head not in self._settled}
+        return {head: problem for head, problem in problems.items() if head not in self._settled}
 
     def _read_lines(self) -> None:
         if not self._segment:
@@ -194,12 +194,12 @@ class LedgerLog:
             self._segment, self._inode, self._offset, self._synced = self._segment + 1, 0, 0, 0
 
     def _open_last(self) -> None:
-        found = self.segments()
-        if not found:
+        segments = self.segments()
+        if not segments:
             return
-        if [int(path.stem) for path in found] != list(range(1, len(found) + 1)):
+        if [int(path.stem) for path in segments] != list(range(1, len(segments) + 1)):
             raise LogUnusable("one of its files is missing")
-        self._segment = len(found)
+        self._segment = len(segments)
         self._unsynced = True  # whoever wrote it may have been killed before its sync
 
     def _read_segment(self) -> None:
@@ -481,10 +481,10 @@ def entries(log: LedgerLog, *, thorough: bool = True) -> Iterator[tuple[int, str
     for it. Raises LogUnusable.
     """
     position, identity = Position(0, GENESIS, {}), None
-    found = log.segments()
-    if [int(path.stem) for path in found] != list(range(1, len(found) + 1)):
+    segments = log.segments()
+    if [int(path.stem) for path in segments] != list(range(1, len(segments) + 1)):
         raise LogUnusable("one of its files is missing")
-    for number, path in enumerate(found, 1):
+    for number, path in enumerate(segments, 1):
         with _unusable("read"), path.open("rb") as file:
             first = file.readline().removesuffix(b"\n")
             name, _, begins = lines.read_header(first)
@@ -494,7 +494,7 @@ def entries(log: LedgerLog, *, thorough: bool = True) -> Iterator[tuple[int, str
             position = begins
             for line in file:
                 if not line.endswith(b"\n"):
-                    if number < len(found):
+                    if number < len(segments):
                         raise LogUnusable(f"{path.name} ends within a line")
                     break
                 dataset, entry = lines.follow(position, line[:-1], thorough=thorough)

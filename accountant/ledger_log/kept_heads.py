@@ -61,8 +61,8 @@ class KeptObjects:
         """Return the newest head signed of a log; of one that was never signed, that of no
         leaves.
         """
-        found = self._newest(_name(origin))
-        return Head(origin, 0, EMPTY) if found is None else found[0]
+        head = self._newest(_name(origin))
+        return Head(origin, 0, EMPTY) if head is None else head[0]
 
     def all(self) -> Iterator[tuple[Head, str | None]]:
         """Yield the newest head of each log, and the digest of its last leaf where that was kept.
@@ -147,10 +147,8 @@ class KeptObjects:
 
     def _read(self, name: str, group: str, size: int) -> dict[str, Any]:
         system, root = self._store
-        found: dict[str, Any] = json.loads(
-            system.cat_file(f"{root}/{name}/{group}/{size:020}.json")
-        )
-        return found
+        head: dict[str, Any] = json.loads(system.cat_file(f"{root}/{name}/{group}/{size:020}.json"))
+        return head
 
     def _names(self) -> list[str]:
         return [name for name in self._list("") if not name.endswith(".json")]
@@ -164,10 +162,10 @@ class KeptObjects:
     def _list(self, folder: str) -> list[str]:
         system, root = self._store
         try:
-            found = system.ls(f"{root}/{folder}".rstrip("/"), detail=False)
+            paths = system.ls(f"{root}/{folder}".rstrip("/"), detail=False)
         except FileNotFoundError:
             return []
-        return [path.rstrip("/").rsplit("/", 1)[-1] for path in found]
+        return [path.rstrip("/").rsplit("/", 1)[-1] for path in paths]
 
 
 def _name(origin: str) -> str:

@@ -75,9 +75,11 @@ def line_hash(line: bytes) -> str:
 
 def ends_with(text: bytes, line: str) -> bool:
     """Return True if whole lines follow one another in `text`, and the last has the hash `line`."""
-    *found, rest = text.split(b"\n")
-    hashes = [line_hash(each) for each in found]
-    follow = all(before.encode() in each for before, each in zip(hashes, found[1:], strict=False))
+    *complete_lines, rest = text.split(b"\n")
+    hashes = [line_hash(each) for each in complete_lines]
+    follow = all(
+        before.encode() in each for before, each in zip(hashes, complete_lines[1:], strict=False)
+    )
     return not rest and follow and hashes[-1:] == [line]
 
 

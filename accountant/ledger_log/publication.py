@@ -45,10 +45,10 @@ def publish_log(
     `witnesses`: the key of each by its address (C2SP tlog-witness). Raises LogUnusable,
     VerificationFailed, and InvalidRequest for a key that is none.
     """
-    asked = [(_witness_key(key), _asking(address)) for address, key in witnesses.items()]
+    requests = [(_witness_key(key), _asking(address)) for address, key in witnesses.items()]
     last = log.position().n
     log.sync()  # what is published stays
-    return publish(folder, lambda count: entries_from(log, count, last), signer, asked)
+    return publish(folder, lambda count: entries_from(log, count, last), signer, requests)
 
 
 def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | None:
@@ -57,8 +57,8 @@ def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | N
     """
     if not (folder / "checkpoint").exists():
         return None
-    found = proof_of(folder, dataset, entries)
-    return None if found is None else {"seq": found[0], "proof": found[1]}
+    proof = proof_of(folder, dataset, entries)
+    return None if proof is None else {"seq": proof[0], "proof": proof[1]}
 
 
 def entries_from(log: LedgerLog, count: int, last: int) -> Iterator[tuple[str, int, str]]:

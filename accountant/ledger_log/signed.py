@@ -66,27 +66,27 @@ class SignedPlaces:
 
     @cached_property
     def _watched(self) -> list[str]:
-        found = [] if self.published is None else [str(self.published / "checkpoint")]
+        paths = [] if self.published is None else [str(self.published / "checkpoint")]
         # a replaced file changes its folder
         is_folder = self.kept is not None and not is_address(self.kept)
-        return [*found, str(self.kept)] if is_folder else found
+        return [*paths, str(self.kept)] if is_folder else paths
 
     def heads(self) -> list[SignedHead]:
         """Return the newest head of each place and name. Raises LogUnusable where one can't be
         read.
         """
-        found: list[SignedHead] = []
+        signed: list[SignedHead] = []
         try:
             if self.published is not None and (self.published / "checkpoint").exists():
-                found.append(self._published_head(self.published))
+                signed.append(self._published_head(self.published))
             if self.kept is not None:
-                found += [
+                signed += [
                     SignedHead(head.origin, head.size, leaf)
                     for head, leaf in kept_heads(self.kept).all()
                 ]
         except (OSError, VerificationFailed, ValueError, TypeError, LookupError) as error:
             raise LogUnusable(f"what was signed of it can't be read ({error})") from None
-        return [head for head in found if head.size]
+        return [head for head in signed if head.size]
 
     def _published_head(self, folder: Path) -> SignedHead:
         for _ in range(_TRIES - 1):
@@ -105,7 +105,7 @@ def _read_published(folder: Path) -> SignedHead:
 
 def _version(path: str) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

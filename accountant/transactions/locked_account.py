@@ -173,8 +173,8 @@ class LockedAccount:
 
     def _post(self, entry: Entry, job_id: UUID | None, text: str, recorded: str) -> None:
         row = {"seq": entry.seq, "kind": str(entry.kind), "at": entry.at, "actor": entry.actor}
-        own = {"dataset_id": self.dataset_id, "job_id": job_id, "previous": self.head}
-        self._posted.append({**row, **own, "document": text, "hash": recorded})
+        place = {"dataset_id": self.dataset_id, "job_id": job_id, "previous": self.head}
+        self._posted.append({**row, **place, "document": text, "hash": recorded})
         self.seq, self.head = entry.seq, recorded
 
     def restore(

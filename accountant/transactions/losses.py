@@ -107,8 +107,8 @@ def say(engine: Engine, found: Found, dataset: str, actor: Actor, reason: str) -
         locked = LockedAccount(connection, dataset)
         policy = policy_of(held_dataset(connection, locked.dataset_id))
         owners.require(actor, policy, "steward")
-        asked = {**_stated(found.heads, found.lost.get(dataset)), "entries": locked.seq}
-        return ask(connection, uuid4(), locked.dataset_id, actor, Request(Loss.name, asked, reason))
+        loss = {**_stated(found.heads, found.lost.get(dataset)), "entries": locked.seq}
+        return ask(connection, uuid4(), locked.dataset_id, actor, Request(Loss.name, loss, reason))
 
 
 def waiting(engine: Engine, dataset: str) -> UUID | None:
@@ -119,8 +119,8 @@ def waiting(engine: Engine, dataset: str) -> UUID | None:
         .where(datasets.c.name == dataset, decisions.c.kind == Loss.name)
     )
     with reading(engine) as connection:
-        found = connection.execute(query.where(decisions.c.state == "open"))
-        return found.scalar_one_or_none()
+        row = connection.execute(query.where(decisions.c.state == "open"))
+        return row.scalar_one_or_none()
 
 
 class Loss(ByTwo):
@@ -194,9 +194,9 @@ def _lost_entries(connection: Connection, log: LedgerLog) -> dict[str, LostEntri
                 query.where(datasets.c.name == dataset).order_by(entries.c.seq)
             )
             hashes[dataset] = list(rows.scalars())
-        own = hashes[dataset]
+        hashes_of_dataset = hashes[dataset]
         if dataset in lost:
             lost[dataset] = LostEntries(lost[dataset].first, seq, entry_hash)
-        elif seq > len(own) or own[seq - 1] != entry_hash:
+        elif seq > len(hashes_of_dataset) or hashes_of_dataset[seq - 1] != entry_hash:
             lost[dataset] = LostEntries(seq, seq, entry_hash)
     return lost

@@ -80,7 +80,7 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
         parts.c.attempt.label("attempt"),
         parts.c.number.label("part"),
     )
-    found: dict[str, Select[Any]] = {
+    queries: dict[str, Select[Any]] = {
         task_of(reads): select(literal(task_of(reads)).label("task"), *queued).where(
             parts.c.state == "queued",
             jobs.c.id == parts.c.job_id,
@@ -95,7 +95,7 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
         jobs.c.attempt,
         none.label("part"),
     )
-    found["probe"] = submitted.where(jobs.c.state == "submitted")
+    queries["probe"] = submitted.where(jobs.c.state == "submitted")
     for task, table in (
         ("check_dataset", versions),
         ("check_model", models),
@@ -107,9 +107,9 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
             none.label("attempt"),
             none.label("part"),
         )
-        found[task] = checking.where(table.c.state == "checking")
+        queries[task] = checking.where(table.c.state == "checking")
     return union_all(
-        *(query for task, query in found.items() if tasks is None or task in tasks)
+        *(query for task, query in queries.items() if tasks is None or task in tasks)
     ).cte("waiting")
 
 

@@ -92,27 +92,27 @@ def compare(engine: Engine, signed: SignedPlaces) -> Plan:
 
     Memory: 32 bytes an entry. Raises LogUnusable where a place of `signed` can't be read.
     """
-    made, hashes = Plan(), dict[str, bytearray]()
+    new_plan, hashes = Plan(), dict[str, bytearray]()
     with reading(engine, snapshot=True) as connection:
-        made.connected = connection.execute(_OTHERS).scalar_one()
+        new_plan.connected = connection.execute(_OTHERS).scalar_one()
         for name, head in _heads(connection).items():
             hashes[name] = bytearray()
             try:
-                _verify(connection, name, head, hashes[name], made)
+                _verify(connection, name, head, hashes[name], new_plan)
             except VerificationFailed as error:
-                made.problems.append(f"{name}: {error}")
-            made.heads[name] = head
-        _compare_marks(connection, engine, made)
-        _compare_checkpoints(connection, made, hashes)
+                new_plan.problems.append(f"{name}: {error}")
+            new_plan.heads[name] = head
+        _compare_marks(connection, engine, new_plan)
+        _compare_checkpoints(connection, new_plan, hashes)
     if signed.published is not None:
-        _compare_published(signed.published, made, hashes)
-    heads = set(SignedPlaces(kept=signed.kept).heads()) - made.settled
+        _compare_published(signed.published, new_plan, hashes)
+    heads = set(SignedPlaces(kept=signed.kept).heads()) - new_plan.settled
     signed_entries = max((head.size for head in heads), default=0)
-    if signed_entries > made.entries:
-        made.problems.append(
-            f"{signed_entries:,} entries were signed, and the database holds {made.entries:,}"
+    if signed_entries > new_plan.entries:
+        new_plan.problems.append(
+            f"{signed_entries:,} entries were signed, and the database holds {new_plan.entries:,}"
         )
-    return made
+    return new_plan
 
 
 def _require_empty(engine: Engine) -> LedgerLog:

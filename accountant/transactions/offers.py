@@ -63,13 +63,17 @@ def offer(
     try:
         return _offer(engine, job_id, changes, actor, reason)
     except _NoRoom as error:  # the largest that fits is a search over prices: after the lock
-        found = error.untold
-        told = job_requests.with_largest(
-            found.refused, found.job, found.accounts, found.policy, found.usage
+        untold = error.untold
+        refusal = job_requests.with_largest(
+            untold.refused, untold.job, untold.accounts, untold.policy, untold.usage
         )
-        fits = "nothing" if told.largest is None else f"{told.size_field} up to {told.largest:,}"
+        fits = (
+            "nothing"
+            if refusal.largest is None
+            else f"{refusal.size_field} up to {refusal.largest:,}"
+        )
         raise invalid(
-            "parameters", f"it would be refused now: {told.why}", f"{fits} fits"
+            "parameters", f"it would be refused now: {refusal.why}", f"{fits} fits"
         ) from None
 
 
@@ -120,11 +124,11 @@ def changed(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     A text's length that was asked for, or came by default, falls with the tokens that there are for
     it.
     """
-    found = {name: value for name, value in {**asked, **changes}.items() if value is not None}
-    tokens, longest = found.get("tokens_per_batch"), found.get("max_text_tokens")
+    parameters = {name: value for name, value in {**asked, **changes}.items() if value is not None}
+    tokens, longest = parameters.get("tokens_per_batch"), parameters.get("max_text_tokens")
     if "max_text_tokens" not in changes and isinstance(tokens, int) and isinstance(longest, int):
-        found["max_text_tokens"] = min(longest, tokens)
-    return found
+        parameters["max_text_tokens"] = min(longest, tokens)
+    return parameters
 
 
 def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], terms: Any) -> Priced:
@@ -174,20 +178,20 @@ def beyond(accounts: Accounts, one: Candidate, other: Candidate) -> list[str]:
 
 def _costs(accounts: Accounts, job: Candidate) -> dict[str, Figure | None]:
     asked: Demand = job.asked
-    found: dict[str, Figure | None] = {"ex-post": asked.ex_post}
+    figures: dict[str, Figure | None] = {"ex-post": asked.ex_post}
     if accounts.dp is not None:
         for filter_, cost in zip(
             accounts.dp.filters, accounts.dp.costs(asked.dp).values(), strict=True
         ):
             kind, share = filter_.filter.kind, filter_.filter.least_share(asked.dp)
-            found[str(kind)] = share if share is not None or cost is None else cost.main
-            found[f"{kind} (δ)"] = None if cost is None else cost.delta if share is None else 0
+            figures[str(kind)] = share if share is not None or cost is None else cost.main
+            figures[f"{kind} (δ)"] = None if cost is None else cost.delta if share is None else 0
     else:
-        found["epsilon"] = job.epsilon_alone
+        figures["epsilon"] = job.epsilon_alone
     secret = accounts.secret
     if secret is not None and (asked.secret is not None or releases(asked.dp)):
-        found["secret"] = secret.cost(asked.dp, asked.secret)
-    return found
+        figures["secret"] = secret.cost(asked.dp, asked.secret)
+    return figures
 
 
 # --- answering ----------------------------------------------------------------------------------

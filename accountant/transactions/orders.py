@@ -46,8 +46,8 @@ def read(connection: Connection, job_id: UUID) -> Order:
         .join(tables.jobs, tables.jobs.c.id == entries.c.job_id)
         .where(entries.c.job_id == job_id, entries.c.kind == str(EntryKind.RESERVE))
     )
-    found = connection.execute(query).one_or_none()
-    if found is None or found.row != found.dataset_id:
+    row = connection.execute(query).one_or_none()
+    if row is None or row.row != row.dataset_id:
         raise VerificationFailed(f"no entry of its dataset's ledger reserves the job {job_id}")
 
     def ledger(name: str) -> Orders:
@@ -56,7 +56,7 @@ def read(connection: Connection, job_id: UUID) -> Order:
         return Orders(name) if dataset_id is None else _orders(connection, dataset_id, name)
 
     with _lock:
-        return _orders(connection, found.dataset_id, found.name).order(str(job_id), ledger)
+        return _orders(connection, row.dataset_id, row.name).order(str(job_id), ledger)
 
 
 def require_live(connection: Connection, dataset_id: UUID, order: Order) -> None:

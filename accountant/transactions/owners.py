@@ -50,14 +50,14 @@ def _list(role: str) -> str:
 def overseen(actor: Any, roles: frozenset[str] = frozenset(OWNERS)) -> ColumnElement[bool]:
     """Over datasets: those on which the actor has one of `roles`; of all where none are given."""
     policy = tables.datasets.c.policy
-    found = [
+    conditions = [
         or_(
             func.coalesce(func.jsonb_array_length(policy[OWNERS[role]]), 0) == 0,
             policy[OWNERS[role]].has_key(actor.name),
         )
         for role in sorted(roles & actor.roles & set(OWNERS))
     ]
-    return or_(*found) if found else literal(False)
+    return or_(*conditions) if conditions else literal(False)
 
 
 def oversees(
@@ -129,24 +129,26 @@ def check_people(
     query = select(users.c.name, users.c.roles, users.c.active).where(users.c.name.in_(wanted))
     if before is not None:
         query = query.where(users.c.created_at < before)
-    found = {row.name: row for row in connection.execute(query)}
+    accounts = {row.name: row for row in connection.execute(query)}
     role_of = {field: role for role, field in OWNERS.items()}
     problems = []
     for field in PEOPLE:
         listed, role = getattr(policy, field), role_of.get(field)
-        unknown = [name for name in listed if name not in found]
+        unknown = [name for name in listed if name not in accounts]
         unfit = [
-            name for name in listed if role and name in found and role not in _roles(found[name])
+            name
+            for name in listed
+            if role and name in accounts and role not in _roles(accounts[name])
         ]
         if unknown:
-            told = f"nobody has the name {', '.join(map(repr, unknown))}"
+            problem = f"nobody has the name {', '.join(map(repr, unknown))}"
             problems.append(
-                FieldProblem(prefix + field, told[:300], "names of accounts that there are")
+                FieldProblem(prefix + field, problem[:300], "names of accounts that there are")
             )
         elif unfit:
-            told = f"{', '.join(unfit)}: no {role} with an open account"
+            problem = f"{', '.join(unfit)}: no {role} with an open account"
             problems.append(
-                FieldProblem(prefix + field, told[:300], f"names of {field} with open accounts")
+                FieldProblem(prefix + field, problem[:300], f"names of {field} with open accounts")
             )
     if problems:
         raise InvalidRequest(problems)
@@ -175,9 +177,9 @@ def _check_signers(
         {read_signer(signer).person for signer in policy.signers if signer not in registered}
     )
     if unknown:
-        told = f"{', '.join(unknown)}: no passkey of a steward with an open account"
+        problem = f"{', '.join(unknown)}: no passkey of a steward with an open account"
         raise InvalidRequest(
-            [FieldProblem(f"{prefix}signers", told[:300], "passkeys that stewards registered")]
+            [FieldProblem(f"{prefix}signers", problem[:300], "passkeys that stewards registered")]
         )
 
 

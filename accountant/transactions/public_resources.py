@@ -37,7 +37,7 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
     Raises InvalidRequest where there is no such thing, or none that is ready, or where it lacks
     what the request needs, and NotPermitted where the dataset's policy excludes a model.
     """
-    found, facts = {}, {}
+    resources, facts = {}, {}
     mechanism = mechanisms.get(job.mechanism)
     for field, kind in mechanism.resources(job.resolved).items():
         name = str(getattr(job.resolved, field))
@@ -52,18 +52,18 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
             raise invalid(
                 f"parameters.{field}", problem, ", ".join(_ready(connection, kind)) or "none yet"
             )
-        found[field] = {"kind": kind, "name": name, "sha256": row.facts["sha256"]}
+        resources[field] = {"kind": kind, "name": name, "sha256": row.facts["sha256"]}
         if kind == "writer":
-            found[field]["kind"] = "model"
+            resources[field]["kind"] = "model"
             if row.kind == "endpoint":
                 _check_reads_nothing(job, field)
                 declared = {key: row.endpoint[key] for key in ("model", "version")}
-                found[field] |= {"kind": "endpoint", **declared}
+                resources[field] |= {"kind": "endpoint", **declared}
         facts[field] = row.facts
     unfit = mechanism.unfit_public(job.resolved, job.terms, facts)
     if unfit is not None:
         raise invalid(f"parameters.{unfit.field}", unfit.problem, unfit.allowed)
-    return found
+    return resources
 
 
 def _check_reads_nothing(job: Candidate, field: str) -> None:

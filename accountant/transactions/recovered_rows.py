@@ -161,10 +161,12 @@ def _person(connection: Connection, name: str) -> UUID:
     """Return the account of this name; one that the backup lacks is made again, closed and without
     a role.
     """
-    made = {"id": uuid4(), "name": name, "roles": [], "active": False}
-    connection.execute(upsert(users).values(made).on_conflict_do_nothing())
-    found: UUID = connection.execute(select(users.c.id).where(users.c.name == name)).scalar_one()
-    return found
+    values = {"id": uuid4(), "name": name, "roles": [], "active": False}
+    connection.execute(upsert(users).values(values).on_conflict_do_nothing())
+    person_id: UUID = connection.execute(
+        select(users.c.id).where(users.c.name == name)
+    ).scalar_one()
+    return person_id
 
 
 def _model(connection: Connection, name: str) -> UUID:
@@ -174,11 +176,13 @@ def _model(connection: Connection, name: str) -> UUID:
     steward = connection.execute(
         select(users.c.id).order_by(users.c.created_at).limit(1)
     ).scalar_one()
-    made = {"id": uuid4(), "name": name, "path": LOST, "trained_on": _UNKNOWN, "state": "invalid"}
-    made |= {"error": _UNKNOWN, "created_by": steward}
-    connection.execute(upsert(models).values(made).on_conflict_do_nothing())
-    found: UUID = connection.execute(select(models.c.id).where(models.c.name == name)).scalar_one()
-    return found
+    values = {"id": uuid4(), "name": name, "path": LOST, "trained_on": _UNKNOWN, "state": "invalid"}
+    values |= {"error": _UNKNOWN, "created_by": steward}
+    connection.execute(upsert(models).values(values).on_conflict_do_nothing())
+    model_id: UUID = connection.execute(
+        select(models.c.id).where(models.c.name == name)
+    ).scalar_one()
+    return model_id
 
 
 def _version(connection: Connection, dataset_id: UUID, number: int | None) -> UUID:
@@ -186,8 +190,10 @@ def _version(connection: Connection, dataset_id: UUID, number: int | None) -> UU
     query = select(versions.c.id).where(versions.c.dataset_id == dataset_id)
     if number is not None:
         query = query.where(versions.c.number == number)
-    found: UUID = connection.execute(query.order_by(versions.c.number.desc()).limit(1)).scalar_one()
-    return found
+    version_id: UUID = connection.execute(
+        query.order_by(versions.c.number.desc()).limit(1)
+    ).scalar_one()
+    return version_id
 
 
 def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> None:

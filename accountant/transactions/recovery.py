@@ -66,21 +66,21 @@ def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> 
     if log is None:
         raise LogUnusable("none is configured (EXCHEQUER_LEDGER_LOG)")
     ledger_log.attach(engine, log)
-    known = _databases_heads(engine)
+    heads = _databases_heads(engine)
     position = log.position()
     behind = {
-        name: _Gathered(known.get(name, Head()))
+        name: _Gathered(heads.get(name, Head()))
         for name, head in position.heads.items()
-        if only in (None, name) and _is_behind(engine, name, known.get(name, Head()), head)
+        if only in (None, name) and _is_behind(engine, name, heads.get(name, Head()), head)
     }
     for _, name, entry in files.entries(log):
         if name in behind:
             behind[name].add(name, entry)
     plans = [_planned(log, name, position.heads[name], each) for name, each in behind.items()]
     if plans or restored:
-        healthy = [name for name in known if name not in behind and only in (None, name)]
+        healthy = [name for name in heads if name not in behind and only in (None, name)]
         plans += [
-            Plan(name, known[name], known[name], charged=live)
+            Plan(name, heads[name], heads[name], charged=live)
             for name in sorted(healthy)
             if (live := _live(engine, name))
         ]
@@ -92,12 +92,12 @@ def log_problems(engine: Engine) -> list[str]:
     log = ledger_log.log_of(engine)
     if log is None:
         return []
-    found = set(log.problems().values())
+    problems = set(log.problems().values())
     try:
         ledger_log.attach(engine, log)
     except LogCut as error:
-        found.add(error.problem)
-    return sorted(found)
+        problems.add(error.problem)
+    return sorted(problems)
 
 
 def _is_behind(engine: Engine, name: str, database: Head, logged: Head) -> bool:
@@ -107,10 +107,8 @@ def _is_behind(engine: Engine, name: str, database: Head, logged: Head) -> bool:
     entries = tables.entries
     query = select(entries.c.hash).join(datasets, datasets.c.id == entries.c.dataset_id)
     with reading(engine) as connection:
-        found = connection.execute(
-            query.where(datasets.c.name == name, entries.c.seq == logged.seq)
-        )
-        return found.scalar_one_or_none() != logged.hash
+        row = connection.execute(query.where(datasets.c.name == name, entries.c.seq == logged.seq))
+        return row.scalar_one_or_none() != logged.hash
 
 
 def _databases_heads(engine: Engine) -> dict[str, Head]:
@@ -202,7 +200,7 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
         raise Conflict(planned.problem)
     log = ledger_log.log_of(engine)
     assert log is not None
-    kept = Sources(log.folder, identity)
+    sources = Sources(log.folder, identity)
     with writing(engine) as connection:
         if planned.database == Head():
             _add_if_unknown(connection, planned)
@@ -212,7 +210,7 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
                 f"the ledger of {planned.dataset!r} has changed since: plan its recovery anew"
             )
         for entry in planned.missing:
-            _restore(locked, entry, find, kept)
+            _restore(locked, entry, find, sources)
         if planned.missing:
             recovered_rows.close_decisions(connection, locked.dataset_id)
         cap_usage.recount(connection, locked.dataset_id)
@@ -221,8 +219,8 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
 
 
 def _add_if_unknown(connection: Connection, planned: Plan) -> None:
-    found = connection.execute(select(datasets.c.id).where(datasets.c.name == planned.dataset))
-    if found.first() is None:
+    dataset_id = connection.execute(select(datasets.c.id).where(datasets.c.name == planned.dataset))
+    if dataset_id.first() is None:
         # a ledger begins with its terms
         entry = read_entry(read_document(planned.missing[0].text), 1)
         terms = entry.body["terms"]

@@ -260,14 +260,14 @@ def _commit(
         event = realization.charged(reserved["mechanism"], held.event, realized)
         # None: all of them
         rounds = rounds if mechanisms.get(reserved["mechanism"]).stops_early else None
-    others = entry_bodies.settled_part(locked.accounts, held, event, ex_post, rounds)
+    other_costs = entry_bodies.settled_part(locked.accounts, held, event, ex_post, rounds)
     body = entry_bodies.commit_body(
         locked.accounts.dp,
         event,
         outcome,
         job.attempt,
         None if output is None else output.sha256,
-        others=others,
+        others=other_costs,
         artifacts=[each.to_json() for each in released],
         read=job.reading_began_at is not None,
     )

@@ -54,11 +54,11 @@ def make(
     with engine.begin() as connection:
         connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
         keys = _signing(connection, seed)
-        own = key_id(public_key(seed))
-        kept = select(table.c.document).where(
-            table.c.dataset_id == dataset_id, table.c.seq == seq, table.c.key_id == own
+        key = key_id(public_key(seed))
+        query = select(table.c.document).where(
+            table.c.dataset_id == dataset_id, table.c.seq == seq, table.c.key_id == key
         )
-        found = connection.execute(kept).scalar_one_or_none()
+        found = connection.execute(query).scalar_one_or_none()
         if found is None:
             # Not before the entry that it covers, where the clock was set back.
             entries = tables.entries
@@ -71,12 +71,12 @@ def make(
             row = {
                 "dataset_id": dataset_id,
                 "seq": seq,
-                "key_id": own,
+                "key_id": key,
                 "at": at,
                 "document": json.dumps(made),
             }
             connection.execute(upsert(table).values(row).on_conflict_do_nothing())
-            found = connection.execute(kept).scalar_one()
+            found = connection.execute(query).scalar_one()
         document: dict[str, Any] = json.loads(found)
         return document
 
@@ -96,11 +96,11 @@ def _asked(engine: Engine, dataset_id: UUID, seq: int) -> dict[str, Any]:
     """Ask the process that signs for a checkpoint at an entry, and wait for it."""
     requests, table, keys = tables.checkpoint_requests, tables.checkpoints, tables.signing_keys
     newest = select(keys.c.id).order_by(keys.c.introduced_at.desc()).limit(1).scalar_subquery()
-    made = select(table.c.document).where(
+    query = select(table.c.document).where(
         table.c.dataset_id == dataset_id, table.c.seq == seq, table.c.key_id == newest
     )
     with engine.begin() as connection:
-        found = connection.execute(made).scalar_one_or_none()
+        found = connection.execute(query).scalar_one_or_none()
         if found is None:
             wanted = upsert(requests).values(dataset_id=dataset_id, seq=seq)
             connection.execute(wanted.on_conflict_do_nothing())
@@ -112,7 +112,7 @@ def _asked(engine: Engine, dataset_id: UUID, seq: int) -> dict[str, Any]:
             )
         time.sleep(_LOOK_SECONDS)
         with engine.connect() as connection:
-            found = connection.execute(made).scalar_one_or_none()
+            found = connection.execute(query).scalar_one_or_none()
     document: dict[str, Any] = json.loads(found)
     return document
 
@@ -204,12 +204,12 @@ def _signing(connection: Connection, seed: bytes) -> list[dict[str, Any]]:
 
 def _introduce(connection: Connection, seed: bytes, old: bytes | None) -> str:
     at = connection.execute(select(func.clock_timestamp())).scalar_one()
-    made = introduction(public_key(seed), at, old)
+    document = introduction(public_key(seed), at, old)
     row = {
-        "id": made["key"]["id"],
-        "introduced_by": made["key"]["introduced_by"] or "",
+        "id": document["key"]["id"],
+        "introduced_by": document["key"]["introduced_by"] or "",
         "introduced_at": at,
-        "document": made,
+        "document": document,
     }
     statement = insert(tables.signing_keys) if old is not None else upsert(tables.signing_keys)
     if old is None:  # two processes may sign for the first time together: they have one key

@@ -30,7 +30,7 @@ def resolve(
     don't fit the request.
     """
     mechanism = mechanisms.get(job.mechanism)
-    found: dict[str, Row[Any]] = {}
+    rows: dict[str, Row[Any]] = {}
     for field, kind in mechanism.sources(job.resolved).items():
         named = str(getattr(job.resolved, field))
         source = artifacts.usable(connection, dataset_id, named, asker, public_of_others=True)
@@ -51,9 +51,9 @@ def resolve(
                 f"parameters.{field}", problem, f"a job that released a {kind} ({releasing})"
             )
         assert source is not None
-        found[field] = source
-    _check_fit(connection, dataset_id, job, asker, found)
-    return {field: str(source.id) for field, source in found.items()}
+        rows[field] = source
+    _check_fit(connection, dataset_id, job, asker, rows)
+    return {field: str(source.id) for field, source in rows.items()}
 
 
 def _of_another_model(source: Row[Any], model_id: UUID | None) -> bool:

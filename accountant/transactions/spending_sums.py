@@ -118,8 +118,8 @@ def _sums(charge: Charge) -> Sums:
     costs = {kind: charge.costs.get(kind) for kind in Kind}
     sums = {str(kind): 0 if cost is None else cost.main for kind, cost in costs.items()}
     basic = costs[Kind.BASIC]
-    others = {"ex_post": charge.ex_post, "secret": charge.secret, "jobs": int(charge.counts)}
-    return {**sums, "basic_delta": 0 if basic is None else basic.delta, **others}
+    amounts = {"ex_post": charge.ex_post, "secret": charge.secret, "jobs": int(charge.counts)}
+    return {**sums, "basic_delta": 0 if basic is None else basic.delta, **amounts}
 
 
 def _added(moves: Iterable[Move]) -> dict[tuple[date, UUID, str], Sums]:

@@ -105,15 +105,15 @@ def _price_beforehand(engine: Engine, request: JobRequest) -> tuple[Terms, Price
         seen = _remember(request.dataset, terms_of(row, accounts), accounts)
     terms, accounts, prepared = seen
     try:
-        found = job_requests.priced(request, terms)
-        if id(found) not in prepared:
-            prepare(accounts, found.candidate)
+        priced = job_requests.priced(request, terms)
+        if id(priced) not in prepared:
+            prepare(accounts, priced.candidate)
             if len(prepared) >= _MOST_REMEMBERED:
                 prepared.clear()
-            prepared[id(found)] = found  # kept, so that no other takes its place in memory
+            prepared[id(priced)] = priced  # kept, so that no other takes its place in memory
     except (ExchequerError, ArithmeticError, TypeError, ValueError):
         return None  # told when the request is looked at under the terms of then
-    return terms, found
+    return terms, priced
 
 
 def _remember(

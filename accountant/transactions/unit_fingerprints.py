@@ -160,8 +160,8 @@ def keep_known(
         query.where(_datasets.c.name == dataset, versions.c.number == number)
     ).one()
     units = select(known.c.fingerprint, known.c.is_unit).where(known.c.dataset_id == row.dataset_id)
-    found = connection.execute(units, execution_options={"yield_per": 10_000})
-    _keep_beside(connection, log, row.id, key, ((each.fingerprint, each.is_unit) for each in found))
+    rows = connection.execute(units, execution_options={"yield_per": 10_000})
+    _keep_beside(connection, log, row.id, key, ((each.fingerprint, each.is_unit) for each in rows))
 
 
 def _keep_beside(

@@ -464,8 +464,8 @@ def _settled(
             return "problem", "nobody asked: there is nothing to refuse"
         if waiting is None:
             return "asked", str(losses.say(engine, found, dataset, actor, reason))
-        made = answers.answer(engine, waiting, actor, not refuse, reason)
-        return ("problem", "refused, as you said") if refuse else ("settled", made.entry)
+        answer = answers.answer(engine, waiting, actor, not refuse, reason)
+        return ("problem", "refused, as you said") if refuse else ("settled", answer.entry)
     except ExchequerError as error:
         return "problem", str(error)
 

@@ -67,12 +67,12 @@ def files(address: str) -> list[str]:
             raise DataError(
                 f"the folder can't be listed as a whole: {type(error).__name__}"
             ) from None
-        found = [
+        paths = [
             f"{top}/{name}" for name in data_files(name.removeprefix(f"{top}/") for name in every)
         ]
         if local:
             _stay_within(top, every)
-        return [system.unstrip_protocol(name) for name in found]
+        return [system.unstrip_protocol(name) for name in paths]
     if not system.exists(path):
         raise DataError("there is no such file")
     return [address]
@@ -81,12 +81,12 @@ def files(address: str) -> list[str]:
 def check_reachable(address: str) -> None:
     """Look whether the files at an address may be read, and open none. Raises DataError if not."""
     try:
-        found = files(address)
+        paths = files(address)
     except DataError:
         raise
     except Exception as error:  # each file system has its own; their texts name the address
         raise DataError(f"the data's address can't be reached ({type(error).__name__})") from None
-    for name in found:
+    for name in paths:
         system, path = fsspec.core.url_to_fs(name)
         if isinstance(system, LocalFileSystem) and not os.access(path, os.R_OK):
             raise DataError("the worker may not read the data at its address")

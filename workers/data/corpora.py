@@ -47,8 +47,8 @@ def hold(address: str) -> tuple[list[Held], str]:
 
     Their bytes lie in temporary files without a name, so nobody can change them afterwards.
     """
-    found = files(address)
-    return manifest.hold(found, names(address, found), TemporaryFile, again=True)
+    paths = files(address)
+    return manifest.hold(paths, names(address, paths), TemporaryFile, again=True)
 
 
 def inspect(

@@ -110,14 +110,14 @@ def data_files(names: Iterable[str]) -> list[str]:
             f"the folder holds files in formats that are not read ({', '.join(others)}): take them "
             "out, or write them as CSV, JSON Lines or Parquet"
         )
-    found = [path for path in seen if format_of(path) is not None]
-    for copy in _copies(found):
+    paths = [path for path in seen if format_of(path) is not None]
+    for copy in _copies(paths):
         raise DataError(
             f"the folder holds {copy!r}, which looks like a copy of another file: take it out"
         )
-    if not found:
+    if not paths:
         raise DataError("the folder has no CSV, JSON Lines or Parquet file that is data")
-    return found
+    return paths
 
 
 def _stem_and_ending(name: str) -> tuple[str, str]:

@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 def of(address: str) -> dict[str, Any]:
     """Return the manifest of the data at an address. Raises DataError."""
-    found = files(address)
+    paths = files(address)
     hashed = []
-    for file, path in zip(found, names(address, found), strict=True):
+    for file, path in zip(paths, names(address, paths), strict=True):
         interruption.check()
         try:
             with fsspec.open(file, "rb") as binary:
@@ -80,11 +80,11 @@ def fetch(address: str, registered: Mapping[str, Any]) -> list[Held]:
     Raises DataError if they are others. Its text names no file: analysts read it.
     """
     try:
-        found = files(address)
-        shown = names(address, found)
+        paths = files(address)
+        shown = names(address, paths)
     except DataError:
         raise DataError(UNREADABLE) from None
-    if len(found) != registered["files"]:
+    if len(paths) != registered["files"]:
         raise DataError(CHANGED.format("another number of files"))
     left = registered["bytes"]
 
@@ -94,7 +94,7 @@ def fetch(address: str, registered: Mapping[str, Any]) -> list[Held]:
         if left < 0:  # no more than was registered is ever held in memory
             raise DataError(CHANGED.format("other bytes"))
 
-    held, sha256 = hold(found, shown, io.BytesIO, grows)
+    held, sha256 = hold(paths, shown, io.BytesIO, grows)
     if sha256 != registered["sha256"]:
         raise DataError(CHANGED.format("other bytes"))
     return held

@@ -86,10 +86,10 @@ def all_released(artifact: _Released, texts: Iterable[str]) -> list[PublicText]:
     all.
     """
     known = _strings(artifact.json()) if artifact.released is True else set()
-    found = list(texts)
-    if not known.issuperset(found):
+    listed = list(texts)
+    if not known.issuperset(listed):
         raise ValueError("the texts do not all stand in a released artifact")
-    return [vouch(text) for text in found]
+    return [vouch(text) for text in listed]
 
 
 def _strings(value: Any) -> set[str]:

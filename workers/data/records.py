@@ -84,10 +84,10 @@ class Layout:
             for field in ("unit_column", "label_column", "group_column", "secret_column")
             if (value := getattr(self, field)) is not None
         ]
-        found: dict[str, str] = {}
+        columns: dict[str, str] = {}
         for name, field in named:
-            found.setdefault(name, field)
-        return found
+            columns.setdefault(name, field)
+        return columns
 
 
 #: A label and the number of a batch among its batches.
@@ -119,8 +119,8 @@ class Records:
         """Return the records of some labels, in their order; of all, where there are none named."""
         if not labels:
             return self
-        kept = tuple(record for record in self.records if record.label in labels)
-        return replace(self, labels=tuple(labels), records=kept)
+        labelled = tuple(record for record in self.records if record.label in labels)
+        return replace(self, labels=tuple(labels), records=labelled)
 
     def in_round(self, number: int) -> "Records":
         """Return the same records under the fresh and independent coins of a round."""
@@ -137,10 +137,10 @@ class Records:
         moved to even them out, and a batch may be empty. `within` gives for each record the first
         batch of its cluster and the cluster's number of batches.
         """
-        found = self._placed(count, within, run)
+        placed = self._placed(count, within, run)
         return {
             place: [each.text for _, each in sorted(held, key=_rank)]
-            for place, held in found.items()
+            for place, held in placed.items()
         }
 
     def pairs(

@@ -89,8 +89,8 @@ def rows(data: str | Sequence[Held], columns: Sequence[str]) -> Iterator[Row | B
     read.
     """
     if isinstance(data, str):
-        found = files(data)
-        each_file: Iterable[tuple[str | Held, str]] = zip(found, names(data, found), strict=True)
+        paths = files(data)
+        each_file: Iterable[tuple[str | Held, str]] = zip(paths, names(data, paths), strict=True)
     else:
         each_file = ((held, held.shown) for held in data)
     for file, shown in each_file:

@@ -51,7 +51,7 @@ def cased_words(text: str) -> list[str]:
     """Return the words of a text in order, as they are written."""
     from icu4py.breakers import WordBreaker
 
-    found: list[str] = []
+    cased: list[str] = []
     before = ""  # what a hyphen may go on: a word, or a word and its hyphen
     plain = _normalised("NFC", text.translate(_PLAIN).encode("utf-8", "replace").decode())
     for segment in WordBreaker(plain, "en"):
@@ -61,8 +61,8 @@ def cased_words(text: str) -> list[str]:
             if any(map(str.isalnum, part))
         ]
         if parts and before == "word-":
-            found[-1] += f"-{parts.pop(0)}"
-        found += parts
+            cased[-1] += f"-{parts.pop(0)}"
+        cased += parts
         if segment == "-" and before == "word":
             before = "word-"
         else:
@@ -71,7 +71,7 @@ def cased_words(text: str) -> list[str]:
                 if segment[-1].isalnum() or unicodedata.category(segment[-1])[0] == "M"
                 else ""
             )
-    return found
+    return cased
 
 
 def _normalised(form: Literal["NFC", "NFKC"], text: str) -> str:

@@ -45,22 +45,22 @@ def talks(texts: Sequence[str]) -> Mask:
 def duplicates(texts: Sequence[str]) -> Mask:
     """Return which texts stood before in the same words. An empty text is one too."""
     seen: set[tuple[str, ...]] = {()}
-    found = []
+    flags = []
     for text in texts:
         own = tuple(words(text))
-        found.append(own in seen)
+        flags.append(own in seen)
         seen.add(own)
-    return np.array(found)
+    return np.array(flags)
 
 
 def repeats(texts: Sequence[str]) -> Mask:
     """Return which texts write the same runs of three words again and again."""
-    found = []
+    flags = []
     for text in texts:
         own = words(text)
         runs = list(zip(own, own[1:], own[2:], strict=False))
-        found.append(len(runs) > 4 and len(set(runs)) < LEAST_VARIED * len(runs))
-    return np.array(found)
+        flags.append(len(runs) > 4 and len(set(runs)) < LEAST_VARIED * len(runs))
+    return np.array(flags)
 
 
 def readable(texts: Sequence[str], losses: NDArray[np.float64], real: NDArray[np.float64]) -> Mask:

@@ -121,8 +121,8 @@ class Evolution:
             def first(own: Scribe, label: Label = label) -> list[list[Made]]:
                 return [own.first(label, count)]
 
-            (found,) = evolution.written(f"first {label!r}", first)
-            family.candidates = list(dict.fromkeys(family.add(each, None) for each in found))
+            (texts,) = evolution.written(f"first {label!r}", first)
+            family.candidates = list(dict.fromkeys(family.add(each, None) for each in texts))
         return evolution
 
     def written(

@@ -53,7 +53,7 @@ def read(results: Results, hashes: Mapping[str, str]) -> dict[str, Released]:
 
     Nothing is parsed before a file is known to be the one released.
     """
-    found = {}
+    contents = {}
     for name, sha256 in hashes.items():
         try:
             with results.open(sha256) as file:
@@ -64,5 +64,5 @@ def read(results: Results, hashes: Mapping[str, str]) -> dict[str, Released]:
             ) from None
         except OSError:
             raise DataError(f"the artifact {name!r} is not where it was published") from None
-        found[name] = Released(name, content)
-    return found
+        contents[name] = Released(name, content)
+    return contents

@@ -92,21 +92,21 @@ def post(url: str, content: bytes, allowed: Sequence[Network]) -> Outcome:
     """
     try:
         target = webhook_rules.read_url(url, allowed)
-        found = addresses(target, allowed)
+        reachable = addresses(target, allowed)
     except InvalidRequest as error:
         return Outcome(None, error.problems[0].problem)
     except (OSError, UnicodeError):
         return Outcome(None, "its name does not resolve")
-    connection = _Connection(target, found)
+    connection = _Connection(target, reachable)
     try:
         connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
-        own = {
+        headers = {
             "Host": target.host_header,
             "Content-Type": "application/json",
             "User-Agent": "Exchequer/1",
         }
-        own |= {"Content-Length": str(len(content)), "Connection": "close"}
-        for name, value in own.items():
+        headers |= {"Content-Length": str(len(content)), "Connection": "close"}
+        for name, value in headers.items():
             connection.putheader(name, value)
         connection.endheaders(content)
         status = connection.getresponse().status
@@ -177,14 +177,14 @@ def send(delivery: Delivery, allowed: Sequence[Network], configured: settings.Se
     """Send a message by mail, or as JSON to a chat, to Teams or to a program."""
     if delivery.kind == "mail":
         return send_mail(delivery, configured)
-    told = (
+    message = (
         delivery.kind,
         delivery.event,
         delivery.facts,
         configured.public_url,
         delivery.message_id,
     )
-    return post(delivery.url, notices.body(*told), allowed)
+    return post(delivery.url, notices.body(*message), allowed)
 
 
 # --- the loop -----------------------------------------------------------------------------------

@@ -151,12 +151,12 @@ def joined(drafts: Drafts, name: str, outputs: list[Output]) -> Output:
     total = hashlib.sha256()
     with drafts.create(name, sum(map(drafts.size, outputs))) as file:
         for output in outputs:
-            own = hashlib.sha256()
+            digest = hashlib.sha256()
             for block in drafts.read(output.draft):
-                own.update(block)
+                digest.update(block)
                 total.update(block)
                 file.write(block)
-            if own.hexdigest() != output.sha256:
+            if digest.hexdigest() != output.sha256:
                 raise Changed("a draft is not what was written")
     return Output(name, total.hexdigest())
 

@@ -210,8 +210,8 @@ class Accounts:
         """
         if self.dp is not None and not any(filter_.holds for filter_ in self.dp.filters):
             return True
-        own = self.ex_post
-        if own.settlement is Settlement.PLANNED and own.left < 0 and not own.hidden:
+        ex_post = self.ex_post
+        if ex_post.settlement is Settlement.PLANNED and ex_post.left < 0 and not ex_post.hidden:
             return True
         secret = self.secret
         return secret is not None and (
@@ -345,12 +345,12 @@ def with_largest(
 
     try:
         for size in sizes:  # where not even one fits, shorter ones may
-            found = fit(mechanism, raw, terms, size, affordable)
-            if found is not None:
+            fitting = fit(mechanism, raw, terms, size, affordable)
+            if fitting is not None:
                 break
     except InvalidRequest:
         return refused
-    return refused.with_largest(size, None if found is None else found.value)
+    return refused.with_largest(size, None if fitting is None else fitting.value)
 
 
 # --- entries ------------------------------------------------------------------------------------

@@ -134,10 +134,10 @@ class Account:
         """
         if not epsilon or not delta:
             return None
-        found = whole_cost(event, delta, epsilon)
-        if found is None or not found[1] or not Amount(*found).fits(Amount(epsilon, delta)):
+        cost = whole_cost(event, delta, epsilon)
+        if cost is None or not cost[1] or not Amount(*cost).fits(Amount(epsilon, delta)):
             return None
-        return {**dict.fromkeys(Kind), Kind.BASIC: Amount(*found)}
+        return {**dict.fromkeys(Kind), Kind.BASIC: Amount(*cost)}
 
     @property
     def untouched(self) -> bool:

@@ -69,20 +69,21 @@ def sentence(held: Guarantee) -> str:
     if held.epsilon:
         part = f"({figure(held.epsilon)}, {held.delta!r})-differentially private for {moved}"
     if held.ex_post_cap is not None:
-        told = (
+        guarantee = (
             "The output has no (ε, δ) guarantee: what it costs depends on the data, and the cap of "
             f"ε {held.ex_post_cap} that was set aside is a planning figure, neither a bound nor a "
             "mean"
         )
-        return told + (f"; the noisy counts released with it are {part}." if part else ".")
+        return guarantee + (f"; the noisy counts released with it are {part}." if part else ".")
     if part is None:
         return "Reads nothing private: it adds no privacy loss."
-    told = f"By itself the release is {part}, given whatever was released before it."
+    guarantee = f"By itself the release is {part}, given whatever was released before it."
     if held.to_key_holders is None:
-        return told
+        return guarantee
     return (
-        f"{told} That is for whoever does not hold the job's key, deleted as it ended; for whoever "
-        f"does, it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially private."
+        f"{guarantee} That is for whoever does not hold the job's key, deleted as it ended; for "
+        f"whoever does, it is ({figure(held.to_key_holders)}, {held.delta!r})-differentially "
+        "private."
     )
 
 
@@ -91,11 +92,11 @@ def inherited(own: Mapping[str, Any], source: str | None) -> str:
     RESERVE.
     """
     what = "the published output" if "output" in own else "the artifacts"
-    told = (
+    guarantee = (
         f"Made from {what} of job {own['job']} and from public things alone: post-processing, "
         "which adds "
     )
-    return told + "no privacy loss." + ("" if source is None else f" Of that job: {source}")
+    return guarantee + "no privacy loss." + ("" if source is None else f" Of that job: {source}")
 
 
 def markdown(card: Mapping[str, Any]) -> str:
@@ -201,10 +202,10 @@ def _made_from(lineage: Mapping[str, Any]) -> str:
 
 
 def _public(lineage: Mapping[str, Any]) -> dict[str, str]:
-    found = lineage.get("public", {})
+    resources = lineage.get("public", {})
     return {
         f"public {field.replace('_', ' ')}": f"{each['name']}, SHA-256 `{each['sha256']}`"
-        for field, each in found.items()
+        for field, each in resources.items()
     }
 
 
@@ -230,8 +231,8 @@ def citation(
 
     `public`: it was made of public things alone, and asked for on the dataset.
     """
-    made = f"of public things alone by {mechanism}, in the ledger of dataset “{dataset}”"
+    origin = f"of public things alone by {mechanism}, in the ledger of dataset “{dataset}”"
     if not public:
-        made = f"from dataset “{dataset}” by {mechanism}, accounted for by differential privacy"
+        origin = f"from dataset “{dataset}” by {mechanism}, accounted for by differential privacy"
     entry = f"Exchequer ledger entry {charge['seq']} ({charge['hash'][:16]}…), SHA-256 {sha256}"
-    return f"Output of job {job}, made {made}; {entry}."
+    return f"Output of job {job}, made {origin}; {entry}."

@@ -217,8 +217,10 @@ def _check_allow(body: Body) -> None:
         check_same(body["epsilon"], to_decimal(epsilon, EPSILON_UNITS), "epsilon")
         check_same(body["delta"], to_decimal(delta, DELTA_UNITS), "delta")
     if "ex_post" in body:
-        own = body["ex_post"]
-        check_same(own, ex_post_json(own["limit"], Settlement(own["settlement"])), "ex_post")
+        ex_post = body["ex_post"]
+        check_same(
+            ex_post, ex_post_json(ex_post["limit"], Settlement(ex_post["settlement"])), "ex_post"
+        )
 
 
 def _check_loss(body: Body) -> None:

@@ -67,8 +67,8 @@ class EntryForm:
         }
         hidden = dict(shown)
         for number, (place, value) in enumerate(self._private):
-            own = hashlib.sha256(salt + place).hexdigest()[:32]
-            opening = f'{{"salt":"{own}","value":{value}}}'
+            salt_of_place = hashlib.sha256(salt + place).hexdigest()[:32]
+            opening = f'{{"salt":"{salt_of_place}","value":{value}}}'
             shown[str(number)] = opening
             hidden[str(number)] = f'{{"sha256":"{hashlib.sha256(opening.encode()).hexdigest()}"}}'
         parts = list(self._parts)

@@ -259,12 +259,10 @@ def _checked_totals(claimed: Mapping[str, Any], found: Verified, pinned: bytes |
     if "log_proof" in claimed and not 0 < claimed["log_proof"]["seq"] <= found.entries:
         raise VerificationFailed("the header's log_proof is of no entry of it")
     if "checkpoint" in claimed:
-        own = read_checkpoint(claimed["checkpoint"], pinned)
-        agree(own, found)
-        found = replace(found, checkpoints=(*found.checkpoints, own))
-    if pinned is not None and all(
-        checkpoint.seq < found.entries for checkpoint in found.checkpoints
-    ):
+        stated = read_checkpoint(claimed["checkpoint"], pinned)
+        agree(stated, found)
+        found = replace(found, checkpoints=(*found.checkpoints, stated))
+    if pinned is not None and all(signed.seq < found.entries for signed in found.checkpoints):
         raise VerificationFailed(
             "no checkpoint signed with the key that you know covers all of its entries"
         )

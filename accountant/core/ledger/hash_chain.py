@@ -108,10 +108,10 @@ def read_time(text: str) -> datetime:
     """Return the inverse of `format_time`. Raises ValueError for any other way to write a time."""
     if len(text) != 27 or text[10] != "T" or text[26] != "Z":
         raise ValueError(f"{text!r:.40} is no time")
-    found = datetime.fromisoformat(text)
-    if found.isoformat(timespec="microseconds")[:26] != text[:26]:  # such as a day of a week
+    moment = datetime.fromisoformat(text)
+    if moment.isoformat(timespec="microseconds")[:26] != text[:26]:  # such as a day of a week
         raise ValueError(f"{text!r:.40} is no time")
-    return found
+    return moment
 
 
 def read_entry(document: Mapping[str, Any], seq: int) -> Entry:

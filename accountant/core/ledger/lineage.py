@@ -76,9 +76,9 @@ def check_named(body: Mapping[str, Any]) -> None:
     named |= {field: each["name"] for field, each in source.get("public", {}).items()}
     for field, read in named.items():
         if parameters.get(field) != read:
-            own = parameters.get(field)
+            choice = parameters.get(field)
             raise VerificationFailed(
-                f"its parameters name {own!r:.80} as {field}, and it reads {read!r:.80}"
+                f"its parameters name {choice!r:.80} as {field}, and it reads {read!r:.80}"
             )
 
 
@@ -165,8 +165,8 @@ class Releases:
         """
         source = body["source"]
         if "artifacts" in source:
-            own = self.of.get(source["job"])
-            if own is None or own.mechanism != body["mechanism"]:
+            source_job = self.of.get(source["job"])
+            if source_job is None or source_job.mechanism != body["mechanism"]:
                 raise VerificationFailed("it reads artifacts that no job before it released")
             self._check_held(source)
         if "output" in source and output_key(source["job"], source["output"]) not in self._outputs:
@@ -206,11 +206,11 @@ class Elsewhere:
         """Raise VerificationFailed unless these are among the releases of the other dataset's
         public jobs.
         """
-        made = releases.get(self.read["job"])
+        release = releases.get(self.read["job"])
         if (
-            made is None
-            or made.mechanism != self.read["mechanism"]
-            or not made.holds(self.read["artifacts"], self.kind)
+            release is None
+            or release.mechanism != self.read["mechanism"]
+            or not release.holds(self.read["artifacts"], self.kind)
         ):
             raise VerificationFailed(
                 f"it reads artifacts of {self.dataset!r:.80} that no public job there released",
@@ -220,15 +220,15 @@ class Elsewhere:
 
 def read_elsewhere(entry: Entry) -> list[Elsewhere]:
     """Return what the ledgers of other datasets have to prove of a RESERVE."""
-    found = []
+    readings = []
     for field, source in entry.body["source"].get("sources", {}).items():
         if "dataset" not in source:
             continue
         if source["dataset"] == entry.dataset:
             raise VerificationFailed("it names its own dataset as another")
         kind = kinds_read(entry.body)[field]
-        found.append(Elsewhere(entry.seq, source["dataset"], field, source, kind))
-    return found
+        readings.append(Elsewhere(entry.seq, source["dataset"], field, source, kind))
+    return readings
 
 
 class Lineage:

@@ -217,15 +217,15 @@ class Orders:
 
         Raises VerificationFailed if another dataset's ledger does not show what is read of it.
         """
-        found = []
+        corpora = []
         for field, source in entry.body["source"].get("sources", {}).items():
             if "dataset" not in source:
-                found += [(field, name) for name in self.releases.of[source["job"]].corpora]
+                corpora += [(field, name) for name in self.releases.of[source["job"]].corpora]
         for elsewhere in read_elsewhere(entry):
             released = ledger(elsewhere.dataset).releases.of
             elsewhere.check(released)
-            found += [(elsewhere.field, name) for name in released[elsewhere.read["job"]].corpora]
-        return found
+            corpora += [(elsewhere.field, name) for name in released[elsewhere.read["job"]].corpora]
+        return corpora
 
 
 @contextmanager

@@ -41,8 +41,8 @@ class Signer(NamedTuple):
 
 def read_signer(text: str, field: str = "signers") -> Signer:
     """Return the inverse of a Signer's text. Raises InvalidRequest naming `field`."""
-    found = _SIGNER.fullmatch(text)
-    if found is None:
+    match = _SIGNER.fullmatch(text)
+    if match is None:
         problem, allowed = (
             f"{text!r:.60} is no signer",
             "person, origin and public key, a space between",
@@ -231,12 +231,12 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
     out no longer watches. How long a request may wait and an attempt may run is nobody's
     protection, so these are free to change.
     """
-    found = [
+    weaker = [
         name
         for name in ("solo", "share_artifacts", "secret_jobs", "departed_analysts")
         if getattr(after, name) and not getattr(before, name)
     ]
-    found += [
+    weaker += [
         name
         for name in ("two_people", "charge_each_attempt")
         if getattr(before, name) and not getattr(after, name)
@@ -244,21 +244,21 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
     for name in ("mechanisms", "analysts", "models"):  # an empty list allows all
         old, new = set(getattr(before, name)), set(getattr(after, name))
         if old and not (new and new <= old):
-            found.append(name)
+            weaker.append(name)
     if set(before.signed) - set(after.signed):
-        found.append("signed")
+        weaker.append("signed")
     for name in (*OWNERS.values(), "signers"):
         if set(getattr(before, name)) != set(getattr(after, name)):
-            found.append(name)
+            weaker.append(name)
     if exact(after.auto_approve_epsilon) > exact(before.auto_approve_epsilon):
-        found.append("auto_approve_epsilon")
+        weaker.append("auto_approve_epsilon")
     if _slot(after) < _slot(before):
-        found.append("results_every_seconds")
+        weaker.append("results_every_seconds")
     for name in ("analyst_epsilon", "project_epsilon"):
         old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
         if old_cap is not None and (new_cap is None or new_cap > old_cap):
-            found.append(name)
-    return tuple(found)
+            weaker.append(name)
+    return tuple(weaker)
 
 
 def _slot(policy: Policy) -> int:

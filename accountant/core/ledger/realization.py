@@ -37,12 +37,12 @@ def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
         return realized
     if not mechanisms.get(mechanism_id).stops_early:
         return reserved
-    made = releases(realized)
-    missing = [leaf for leaf in releases(reserved) if not made[leaf]]
+    released = releases(realized)
+    missing = [leaf for leaf in releases(reserved) if not released[leaf]]
     if not missing:
         return realized
-    made.update(dict.fromkeys(missing, 1))
-    return from_releases(made)
+    released.update(dict.fromkeys(missing, 1))
+    return from_releases(released)
 
 
 def most_ex_post(parameters: Body) -> int:
@@ -127,8 +127,10 @@ def _check_whole(body: Body, held: Reservation, mechanism_id: str) -> None:
         event
     ):
         least = "at least one of each of its releases" if early else "all of its releases"
-        made, whole = (sum(releases(each).values()) for each in (event, held.event))
-        raise VerificationFailed(f"{mechanism_id} makes {least}, and it says {made:,} of {whole:,}")
+        count, whole = (sum(releases(each).values()) for each in (event, held.event))
+        raise VerificationFailed(
+            f"{mechanism_id} makes {least}, and it says {count:,} of {whole:,}"
+        )
     wanted = held.others.secret
     if (
         wanted is not None

@@ -31,7 +31,7 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
         )
     unit = terms["unit_column"] or "record"
     history = books.history
-    said = statements(books.accounts, history, str(terms["neighbours"]), unit)
+    statements_ = statements(books.accounts, history, str(terms["neighbours"]), unit)
     dp = books.account
     return {
         "format": FORMAT,
@@ -71,7 +71,7 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
         },
         "statements": [
             {"currency": each.currency, "text": each.text, "without_exceptions": each.unqualified}
-            for each in said
+            for each in statements_
         ],
         "not_proved": list(found.unproved),
         "about": dict(about),
@@ -82,11 +82,17 @@ def differences(entry: Mapping[str, Any], found: Verified) -> list[str]:
     """Return what an entry says that this ledger does not; empty where it is the ledger's own."""
     if entry.get("format") != FORMAT or entry.get("version") != VERSION:
         return [f"this is no {FORMAT} of version {VERSION}"]
-    own = registry_entry(found, {})
-    told = []
-    for name in own.keys() | entry.keys():
+    expected = registry_entry(found, {})
+    sentences = []
+    for name in expected.keys() | entry.keys():
         if name == "about":
             continue
-        if name not in own or name not in entry or value_text(own[name]) != value_text(entry[name]):
-            told.append(f"{name}: the entry says {entry.get(name)!r}, the ledger {own.get(name)!r}")
-    return sorted(told)
+        if (
+            name not in expected
+            or name not in entry
+            or value_text(expected[name]) != value_text(entry[name])
+        ):
+            sentences.append(
+                f"{name}: the entry says {entry.get(name)!r}, the ledger {expected.get(name)!r}"
+            )
+    return sorted(sentences)

@@ -149,14 +149,14 @@ def _larger(one: Costs, other: Costs) -> Costs:
     """Return the larger cost, filter by filter; None, which closes a filter, is larger than every
     amount.
     """
-    found: dict[Any, Amount | None] = {}
+    larger: dict[Any, Amount | None] = {}
     for kind in {**one, **other}:
         first, second = one.get(kind, ZERO), other.get(kind, ZERO)
         if first is None or second is None:
-            found[kind] = None
+            larger[kind] = None
         else:
-            found[kind] = Amount(max(first.main, second.main), max(first.delta, second.delta))
-    return found
+            larger[kind] = Amount(max(first.main, second.main), max(first.delta, second.delta))
+    return larger
 
 
 def _zeros(costs: Costs) -> dict[Any, Amount | None]:

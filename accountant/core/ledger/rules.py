@@ -269,10 +269,10 @@ class Rules:
     def _check_terms(self, terms: Body, body: Body, asked: Demand) -> None:
         stated = body["terms"]
         for name in PRICED:
-            own = stated.get(name, [])  # groups are left out where there are none
-            if own != terms[name]:
+            listed = stated.get(name, [])  # groups are left out where there are none
+            if listed != terms[name]:
                 raise VerificationFailed(
-                    f"its {name} in terms is {own!r:.60}, registered is {terms[name]!r:.60}"
+                    f"its {name} in terms is {listed!r:.60}, registered is {terms[name]!r:.60}"
                 )
         if "label_sizes" in stated:
             raise VerificationFailed("it states sizes of labels, and none are registered")
@@ -293,8 +293,8 @@ class Rules:
                 raise VerificationFailed("it protects secrets, and its terms state none")
             return
         standing = None if books.secret is None else books.secret.terms
-        own = SecretTerms.from_json(stated["secret"])
-        if standing is None or replace(own, bound=standing.bound) != standing:
+        secret = SecretTerms.from_json(stated["secret"])
+        if standing is None or replace(secret, bound=standing.bound) != standing:
             raise VerificationFailed("its terms of secrets are not those that the dataset states")
 
     def _check_policy(self, policy: Policy, entry: Entry) -> None:
@@ -401,10 +401,10 @@ def by_two(entry: Entry) -> bool:
         )
     if entry.actor and second != entry.actor:
         raise VerificationFailed("it was not written by whoever confirmed it")
-    said = [
+    sayings = [
         entry.body.get(name) for name in ("proposed_by", "reason", "confirmed_by", "confirmation")
     ]
-    if not all(_is_said(each) for each in said):
+    if not all(_is_said(each) for each in sayings):
         raise VerificationFailed("it names two people, and not both with their reasons")
     return True
 

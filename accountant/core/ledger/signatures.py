@@ -117,8 +117,8 @@ def _terms(kind: EntryKind, body: Document) -> dict[str, Any]:
         quoted = {name: digest(body[name]) for name in ("reserve", "corrects")}
         return {"event": body["event"], "cap": body["cap"], **quoted}
     if kind is EntryKind.RESERVE:
-        asked = {name: body[name] for name in _ASKED if name in body}
-        return asked | ({"secret": body["secret"]["release"]} if "secret" in body else {})
+        terms = {name: body[name] for name in _ASKED if name in body}
+        return terms | ({"secret": body["secret"]["release"]} if "secret" in body else {})
     return {name: value for name, value in body.items() if name not in _ABOUT_PEOPLE}
 
 
@@ -188,12 +188,12 @@ def public_key(key: str) -> EllipticCurvePublicKey:
     P-256.
     """
     try:
-        found = load_der_public_key(decoded(key))
+        loaded = load_der_public_key(decoded(key))
     except UNREADABLE:
-        found = None
-    if not isinstance(found, EllipticCurvePublicKey) or not isinstance(found.curve, SECP256R1):
+        loaded = None
+    if not isinstance(loaded, EllipticCurvePublicKey) or not isinstance(loaded.curve, SECP256R1):
         raise invalid("signers", "a key is none of ES256", "a P-256 public key as base64url SPKI")
-    return found
+    return loaded
 
 
 def fingerprint(key: str) -> str:
@@ -251,23 +251,30 @@ class SignedActs:
             return True
         if is_hidden(approval):
             return not must
-        given = (approval or entry.body).get("signature"), entry.body.get("confirmation_signature")
+        signatures = (
+            (approval or entry.body).get("signature"),
+            entry.body.get("confirmation_signature"),
+        )
         by_two = entry.body.get("confirmed_by") is not None and entry.kind is not EntryKind.RESERVE
-        if not must and given == (None, None):
+        if not must and signatures == (None, None):
             return True
-        if is_hidden(entry.body.get("confirmed_by")) or any(map(is_hidden, given)) or self._unknown:
+        if (
+            is_hidden(entry.body.get("confirmed_by"))
+            or any(map(is_hidden, signatures))
+            or self._unknown
+        ):
             return False
-        if given[0] is None or (by_two and given[1] is None):
+        if signatures[0] is None or (by_two and signatures[1] is None):
             raise VerificationFailed(
                 f"the policy asks that who does this signs it ({act_named(entry.kind)}), and it is "
                 "not signed"
             )
         first = first_act(entry.kind, entry.dataset, entry.job, entry.actor, entry.body, self.basis)
-        check(given[0], first, self.signers(first["by"]))
+        check(signatures[0], first, self.signers(first["by"]))
         if by_two:
-            second = second_act({**first, "nonce": given[0]["nonce"]}, entry.body)
-            check(given[1], second, self.signers(second["by"]))
-        elif given[1] is not None:
+            second = second_act({**first, "nonce": signatures[0]["nonce"]}, entry.body)
+            check(signatures[1], second, self.signers(second["by"]))
+        elif signatures[1] is not None:
             raise VerificationFailed("a second person signed it, and it names none")
         return True
 

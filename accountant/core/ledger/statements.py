@@ -119,21 +119,21 @@ def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
     total.
     """
     jobs = _count(history.coin_jobs, "job")
-    told = (
+    sentence = (
         f" That is for whoever does not hold the keys, deleted as they ended, of {jobs} with "
         "secret batches"
     )
     assert accounts.dp is not None
     (plain,) = (filter_ for filter_ in accounts.dp.filters if filter_.filter.kind is Kind.GAUSSIAN)
     if plain.closed:
-        return f"{told}; what all releases tell whoever holds them was not added up."
+        return f"{sentence}; what all releases tell whoever holds them was not added up."
     used = Fraction(plain.spent.main + plain.reserved.main, EPSILON_UNITS)
     epsilon = (
         up(gaussian_epsilon(sqrt_up(used), history.largest_delta / DELTA_UNITS), 4) if used else 0.0
     )
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
     return (
-        f"{told}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, "
+        f"{sentence}; for whoever holds them, the releases so far add up to ({epsilon:.6g}, "
         f"{delta}): no limit."
     )
 
@@ -142,13 +142,15 @@ def _exceptions(history: History) -> list[str]:
     """Return the exceptions that no statement covers: the information in raises, and that jobs
     failed.
     """
-    found = []
+    exceptions = []
     if history.raises_after_release:
         raises = _count(history.raises_after_release, "raise")
-        found.append(f"what {raises} of the allowance after a release told, if results led to it")
+        exceptions.append(
+            f"what {raises} of the allowance after a release told, if results led to it"
+        )
     if history.failures:
-        found.append(f"the fact that {_count(history.failures, 'job')} failed or ended early")
-    return found
+        exceptions.append(f"the fact that {_count(history.failures, 'job')} failed or ended early")
+    return exceptions
 
 
 def _ex_post_statement(accounts: Accounts, history: History) -> Statement:

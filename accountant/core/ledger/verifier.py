@@ -87,15 +87,24 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
     ex-post costs, and whether a correction passed the ex-post allowance.
     """
     account = books.account
-    others: dict[str, Any] = {}
+    other_accounts: dict[str, Any] = {}
     if books.ex_post != NO_EX_POST:
-        own = books.ex_post
-        others["ex_post"] = [str(own.limit), None if public else str(own.spent), str(own.reserved)]
+        ex_post = books.ex_post
+        other_accounts["ex_post"] = [
+            str(ex_post.limit),
+            None if public else str(ex_post.spent),
+            str(ex_post.reserved),
+        ]
     if books.secret is not None:
         held = books.secret
-        others["secret"] = [str(held.limit), str(held.spent), str(held.reserved), str(held.jobs)]
+        other_accounts["secret"] = [
+            str(held.limit),
+            str(held.spent),
+            str(held.reserved),
+            str(held.jobs),
+        ]
     return {
-        **others,
+        **other_accounts,
         **({"overdrawn": True} if books.overdrawn and not public else {}),
         **({"losses": books.history.losses} if books.history.losses else {}),
         "live_reservations": live,
@@ -292,13 +301,13 @@ class Verifier:
         """
         beyond = self._checkpoints[len(self._met) + len(self._unmet) :]
         missed = [*self._unmet, *((each, self._cut_off(each)) for each in beyond)]
-        told = []
+        sentences = []
         for checkpoint, problem in missed:
             loss = next((loss for loss in self._losses if covers(loss, checkpoint)), None)
             if loss is None:
                 raise problem
-            told.append(uncovered(loss, checkpoint))
-        return (*map(sentence, self._losses), *told)
+            sentences.append(uncovered(loss, checkpoint))
+        return (*map(sentence, self._losses), *sentences)
 
     def _cut_off(self, checkpoint: Checkpoint) -> VerificationFailed:
         return VerificationFailed(
