@@ -39,11 +39,14 @@ from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from tests.conftest import as_process
+from tests.object_stores import s3
 from tests.support import Bench, as_file, written, yes
 from workers import models
 from workers.data import corpora, manifest, records
 from workers.interface import Artifact, Text
 from workers.jobs import job_inputs, tasks
+
+__all__ = ["s3"]
 
 PARAMETERS = {
     "aggregation": "median",
@@ -90,17 +93,18 @@ class Spy:
 class Desk:
     """A dataset on disk with a model, whose jobs a worker takes in this process."""
 
-    def __init__(self, engine: Engine, owner: Engine, folder: Path) -> None:
-        self.engine, self.owner = engine, owner
-        data, model = folder / "data.csv", folder / "model"
+    def __init__(self, engine: Engine, owner: Engine, folder: Path, data: str) -> None:
+        self.engine, self.owner, self.data = engine, owner, data
+        model = folder / "model"
         rows = [f"p{number},good,a text of {number},pin" for number in range(PEOPLE)]
         rows += ["p0,good,a text of 0,pin"] * COPIES
-        data.write_text("person,label,text,secret\n" + "\n".join(rows) + "\n")
+        self.content = "person,label,text,secret\n" + "\n".join(rows) + "\n"
+        written(data, self.content.encode())
         model.mkdir()
         (model / "config.json").write_text("{}")
         self.bench = Bench(
             engine,
-            uri=str(data),
+            uri=data,
             unit_column="person",
             label_column="label",
             labels=["good", "bad"],
@@ -204,14 +208,16 @@ def spy(monkeypatch) -> Spy:
     return made
 
 
-@pytest.fixture
-def desk(logged, owning, tmp_path, monkeypatch) -> Desk:
-    made = Settings(
-        home=tmp_path, data_roots=str(tmp_path), model_roots=str(tmp_path), lease_seconds=60
-    )
+@pytest.fixture(params=["disk"])
+def desk(request, logged, owning, tmp_path, monkeypatch) -> Desk:
+    store = request.param
+    root = str(tmp_path) if store == "disk" else f"memory://{uuid.uuid4().hex}"
+    if store == "s3":
+        root = f"{request.getfixturevalue('s3')}/{uuid.uuid4().hex}"
+    made = Settings(home=tmp_path, data_roots=root, model_roots=str(tmp_path), lease_seconds=60)
     monkeypatch.setattr(settings_module, "load", lambda: made)
     monkeypatch.setattr(job_inputs, "engine", lambda: logged)
-    return Desk(logged, owning, tmp_path)
+    return Desk(logged, owning, tmp_path, f"{root}/data.csv")
 
 
 # --- rows without an entry ------------------------------------------------------------------------
@@ -386,10 +392,19 @@ def test_no_more_bytes_are_held_than_were_registered(tmp_path, monkeypatch):
     assert sum(read) <= registered["bytes"] + 16
 
 
-def test_data_that_changed_ends_the_job_before_it_reads(desk, spy):
+@pytest.mark.parametrize("desk", ["disk", "memory", "s3"], indirect=True)
+@pytest.mark.parametrize("when", ["before the claim", "as it is opened"])
+def test_data_that_changed_ends_the_job_before_it_reads(desk, spy, monkeypatch, when):
+    """As many bytes as before: wherever it lies, the job is void."""
     job_id = desk.queued()
-    data = Path(settings_module.load().home) / "data.csv"
-    data.write_text(data.read_text().replace("a text of 1", "a text of X"))
+    other = desk.content.replace("a text of 1", "a text of X").encode()
+    fetch = manifest.fetch
+    if when == "before the claim":
+        written(desk.data, other)
+    else:
+        monkeypatch.setattr(
+            manifest, "fetch", lambda *given: (written(desk.data, other), fetch(*given))[1]
+        )
     assert desk.take(job_id) == "failed"
     assert spy.given == []
     assert voided(desk, job_id)

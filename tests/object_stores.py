@@ -1,0 +1,51 @@
+"""An object store that speaks S3, where moto is installed: `uv pip install "moto[server]" s3fs`."""
+
+import importlib.util
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from unittest import mock
+
+import fsspec
+import pytest
+
+LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is None]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A bucket of a server that speaks S3, by its address, and what s3fs needs in order to get
+    there.
+    """
+    if LACKS:
+        pytest.skip(f"not installed: {', '.join(LACKS)}")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    configured = dict.fromkeys(names, "test") | {
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+    try:
+        with mock.patch.dict(os.environ, configured):
+            until = time.monotonic() + 60
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    break
+                except OSError:
+                    assert server.poll() is None
+                    assert time.monotonic() < until, "moto does not start"
+                    time.sleep(0.2)
+            fsspec.filesystem("s3").mkdir("bucket")
+            yield "s3://bucket"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
