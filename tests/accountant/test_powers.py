@@ -18,10 +18,12 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import tables
 from accountant.catalogue import datasets
-from accountant.core.ledger import entry_bodies
+from accountant.core.ledger import entry_bodies, reversals
+from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import Entry, EntryKind
+from accountant.core.ledger.losses import loss_body
 from accountant.core.ledger.rules import register_body
-from accountant.core.privacy.events import FREE, Event, ZCDp, from_json, to_json
+from accountant.core.privacy.events import FREE, Event, SelfComposed, ZCDp, from_json, to_json
 from accountant.database import connect
 from accountant.queries import integrity
 from accountant.rights import PROCESSES, Process
@@ -455,6 +457,32 @@ def _unhashed(connection: Connection, ground: dict[str, object]) -> None:
         _posted(EntryKind.COMMIT, "read", {"outcome": "failed"})(connection, ground)
 
 
+def _lost(connection: Connection, ground: dict[str, object]) -> None:
+    """A LOSS, which the database's owner alone posts for two people."""
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    locked = LockedAccount(connection, bench.dataset)
+    people = {"proposed_by": "one", "reason": "x", "confirmed_by": "two", "confirmation": "y"}
+    heads = [{"log": "exchequer.example/log", "entries": 9, "leaf": None}]
+    locked.append(EntryKind.LOSS, "two", None, loss_body(people, locked.accounts, heads, None))
+
+
+def _corrected(connection: Connection, ground: dict[str, object]) -> None:
+    """A REVERSAL of what a job was charged, in the name of two people."""
+    bench, job = ground["bench"], ground["ended"]
+    assert isinstance(bench, Bench)
+    assert isinstance(job, uuid.UUID)
+    locked = LockedAccount(connection, bench.dataset)
+    query = select(tables.entries.c.document).filter_by(job_id=job).order_by(tables.entries.c.seq)
+    reserve, charge = map(read_document, connection.execute(query).scalars())
+    event = from_json(charge["body"]["event"])
+    assert isinstance(event, SelfComposed)
+    more = SelfComposed(event.event, event.count + 1)
+    people = reversals.TwoPeople("one", "x", "two", "y")
+    body = reversals.reversal_body(locked.accounts, reserve, charge, more, 0, people)
+    locked.append(EntryKind.REVERSAL, "two", job, body)
+
+
 ALLOW = {"reason": "more", "ex_post": {"limit": "5", "settlement": "planned"}}
 VOID = {"outcome": "cancelled", "reason": "x", "read": False}
 FORGERIES: dict[str, tuple[tuple[Process, ...], Forgery]] = {
@@ -484,6 +512,8 @@ FORGERIES: dict[str, tuple[tuple[Process, ...], Forgery]] = {
         _posted(EntryKind.COMMIT, "queued", {"outcome": "cancelled"}),
     ),
     "a COMMIT that moves less than it says": (PROCESSES, _cheaper),
+    "a REVERSAL": (("relay", "worker", "checks", "signer"), _corrected),
+    "a LOSS": (PROCESSES, _lost),
     "an entry with another hash": (PROCESSES, _unhashed),
     "a RESERVE that holds nothing": (("web", "checks"), _unmoved(None, "_reserved")),
     "a RESERVE that closes nothing": (("web",), _unmoved(ZCDp(1e-6), "_closed")),
@@ -505,8 +535,28 @@ def test_a_stolen_process_posts_no_entry_that_is_not_its_own(roles, ground, proc
         FORGERIES[forged][1](connection, ground)
     told = str(refused.value.orig)
     assert re.search(
-        "permission denied|may not do this|uq_entries_(resolved|reserved)_once", told
+        "permission denied|may not do this|uq_entries_(resolved|reserved)_once|nobody reserved",
+        told,
     ), told
+
+
+@pytest.mark.parametrize("process", ["web", "relay", "worker", "checks"])
+def test_a_lowered_sum_of_personal_caps_is_found(roles, ground, engine, process):
+    """What docs/powers.md says that they can do: the sums are no entries."""
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    lower = f"UPDATE usage SET reserved = 0 WHERE {OWN} AND reserved > 0 RETURNING holder"
+    with engine.connect() as connection:
+        before = connection.execute(select(tables.usage)).all()
+    with roles[process].begin() as connection:
+        assert connection.execute(text(lower), {"dataset": bench.dataset}).all()
+    found = integrity.check(engine, bench.dataset)
+    with engine.begin() as connection:
+        for row in before:
+            own = tables.usage.c.dataset_id == row.dataset_id, tables.usage.c.holder == row.holder
+            held = tables.usage.update().where(*own, tables.usage.c.kind == row.kind)
+            connection.execute(held.values(reserved=row.reserved))
+    assert [problem.startswith("the sums of analyst") for problem in found] == [True], found
 
 
 # --- leases -------------------------------------------------------------------------------------

@@ -120,12 +120,14 @@ def test_a_hash_that_the_row_says_is_not_what_the_entry_says(site, job, owner):
     assert TOLD not in said
 
 
-def test_health_says_that_a_worker_takes_no_jobs_and_nothing_in_its_words(site, owner):
+def test_health_says_that_a_worker_takes_no_jobs_and_nothing_in_its_words(site, owner_url):
     """Whoever reads /healthz is not signed in, and a stolen worker has read private data.
 
     No worker takes the pages away: a proxy asks /readyz.
     """
-    stopped_workers.say(site.engine, "machine/1", "a private text")
+    worker = connect(as_process(owner_url, "worker"), pool_size=1)
+    stopped_workers.say(worker, "machine/1", "a private text")
+    worker.dispose()
     client = site.app.test_client()
     ready, health = client.get("/readyz"), client.get("/healthz")
     stopped_workers.forget(site.engine, "machine/1")
