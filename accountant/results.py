@@ -100,6 +100,18 @@ class Results:
         kinds = {b"{": "application/json", b"[": "application/json", b"<": "text/html"}
         return size, kinds.get(first, "application/x-safetensors")
 
+    def problem(self) -> str | None:
+        """Return why nothing can be read here now, or None. A folder that nobody made is empty."""
+        try:
+            self._store.reach()
+        except FileNotFoundError:
+            return None
+        except ImportError as error:
+            return f"results can't be read: {error}"
+        except Exception as error:  # of whatever library reads this kind of address
+            return f"results can't be read: {type(error).__name__}"
+        return None
+
     # --- drafts ---------------------------------------------------------------------------------
 
     def drafts(self) -> list[tuple[str, UUID, UUID]]:
@@ -223,6 +235,7 @@ class _Store(Protocol):
     def replace(self, name: str) -> AbstractContextManager[IO[bytes]]: ...
     def remove(self, name: str) -> None: ...
     def drafts(self) -> Iterable[str]: ...
+    def reach(self) -> None: ...
 
 
 class _Disk:
@@ -299,6 +312,10 @@ class _Disk:
             return []
         return names
 
+    def reach(self) -> None:
+        with self._folder("") as root:
+            os.statvfs(root)
+
 
 class _Objects:
     def __init__(self, system: Any, root: str) -> None:
@@ -332,3 +349,6 @@ class _Objects:
         except FileNotFoundError:
             return []
         return [path.rsplit("/", 1)[-1] for path in listing]
+
+    def reach(self) -> None:
+        self._system.exists(self._root)

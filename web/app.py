@@ -6,7 +6,7 @@ create_app ── settings, engine ──▶ auth, errors ──▶ pages (web.v
 import hashlib
 from typing import Any
 
-from flask import Flask, Response, current_app, jsonify, request
+from flask import Flask, Response, request
 from flask.json.provider import DefaultJSONProvider
 from flask.sessions import SecureCookieSessionInterface
 from flask_talisman import Talisman
@@ -14,11 +14,8 @@ from flask_wtf import CSRFProtect
 
 from accountant import database
 from accountant.ledger_log.signed import SignedPlaces
-from accountant.queries import log_comparison, workers
 from accountant.schema.base import Answer
 from accountant.settings import Settings, load
-from accountant.transactions import second_calculation
-from web.context import engine
 from web.proxies import Mount, Proxies, check_mount
 
 MAX_BODY_BYTES = 2**20
@@ -78,7 +75,7 @@ def cookie_name(key: bytes) -> str:
 
 def create_app(settings: Settings | None = None) -> Flask:
     """Return the web service for `settings`, by default those of this process."""
-    from web import auth, errors, metrics, oidc, request_bodies, shown_entries
+    from web import auth, errors, metrics, oidc, probes, request_bodies, shown_entries
     from web.api import limits
     from web.api.blueprint import api
     from web.api.registration import register_api
@@ -131,60 +128,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     register_api(app)
     register_pages(app)
     check_mount(app, settings.public_path)
-    for view in (livez, readyz, healthz):
-        app.add_url_rule(f"/{view.__name__}", view_func=view)
+    probes.init_app(app)
     app.after_request(_private)
     shown_entries.init_app(app)
     return app
-
-
-def livez() -> Response:
-    """200 while the process answers: it asks nobody else. One that does not should be started
-    again.
-    """
-    return jsonify(status="ok")
-
-
-def readyz() -> tuple[Response, int]:
-    """200 where this process can serve requests: database and log take writes, and the schema is
-    this code's.
-    """
-    problem = database.problem(engine()) or log_comparison.write_problem(engine())
-    if problem is not None:
-        current_app.logger.warning("not ready: %s", problem)
-        return jsonify(status=problem), 503
-    return jsonify(status="ok"), 200
-
-
-#: What a role other than the web's own gives away to whoever takes this process over
-#: (docs/powers.md).
-_ROLES = {
-    "owner": "the owner of the tables: it may change every row, the ledger's too",
-    "service": "one for all processes: it may do what each of them may",
-}
-
-
-def healthz() -> tuple[Response, int]:
-    """As `readyz`; also names prices that this process can't confirm, jobs that no worker takes,
-    how the log outside stands, and a role in the database that can do more than this process needs.
-    """
-    answer, status = readyz()
-    if status != 200:
-        return answer, status
-    health: dict[str, Any] = {}
-    unconfirmed = second_calculation.refused_now()
-    if any(unconfirmed.values()):
-        health["prices_refused"] = unconfirmed
-    waiting = workers.problem(engine(), in_their_words=False)
-    if waiting is not None:
-        health["workers"] = waiting
-    outside = log_comparison.standing(engine())
-    if outside != "ok":  # the pages stay up: they say so to stewards
-        health["ledger_log"] = outside
-    role = database.process_of(engine())
-    if role != "web":
-        health["database_role"] = _ROLES[role]
-    return jsonify(status="ok", **health), 200
 
 
 def _private(response: Response) -> Response:

@@ -23,6 +23,7 @@ from accountant.core.errors import (
     NoRoom,
     NotFound,
     NotPermitted,
+    SignerSilent,
     TooLarge,
     VerificationFailed,
     invalid,
@@ -39,6 +40,7 @@ STATUS: dict[type[ExchequerError], int] = {
     NoRoom: 507,
     LedgerBehind: 503,
     LogUnusable: 503,
+    SignerSilent: 503,
 }
 _TITLES = {
     401: "Not signed in",

@@ -18,6 +18,7 @@
     ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
     ├── LogUnusable          the log outside the database can't be read or written, or is another's
     │   └── LogCut           it lacks lines that the database has marked, or has others
+    ├── SignerSilent         the process that signs checkpoints does not answer
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
     └── VerificationFailed   an exported ledger does not hold
 
@@ -230,6 +231,17 @@ class LogCut(LogUnusable):
 
     def __init__(self, problem: str):
         super().__init__(f"{problem}. Stop all services, then `exchequer ledger recover`")
+
+
+class SignerSilent(ExchequerError):
+    """The process that signs checkpoints does not answer: nothing that needs one is handed out."""
+
+    code = "signer-silent"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the process that signs checkpoints does not answer: it must run, with its own key"
+        )
 
 
 class DataError(ExchequerError):

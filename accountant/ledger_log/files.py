@@ -42,6 +42,8 @@ ROOM_BYTES = 4 * 2**20
 _ROOM = "room"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MEND_SECONDS = 1.0
+#: Nobody waits for longer for a lock of the log: whoever has it may wait for a disk that hangs.
+LOCK_SECONDS = 10.0
 
 
 class Gap(Exception):
@@ -52,6 +54,20 @@ class Gap(Exception):
     def __init__(self, after: int):
         self.after = after
         super().__init__(f"the log ends at entry {after}")
+
+
+class _Lock:
+    """A lock between threads. Raises LogUnusable where another thread has it for too long."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self.lock.acquire(timeout=LOCK_SECONDS):
+            raise LogUnusable("its disk does not answer")
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
 
 
 class LedgerLog:
@@ -83,10 +99,9 @@ class LedgerLog:
         #: The database that this process found to be the log's.
         self.attached_to: object = None
         self._segment_bytes = segment_bytes
-        self._syncing = threading.Lock()
-        self._mutex = (
-            threading.Lock()
-        )  # of what follows; taken after the lock between processes, never before
+        self._syncing = _Lock()
+        self._looking = _Lock()  # at the room: where that hangs, one thread hangs
+        self._mutex = _Lock()  # of what follows; taken after the lock between processes
         self._identity: str | None = None
         self._segment = 0
         self._paths: dict[int, Path] = {}
@@ -291,11 +306,11 @@ class LedgerLog:
             try:
                 os.fsync(file.fileno())
             except OSError as error:
-                with self._mutex:
+                with self._mutex.lock:  # however long it takes: a failed sync is never forgotten
                     self._failed, self._failed_file = f"a sync failed ({error.strerror})", file
                     self._mend()
             else:
-                with self._mutex:
+                with self._mutex.lock:
                     self._synced = offset if self._file is file else self._synced
         reached("log.synced")
 
@@ -337,7 +352,7 @@ class LedgerLog:
         """
         with self._mutex:
             self._mend()
-        with _unusable("written"):
+        with self._looking, _unusable("written"):
             with suppress(FileNotFoundError):
                 if os.stat(self._room).st_size == ROOM_BYTES:
                     return
@@ -353,11 +368,14 @@ class LedgerLog:
                 raise
 
     def require_writable(self) -> None:
-        """Like `require_room`, but the disk is tried too: a byte beside the log is written and
-        synced.
+        """Like `require_room`, but lock and disk are tried too.
+
+        A byte beside the log is written and synced.
         """
         self.require_room()
         if self.folder.exists():
+            with self._writing():
+                pass
             with _unusable("written"), (self.folder / _ROOM).open("r+b") as file:
                 file.write(b"\0")
                 file.flush()
@@ -369,7 +387,7 @@ class LedgerLog:
         short is cut off.
         """
         with _unusable("written"), (self.folder / "lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _take_lock(lock.fileno())
             try:
                 with self._mutex:
                     self._read_on()
@@ -460,6 +478,19 @@ def _add(
     for entry in new:
         payload += lines.append(after, dataset, entry) + b"\n"
     return None
+
+
+def _take_lock(lock: int) -> None:
+    """Take the lock between processes. Raises LogUnusable if another one has it for too long."""
+    ends, pause = time.monotonic() + LOCK_SECONDS, 0.0005
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > ends:
+                raise LogUnusable("another process holds its lock") from None
+        time.sleep(pause)
+        pause = min(2 * pause, 0.02)
 
 
 @contextmanager

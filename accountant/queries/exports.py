@@ -35,8 +35,9 @@ def export(
     """Yield the pieces of an export; memory does not grow with the ledger.
 
     `seed`: the secret that signs a checkpoint into it. `log`: the published log, of which it has a
-    proof. A missing pyarrow is refused before the first piece. What the log outside the database
-    does not hold is neither exported nor signed (LedgerBehind, LogUnusable).
+    proof. A missing pyarrow, or a signer that does not answer (SignerSilent), is told before the
+    first piece. What the log outside the database does not hold is neither exported nor signed
+    (LedgerBehind, LogUnusable).
     """
     if form == "parquet":
         parquet.available()
@@ -46,7 +47,12 @@ def export(
     # after it was read: what came between would leave without being in the log
     ensure(engine, dataset_id)
     proof = None if log is None else _proof(row, log)
-    return _export(engine, row, live, form, public, seed, proof)
+    books = read_books(row)
+    # before the first piece: who signs may not answer
+    signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
+    totals = row.name, row.chain_seq, row.chain_head, books, live
+    claimed = export_formats.header(*totals, public=public, checkpoint=signed, log_proof=proof)
+    return _export(engine, row, form, public, claimed)
 
 
 def _proof(row: Row[Any], log: Path) -> dict[str, object] | None:
@@ -57,18 +63,8 @@ def _proof(row: Row[Any], log: Path) -> dict[str, object] | None:
 
 
 def _export(
-    engine: Engine,
-    row: Row[Any],
-    live: int,
-    form: str,
-    public: bool,
-    seed: bytes | None,
-    proof: dict[str, object] | None,
+    engine: Engine, row: Row[Any], form: str, public: bool, claimed: dict[str, Any]
 ) -> Iterator[str | bytes]:
-    books = read_books(row)
-    signed = None if seed is None else _signed(engine, row, summary(books, live, public=True), seed)
-    totals = row.name, row.chain_seq, row.chain_head, books, live
-    claimed = export_formats.header(*totals, public=public, checkpoint=signed, log_proof=proof)
     export_rows = entries(engine, row.dataset_id, row.chain_seq)
     rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in export_rows)
     if form == "parquet":

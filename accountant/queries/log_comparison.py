@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 
 from accountant import tables
 from accountant.core.errors import LedgerBehind, LogUnusable
-from accountant.database import reading
+from accountant.database import UNAVAILABLE, reading
 from accountant.ledger_log import files
 from accountant.transactions import ledger_log
 from accountant.transactions.ledger_log import ensure
@@ -43,13 +43,20 @@ def standing(engine: Engine) -> str:
 
 
 def write_problem(engine: Engine) -> str | None:
-    """Return why this process can't write to the log, or None: nothing can be answered then."""
+    """Return why this process can't write to the log, or None: nothing can be answered then.
+
+    The log is asked what it is asked before each answer: that it is the database's, is what was
+    signed, and holds all entries. A database that is away is no problem of the log.
+    """
     log = ledger_log.log_of(engine)
     try:
         if log is not None:
+            ledger_log.ensure_all(engine)
             log.require_writable()
     except LogUnusable as error:
         return str(error)
+    except UNAVAILABLE:
+        return None
     return None
 
 

@@ -72,11 +72,21 @@ class Take(Generic[Q, A]):
 class Combiner(Generic[K, Q, A]):
     """Queues by key. `serve` answers or fails every ticket that it takes; at most `most` at a
     time.
+
+    Who waits for longer than `seconds` meets the error `late`, and what was asked may still be
+    done.
     """
 
-    def __init__(self, serve: Callable[[K, Take[Q, A]], None], most: int) -> None:
+    def __init__(
+        self,
+        serve: Callable[[K, Take[Q, A]], None],
+        most: int,
+        seconds: float = -1,
+        late: Callable[[], Exception] = TimeoutError,
+    ) -> None:
         self._serve = serve
         self.most = most
+        self._seconds, self._late = seconds, late
         self.lock = Lock()
         self.queues: dict[Hashable, _Queue[Q, A]] = {}
 
@@ -90,8 +100,8 @@ class Combiner(Generic[K, Q, A]):
                 queue = self.queues.setdefault(key, _Queue(ticket))
                 queue.waiting.append(ticket)
                 leads = queue.leader is ticket
-            if not leads:
-                ticket.gate.acquire()
+            if not leads and not ticket.gate.acquire(timeout=self._seconds):
+                self._give_up(key, ticket)
             if not ticket.done:
                 self._lead(key, ticket)
         finally:
@@ -105,6 +115,13 @@ class Combiner(Generic[K, Q, A]):
         with self.lock:
             queue = self.queues.get(key)
             return 0 if queue is None else len(queue.waiting)
+
+    def _give_up(self, key: K, ticket: Ticket[Q, A]) -> None:
+        with self.lock:
+            queue = self.queues.get(key)
+            if queue is not None and ticket in queue.waiting:
+                queue.waiting.remove(ticket)
+            ticket.fail(self._late())
 
     def _lead(self, key: K, own: Ticket[Q, A]) -> None:
         take = Take(self, key)

@@ -218,7 +218,12 @@ def _append_rest(engine: Engine) -> frozenset[str]:
     return frozenset(names)
 
 
-_showing: Combiner[Engine, None, frozenset[str]] = Combiner(_ensure_all, 1_000)
+#: Whoever waits for what another thread does with the log waits no longer: its disk may hang.
+WAIT_SECONDS = 15.0
+
+
+def _late() -> LogUnusable:
+    return LogUnusable("its disk does not answer")
 
 
 def ensure_job(engine: Engine, job_id: UUID) -> None:
@@ -270,13 +275,22 @@ def _append_all(log: LedgerLog, take: Take[Group, Exception | None]) -> None:
         ticket.answer(outcome)
 
 
-_appending: Combiner[LedgerLog, Group, Exception | None] = Combiner(_append_all, 1_000)
+def _combiners() -> tuple[
+    Combiner[LedgerLog, Group, Exception | None], Combiner[Engine, None, frozenset[str]]
+]:
+    return (
+        Combiner(_append_all, 1_000, WAIT_SECONDS, _late),
+        Combiner(_ensure_all, 1_000, WAIT_SECONDS, _late),
+    )
+
+
+_appending, _showing = _combiners()
 
 
 def _begin_anew() -> None:
     """A forked child has none of the threads that may have held the queue's lock."""
     global _appending, _showing
-    _appending, _showing = Combiner(_append_all, 1_000), Combiner(_ensure_all, 1_000)
+    _appending, _showing = _combiners()
 
 
 os.register_at_fork(after_in_child=_begin_anew)

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Engine, Row, delete, func, insert, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
-from accountant.core.errors import Conflict
+from accountant.core.errors import Conflict, SignerSilent
 from accountant.core.ledger.checkpoints import introduction, key_id, public_key, sign
 from accountant.tables import paging
 
@@ -46,7 +46,8 @@ def make(
     """Sign what a dataset's ledger was at entry `seq`, or give back what was signed there before.
 
     The caller read head and public balances in one snapshot. Raises Conflict where the key was
-    replaced or never introduced, or where it is another process's and that one does not answer.
+    replaced or never introduced. Raises SignerSilent where it is another process's and that one
+    does not answer.
     """
     if seed == ELSEWHERE:
         return _asked(engine, dataset_id, seq)
@@ -107,9 +108,7 @@ def _asked(engine: Engine, dataset_id: UUID, seq: int) -> dict[str, Any]:
     ends = time.monotonic() + ANSWER_SECONDS
     while found is None:
         if time.monotonic() > ends:
-            raise Conflict(
-                "the process that signs checkpoints does not answer: it must run, with its own key"
-            )
+            raise SignerSilent
         time.sleep(_LOOK_SECONDS)
         with engine.connect() as connection:
             found = connection.execute(query).scalar_one_or_none()
@@ -123,6 +122,13 @@ def wanted(engine: Engine) -> list[tuple[UUID, int]]:
     query = select(requests.c.dataset_id, requests.c.seq).order_by(requests.c.at)
     with engine.connect() as connection:
         return [(row.dataset_id, row.seq) for row in connection.execute(query)]
+
+
+def silence(engine: Engine) -> float:
+    """Return seconds that the oldest request has waited for the process that signs; 0: none."""
+    age = func.extract("epoch", func.clock_timestamp() - func.min(tables.checkpoint_requests.c.at))
+    with engine.connect() as connection:
+        return float(connection.execute(select(age)).scalar_one() or 0)
 
 
 def answered(engine: Engine, dataset_id: UUID, seq: int) -> None:

@@ -156,6 +156,7 @@ def test_no_route_shows_what_the_log_can_not_take(site, tmp_path):
             closed = answer.status_code == 503 and "the disk is full" in answer.text
             (refused if closed else shown).append(f"{name}: {answer.status_code}")
         assert stranger.get("/sign-in").status_code == 200
-        assert stranger.get("/livez").status_code == stranger.get("/healthz").status_code == 200
+        assert stranger.get("/livez").status_code == 200
+        assert stranger.get("/readyz").status_code == 503  # it tells no more than anybody met
     assert not shown
     assert site.api("analyst").get("/jobs").status_code == 200  # the disk has room again

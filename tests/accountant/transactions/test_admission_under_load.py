@@ -297,6 +297,29 @@ def test_one_that_stops_waiting_is_taken_out_and_hands_the_lead_on():
     assert combiner.queues == {}
 
 
+def test_nobody_waits_beyond_the_limit_for_a_leader_that_hangs():
+    go, served = threading.Event(), []
+
+    def serve(_, take):
+        taken = take()
+        go.wait(20)
+        for ticket in taken:
+            served.append(ticket.question)
+            ticket.answer(ticket.question)
+
+    combiner: Combiner[str, int, int] = Combiner(serve, 9, 0.2, lambda: ValueError("late"))
+    with ThreadPoolExecutor(3) as pool:
+        leads = pool.submit(combiner.ask, "key", 0)
+        wait_until(lambda: "key" in combiner.queues and combiner.waiting("key") == 0)
+        for number in (1, 2):
+            with pytest.raises(ValueError, match="late"):
+                combiner.ask("key", number)
+        go.set()
+        assert leads.result(20) == 0
+        assert combiner.ask("key", 3) == 3
+    assert (served, combiner.queues) == ([0, 3], {})
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_everybody_is_answered_whatever_leaders_do(seed):
     """Leaders take once, twice or never, and fail early or late: each asker has one answer."""

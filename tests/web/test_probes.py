@@ -1,0 +1,113 @@
+"""Probes tell whether requests can be served, and answer whatever hangs."""
+
+import fcntl
+import time
+from threading import Event
+
+import pytest
+
+from accountant.database import connect
+from accountant.ledger_log import files
+from accountant.settings import Settings
+from accountant.transactions import signing
+from tests.conftest import as_application, as_process, fresh_database
+from tests.restores import ground
+from tests.web.conftest import open_site
+from web import probes
+from web.app import create_app
+from web.probes import probe_app
+
+#: A probe looks for 0.8 s, and says then what it does not know; the rest is this machine's.
+SECONDS = 1.5
+
+
+@pytest.fixture
+def logged(servers, tmp_path):
+    """A service with a log of its own."""
+    with ground(servers, tmp_path / "log") as at:
+        url = at.engine.url.render_as_string(hide_password=False)
+        settings = Settings(
+            home=tmp_path, DATABASE_URL=url, ledger_log=tmp_path / "log", public_log_seconds=0
+        )
+        app = create_app(settings)
+        assert ask(app)[0] == 200
+        yield app
+        app.extensions["exchequer"]["engine"].dispose()
+
+
+def ask(app, path="/readyz"):
+    """The status, and what is said; in time."""
+    began = time.monotonic()
+    answer = probe_app(app).test_client().get(path)
+    assert time.monotonic() - began < SECONDS
+    return answer.status_code, answer.json["status"]
+
+
+def test_a_lock_of_the_log_that_another_process_holds(logged, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "LOCK_SECONDS", 2.0)
+    with (tmp_path / "log" / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert ask(logged) == (503, "the log outside the database does not answer")
+        time.sleep(2.0)
+        assert "another process holds its lock" in until(logged, 503)
+        assert ask(logged, "/livez") == (200, "ok")
+        assert logged.test_client().get("/livez").status_code == 200
+    until(logged, 200)
+
+
+def until(app, status):
+    """What is said once the probe has this status."""
+    ends = time.monotonic() + 10
+    while (found := ask(app))[0] != status or "does not answer" in found[1]:
+        assert time.monotonic() < ends, found
+        time.sleep(0.05)
+    return found[1]
+
+
+def test_a_log_of_another_database_is_told(logged, tmp_path):
+    """Every request is answered by 503 there; so is the probe."""
+    settings = logged.extensions["exchequer"]["settings"]
+    other = create_app(settings.model_copy(update={"ledger_log": tmp_path / "other"}))
+    status, told = ask(other)
+    assert status == 503
+    assert "this database's log is" in told
+
+
+def test_a_place_of_results_that_hangs_or_needs_a_library(logged, monkeypatch):
+    go = Event()
+    monkeypatch.setattr("accountant.results._Disk.reach", lambda _: go.wait(20))
+    assert ask(logged) == (503, "the place of results does not answer")
+    go.set()
+    monkeypatch.undo()
+    until(logged, 200)
+    settings = logged.extensions["exchequer"]["settings"]
+    away = create_app(settings.model_copy(update={"results_url": "gs://bucket/results"}))
+    status, told = ask(away)
+    assert status == 503
+    assert "gcsfs" in told
+
+
+def test_a_signer_that_is_silent_takes_no_pages_away(site, owner_url, monkeypatch):
+    monkeypatch.setattr(probes, "SIGNER_SECONDS", -1.0)
+    answer = probe_app(site.app).test_client().get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json["signer"].startswith("silent for 0 s")
+
+
+def test_an_export_whose_signer_is_silent_is_refused_before_its_first_byte(
+    servers, tmp_path, password_hash, monkeypatch
+):
+    monkeypatch.setattr(signing, "ANSWER_SECONDS", 0.2)
+    with fresh_database(servers) as owner:
+        app = create_app(Settings(home=tmp_path, DATABASE_URL=as_process(owner, "web")))
+        engine = connect(as_application(servers, owner))
+        site = open_site(app, engine, password_hash)
+        auditor = site.api("auditor")
+        answers = [
+            auditor.get(f"{site.dataset}/ledger/export"),
+            auditor.post(f"{site.dataset}/checkpoints"),
+        ]
+        for answer in answers:
+            assert (answer.status_code, answer.json["code"]) == (503, "signer-silent")
+        engine.dispose()
+        app.extensions["exchequer"]["engine"].dispose()
