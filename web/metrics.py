@@ -16,9 +16,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from accountant.database import Engine
+from accountant.deadlines import Bounded
 from accountant.queries import figures
 from accountant.transactions import ledger_log
-from web.deadlines import Bounded
 
 #: A scrape waits for figures no longer than this.
 SECONDS = 5.0

@@ -21,11 +21,11 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from accountant import database
 from accountant.database import Engine
+from accountant.deadlines import Bounded
 from accountant.queries import log_comparison, workers
 from accountant.results import Results
 from accountant.settings import Settings
 from accountant.transactions import second_calculation, signing
-from web.deadlines import Bounded
 from web.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -84,7 +84,14 @@ class SignedPlaces:
                     SignedHead(head.origin, head.size, leaf)
                     for head, leaf in kept_heads(self.kept).all()
                 ]
-        except (OSError, VerificationFailed, ValueError, TypeError, LookupError) as error:
+        except (
+            OSError,
+            ImportError,
+            VerificationFailed,
+            ValueError,
+            TypeError,
+            LookupError,
+        ) as error:
             raise LogUnusable(f"what was signed of it can't be read ({error})") from None
         return [head for head in signed if head.size]
 

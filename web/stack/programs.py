@@ -50,9 +50,15 @@ PROGRAMS: tuple[Program, ...] = (
         name="migrate", argv=_python("-m", "alembic", "-c", _ALEMBIC, "upgrade", "head"), once=True
     ),
     Program(name="web", argv=_python("-m", "web.serve"), process="web", page="/readyz"),
-    Program(name="relay", argv=_python("-m", "workers.jobs.relay"), process="relay", stop_stage=1),
-    Program(
-        name="signer", argv=_python("-m", "workers.jobs.signer"), process="signer", stop_stage=1
+    *(
+        Program(
+            name=name,
+            argv=_python("-m", f"workers.jobs.{name}"),
+            process=name,
+            alive=True,
+            stop_stage=1,
+        )
+        for name in ("relay", "signer")
     ),
     _worker("generate", "worker", "generate,free"),
     _worker("checks", "checks", "checks"),

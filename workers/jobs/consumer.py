@@ -7,9 +7,7 @@ are off.
 """
 
 import json
-import os
 from collections.abc import Callable, Set
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -18,13 +16,12 @@ from celery import bootsteps
 from celery.worker.consumer import Consumer as CeleryConsumer
 from celery.worker.consumer import Tasks
 
+from workers.jobs.alive import ALIVE_SECONDS, sign_of_life
 from workers.jobs.broker import QUEUES
 
 log = structlog.get_logger()
 
 MOST_BYTES = 1_000  # of a message's body: an id and two small numbers take a tenth of it
-ALIVE_SECONDS = 2.0  # between two signs of life
-ALIVE = "EXCHEQUER_ALIVE_FILE"
 _APART = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
 
 
@@ -35,16 +32,8 @@ class Alive(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def start(self, parent: Any) -> None:
         """Begin once the queue is listened to; the loop that reads it calls the timer, too."""
-        if file := os.environ.get(ALIVE):
-            parent.timer.call_repeatedly(ALIVE_SECONDS, _touch, (Path(file),))
-            _touch(Path(file))
-
-
-def _touch(file: Path) -> None:
-    try:
-        file.touch()
-    except OSError as error:  # a full disk makes the file old, and the worker looks ill: so it is
-        log.error("no sign of life can be given", error=type(error).__name__)
+        parent.timer.call_repeatedly(ALIVE_SECONDS, sign_of_life)
+        sign_of_life()
 
 
 class Consumer(CeleryConsumer):  # type: ignore[misc]

@@ -19,12 +19,14 @@ from accountant import settings
 from accountant.catalogue import uploads
 from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
+from accountant.deadlines import Bounded
 from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Results
 from accountant.transactions import asking, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
+from workers.jobs.alive import sign_of_life
 from workers.jobs.app import app
 from workers.jobs.broker import QUEUES
 
@@ -39,9 +41,16 @@ def send(task: str, subject: UUID, attempt: int, part: int) -> None:
     args = (
         [str(subject), attempt, part] if task in ("generate", "free") else [str(subject), attempt]
     )
-    app.send_task(
-        f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True
-    )
+    try:
+        app.send_task(
+            f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True
+        )
+    except (BrokerError, OSError):
+        raise
+    except Exception as error:  # of this message: the others go out, and it is tried again later
+        log.error(
+            "a message can't be sent", task=task, job=str(subject), error=type(error).__name__
+        )
 
 
 def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> tuple[int, int]:
@@ -56,10 +65,9 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         ended = leases.expire(engine, configured.max_attempts)
     for job_id, _ in ended:
         log.warning("lease expired", job=str(job_id))
-    for job_id in {job_id for job_id, _ in ended}:
         reached("reaper.expired")
-        with _duty("destroy what a lost attempt staged"):
-            staging.tidy(engine, Results(configured.results), job_id)
+    if ended:
+        _leftovers(engine, configured)
     with _duty("expire what nobody decided on"):
         asking.sweep(engine)
     with _duty("sum up what was spent"):
@@ -73,14 +81,33 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
 
 def look_around(engine: Engine, configured: settings.Settings) -> int:
     """Destroy what is left over or too old; returns how many files of attempts."""
-    destroyed = 0
-    with _duty("destroy what ended attempts staged"):
-        destroyed = staging.tidy(engine, Results(configured.results))
-    with _duty("destroy unused uploads"):
-        uploads.sweep(engine, uploads.Store.of(configured))
+    destroyed = _leftovers(engine, configured)
     with _duty("end what is old"):
         activity_log.prune(engine, configured)
     return destroyed
+
+
+#: Nobody's lease or message waits longer for the places of results and uploads: they may hang.
+STORE_SECONDS = 1.0
+_stores: dict[Engine, Bounded[int]] = {}
+
+
+def _leftovers(engine: Engine, configured: settings.Settings) -> int:
+    """Destroy what ended attempts staged, and unused uploads; returns how many files of attempts.
+
+    One run at a time, in a thread. Returns 0 if it takes longer, or fails.
+    """
+
+    def destroy() -> int:
+        destroyed = 0
+        with _duty("destroy what ended attempts staged"):
+            destroyed = staging.tidy(engine, Results(configured.results))
+        with _duty("destroy unused uploads"):
+            uploads.sweep(engine, uploads.Store.of(configured))
+        return destroyed
+
+    run = _stores.setdefault(engine, Bounded(destroy)).begin()
+    return run.result(time.monotonic() + STORE_SECONDS) or 0
 
 
 @contextmanager
@@ -135,7 +162,7 @@ class _Every:
 
 
 def run(stop: threading.Event) -> None:
-    """Relay until `stop` is set; outages of database or broker are waited out."""
+    """Relay until `stop` is set; outages are waited out, and no error ends it."""
     configured = settings.load()
     if configured.database_url is None:
         raise SystemExit("DATABASE_URL is not set")
@@ -143,9 +170,13 @@ def run(stop: threading.Event) -> None:
         configured.database_url, configured.ledger_log, signed=SignedPlaces.of(configured)
     )
     notice_sender.start(stop, engine, configured)
+    looking = Bounded(Results(configured.results).problem).begin()
+    if problem := looking.result(time.monotonic() + STORE_SECONDS):
+        log.error("nothing can be tidied up", problem=problem)
     reconciled, ahead = False, max(messages.AHEAD, configured.fan_out)  # enough for every worker
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():
+        sign_of_life()
         try:
             if not reconciled:
                 reconcile(engine, configured)
@@ -162,6 +193,9 @@ def run(stop: threading.Event) -> None:
                 continue
         except (BrokerError, *UNAVAILABLE, OSError, LogUnusable) as error:
             log.warning("relay waits for a server", error=type(error).__name__)
+            stop.wait(1.0)
+        except Exception as error:  # of whatever kind: nobody else ends leases and sends messages
+            log.error("the relay goes on after an error", error=type(error).__name__)
             stop.wait(1.0)
         stop.wait(POLL_SECONDS)
 

@@ -17,6 +17,7 @@ from accountant.ledger_log.signed import SignedPlaces
 from accountant.queries import exports
 from accountant.transactions import signing
 from workers.jobs import log_publisher
+from workers.jobs.alive import sign_of_life
 
 log = structlog.get_logger()
 
@@ -30,8 +31,11 @@ def sign_wanted(engine: Engine, seed: bytes) -> int:
     for dataset_id, seq in wanted:
         try:
             exports.checkpoint_at(engine, dataset_id, seq, seed)
-        except ExchequerError as error:
-            log.error("not signed", dataset=str(dataset_id), entry=seq, error=str(error))
+        except UNAVAILABLE:
+            raise
+        except Exception as error:  # of one ledger: the others are signed
+            told = str(error) if isinstance(error, ExchequerError) else type(error).__name__
+            log.error("not signed", dataset=str(dataset_id), entry=seq, error=told)
         signing.answered(engine, dataset_id, seq)
     return len(wanted)
 
@@ -47,6 +51,7 @@ def run(stop: threading.Event) -> None:
     introduced = False
     log_publisher.start(stop, engine, configured)
     while not stop.is_set():
+        sign_of_life()
         try:
             seed = configured.secret(KEY)  # read anew: `exchequer admin rotate-key` replaces it
             if not introduced:  # so that the public key is known before anything is signed
@@ -58,6 +63,9 @@ def run(stop: threading.Event) -> None:
             stop.wait(1.0)
         except UNAVAILABLE as error:
             log.warning("signer waits for the database", error=type(error).__name__)
+            stop.wait(1.0)
+        except Exception as error:  # of whatever kind: nobody else signs
+            log.error("the signer goes on after an error", error=type(error).__name__)
             stop.wait(1.0)
         stop.wait(POLL_SECONDS)
 

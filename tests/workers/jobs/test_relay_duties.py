@@ -1,5 +1,10 @@
 """A duty of the relay that fails stops no other, and nobody's messages."""
 
+import threading
+import time
+from contextlib import contextmanager
+from uuid import UUID
+
 import pytest
 from sqlalchemy.exc import OperationalError
 
@@ -30,3 +35,78 @@ def test_an_outage_is_waited_out(engine, monkeypatch):
     monkeypatch.setattr(leases, "expire", away)
     with pytest.raises(OperationalError):
         relay.sweep(engine, settings.load(), 1.0)
+
+
+@contextmanager
+def running(engine, monkeypatch, tmp_path, **changed):
+    """The relay's loop on this database, in a thread; its sign of life is the file `alive`."""
+    stop, alive = threading.Event(), tmp_path / "alive"
+    url = engine.url.render_as_string(hide_password=False)
+    configured = settings.Settings(home=tmp_path, DATABASE_URL=url, **changed)
+    monkeypatch.setattr(settings, "load", lambda: configured)
+    monkeypatch.setenv("EXCHEQUER_ALIVE_FILE", str(alive))
+    thread = threading.Thread(target=relay.run, args=(stop,))
+    thread.start()
+    try:
+        yield alive
+        assert thread.is_alive()
+    finally:
+        stop.set()
+        thread.join(20)
+
+
+def until(met):
+    ends = time.monotonic() + 20
+    while not met():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("place", [(messages, "deliver"), (relay, "watch_log")])
+def test_the_loop_goes_on_after_whatever_error(engine, monkeypatch, tmp_path, capfd, place):
+    """It ended at the first one that no outage explains, and no lease was ended until a restart."""
+    called = []
+
+    def fails(*_, **__):
+        called.append(1)
+        raise KeyError("what the row holds")
+
+    monkeypatch.setattr(*place, fails)
+    monkeypatch.setattr(relay, "SWEEP_SECONDS", 0.05)
+    with running(engine, monkeypatch, tmp_path) as alive:
+        until(lambda: len(called) > 1)
+        alive.unlink()
+        until(alive.exists)
+    assert "what the row holds" not in "".join(capfd.readouterr())
+
+
+def test_a_message_that_cant_be_sent_holds_up_no_other(monkeypatch):
+    monkeypatch.setattr(relay.app, "send_task", _fails)
+    relay.send("probe", UUID(int=1), 1, 0)
+    monkeypatch.setattr(relay.app, "send_task", _refused)
+    with pytest.raises(ConnectionRefusedError):  # the broker is away: it is sent when it is back
+        relay.send("probe", UUID(int=1), 1, 0)
+
+
+def _refused(*_, **__):
+    raise ConnectionRefusedError
+
+
+def test_leases_and_messages_wait_for_no_store_that_hangs(engine, monkeypatch):
+    go, tidied = threading.Event(), []
+    monkeypatch.setattr(staging, "tidy", lambda *_: tidied.append(1) or go.wait(20))
+    began = time.monotonic()
+    assert relay.look_around(engine, settings.load()) == 0
+    assert relay.look_around(engine, settings.load()) == 0
+    assert time.monotonic() - began < 2 * relay.STORE_SECONDS + 2
+    assert tidied == [1]  # none was begun beside the one that hangs
+    go.set()
+
+
+def test_the_relay_starts_without_a_library_for_its_store(engine, monkeypatch, tmp_path, capfd):
+    sent = threading.Event()
+    monkeypatch.setattr(messages, "resend", lambda *_: sent.set() or 0)
+    with running(engine, monkeypatch, tmp_path, results_url="gs://bucket/results"):
+        assert sent.wait(20)
+    lines = [line for line in "".join(capfd.readouterr()).splitlines() if "gcsfs" in line]
+    assert len(lines) == 1
