@@ -29,7 +29,10 @@ _FORGET = "SELECT (job_id), DELETE"  # a job's secrets end with it, whoever ends
 
 #: What ends a job, or queues another attempt at it.
 _ENDS = "state, attempt, failure, finished_at"
-_PARTS_SHOWN = "job_id, number, state, attempt, handed_back, progress_done, progress_total"
+_PARTS_SHOWN = (
+    "job_id, number, state, attempt, handed_back, progress_done, progress_total, lease_token, "
+    "lease_expires, lease_secret_sha256"
+)
 _PARTS_STOP = (
     "state, lease_token, lease_expires, draft, staged_sha256, realized, "
     "realized_ex_post, ex_post_curve"
@@ -62,8 +65,10 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "probes": _READ,
         # Jobs, and what is decided on them.
         "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, "
-        "failure)",
-        "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP})",
+        "failure, started_at, reading_began_at)",
+        # Charges of other programs are begun and settled here: guard_leases keeps it to them.
+        "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP}, worker, progress_done, "
+        "progress_total, lease_secret_sha256)",
         "decisions": "SELECT, INSERT, UPDATE (state, answered_by, answered_at, answer, entry_seq, "
         "made_job, made_decision)",
         "comments": _ADD,

@@ -259,7 +259,7 @@ usage = Table(
     units("spent"),
     units("reserved"),
     Column("cap", Units),
-    CheckConstraint("kind IN ('analyst','project')", name="kind"),
+    CheckConstraint("kind IN ('analyst','project','stated','signed')", name="kind"),
     CheckConstraint("spent >= 0 AND reserved >= 0", name="not_negative"),
     CheckConstraint("spent + reserved < 'NaN'", name="numbers"),
     CheckConstraint("cap IS NULL OR spent + reserved <= cap", name="fits"),

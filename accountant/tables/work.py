@@ -112,7 +112,11 @@ jobs = Table(
     CheckConstraint("state IN (" + ",".join(f"'{s}'" for s in JOB_STATES) + ")", name="state"),
     CheckConstraint("(event IS NULL) = (epsilon_alone IS NULL)", name="event"),
     CheckConstraint("(state = 'refused') = (refusal IS NOT NULL)", name="refusal"),
-    CheckConstraint("(state = 'succeeded') = (output_sha256 IS NOT NULL)", name="output"),
+    # what a charge made lies elsewhere
+    CheckConstraint(
+        "(state = 'succeeded' AND mechanism <> 'charge') = (output_sha256 IS NOT NULL)",
+        name="output",
+    ),
     CheckConstraint("reads_records OR reading_began_at IS NULL", name="reads_no_records"),
     CheckConstraint("source_job_id IS NULL OR NOT reads_records", name="source"),
 )

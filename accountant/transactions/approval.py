@@ -109,7 +109,9 @@ def _excluded(
     named = None if model is None else model.name
     try:
         job_requests.check_policy(
-            policy, JobRequest("", job.mechanism, named, {}, "", job.project), asker.name
+            policy,
+            JobRequest("", job.mechanism, named, job.parameters, "", job.project),
+            asker.name,
         )
         public_resources.check_policy(policy, job.resources)
     except (NotPermitted, InvalidRequest) as error:

@@ -16,7 +16,8 @@ from sqlalchemy import Table
 from accountant import settings
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
-from accountant.core.ledger import lineage
+from accountant.core.ledger import charges, lineage
+from accountant.core.mechanisms import charge
 from accountant.core.privacy.price import Terms
 from accountant.identities.actor import Actor
 from accountant.transactions import artifacts, job_requests, public_resources, sources, waiting_jobs
@@ -107,6 +108,11 @@ class Batch:
         model = self._model(request)
         job_requests.check_policy(policy, request, submission.actor.name)
         priced = submission.priced(self.facts.terms)
+        if request.mechanism == charge.ID:
+            terms = locked.rules.terms
+            assert terms is not None  # every ledger begins with a REGISTER
+            recorded = priced.candidate.parameters
+            charges.check_stated(locked.dataset, terms["unit_column"], recorded)
         if submission.sha256 is None:
             raise invalid(
                 "parameters", "holds what has no canonical JSON form", "finite numbers and text"

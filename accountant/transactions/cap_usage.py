@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Row, and_, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from accountant import tables
+from accountant.core.ledger import charges
 from accountant.core.ledger.caps import ANALYST, NO_USAGE, PROJECT, Usage, counted, limits
 from accountant.core.ledger.policy import Policy
 
@@ -21,15 +22,19 @@ usage = tables.usage
 
 
 def holders(job: Row[Any]) -> dict[str, str]:
-    """Return the holders whose caps a job counts towards: its analyst, and its project if it names
-    one.
+    """Return the holders whose caps a job counts towards: its analyst, its project if it names
+    one, and all charges of its level if it is one.
     """
-    return holders_of(job.analyst_id, job.project)
+    return holders_of(job.analyst_id, job.project, charges.level(job.mechanism, job.parameters))
 
 
-def holders_of(analyst: UUID, project: str | None) -> dict[str, str]:
+def holders_of(
+    analyst: UUID, project: str | None, vouched: str = charges.MEASURED
+) -> dict[str, str]:
     """Return the same for a job that is not recorded yet."""
     found = {ANALYST: str(analyst)}
+    if vouched != charges.MEASURED:
+        found[vouched] = "charges"
     return found if project is None else {**found, PROJECT: project}
 
 
@@ -184,8 +189,8 @@ def _sums(connection: Connection, dataset_id: UUID) -> dict[tuple[str, str], lis
     # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their
     # body.
     newest = text(
-        "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, "
-        "j.epsilon_alone, e.kind, CASE WHEN e.kind = 'REVERSAL' THEN (e.document::jsonb -> 'body' "
+        "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.mechanism, "
+        "j.parameters, j.epsilon_alone, e.kind, CASE WHEN e.kind = 'REVERSAL' THEN (e.document::jsonb -> 'body' "
         "->> 'counts')::boolean ELSE e.kind <> 'VOID' END AS counts FROM entries e JOIN jobs j ON "
         "j.id = e.job_id WHERE e.dataset_id = :dataset ORDER BY e.job_id, e.seq DESC"
     )

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, Table, select, update
 
 from accountant import settings, tables
 from accountant.core.errors import ExchequerError, NotPermitted
-from accountant.core.ledger import entry_bodies
+from accountant.core.ledger import charges, entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
 from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
 from accountant.core.ledger.canonical_json import canonical
@@ -136,7 +136,8 @@ def consider(
     problem = None if probe is None else job_requests.context_problem(job, facts, probe)
     if problem is not None:
         return refused(locked, problem, "policy", None)
-    holders, alone = usage.holders_of(asker.id, asker.project), job.epsilon_alone
+    vouched = charges.level(job.mechanism, job.parameters)
+    holders, alone = usage.holders_of(asker.id, asker.project, vouched), job.epsilon_alone
     used = locked.usage.used_where_capped(holders, policy)
     decision = decide_job(locked.accounts, job.asked, alone, policy, approval is not None, used)
     unconfirmed = to_reserve = None
@@ -172,7 +173,8 @@ def consider(
             )
             locked.usage.reserve(holders, alone, policy)
             reason = None if approval is None else approval["reason"]
-            task = task_of(not job.is_free)
+            # Nobody is sent a message about a charge: another program runs it.
+            task = task_of(not job.is_free) if vouched == charges.MEASURED else None
             verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task=task)
             return replace(verdict, parts=parts)
 

@@ -15,12 +15,14 @@ from sqlalchemy import Row
 
 from accountant.core import mechanisms
 from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted, invalid
+from accountant.core.ledger import charges
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, demand
 from accountant.core.ledger.accounts import with_largest as largest_beside
 from accountant.core.ledger.admission import Refused, delta_of
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.hash_chain import canonical
 from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms import charge
 from accountant.core.mechanisms.base import Mechanism
 from accountant.core.names import PROJECT_NAME
 from accountant.core.privacy.events import to_json
@@ -198,8 +200,12 @@ def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
         raise invalid(
             "project", "not given, and the dataset's policy caps projects", "the project's name"
         )
+    # A policy that lists no mechanisms admits no charges by that: it says so itself.
+    listed = () if request.mechanism == charge.ID else policy.mechanisms
+    if request.mechanism == charge.ID:
+        charges.check_admitted(policy, request.parameters)
     for name, allowed, asked in (
-        ("mechanism", policy.mechanisms, mechanisms.get(request.mechanism).admitted_as),
+        ("mechanism", listed, mechanisms.get(request.mechanism).admitted_as),
         ("model", policy.models, request.model),
         ("analyst", policy.analysts, analyst),
     ):

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Engine, Row, Select, and_, func, insert, or_, select, update
 
 from accountant import tables
 from accountant.core.errors import Cancelled, LeaseLost, VerificationFailed
@@ -20,6 +20,7 @@ from accountant.core.ledger.entry_bodies import published_by
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
+from accountant.core.mechanisms import charge
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
@@ -33,6 +34,9 @@ jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
 
 #: Bytes of a lease's secret.
 SECRET_BYTES = 32
+
+#: A charge that nobody begins for so long is void: also in the owner's guards (is_left).
+LEFT = timedelta(days=1)
 
 #: Live states of a job: its reservation is neither settled nor void.
 LIVE = ("queued", "running", "settling")
@@ -225,7 +229,12 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
 
     An expired lease never refunds by itself: the reservation goes on under the next attempt.
     """
-    overdue = (parts.c.state == "running", parts.c.lease_expires < func.clock_timestamp())
+    now = func.clock_timestamp()
+    # Nobody began it, so nothing is known of it.
+    left = and_(
+        parts.c.state == "queued", jobs.c.mechanism == charge.ID, jobs.c.queued_at < now - LEFT
+    )
+    overdue = (or_(and_(parts.c.state == "running", parts.c.lease_expires < now), left),)
     query = select(parts.c.job_id, parts.c.number, jobs.c.dataset_id).join(
         jobs, jobs.c.id == parts.c.job_id
     )
@@ -253,12 +262,15 @@ def _expire_one(
         locked = LockedAccount(connection, row.dataset_id)
         job = connection.execute(_live_job(row.job_id)).one_or_none()
         part = connection.execute(
-            select(parts).where(*part_of(row.job_id, row.number), *overdue).with_for_update()
+            select(parts)
+            .join(jobs, jobs.c.id == parts.c.job_id)
+            .where(*part_of(row.job_id, row.number), *overdue)
+            .with_for_update(of=parts)
         ).one_or_none()
         if job is None or part is None:
             return None
         _end_lost(locked, job, part, max_attempts)
-        token: UUID = part.lease_token
+        token: UUID | None = part.lease_token
     return token
 
 
@@ -270,7 +282,10 @@ def _end_lost(locked: LockedAccount, job: Row[Any], part: Row[Any], max_attempts
             select(tables.datasets.c.policy).where(tables.datasets.c.id == job.dataset_id)
         ).scalar_one()
     )
-    if job.cancel_requested:
+    if job.mechanism == charge.ID:  # nobody knows what its program did, and nobody runs it again
+        what = "no word came from it before its lease ended"
+        give_up(locked, job, "failed", what if part.lease_token else "nobody began it in time")
+    elif job.cancel_requested:
         give_up(locked, job, "cancelled", "cancelled while it ran")
     elif policy.charge_each_attempt and job.reading_began_at is not None:
         give_up(locked, job, "failed", "its machine was lost, and the dataset charges each attempt")

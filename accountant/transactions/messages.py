@@ -30,6 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from accountant import tables
+from accountant.core.mechanisms import charge
 from accountant.faults import reached
 from accountant.transactions.rows import task_of
 
@@ -85,6 +86,7 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
             parts.c.state == "queued",
             jobs.c.id == parts.c.job_id,
             jobs.c.reads_records.is_(reads),
+            jobs.c.mechanism != charge.ID,  # another program runs it
             ~is_refused(parts.c.job_id, parts.c.number),
         )
         for reads in (True, False)

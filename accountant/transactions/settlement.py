@@ -7,6 +7,7 @@ locked row; and changes the job and its outbox with it. So a job never runs unch
 overspent.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -135,6 +136,19 @@ def publish(
         reached("publish.written")
 
 
+def settle_charge(
+    locked: LockedAccount,
+    job: Row[Any],
+    realized: Event,
+    by: str,
+    evidence: Mapping[str, str],
+) -> None:
+    """COMMIT what a charge of another program spent, under the lease that the caller holds."""
+    _commit(locked, job, realized, "succeeded", by, evidence=evidence)
+    _end_parts(locked.connection, job.id)
+    set_job(locked.connection, job, state="succeeded", finished_at=now())
+
+
 def _combined(
     connection: Connection,
     claim: Claim,
@@ -250,6 +264,7 @@ def _commit(
     output: Output | None = None,
     ex_post: int | None = None,
     rounds: int | None = None,
+    evidence: Mapping[str, str] | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     reserved = locked.reservation(job.id)
@@ -270,6 +285,7 @@ def _commit(
         others=other_costs,
         artifacts=[each.to_json() for each in released],
         read=job.reading_began_at is not None,
+        evidence=evidence,
     )
     locked.append(EntryKind.COMMIT, by, job.id, body)
     cap_usage.settle(locked.connection, job, charged=True)

@@ -230,6 +230,11 @@ _CONSEQUENCES = {
     "analysts": "People who may ask: {after} (now: {before}).",
     "stewards": "Stewards who decide here: {after} (now: {before}).",
     "auditors": "Auditors who read its ledger: {after} (now: {before}).",
+    "stated_charges_epsilon": "Charges of other programs, as people state them, may add up to ε "
+    "{after} (now: {before}).",
+    "signed_charges_epsilon": "Charges of other programs that a runner signs may add up to ε "
+    "{after} (now: {before}).",
+    "runners": "Runners that sign charges: {after} (now: {before}).",
     "signed": "Acts that stand only signed with a passkey: {after} (now: {before}).",
     "signers": "Passkeys that sign: {after} (now: {before}).",
     "models": "Models that may be used: {after} (now: {before}).",

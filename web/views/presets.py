@@ -86,6 +86,7 @@ GROUPS = {
         "departed_analysts",
     ),
     "Limits": ("analyst_epsilon", "project_epsilon", "charge_each_attempt", "secret_jobs"),
+    "Other programs": ("stated_charges_epsilon", "signed_charges_epsilon", "runners"),
     "Signatures": ("signed", "signers"),
     "Timing": ("approval_days", "time_limit_seconds", "results_every_seconds"),
 }
@@ -105,6 +106,9 @@ LABELS = {
     "project_epsilon": "Cap per project",
     "charge_each_attempt": "Charge each attempt",
     "secret_jobs": "Jobs about secrets",
+    "stated_charges_epsilon": "Cap of charges as stated",
+    "signed_charges_epsilon": "Cap of charges that runners sign",
+    "runners": "Runners that sign",
     "signed": "Signed acts",
     "signers": "Whose passkeys sign",
     "approval_days": "Days until a request expires",

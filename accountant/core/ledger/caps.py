@@ -19,16 +19,23 @@ from accountant.core.privacy.units import (
 
 ANALYST = "analyst"
 PROJECT = "project"
+#: Charges of other programs, by who vouches for them.
+STATED, SIGNED = "stated", "signed"
 
 
 @dataclass(frozen=True)
 class Usage:
     """The ε that an analyst and a project (0 if the job names none) already use of a dataset, in
     10^-9.
+
+    Of a charge of another program, also what all charges of its level use. None: it is of another
+    level, or no charge.
     """
 
     analyst: int = 0
     project: int = 0
+    stated: int | None = None
+    signed: int | None = None
 
 
 NO_USAGE = Usage()
@@ -43,7 +50,12 @@ def counted(epsilon_alone: float | None) -> int:
 
 def limits(policy: Policy) -> dict[str, int]:
     """Return the caps that a policy sets, in 10^-9 ε."""
-    stated = {ANALYST: policy.analyst_epsilon, PROJECT: policy.project_epsilon}
+    stated = {
+        ANALYST: policy.analyst_epsilon,
+        PROJECT: policy.project_epsilon,
+        STATED: policy.stated_charges_epsilon,
+        SIGNED: policy.signed_charges_epsilon,
+    }
     return {
         name: round_allowance(value, EPSILON_UNITS, f"{name}_epsilon")
         for name, value in stated.items()
@@ -57,13 +69,14 @@ def beyond_caps(usage: Usage, policy: Policy, epsilon_alone: float | None) -> Re
     """
     asked = counted(epsilon_alone)
     for name, limit in limits(policy).items():
-        used = usage.analyst if name == ANALYST else usage.project
-        if asked and used + asked > limit:
+        used: int | None = getattr(usage, name)
+        if asked and used is not None and used + asked > limit:
             left = to_decimal(max(limit - used, 0), EPSILON_UNITS)
             wanted = to_decimal(asked, EPSILON_UNITS)
             whole = to_decimal(limit, EPSILON_UNITS)
+            whose = f"the {name}'s" if name in (ANALYST, PROJECT) else f"all {name} charges'"
             why = (
-                f"the job is ε {wanted} by itself; {left} is left of the {name}'s {whole} on "
+                f"the job is ε {wanted} by itself; {left} is left of {whose} {whole} on "
                 "this dataset"
             )
             return Refused(f"{name} cap", left, wanted, why)

@@ -113,15 +113,18 @@ def commit_body(
     others: Mapping[str, Any] | None = None,
     artifacts: Sequence[Mapping[str, str]] = (),
     read: bool = True,
+    evidence: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the body of a COMMIT: the privacy really spent. `output` is the SHA-256 of the
     published output.
 
     `others` are the ex-post and secret parts as realized (accounts.entry_part). `artifacts` has
     name, kind and SHA-256 of each published artifact. `read` is true if private data was read under
-    the reservation, which decides whether a correction may lower the charge.
+    the reservation, which decides whether a correction may lower the charge. `evidence` is what
+    stands for the end of a charge: a runner's signature, and the SHA-256 of what it made.
     """
     return {
+        **({"evidence": dict(evidence)} if evidence else {}),
         **({} if others is None else others),
         **({"artifacts": [dict(artifact) for artifact in artifacts]} if artifacts else {}),
         "event": to_json(event),

@@ -20,7 +20,7 @@ from accountant.core.ledger.accounts import Settlement, ex_post_json
 from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import TEXTS, is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import PEOPLE, PRIVATE, Policy
+from accountant.core.ledger.policy import CHARGES, PEOPLE, PRIVATE, Policy
 from accountant.core.ledger.reservations import SHAPES, as_text, read_event
 from accountant.core.names import NAME
 from accountant.core.privacy.events import to_json
@@ -48,7 +48,7 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     EntryKind.COMMIT: (
         ("event", "costs", "outcome", "attempt", "output_sha256", "read"),
-        ("ex_post", "secret", "artifacts"),
+        ("ex_post", "secret", "artifacts", "evidence"),
     ),
     EntryKind.VOID: (("outcome", "reason", "read"), ()),
     EntryKind.REVERSAL: (
@@ -182,7 +182,7 @@ def is_name(value: object) -> bool:
 
 
 def _check_policy(stated: object) -> None:
-    _check_names(stated, "policy", Policy.model_fields)
+    _check_names(stated, "policy", set(Policy.model_fields) - set(CHARGES), CHARGES)
     assert isinstance(stated, dict)
     shown = {
         name: () if name in PRIVATE and is_hidden(value) else value
@@ -190,7 +190,9 @@ def _check_policy(stated: object) -> None:
     }
     policy = Policy.model_validate(shown)
     for name, value in policy.model_dump(mode="json").items():
-        if shown[name] != ():
+        if name in CHARGES and bool(value) is not (name in stated):
+            raise VerificationFailed(f"its policy states {name} where it is set, and only there")
+        if name in stated and shown[name] != ():
             check_same(stated[name], value, name)
     for name in PEOPLE:
         for person in getattr(policy, name):
@@ -394,6 +396,10 @@ def _check_hashes(artifacts: object) -> None:
 def _check_commit(body: Body) -> None:
     _check_event(body["event"])
     _check_parts(body)
+    if "evidence" in body:
+        _check_names(body["evidence"], "evidence", (), ("output", "signature"))
+        if "output" in body["evidence"]:
+            _check_hashes({"output": body["evidence"]["output"]})
     if "artifacts" not in body:
         return
     released = body["artifacts"]

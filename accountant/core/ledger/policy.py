@@ -16,6 +16,12 @@ from accountant.core.privacy.units import EPSILON_UNITS, exact, is_plain, round_
 #: Acts of which entries tell, and so can hold a signature (signatures.py).
 ACTS = ("approve", "allow", "correct", "policy")
 
+#: Caps in ε: how much jobs of one kind may add up to.
+CAPS = ("analyst_epsilon", "project_epsilon", "stated_charges_epsilon", "signed_charges_epsilon")
+#: What a policy says of charges of other programs. Entries state it where it is set.
+CHARGES = ("stated_charges_epsilon", "signed_charges_epsilon", "runners")
+
+_RUNNER = re.compile(rf"({NAME[1:-1]}) ([0-9a-f]{{64}})")
 _PORT = "(?::[1-9][0-9]{0,4})?"
 _ORIGIN = f"https://[a-z0-9.-]{{1,253}}{_PORT}|http://localhost{_PORT}"
 _SIGNER = re.compile(rf"({NAME[1:-1]}) ({_ORIGIN}) ([A-Za-z0-9_-]{{100,400}})")
@@ -127,6 +133,27 @@ class Policy(BaseModel):
             " job must then name one"
         ),
     )
+    stated_charges_epsilon: str | None = Field(
+        None,
+        description=(
+            "the most ε that charges of other programs may add up to as people state them, such as "
+            "1. Empty: none are admitted"
+        ),
+    )
+    signed_charges_epsilon: str | None = Field(
+        None,
+        description=(
+            "the most ε that charges of other programs may add up to that a runner signs, such as "
+            "1. Empty: none are admitted"
+        ),
+    )
+    runners: tuple[str, ...] = Field(
+        (),
+        description=(
+            "runners that may sign charges: for each a name and an Ed25519 public key in hex, a "
+            "space between"
+        ),
+    )
     two_people: bool = Field(
         False,
         description=(
@@ -170,7 +197,7 @@ class Policy(BaseModel):
         ),
     )
 
-    @field_validator("auto_approve_epsilon", "analyst_epsilon", "project_epsilon")
+    @field_validator("auto_approve_epsilon", *CAPS)
     @classmethod
     def _in_one_form(cls, amount: str | None) -> str | None:
         """Return an amount in the one form that entries have: 2.5, however it was typed."""
@@ -181,9 +208,13 @@ class Policy(BaseModel):
     def check(self, prefix: str = "") -> None:
         """Raise InvalidRequest naming a field that is not a valid amount."""
         exact(self.auto_approve_epsilon, f"{prefix}auto_approve_epsilon")
-        for name in ("analyst_epsilon", "project_epsilon"):
+        for name in CAPS:
             if getattr(self, name) is not None:
                 round_allowance(getattr(self, name), EPSILON_UNITS, prefix + name)
+        for runner in self.runners:
+            if _RUNNER.fullmatch(runner) is None:
+                allowed = "a name and 64 hex digits of a key, a space between"
+                raise invalid(f"{prefix}runners", f"{runner!r:.60} is no runner", allowed)
         self._check_signing(prefix)
 
     def _check_signing(self, prefix: str) -> None:
@@ -258,6 +289,11 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
         old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
         if old_cap is not None and (new_cap is None or new_cap > old_cap):
             weaker.append(name)
+    for name in ("stated_charges_epsilon", "signed_charges_epsilon"):  # none: nothing is admitted
+        if (_cap(getattr(after, name)) or 0) > (_cap(getattr(before, name)) or 0):
+            weaker.append(name)
+    if set(after.runners) - set(before.runners):
+        weaker.append("runners")
     return tuple(weaker)
 
 

@@ -14,9 +14,11 @@ from typing import Any
 from accountant.core import mechanisms
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.accounts import read_demand
+from accountant.core.ledger.charges import check_end
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.reservations import Reservation, read_event
+from accountant.core.mechanisms import charge
 from accountant.core.privacy.events import Event, from_releases, releases
 from accountant.core.privacy.units import EPSILON_UNITS, read_amount
 
@@ -33,7 +35,7 @@ def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
     """Return the event that a succeeded job is charged for: `realized`, or as much more as it must
     have released.
     """
-    if realized == reserved:
+    if realized == reserved or mechanism_id == charge.ID:  # its runner signs what it made
         return realized
     if not mechanisms.get(mechanism_id).stops_early:
         return reserved
@@ -56,8 +58,9 @@ def most_ex_post(parameters: Body) -> int:
     return math.ceil(int(parameters["tokens_per_batch"]) * part * EPSILON_UNITS)
 
 
-#: The mechanism of a live job, whether it reads records, and the most that it costs ex post.
-Live = tuple[str, bool, int]
+#: The mechanism of a live job, whether it reads records, the most that it costs ex post, and of a
+#: charge its parameters.
+Live = tuple[str, bool, int, Body | None]
 
 
 class Ends:
@@ -75,7 +78,8 @@ class Ends:
         if entry.kind is EntryKind.RESERVE:
             body = entry.body
             most = most_ex_post(body["parameters"]) if "ex_post" in body else 0
-            self.live[entry.job] = body["mechanism"], "version" in body["source"], most
+            stated = body["parameters"] if body["mechanism"] == charge.ID else None
+            self.live[entry.job] = body["mechanism"], "version" in body["source"], most, stated
         elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
             known = self.live.get(entry.job)
             if known is None or held is None:
@@ -83,7 +87,11 @@ class Ends:
             if entry.kind is EntryKind.VOID:
                 _check_void(entry.body)
             else:
-                _check_commit(entry.body, held, *known)
+                _check_commit(entry.body, held, *known[:3])
+                if known[3] is not None:
+                    check_end(known[3], entry.dataset, str(entry.job), entry.body, held.event)
+                elif "evidence" in entry.body:
+                    raise VerificationFailed("it states evidence, and its job is no charge")
             del self.live[entry.job]
 
 

@@ -25,7 +25,8 @@ from dataclasses import replace
 from typing import Any
 
 from accountant.core import mechanisms
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import InvalidRequest, NotPermitted, VerificationFailed
+from accountant.core.ledger import charges
 from accountant.core.ledger.accounts import Demand
 from accountant.core.ledger.admission import alone, delta_of
 from accountant.core.ledger.allowances import check_removal, raises
@@ -33,8 +34,9 @@ from accountant.core.ledger.books import Books
 from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import PRIVATE, Policy, weakened
+from accountant.core.ledger.policy import CHARGES, PRIVATE, Policy, weakened
 from accountant.core.ledger.signatures import SignedActs
+from accountant.core.mechanisms import charge
 from accountant.core.names import is_alike
 from accountant.core.privacy.events import FREE
 from accountant.core.privacy.price import Neighbours
@@ -100,7 +102,12 @@ def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict
     """Return the body of a POLICY; `people`: the two who made it (reversals.TwoPeople), and
     signatures, if any.
     """
-    return {**(people or {}), "policy": policy.model_dump(mode="json")}
+    stated = policy.model_dump(mode="json")
+    unset = {name for name in CHARGES if not stated[name]}
+    return {
+        **(people or {}),
+        "policy": {name: value for name, value in stated.items() if name not in unset},
+    }
 
 
 class Rules:
@@ -307,11 +314,24 @@ class Rules:
         models = [each["name"] for each in public.values() if each["kind"] != "corpus"]
         models += [] if body["model"] is None else [body["model"]["name"]]
         asks = [("mechanism", policy.mechanisms, mechanisms.get(body["mechanism"]).admitted_as)]
+        if body["mechanism"] == charge.ID:
+            asks = []
+            self._check_charge(policy, entry)
         asks += [("model", policy.models, name) for name in models]
         for what, allowed, name in asks:
             if allowed and name not in allowed:
                 raise VerificationFailed(f"the policy does not allow the {what} {name!r:.80}")
         _check_analyst(policy, entry.actor)
+
+    def _check_charge(self, policy: Policy, entry: Entry) -> None:
+        """Check that a policy admits a charge, and that its unit and signature are right."""
+        assert self.terms is not None
+        try:
+            charges.check_admitted(policy, entry.body["parameters"])
+            unit = self.terms["unit_column"]
+            charges.check_stated(entry.dataset, unit, entry.body["parameters"])
+        except (NotPermitted, InvalidRequest) as error:
+            raise VerificationFailed(str(error)) from None
 
     def _check_approval(self, policy: Policy, entry: Entry, asked: Demand) -> None:
         approval = entry.body["approval"]

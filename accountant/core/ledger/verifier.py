@@ -17,6 +17,7 @@ from accountant.core.errors import UNREADABLE, VerificationFailed
 from accountant.core.ledger.accounts import NO_EX_POST
 from accountant.core.ledger.books import Books, failing
 from accountant.core.ledger.canonical_json import value_text
+from accountant.core.ledger.charges import Vouched
 from accountant.core.ledger.checkpoints import Checkpoint
 from accountant.core.ledger.commitments import commitment_count, private_counts, published_text
 from accountant.core.ledger.entry_fields import check_fields
@@ -220,6 +221,7 @@ class Verifier:
         self._met: list[Checkpoint] = []
         self._unmet: list[tuple[Checkpoint, VerificationFailed]] = []
         self._losses: list[Entry] = []
+        self._vouched = Vouched()
         self._meet()
 
     def add(
@@ -256,6 +258,10 @@ class Verifier:
         self.rules.acts.written(entry, recorded_hash)
         if entry.kind is EntryKind.LOSS:
             self._losses.append(entry)
+        elif entry.kind is EntryKind.RESERVE:
+            self._vouched.reserve(entry.job, entry.actor, entry.body)
+        elif entry.kind is EntryKind.VOID:
+            self._vouched.void(entry.job)
         self.head, self._at, self._time = recorded_hash, document["at"], entry.at
         self.count += 1
         if self.count == self._logged:
@@ -330,7 +336,12 @@ class Verifier:
                 tuple(self._met),
             ),
             hashes=self._hashes,
-            unproved=(*lost, *self.rules.unproved, *map(str, self.lineage.elsewhere)),
+            unproved=(
+                *lost,
+                *self.rules.unproved,
+                *map(str, self.lineage.elsewhere),
+                *self._vouched.sentences(),
+            ),
             terms=self.rules.terms,
             at=self._time,
             logged_at=self._logged_at,

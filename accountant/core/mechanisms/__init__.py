@@ -10,7 +10,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from accountant.core.errors import invalid
-from accountant.core.mechanisms import rehearsal
+from accountant.core.mechanisms import charge, rehearsal
 from accountant.core.mechanisms.base import Mechanism
 
 #: Every mechanism by its id, in the order of menus.
@@ -47,6 +47,8 @@ def find(mechanism_id: object) -> Mechanism[Any] | None:
     if mechanism_id.startswith(rehearsal.PREFIX):
         rehearsed = _found().get(mechanism_id.removeprefix(rehearsal.PREFIX))
         return None if rehearsed is None else rehearsal.of(rehearsed)
+    if mechanism_id == charge.ID:  # in no menu: other programs ask for it
+        return charge.CHARGE
     return _found().get(mechanism_id)
 
 

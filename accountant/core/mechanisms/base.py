@@ -90,6 +90,7 @@ NOUNS = {
     "phrases": "Key phrases",
     "evaluation": "Evaluation",
     "preparation": "Preparation",
+    "charge": "Charge",
 }
 
 #: The heading of fields that no group names.

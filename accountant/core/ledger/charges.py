@@ -1,0 +1,196 @@
+"""Charges of other programs: who vouches for each, and what it may give back.
+
+    measured here         the jobs of this service, by its own meter: no charge
+    signed by a runner    a key that the policy names signs the RESERVE's parameters and the end
+    as stated             a person's word
+
+A policy admits neither of the last two unless it sets a cap for it. An end that gives something
+back is signed; any other is charged whole.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from accountant.core.errors import NotPermitted, VerificationFailed, invalid
+from accountant.core.ledger.admission import alone
+from accountant.core.ledger.canonical_json import canonical
+from accountant.core.ledger.caps import counted
+from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.reservations import read_event
+from accountant.core.mechanisms.charge import ID
+from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+
+Body = Mapping[str, Any]
+
+STATED, SIGNED, MEASURED = "stated", "signed", "measured"
+#: What people read of each level.
+LEVELS = {
+    MEASURED: "measured here",
+    SIGNED: "signed by a runner",
+    STATED: "as stated by whoever asked",
+}
+
+
+def level(mechanism: str, parameters: Body) -> str:
+    """Return who vouches for a job's event."""
+    if mechanism != ID:
+        return MEASURED
+    return STATED if parameters.get("runner") is None else SIGNED
+
+
+def begin_act(dataset: str, parameters: Body) -> dict[str, Any]:
+    """Return what a runner signs before it runs."""
+    said = {
+        name: value
+        for name, value in parameters.items()
+        if name != "signature" and value is not None
+    }
+    return {"act": "begin a charge", "dataset": dataset, "parameters": said}
+
+
+def settle_act(dataset: str, job: str, event: Body, output: str | None) -> dict[str, Any]:
+    """Return what a runner signs when it has run: `event` is what it released."""
+    return {
+        "act": "settle a charge",
+        "dataset": dataset,
+        "job": job,
+        "event": dict(event),
+        "output": output,
+    }
+
+
+def sign(act: Body, seed: bytes) -> str:
+    """Return a runner's signature of an act."""
+    return Ed25519PrivateKey.from_private_bytes(seed).sign(canonical(act)).hex()
+
+
+def is_signed(act: Body, runner: str, signature: object) -> bool:
+    """Return True if a runner, its name and key, has signed an act."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(runner.split(" ")[1]))
+        key.verify(bytes.fromhex(str(signature)), canonical(act))
+    except (InvalidSignature, ValueError, IndexError):
+        return False
+    return True
+
+
+def check_admitted(policy: Policy, parameters: Body) -> None:
+    """Raise NotPermitted unless the policy admits charges of this level, and names the runner."""
+    signed, runner = level(ID, parameters) == SIGNED, parameters.get("runner")
+    cap = policy.signed_charges_epsilon if signed else policy.stated_charges_epsilon
+    if cap is None:
+        vouched = LEVELS[SIGNED if signed else STATED]
+        raise NotPermitted(f"the dataset's policy admits no charges that are {vouched}")
+    if signed and runner not in policy.runners:
+        raise NotPermitted(f"the dataset's policy names no runner {str(runner)[:80]!r}")
+
+
+def check_stated(dataset: str, unit: str | None, parameters: Body) -> None:
+    """Raise InvalidRequest unless the unit is the dataset's and a runner signed what it says it
+    did.
+    """
+    own, runner = unit or "record", parameters.get("runner")
+    if parameters["unit"] != own:
+        raise invalid(
+            "parameters.unit", f"{parameters['unit']!r}, and the dataset's is {own!r}", own
+        )
+    signature = parameters.get("signature")
+    if runner is None and (signature or parameters.get("image")):
+        raise invalid("parameters.runner", "not given, and only a runner signs", "name and key")
+    if runner is not None and not parameters.get("image"):
+        raise invalid("parameters.image", "not given", "the image or commit that the runner ran")
+    if runner is not None and not is_signed(begin_act(dataset, parameters), runner, signature):
+        problem = "it is not the runner's signature of these parameters on this dataset"
+        raise invalid("parameters.signature", problem, "the runner's, in hex")
+
+
+def check_settled(
+    parameters: Body, dataset: str, job: str, event: Body, output: str | None, signature: str | None
+) -> None:
+    """Raise InvalidRequest if the signature of a charge's end is not its runner's."""
+    runner, act = parameters["runner"], settle_act(dataset, job, event, output)
+    if signature is not None and (runner is None or not is_signed(act, runner, signature)):
+        problem = "it is not the signature of the runner that began the charge"
+        raise invalid("signature", problem, "the runner's, in hex, or nothing: all is charged")
+
+
+def check_end(parameters: Body, dataset: str, job: str, body: Body, held: Event) -> None:
+    """Raise VerificationFailed unless a charge's COMMIT gives back only what its runner signed.
+
+    Args:
+        parameters: those of its RESERVE.
+        held: the event that is reserved.
+    """
+    event, evidence = read_event(body["event"]), body.get("evidence", {})
+    signature = evidence.get("signature")
+    check_settled(parameters, dataset, job, body["event"], evidence.get("output"), signature)
+    if event == held:
+        return
+    if signature is None or body["outcome"] != "succeeded":
+        raise VerificationFailed("it gives back a part of a charge, and no runner signed that")
+    check_part(event, held)
+
+
+def check_part(event: Event, held: Event) -> None:
+    """Raise InvalidRequest if a charge says that it released what was not reserved for it."""
+    beyond = releases(event) - releases(held)
+    if beyond:
+        made, whole = (sum(releases(each).values()) for each in (event, held))
+        raise invalid(
+            "event",
+            f"{sum(beyond.values()):,} of its {made:,} releases are not among the {whole:,} "
+            "reserved",
+            "a part of what was reserved; ask for a charge of its own for the rest",
+        )
+
+
+class Unproved(NamedTuple):
+    """Who vouches for some charges of one program, and how."""
+
+    level: str
+    who: str
+    tool: str
+
+
+class Vouched:
+    """The charges of a ledger that rest on somebody's word, by name and sum."""
+
+    def __init__(self) -> None:
+        self._live: dict[str | None, tuple[Unproved, int]] = {}
+        self._charged: Counter[Unproved] = Counter()
+        self._sums: Counter[Unproved] = Counter()
+
+    def reserve(self, job: str | None, actor: str, body: Body) -> None:
+        """Count a RESERVE, if it is a charge."""
+        if body["mechanism"] != ID:
+            return
+        stated = body["parameters"]
+        vouched = level(ID, stated)
+        who = actor if vouched == STATED else str(stated["runner"]).split(" ")[0]
+        amount = counted(alone(read_event(body["event"]), body["terms"]["delta"]))
+        key = Unproved(vouched, who, stated["tool"])
+        self._live[job] = key, amount
+        self._charged[key] += 1
+        self._sums[key] += amount
+
+    def void(self, job: str | None) -> None:
+        """Take back what a VOID gives back."""
+        if job in self._live:
+            key, amount = self._live.pop(job)
+            self._charged[key] -= 1
+            self._sums[key] -= amount
+
+    def sentences(self) -> tuple[str, ...]:
+        """Return what nobody here could measure, a sentence for each name and program."""
+        return tuple(
+            f"not measured here: {count:,} {'charge' if count == 1 else 'charges'} of {key.tool}, "
+            f"{'signed by the runner' if key.level == SIGNED else 'as stated by'} "
+            f"{key.who or 'somebody'}, ε {to_decimal(self._sums[key], EPSILON_UNITS)} by themselves"
+            for key, count in sorted(self._charged.items())
+            if count
+        )

@@ -1,0 +1,125 @@
+"""A charge of another program, from its beginning to its end, for a client that holds its lease.
+
+    submission.submit ──▶ queued ── begin ──▶ running ── alive ... ── settle ──▶ COMMIT
+                             └── cancelled, or left ──▶ VOID    └── lost ──▶ COMMIT, whole
+
+The client draws the lease's secret and shows it with every word, so nobody else speaks for it. No
+worker has a part in it.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Engine, Row, select
+
+from accountant import tables
+from accountant.core.errors import Conflict, LeaseLost, NotFound
+from accountant.core.ledger import charges
+from accountant.core.mechanisms.charge import ID
+from accountant.core.privacy.events import Event, from_json, releases, to_json
+from accountant.faults import reached
+from accountant.identities.actor import Actor
+from accountant.transactions import leases, settlement
+from accountant.transactions.ledger_log import writing
+from accountant.transactions.rows import Claim, fenced
+
+jobs, parts = tables.jobs, tables.parts
+
+
+def _own(engine: Engine, job_id: UUID, actor: Actor) -> Row[Any]:
+    """Return the actor's own charge. Raises NotFound for another's, and Conflict for a job."""
+    query = select(jobs, tables.datasets.c.name.label("dataset")).join(
+        tables.datasets, tables.datasets.c.id == jobs.c.dataset_id
+    )
+    with engine.connect() as connection:
+        job = connection.execute(query.where(jobs.c.id == job_id)).one_or_none()
+    if job is None or job.analyst_id != actor.id:
+        raise NotFound("job", str(job_id))
+    if job.mechanism != ID:
+        raise Conflict("the job is no charge: a worker of this service runs it")
+    return job
+
+
+def _claim(engine: Engine, job_id: UUID, secret: bytes) -> Claim | None:
+    """Return the claim whose lease has this secret, or None."""
+    query = select(parts.c.lease_token, parts.c.lease_secret_sha256).where(
+        parts.c.job_id == job_id, parts.c.state == "running"
+    )
+    with engine.connect() as connection:
+        row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    claim = Claim(job_id, 1, row.lease_token, secret=secret)
+    return claim if claim.secret_sha256 == row.lease_secret_sha256 else None
+
+
+def begin(engine: Engine, job_id: UUID, actor: Actor, secret: bytes, seconds: float) -> None:
+    """Take a reserved charge: from here on it is charged, whatever happens.
+
+    The same secret begins it once, however often it is sent. Raises Conflict if it can't begin.
+    """
+    job = _own(engine, job_id, actor)
+    claim = _claim(engine, job_id, secret)
+    if claim is None and job.state == "queued":
+        claim = leases.claim(
+            engine, job_id, 1, job.parameters["tool"], seconds, secret=secret
+        ) or _claim(engine, job_id, secret)
+        reached("charge.claimed")
+    if claim is None:
+        raise Conflict(f"the charge is {job.state.replace('_', ' ')}, and its lease is another's")
+    if job.reading_began_at is None:
+        leases.begin_reading(engine, claim)
+
+
+def alive(
+    engine: Engine, job_id: UUID, actor: Actor, secret: bytes, seconds: float, step: int
+) -> bool:
+    """Extend the lease and report progress. Returns whether somebody asked the charge to stop.
+
+    Raises LeaseLost if the lease has ended: all of it is charged then.
+    """
+    job = _own(engine, job_id, actor)
+    claim = _claim(engine, job_id, secret)
+    if claim is None:
+        raise LeaseLost("the lease has ended, or is another's")
+    total = sum(releases(from_json(job.event)).values())
+    return leases.renew(engine, claim, seconds, min(step, total), total)
+
+
+def settle(
+    engine: Engine,
+    job_id: UUID,
+    actor: Actor,
+    secret: bytes,
+    event: Event | None,
+    output: str | None,
+    signature: str | None,
+) -> None:
+    """COMMIT what a charge spent: `event` if its runner signed it, else all that was reserved.
+
+    Raises InvalidRequest for an event that was not reserved, or that no runner signed. Nothing is
+    settled then.
+    """
+    job = _own(engine, job_id, actor)
+    claim = _claim(engine, job_id, secret)
+    if claim is None:
+        if job.state == "succeeded":
+            return  # the answer to an earlier try was lost
+        raise LeaseLost("the lease has ended, or is another's")
+    held = from_json(job.event)
+    event = held if event is None else event
+    charges.check_settled(
+        job.parameters, job.dataset, str(job_id), to_json(event), output, signature
+    )
+    charges.check_part(event, held)
+    evidence = {"output": output, "signature": signature}
+    with writing(engine) as connection:
+        locked, row = fenced(connection, claim)
+        settlement.settle_charge(
+            locked,
+            row,
+            event if signature else held,
+            actor.name,
+            {name: value for name, value in evidence.items() if value is not None},
+        )
+        reached("charge.settled")

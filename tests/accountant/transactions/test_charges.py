@@ -1,0 +1,293 @@
+"""Charges of other programs: the same ledger, and nobody vouches for more than they can."""
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import Engine, text
+
+from accountant.core.errors import Conflict, InvalidRequest, LeaseLost, NotFound, NotPermitted
+from accountant.core.ledger import charges as vouching
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.privacy.events import (
+    Allocated,
+    Composed,
+    EpsilonDelta,
+    Event,
+    Exponential,
+    Gaussian,
+    PoissonSampled,
+    PoissonSwapped,
+    SelfComposed,
+    WorstOf,
+    to_json,
+)
+from accountant.database import connect
+from accountant.queries import entries, integrity
+from accountant.queries import jobs as job_queries
+from accountant.transactions import charges, leases, messages, settlement, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.conftest import as_process
+from tests.support import Bench, awaiting, kinds, person, yes
+
+SEED = bytes(range(32))
+RUNNER = (
+    f"trainer {Ed25519PrivateKey.from_private_bytes(SEED).public_key().public_bytes_raw().hex()}"
+)
+POLICY = {
+    "auto_approve_epsilon": "5",
+    "stated_charges_epsilon": "20",
+    "signed_charges_epsilon": "20",
+    "runners": [RUNNER],
+}
+
+
+def dp_sgd(steps: int = 3000) -> Event:
+    return SelfComposed(PoissonSampled(0.01, Gaussian(1.0)), steps)
+
+
+@pytest.fixture(scope="module")
+def web(owner_url) -> Iterator[Engine]:
+    """The credentials of the web alone."""
+    engine = connect(as_process(owner_url, "web"), pool_size=4)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def relay(owner_url) -> Iterator[Engine]:
+    engine = connect(as_process(owner_url, "relay"), pool_size=2)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def bench(engine) -> Bench:
+    made = Bench(engine, policy=POLICY)
+    made.allow()
+    return made
+
+
+def parameters(event: Event, **others: object) -> dict[str, object]:
+    stated = {"tool": "opacus 1.6", "unit": "record", "relation": "add-remove"}
+    return {"event": to_json(event), **stated, **others}
+
+
+def signed(bench: Bench, event: Event, **others: object) -> dict[str, object]:
+    """Parameters that the runner signs, as a client makes them."""
+    raw = parameters(event, runner=RUNNER, image="git 01234567", **others)
+    whole = {"records_per_unit": 1, **raw}
+    return {**raw, "signature": vouching.sign(vouching.begin_act(bench.dataset, whole), SEED)}
+
+
+def ask(engine: Engine, bench: Bench, raw: dict[str, object], key: str | None = None):
+    request = JobRequest(bench.dataset, "charge", None, raw, "a model")
+    return submission.submit(engine, request, bench.analyst, key)
+
+
+def settled(bench: Bench, job: object, event: Event, output: str | None = None) -> str:
+    """The runner's signature of an end."""
+    return vouching.sign(vouching.settle_act(bench.dataset, str(job), to_json(event), output), SEED)
+
+
+def verified(bench: Bench):
+    return verify_lines(list(entries.export(bench.engine, bench.dataset, bench.auditor, "jsonl")))
+
+
+def test_a_training_run_is_charged_what_its_runner_signs(web, bench):
+    job = ask(web, bench, signed(bench, dp_sgd()))
+    secret = secrets.token_bytes(32)
+    charges.begin(web, job, bench.analyst, secret, 60)
+    charges.begin(web, job, bench.analyst, secret, 60)  # an answer that was lost
+    assert charges.alive(web, job, bench.analyst, secret, 60, 1000) is False
+    history = Composed((dp_sgd(2000),))
+    output = "ab" * 32
+    end = settled(bench, job, history, output)
+    for _ in range(2):
+        charges.settle(web, job, bench.analyst, secret, history, output, end)
+    assert kinds(bench)[:2] == ["COMMIT", "RESERVE"]
+    shown = job_queries.job(web, job, bench.analyst)
+    reserve, commit = shown.entries
+    whole, part = (int(each.costs["renyi"]["main"]) for each in (reserve, commit))
+    assert shown.state == "succeeded"
+    assert 0.66 < part / whole < 0.67
+    assert integrity.check(bench.engine, bench.dataset) == []
+    (unproved,) = verified(bench).unproved
+    assert unproved.startswith("not measured here: 1 charge of opacus 1.6, signed by the runner")
+
+
+def begun(engine: Engine, bench: Bench, raw: dict[str, object]):
+    """A charge that runs, and the secret of its lease."""
+    job, secret = ask(engine, bench, raw), secrets.token_bytes(32)
+    charges.begin(engine, job, bench.analyst, secret, 60)
+    return job, secret
+
+
+def charged(bench: Bench, job: object) -> tuple[object, object]:
+    """What a charge reserved and what it was charged, on every filter."""
+    reserve, commit = job_queries.job(bench.engine, job, bench.analyst).entries
+    return reserve.costs, commit.costs
+
+
+def test_without_a_signature_all_is_charged(web, bench):
+    job, secret = begun(web, bench, parameters(dp_sgd()))
+    charges.settle(web, job, bench.analyst, secret, dp_sgd(2000), "ab" * 32, None)
+    reserved, paid = charged(bench, job)
+    assert reserved == paid
+    (told,) = verified(bench).unproved
+    assert told.startswith(
+        f"not measured here: 1 charge of opacus 1.6, as stated by {bench.analyst.name}, ε "
+    )
+
+
+def test_a_lost_client_is_charged_whole_and_nobody_runs_it_again(web, relay, bench):
+    job, secret = begun(web, bench, parameters(dp_sgd()))
+    charges.alive(web, job, bench.analyst, secret, 0, 7)
+    leases.expire(relay, 3)
+    shown = job_queries.job(web, job, bench.analyst)
+    reserved, paid = charged(bench, job)
+    assert shown.state == "failed"
+    assert reserved == paid
+    with pytest.raises(LeaseLost):
+        charges.settle(web, job, bench.analyst, secret, None, None, None)
+    with pytest.raises(LeaseLost):
+        charges.alive(web, job, bench.analyst, secret, 60, 1)
+
+
+def test_what_was_never_begun_is_given_back(web, relay, bench, owner_url):
+    first, second = (ask(web, bench, parameters(dp_sgd(steps))) for steps in (1, 2))
+    settlement.cancel(web, first, bench.analyst)
+    leases.expire(relay, 3)
+    assert kinds(bench)[0] == "VOID"
+    assert kinds(bench)[1] == "RESERVE"
+    age(owner_url, second)
+    leases.expire(relay, 3)
+    assert kinds(bench)[:2] == ["VOID", "VOID"]
+    states = [job_queries.job(web, job, bench.analyst).state for job in (first, second)]
+    assert states == ["cancelled", "failed"]
+    assert verified(bench).unproved == ()
+
+
+def age(owner_url: str, job: object) -> None:
+    """A charge that waited for a day to be begun."""
+    owner = connect(owner_url, pool_size=1)
+    with owner.begin() as connection:
+        query = "UPDATE jobs SET queued_at = queued_at - interval '25 hours' WHERE id = :job"
+        connection.execute(text(query), {"job": job})
+    owner.dispose()
+
+
+def test_no_worker_is_sent_a_charge(web, engine, bench):
+    ask(web, bench, parameters(dp_sgd(1)))
+    sent: list[str] = []
+    messages.resend(engine, 0.0)
+    messages.deliver(engine, lambda task, *_: sent.append(task))
+    assert "generate" not in sent
+
+
+def test_another_person_or_secret_moves_no_charge(web, engine, bench):
+    job, secret = begun(web, bench, parameters(dp_sgd(1)))
+    with pytest.raises(NotFound):
+        charges.settle(web, job, person(engine, "analyst"), secret, None, None, None)
+    other = secrets.token_bytes(32)
+    with pytest.raises(Conflict):
+        charges.begin(web, job, bench.analyst, other, 60)
+    with pytest.raises(LeaseLost):
+        charges.settle(web, job, bench.analyst, other, None, None, None)
+
+
+def test_a_steward_decides_on_a_charge_as_on_a_job(web, bench):
+    job = ask(web, bench, parameters(EpsilonDelta(6.0, 0.0)))
+    assert [each.id for each in awaiting(web, bench.steward, bench.dataset)] == [str(job)]
+    with pytest.raises(Conflict):
+        charges.begin(web, job, bench.analyst, secrets.token_bytes(32), 60)
+    yes(web, job, bench.steward, "a model")
+    charges.begin(web, job, bench.analyst, secrets.token_bytes(32), 60)
+
+
+# --- traps ---------------------------------------------------------------------------------------
+
+
+def test_a_policy_without_a_list_admits_no_charges(web, engine):
+    bench = Bench(engine, policy={"auto_approve_epsilon": "5"})
+    bench.allow()
+    for raw in (parameters(dp_sgd(1)), signed(bench, dp_sgd(1))):
+        with pytest.raises(NotPermitted, match="admits no charges that are"):
+            ask(web, bench, raw)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("unit", "patient", "'patient', and the dataset's is 'record'"),
+        ("relation", "replace-one", "replace-one, and the dataset's is add-remove"),
+        ("records_per_unit", 3, "3, and the dataset's is 1"),
+    ],
+)
+def test_the_terms_are_the_datasets(web, bench, field, value, told):
+    with pytest.raises(InvalidRequest, match=told):
+        ask(web, bench, parameters(dp_sgd(1)) | {field: value})
+
+
+@pytest.mark.parametrize(
+    ("event", "told"),
+    [
+        (Allocated(10, 1, 5, Exponential(0.1)), "a coin that nobody knows"),
+        (WorstOf((Gaussian(1.0), Gaussian(2.0))), "not known to be disjoint"),
+        (PoissonSwapped(0.1, Gaussian(1.0)), "no sampling under add-remove"),
+        (Composed(()), "releases nothing"),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
+)
+def test_what_nobody_outside_can_vouch_for_is_refused(web, bench, event, told):
+    with pytest.raises(InvalidRequest, match=told):
+        ask(web, bench, parameters(event))
+
+
+def test_more_than_is_left_is_refused_before_anything_runs(web, bench):
+    job = ask(web, bench, parameters(EpsilonDelta(11.0, 0.0)))
+    assert job_queries.job(web, job, bench.analyst).state == "refused"
+    assert "RESERVE" not in kinds(bench)
+
+
+def test_each_level_has_a_cap_of_its_own(web, engine):
+    bench = Bench(engine, policy=POLICY | {"stated_charges_epsilon": "1"})
+    bench.allow()
+    pure = EpsilonDelta(0.6, 0.0)
+    states = [
+        job_queries.job(web, ask(web, bench, raw), bench.analyst)
+        for raw in (parameters(pure), parameters(pure), signed(bench, pure))
+    ]
+    assert [each.state for each in states] == ["queued", "refused", "queued"]
+    assert states[1].refusal is not None
+    assert states[1].refusal.cap == "stated cap"
+
+
+@pytest.mark.parametrize("change", ["seed", "event", "job", "output", "dataset"])
+def test_an_end_that_the_runner_did_not_sign_settles_nothing(web, bench, change):
+    job, secret = begun(web, bench, signed(bench, dp_sgd()))
+    said = {"event": to_json(dp_sgd(2000)), "job": str(job), "output": None}
+    said |= {"dataset": bench.dataset}
+    said |= (
+        {change: "0" * 64 if change == "output" else to_json(dp_sgd(1))} if change in said else {}
+    )
+    act = vouching.settle_act(said["dataset"], said["job"], said["event"], said["output"])
+    end = vouching.sign(act, bytes(32) if change == "seed" else SEED)
+    with pytest.raises(InvalidRequest, match="signature"):
+        charges.settle(web, job, bench.analyst, secret, dp_sgd(2000), None, end)
+    assert job_queries.job(web, job, bench.analyst).state == "running"
+
+
+def test_a_history_beyond_the_reservation_is_refused(web, bench):
+    job, secret = begun(web, bench, signed(bench, dp_sgd(100)))
+    more = dp_sgd(101)
+    with pytest.raises(InvalidRequest, match="1 of its 101 releases are not among the 100"):
+        charges.settle(web, job, bench.analyst, secret, more, None, settled(bench, job, more))
+
+
+@pytest.mark.parametrize("change", ["image", "runner", "signature"])
+def test_a_beginning_that_the_runner_did_not_sign_is_refused(web, bench, change):
+    raw = signed(bench, dp_sgd(1))
+    with pytest.raises((InvalidRequest, NotPermitted)):
+        ask(web, bench, raw | {change: str(raw[change])[:-1] + "0"})
