@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from accountant.core.ledger.policy import CAPS
 from web.cli.answers import Answer
 from web.cli.data import allowance_text, used_text
 from web.cli.options import DatasetName
@@ -104,6 +105,18 @@ def policy(
     project_epsilon: Annotated[
         str | None, typer.Option(help='The same for one project; "": none.')
     ] = None,
+    stated_charges: Annotated[
+        str | None,
+        typer.Option(help='Cap on the sum of ε that other programs state; "": none admitted.'),
+    ] = None,
+    signed_charges: Annotated[
+        str | None,
+        typer.Option(help='Cap on the sum of ε that runners sign; "": none admitted.'),
+    ] = None,
+    runners: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help='Runners that sign, each "name key"; "": nobody.'),
+    ] = None,
     two_people: Annotated[
         bool | None,
         typer.Option(
@@ -163,6 +176,9 @@ def policy(
         "approval_days": approval_days,
         "analyst_epsilon": analyst_epsilon,
         "project_epsilon": project_epsilon,
+        "stated_charges_epsilon": stated_charges,
+        "signed_charges_epsilon": signed_charges,
+        "runners": None if runners is None else split(runners),
         "two_people": two_people,
         "charge_each_attempt": charge_each_attempt,
         "time_limit_seconds": time_limit,
@@ -173,13 +189,7 @@ def policy(
     changes = {name: value for name, value in options.items() if value is not None} | parameters(
         settings or []
     )
-    for name in (
-        "approval_days",
-        "analyst_epsilon",
-        "project_epsilon",
-        "time_limit_seconds",
-        "results_every_seconds",
-    ):
+    for name in ("approval_days", *CAPS, "time_limit_seconds", "results_every_seconds"):
         if name in changes and changes[name] in (0, ""):
             changes[name] = None
     with connect() as client:
@@ -200,5 +210,5 @@ def stated(name: str, value: object) -> object:
     """Return a field of a policy as a sentence has it; an empty list allows all, or asks for
     none.
     """
-    nothing = "none" if name in ("signed", "signers") else "all"
+    nothing = "none" if name in ("signed", "signers", "runners") else "all"
     return ", ".join(map(str, value)) or nothing if isinstance(value, list) else value

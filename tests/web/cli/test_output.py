@@ -75,6 +75,7 @@ def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn)
     ]
     words += ["--departed-analysts", "--secret-jobs", "--results-every", "60"]
     words += ["--stewards", "bo", "--auditors", "cy"]
+    words += ["--stated-charges", "1", "--signed-charges", "2", "--runners", "gpu 0a"]
     words += ["--signed", "allow,policy", "--signers", "bo host key"]
     server.answers += [(200, {}, {"ETag": '"seen"'}), (200, {"policy": {}})]
     assert exchequer("policy", "reviews", *words).exit_code == 0
