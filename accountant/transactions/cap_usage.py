@@ -191,8 +191,9 @@ def _sums(connection: Connection, dataset_id: UUID) -> dict[tuple[str, str], lis
     newest = text(
         "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.mechanism, "
         "j.parameters, j.epsilon_alone, e.kind, CASE WHEN e.kind = 'REVERSAL' THEN "
-        "(e.document::jsonb -> 'body' ->> 'counts')::boolean ELSE e.kind <> 'VOID' END AS counts FROM entries e JOIN jobs j ON "
-        "j.id = e.job_id WHERE e.dataset_id = :dataset ORDER BY e.job_id, e.seq DESC"
+        "(e.document::jsonb -> 'body' ->> 'counts')::boolean ELSE e.kind <> 'VOID' END AS counts "
+        "FROM entries e JOIN jobs j ON j.id = e.job_id WHERE e.dataset_id = :dataset "
+        "ORDER BY e.job_id, e.seq DESC"
     )
     found: dict[tuple[str, str], list[int]] = {}
     for job in connection.execute(newest, {"dataset": dataset_id}):
