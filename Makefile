@@ -52,7 +52,6 @@ mutations: dev         ## take each guard out and show that the harness, or a te
 	$(BIN)/python -m tests.mechanism_mutations
 
 bench: dev             ## ratios in one run each; what they compare with is installed
-	$(BIN)/python -m pip install -q opendp==0.16.0 "faiss-cpu>=1.15"
 	for file in benchmarks/[a-z]*.py; do \
 		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
