@@ -62,12 +62,13 @@ def export(
     public: bool = False,
     seed: bytes | None = None,
     log: Path | None = None,
-) -> Iterator[str | bytes]:
-    """Return pieces of an export, `jsonl`, `csv` or `parquet`, of one moment; memory does not grow
-    with the ledger.
+) -> Iterator[str]:
+    """Return pieces of an export, `jsonl` or `csv`, of one moment.
 
-    `seed` signs a checkpoint of that moment, which the export carries, as it does a proof of the
-    published `log`. Raises NotFound, Conflict, and InvalidRequest before the first piece.
+    Memory does not grow with the ledger. `seed` signs a checkpoint of that moment, which the
+    export carries, as it does a proof of the published `log`.
+
+    Raises NotFound, Conflict, and InvalidRequest before the first piece.
     """
     require_overseer(viewer)
     with reading(engine) as connection:

@@ -11,8 +11,7 @@ from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
 from accountant.core.errors import Conflict, NotFound, VerificationFailed
-from accountant.core.files import parquet
-from accountant.core.ledger import export_formats, parquet_exports
+from accountant.core.ledger import export_formats
 from accountant.core.ledger.export_formats import summary
 from accountant.core.ledger.hash_chain import GENESIS
 from accountant.database import reading
@@ -31,16 +30,14 @@ def export(
     public: bool,
     seed: bytes | None,
     log: Path | None = None,
-) -> Iterator[str | bytes]:
+) -> Iterator[str]:
     """Yield the pieces of an export; memory does not grow with the ledger.
 
     `seed`: the secret that signs a checkpoint into it. `log`: the published log, of which it has a
-    proof. A missing pyarrow, or a signer that does not answer (SignerSilent), is told before the
-    first piece. What the log outside the database does not hold is neither exported nor signed
+    proof. A signer that does not answer (SignerSilent) is told before the first piece. What the
+    log outside the database does not hold is neither exported nor signed
     (LedgerBehind, LogUnusable).
     """
-    if form == "parquet":
-        parquet.available()
     with reading(engine, snapshot=True) as connection:
         row = account_row(connection, dataset_id)
         live = live_reservations(connection, dataset_id)
@@ -64,15 +61,10 @@ def _proof(row: Row[Any], log: Path) -> dict[str, object] | None:
 
 def _export(
     engine: Engine, row: Row[Any], form: str, public: bool, claimed: dict[str, Any]
-) -> Iterator[str | bytes]:
+) -> Iterator[str]:
     export_rows = entries(engine, row.dataset_id, row.chain_seq)
     rows = ((recorded, *export_formats.shown(text, public)) for text, recorded in export_rows)
-    if form == "parquet":
-        columns = (
-            export_formats.columns(document, recorded, text) for recorded, document, text in rows
-        )
-        yield from parquet_exports.write(claimed, columns)
-    elif form == "csv":
+    if form == "csv":
         yield export_formats.CSV_HEADER
         yield from (
             export_formats.csv_row(document, recorded, text) for recorded, document, text in rows

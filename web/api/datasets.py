@@ -44,11 +44,7 @@ from web.context import engine, settings
 from web.errors import with_prefix
 from web.meaning import NEIGHBOURS, meaning
 
-FORMATS = {
-    "jsonl": "application/x-ndjson",
-    "csv": "text/csv",
-    "parquet": "application/vnd.apache.parquet",
-}
+FORMATS = {"jsonl": "application/x-ndjson", "csv": "text/csv"}
 FORMAT = {"type": "string", "enum": list(FORMATS), "default": "jsonl"}
 YES_NO = {"type": "string", "enum": ["true", "false"], "default": "false"}
 MECHANISM = {"type": "string", "enum": list(mechanisms.MECHANISMS)}
@@ -477,13 +473,13 @@ def export_response(name: str, form: str) -> Response:
     return Response(_blocks(pieces), mimetype=FORMATS[form], headers=headers)
 
 
-def _blocks(pieces: Iterator[str | bytes], size: int = 1 << 16) -> Iterator[bytes]:
+def _blocks(pieces: Iterator[str], size: int = 1 << 16) -> Iterator[bytes]:
     """Yield the same bytes in larger pieces: one write to the network for each line would be
     slow.
     """
     block = bytearray()
     for piece in pieces:
-        block += piece.encode() if isinstance(piece, str) else piece
+        block += piece.encode()
         if len(block) >= size:
             yield bytes(block)
             block.clear()

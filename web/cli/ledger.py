@@ -15,7 +15,7 @@ from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import REFUSED, Failed, facts, note, print_json, save, save_json, stop, table
 from web.cli.session import connect
 
-FORMATS = ("jsonl", "csv", "parquet")
+FORMATS = ("jsonl", "csv")
 
 ledgers = Group(help="The ledger of a dataset (stewards and auditors).", no_args_is_help=True)
 
@@ -143,7 +143,7 @@ def ex_post(dataset: DatasetName) -> Answer:
 @ledgers.command("export")
 def export(
     dataset: DatasetName,
-    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|parquet")] = "jsonl",
+    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv")] = "jsonl",
     public: Annotated[
         bool,
         typer.Option(

@@ -181,9 +181,7 @@ class Dataset:
     def export_ledger(
         self, path: str | Path, *, format: str = "jsonl", public: bool = False
     ) -> Path:
-        """Save the ledger, `jsonl`, `csv` or `parquet`; `exchequer verify` checks `jsonl`
-        offline.
-        """
+        """Save the ledger, `jsonl` or `csv`; `exchequer verify` checks `jsonl` offline."""
         target = Path(path)
         with draft(target) as file:
             self._api.save_ledger(self.name, format, file, public=public)

@@ -1,9 +1,8 @@
-"""Exports as files: JSON Lines, CSV and Parquet, written row by row; JSON Lines are verified.
+"""Exports as files: JSON Lines and CSV, written row by row; JSON Lines are verified.
 
 JSON Lines: a header with the totals, then each entry with its hash. CSV: a header of columns, the
-entries, and the totals as the last row. Parquet: the same columns, with the totals in the file's
-metadata (parquet_exports.py). The totals include the checkpoint that was signed when the export was
-made. JSON Lines are the evidence; CSV and Parquet are for spreadsheets and analyses.
+entries, and the totals as the last row. The totals include the checkpoint that was signed when the
+export was made. JSON Lines are the evidence; CSV is for spreadsheets.
 """
 
 import csv
@@ -14,14 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from accountant.core.errors import VerificationFailed
+from accountant.core.errors import VerificationFailed, invalid
 from accountant.core.files.spreadsheets import MARK, harmless
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.checkpoints import Checkpoint, read_checkpoint
 from accountant.core.ledger.commitments import hidden, is_hidden, opened
 from accountant.core.ledger.hash_chain import FIELDS, canonical
-from accountant.core.ledger.saved_exports import unverifiable
 from accountant.core.ledger.verifier import (
     Verified,
     Verifier,
@@ -109,25 +107,12 @@ def json_row(recorded_hash: str, canonical_text: str) -> str:
     return f'{canonical_text[:-1]},"hash":"{recorded_hash}"}}\n'
 
 
-def columns(
-    document: Mapping[str, Any], recorded_hash: str, canonical_text: str
-) -> tuple[str, ...]:
-    """Return the values of one entry as texts, in the order of COLUMNS; null and hidden values are
-    empty.
-    """
-    return (*_plain_columns(document), recorded_hash, canonical_text)
-
-
-def _plain_columns(document: Mapping[str, Any]) -> list[str]:
+def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
+    """Return one line of the CSV export, newline included; null and hidden values are empty."""
     plain = opened(document)
     values = [plain[name] for name in COLUMNS[:5]]
-    return ["" if value is None or is_hidden(value) else str(value) for value in values]
-
-
-def csv_row(document: Mapping[str, Any], recorded_hash: str, canonical_text: str) -> str:
-    """Return one line of the CSV export, newline included."""
-    *plain, text = columns(document, recorded_hash, canonical_text)
-    return _csv((*map(harmless, plain), _uncut(text)))
+    shown = ["" if value is None or is_hidden(value) else str(value) for value in values]
+    return _csv((*map(harmless, shown), recorded_hash, _uncut(canonical_text)))
 
 
 def csv_totals(claimed: Mapping[str, Any]) -> str:
@@ -167,7 +152,12 @@ def verify_lines(
     if not first.strip():
         raise VerificationFailed("the file is empty")
     if first.lstrip(MARK).startswith(CSV_HEADER.strip().lstrip(MARK)):
-        raise unverifiable("CSV")
+        raise invalid(
+            "FILE",
+            "this is a CSV export, which can't be verified",
+            "a JSON Lines export of the same dataset: "
+            "exchequer ledger export DATASET --format jsonl",
+        )
     claimed = _read_header(first)
     public, proof = claimed.get("public", False), claimed.get("log_proof", {"seq": 0})
     verifier = Verifier(claimed["dataset"], checkpoints, public=public, logged=proof["seq"])

@@ -9,8 +9,7 @@ import io
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accountant.core.errors import InvalidRequest, VerificationFailed, invalid
-from accountant.core.files.parquet import MAGIC
+from accountant.core.errors import VerificationFailed
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
@@ -28,22 +27,11 @@ class Start(NamedTuple):
     added: tuple[str, ...]
 
 
-def unverifiable(form: str) -> InvalidRequest:
-    """Return the error for an export in a format that is a convenience and no evidence."""
-    return invalid(
-        "FILE",
-        f"this is a {form} export, which can't be verified",
-        "a JSON Lines export of the same dataset: exchequer ledger export DATASET --format jsonl",
-    )
-
-
 def read_start(head: bytes) -> Start:
     """Read the first bytes of a file.
 
-    Raises VerificationFailed for an encoding that is not read, InvalidRequest for Parquet.
+    Raises VerificationFailed for an encoding that is not read.
     """
-    if head == MAGIC:
-        raise unverifiable("Parquet")
     if head.startswith(codecs.BOM_UTF8):
         return Start("utf-8", len(codecs.BOM_UTF8), (MARK,))
     if head.startswith(_UTF32) or (b"\0" in head and not head.startswith(_UTF16)):

@@ -68,7 +68,7 @@ ROUTES = [
     ("GET", "{dataset}", {"steward", "analyst", "auditor", "administrator"}),
     ("GET", "{dataset}/ledger", {"steward", "auditor"}),
     ("GET", "{dataset}/ledger/export?format=csv", {"steward", "auditor"}),
-    ("GET", "{dataset}/ledger/export?format=parquet&public=true", {"steward", "auditor"}),
+    ("GET", "{dataset}/ledger/export?format=csv&public=true", {"steward", "auditor"}),
     ("GET", "{dataset}/ledger/check", {"steward", "auditor"}),
     ("GET", "{dataset}/checkpoints", {"steward", "auditor"}),
     ("POST", "{dataset}/checkpoints", {"steward", "auditor"}),

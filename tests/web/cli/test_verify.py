@@ -312,18 +312,18 @@ def test_several_exports_at_once(exchequer: Run, ledger: Ledger, tmp_path: Path)
     assert "several exports" in exchequer("verify", good, bad, "--checkpoint", good).stderr
 
 
-@pytest.mark.parametrize("form", ["CSV", "Parquet", "CSV in UTF-16", "CSV without a mark"])
+@pytest.mark.parametrize("form", ["CSV", "CSV in UTF-16", "CSV without a mark"])
 def test_other_formats_are_no_evidence(
     exchequer: Run, ledger: Ledger, tmp_path: Path, form: str
 ) -> None:
     encoding = {"CSV": "utf-8-sig", "CSV in UTF-16": "utf-16"}.get(form, "utf-8")
     content = ledger.csv().removeprefix("\ufeff").encode(encoding)
     path = tmp_path / "ledger"
-    path.write_bytes(b"PAR1 and more \xff" if form == "Parquet" else content)
+    path.write_bytes(content)
     found = exchequer("verify", path)
     assert found.exit_code == 2
     said = " ".join(found.stderr.split())
-    assert f"this is a {form.split(maxsplit=1)[0]} export, which can't be verified" in said
+    assert "this is a CSV export, which can't be verified" in said
     assert "exchequer ledger export DATASET --format jsonl" in said
     path.with_suffix(".jsonl").write_text(ledger.json_lines())
     several = json.loads(exchequer("verify", path, path.with_suffix(".jsonl"), "--json").stdout)[

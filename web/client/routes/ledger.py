@@ -57,9 +57,7 @@ class LedgerRoutes(Transport):
         }
 
     def save_ledger(self, dataset: str, form: str, file: Writable, *, public: bool = False) -> None:
-        """Write a dataset's ledger, `jsonl`, `csv` or `parquet`, to `file`; `public`: for
-        publication.
-        """
+        """Write a dataset's ledger, `jsonl` or `csv`, to `file`; `public`: for publication."""
         query = {"format": form, **({"public": "true"} if public else {})}
         self._save(f"/datasets/{part(dataset)}/ledger/export", query, file)
 
