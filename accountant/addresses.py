@@ -24,9 +24,7 @@ _CHECKING_MODES = ("require", "verify-ca", "verify-full")
 
 
 def database_address(address: str) -> URL:
-    """Return an address of PostgreSQL with its password; the certificates that it names exist and
-    are checked.
-    """
+    """Return a PostgreSQL address with its password. Raises unless its certificates are right."""
     url = make_url(address)
     query = {name: url.query.get(name) for name in (PASSWORD_FILE, "sslmode", "sslrootcert")}
     for name, value in query.items():
@@ -89,9 +87,7 @@ def broker_address(address: str) -> str:
 
 
 def _require_checks(query: dict[str, str]) -> None:
-    """Have the certificate and the name of an encrypted broker checked, or refuse what asks for
-    less.
-    """
+    """Check that an encrypted broker's certificate and name are checked, or refuse the address."""
     wanted = query.get("ssl_cert_reqs", "required")
     if wanted not in ("required", "CERT_REQUIRED"):
         raise RuntimeError(

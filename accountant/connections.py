@@ -76,9 +76,7 @@ class SilentServer(psycopg.OperationalError):
 
 
 class Pulse:
-    """Whether one server answers: looked at in a thread, only while somebody waits for it or it is
-    silent.
-    """
+    """Whether one server answers: a thread looks while somebody waits for it or it is silent."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
@@ -122,9 +120,7 @@ class Pulse:
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """A connection each of whose statements ends within LOOK_SECONDS, with an answer or
-    SilentServer.
-    """
+    """A connection whose statements end within LOOK_SECONDS, by an answer or SilentServer."""
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a step of the protocol; after SilentServer the connection is closed."""
@@ -165,9 +161,7 @@ class WatchedConnection(BoundedConnection):
 def open_watched(
     pulse: Pulse, answer_seconds: float | None, *args: Any, **parameters: Any
 ) -> WatchedConnection:
-    """Return a new connection that watches `pulse`. Raises SilentServer at once while the server is
-    silent.
-    """
+    """Return a new connection that watches `pulse`. Raises SilentServer while it is silent."""
     if pulse.silent:
         raise SilentServer("the database does not answer")
     try:
@@ -180,9 +174,7 @@ def open_watched(
 
 
 def _attended(gen: Generator[Any, Any, T], look: Callable[[float], None]) -> Generator[Any, Any, T]:
-    """Yield the same step of the protocol; each time that nothing has come, `look` is told the
-    seconds so far.
-    """
+    """Yield the same steps of the protocol; while nothing comes, `look` gets the seconds so far."""
     began = time.monotonic()
     try:
         state = next(gen)

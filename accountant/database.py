@@ -104,9 +104,7 @@ TIME_LIMITS = {
 
 
 class _Server(NamedTuple):
-    """A server's address and the limits of a connection there. `pooled`: no session there is
-    ours.
-    """
+    """A server's address and a connection's limits there. `pooled`: no session there is ours."""
 
     address: URL
     limits: dict[str, Any]
@@ -156,9 +154,7 @@ def _watch(engine: Engine, server: _Server, answer_seconds: float | None = None)
 
 
 def _look(engine: Engine) -> BoundedConnection:
-    """Return a connection beside the pool; the server has to let it in, and to answer it, within
-    LOOK_SECONDS.
-    """
+    """Return a connection beside the pool, which the server answers within LOOK_SECONDS."""
     args, parameters = engine.dialect.create_connect_args(engine.url)
     limits = {**parameters, **_SERVERS[engine].limits, "connect_timeout": round(LOOK_SECONDS)}
     return BoundedConnection.connect(*args, **limits, autocommit=True)
@@ -288,9 +284,7 @@ _MOMENT: ContextVar[tuple[Engine, Connection] | None] = ContextVar("moment", def
 
 @contextmanager
 def one_moment(engine: Engine) -> Iterator[None]:
-    """Let all that is read within be of one moment, on one connection: `reading` returns that
-    one.
-    """
+    """Read everything within at one moment, on the one connection that `reading` returns."""
     with reading(engine, snapshot=True) as connection:
         held = _MOMENT.set((engine, connection))
         try:
@@ -315,9 +309,7 @@ def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager
 
 
 def unpooled(url: str) -> Engine:
-    """Return an engine that keeps no connection open, for a process that forks: children would
-    share it.
-    """
+    """Return an engine that keeps no connection: a forking process's children would share it."""
     server = _server_of(url)
     engine = create_engine(
         server.address,
@@ -435,9 +427,7 @@ def _tell_guards(connection: Connection, role: str, process: Process | None) -> 
 
 
 def _create_role(connection: Connection, role: str, password: str | None) -> None:
-    """Create a role. Roles belong to the whole cluster: another database's migration may create it
-    too.
-    """
+    """Create a role of the cluster, unless another database's migration did meanwhile."""
     secret: sql.Composable = sql.SQL("")
     if password is not None:
         driver: Any = connection.connection.driver_connection
@@ -456,9 +446,7 @@ def _run(connection: Connection, statement: sql.Composed) -> None:
 
 
 def process_of(engine: Engine) -> str:
-    """Return whose database role this is: a process, "service" where it is all of them's, "owner"
-    of the tables.
-    """
+    """Return a database role's process, "service" (all of them) or "owner" (of the tables)."""
     with engine.connect() as connection:
         process: str = connection.execute(text("SELECT calling_process()")).scalar_one()
         return process

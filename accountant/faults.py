@@ -60,8 +60,6 @@ hook: Callable[[str, dict[str, object]], None] | None = None
 
 
 def reached(point: str, **facts: object) -> None:
-    """Report that this process is at `point`. `facts` name the job and the attempt for the
-    harness.
-    """
+    """Report to the harness that this process is at `point`. `facts`: the job and attempt."""
     if hook is not None:
         hook(point, facts)

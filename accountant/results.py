@@ -78,9 +78,7 @@ class Results:
         return True
 
     def publish(self, sha256: str, content: Callable[[], Iterable[bytes]]) -> None:
-        """Write a file under its SHA-256, whole or not at all. Raises Changed if the content has
-        another.
-        """
+        """Write a file under its SHA-256, whole or not at all. Raises Changed if it has another."""
         total = hashlib.sha256()
         for block in content():
             total.update(block)
@@ -139,9 +137,7 @@ class Results:
 
 
 def draft_name(job: UUID, token: UUID, part: str) -> str:
-    """Return the name of a draft of the attempt with this lease token. `part`: which of its
-    files.
-    """
+    """Return a draft's name for the attempt with this lease token. `part`: which file."""
     return f"{job}.{token}.{part}"
 
 
@@ -156,9 +152,7 @@ def _checked(name: str) -> str:
 
 @lru_cache(maxsize=REMEMBERED)
 def _digests(results: Results, sha256: str) -> tuple[bytes, ...]:
-    """Return the hashes of the blocks of a published file. Raises Changed unless the whole has its
-    name.
-    """
+    """Return a published file's block hashes. Raises Changed unless the whole has its name."""
     total, digests = hashlib.sha256(), []
     with results._read(sha256) as file:
         while block := file.read(BLOCK_BYTES):
@@ -170,9 +164,7 @@ def _digests(results: Results, sha256: str) -> tuple[bytes, ...]:
 
 
 class Published(io.BufferedReader):
-    """A published file that hands out no block before it is compared: it may change while it is
-    read.
-    """
+    """A published file, each block compared before it is handed out: it may change meanwhile."""
 
     def __init__(self, file: IO[bytes], digests: tuple[bytes, ...]) -> None:
         self.size = file.seek(0, os.SEEK_END)
@@ -226,9 +218,7 @@ DRAFTS = "drafts"
 
 
 class _Store(Protocol):
-    """A place of files in two folders: "" for what is published, and DRAFTS. Names are checked by
-    Results.
-    """
+    """A place of files: "" for published ones, and DRAFTS. Results checks names."""
 
     def read(self, folder: str, name: str) -> IO[bytes]: ...
     def create(self, name: str, reserved: int) -> AbstractContextManager[IO[bytes]]: ...

@@ -174,8 +174,6 @@ def stated(rights: str) -> set[tuple[str, str | None]]:
 
 
 def process_urls(variables: Mapping[str, str] = os.environ) -> dict[Process, str]:
-    """Return the addresses of the database of each process with a role of its own:
-    DATABASE_WEB_URL, and so on.
-    """
+    """Return the database addresses of processes with a role, such as DATABASE_WEB_URL."""
     named = {process: variables.get(f"DATABASE_{process.upper()}_URL") for process in PROCESSES}
     return {process: url for process, url in named.items() if url}

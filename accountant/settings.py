@@ -320,9 +320,7 @@ class Settings(BaseSettings):
     @field_validator("public_url")
     @classmethod
     def _read_public_url(cls, value: str | None) -> str | None:
-        """Return the address without a slash at its end. Raises ValueError if no link could begin
-        with it.
-        """
+        """Return the address without its last slash. Raises ValueError if no link can begin so."""
         if value is None:
             return None
         parts = urlsplit(value)
@@ -345,9 +343,7 @@ class Settings(BaseSettings):
 
     @property
     def attempt_seconds(self) -> int:
-        """The time limit of an attempt in seconds: it ends itself before its process would be
-        killed.
-        """
+        """The time limit of an attempt in seconds; it ends before its process would be killed."""
         return max(1, min(self.soft_limit_seconds, self.hard_limit_seconds * 19 // 20))
 
     @property
@@ -410,9 +406,7 @@ class Settings(BaseSettings):
 
 
 def _key(name: str, text: str) -> bytes:
-    """Return a key as it is kept: 64 hexadecimal digits. Raises RuntimeError for anything else, as
-    an empty file.
-    """
+    """Return a key as kept: 64 hexadecimal digits. Raises RuntimeError for anything else."""
     try:
         key = bytes.fromhex(text)
     except ValueError:

@@ -165,9 +165,7 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
 
 
 def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | None = None) -> UUID:
-    """Register a dataset; a worker checks its data before anything can run. Returns the version's
-    id.
-    """
+    """Register a dataset, which a worker checks before anything runs. Returns its version's id."""
     actor.require("steward")
     registration.require_room(engine, actor)
     spec = _with_defaults(spec)
@@ -329,9 +327,7 @@ def _known(changes: Mapping[str, Any], fields: frozenset[str], problem: str) -> 
 def _locked_dataset(
     connection: Connection, name: str, actor: Actor
 ) -> tuple[Row[Any], list[Row[Any]]]:
-    """Return a dataset's row, held, and its versions in order. Raises NotFound, and
-    NotPermitted.
-    """
+    """Return a dataset's row, locked, and its versions in order. Raises NotFound, NotPermitted."""
     dataset_query = select(tables.datasets).where(tables.datasets.c.name == name)
     dataset = one(connection, dataset_query.with_for_update(), "dataset", name)
     owners.require(actor, Policy.model_validate(dataset.policy), "steward")
@@ -342,9 +338,7 @@ def _locked_dataset(
 
 
 def _declared(dataset: Row[Any], version: Row[Any], changes: Mapping[str, Any]) -> DatasetSpec:
-    """Return the declaration of a dataset with this version's layout and `changes`, checked as a
-    whole.
-    """
+    """Return a dataset's declaration with this version's layout and `changes`, checked whole."""
     declared = {
         field: getattr(dataset, field) for field in DatasetSpec.model_fields if field not in LAYOUT
     }
@@ -368,9 +362,7 @@ def version_to_check(engine: Engine, version_id: UUID) -> tuple[Row[Any], Row[An
 
 
 def dataset_refused(engine: Engine, version_id: UUID, error: str) -> None:
-    """Record that a worker could not read the data as declared; `unit_fingerprints.claim` records
-    success.
-    """
+    """Record that a worker could not read the data; `unit_fingerprints.claim` records success."""
     versions = tables.dataset_versions
     with engine.begin() as connection:
         connection.execute(

@@ -96,9 +96,7 @@ def add(
 
 
 def remove(engine: Engine, hook_id: UUID, actor: Actor) -> None:
-    """End the notices to an address: the person's own, or any as an administrator. Raises
-    NotFound.
-    """
+    """End the notices to an address of one's own, or to any (administrators). Raises NotFound."""
     with engine.begin() as connection:
         _shown(connection, hook_id, actor)
         connection.execute(delete(hooks).where(hooks.c.id == hook_id))
@@ -137,9 +135,7 @@ def _shown(connection: Connection, hook_id: UUID, viewer: Actor) -> Row[Any]:
 
 
 def _view(row: Row[Any], viewer: Actor) -> dict[str, Any]:
-    """Return the fields of an address. Only administrators see it whole: a chat's is the key to
-    write there.
-    """
+    """Return the fields of an address. Only administrators see it whole: a chat's is a key."""
     whole = SETTER in viewer.roles or row.kind == "mail"
     return {
         "id": str(row.id),
@@ -247,9 +243,7 @@ def _name(connection: Connection, facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _may_see(row: Row[Any]) -> bool:
-    """Return whether a message may go to its address, given the present state of the address's
-    person.
-    """
+    """Return whether a message may go to its address, given the present state of its person."""
     if not row.active:
         return False
     person = Actor(row.owner_id, row.name, frozenset(row.roles))
@@ -261,9 +255,7 @@ def _may_see(row: Row[Any]) -> bool:
 def settle(
     engine: Engine, delivery: Delivery, outcome: Outcome, retries: Retries
 ) -> Literal["delivered", "given up", "waiting"] | None:
-    """Write what came of an attempt; returns what became of the message, None where the claim has
-    ended.
-    """
+    """Write what came of an attempt. Returns the message's state; None if the claim ended."""
     held = (deliveries.c.id == delivery.id, deliveries.c.claim == delivery.claim)
     now = func.clock_timestamp()
     over = (deliveries.c.occurred_at + timedelta(hours=retries.hours) < now).label("over")

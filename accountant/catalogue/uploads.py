@@ -132,17 +132,13 @@ class File:
 
 
 def shown_name(name: str | None) -> str | None:
-    """Return the last part of a file's name, without what can't be shown; None where nothing is
-    left.
-    """
+    """Return the last part of a file's name without what can't be shown, or None if it is empty."""
     last = re.split(r"[/\\]", name or "")[-1]
     return "".join(letter for letter in last if letter.isprintable()).strip()[:MOST_NAME] or None
 
 
 class _Draft:
-    """A file on its way in. It is written without a buffer: what is refused later is not written
-    then.
-    """
+    """A file on its way in, written without a buffer: what is refused later is not written then."""
 
     def __init__(self, handle: int, path: Path) -> None:
         self.handle, self.path = handle, path
@@ -158,9 +154,7 @@ class _Draft:
 
 @contextlib.contextmanager
 def _draft(folder: Path) -> Iterator[_Draft]:
-    """Return a new file that only this user may read, locked while it is written, and gone unless
-    it is renamed.
-    """
+    """Return a new private file, locked while it is written, and removed unless it is renamed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f".{secrets.token_hex(16)}{_DRAFT}"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -173,9 +167,7 @@ def _draft(folder: Path) -> Iterator[_Draft]:
 
 
 def _read_parquet(handle: int, store: Store, size: int) -> Found:
-    """Return the columns of a Parquet file, read through by a process that may use so much memory
-    and time.
-    """
+    """Return the columns of a Parquet file, read by a process with bounded memory and time."""
     most = min(store.limits.uncompressed_bytes, max(2**20, store.limits.ratio * size))
     limits = {
         "memory": _CHECK_MEMORY,
@@ -244,9 +236,7 @@ def _lock(connection: Connection) -> None:
 def listing(
     engine: Engine, store: Store, viewer: Actor, *, limit: int = 50, after: paging.After = None
 ) -> list[Kept]:
-    """Return a steward's own uploads, newest first; `after` (uploaded_at, sha256) continues the
-    list.
-    """
+    """Return a steward's uploads, newest first; `after` is (uploaded_at, sha256)."""
     viewer.require("steward")
     query = paging.window(_query(viewer), [uploads.c.uploaded_at, uploads.c.sha256], limit, after)
     with engine.connect() as connection:
@@ -318,9 +308,7 @@ def _view(store: Store, row: Row[Any]) -> Kept:
 
 
 def discard(engine: Engine, sha256: str, actor: Actor) -> None:
-    """Destroy an upload of one's own that nothing names. Raises NotFound, and Conflict if a dataset
-    does.
-    """
+    """Destroy one's own upload. Raises NotFound, and Conflict if a dataset names it."""
     actor.require("steward")
     with engine.begin() as connection:
         _lock(connection)
@@ -335,9 +323,7 @@ def discard(engine: Engine, sha256: str, actor: Actor) -> None:
 
 
 def sweep(engine: Engine, store: Store) -> int:
-    """Destroy uploads that nothing named in time, and what killed processes left; returns how many
-    files.
-    """
+    """Destroy uploads unnamed in time and drafts of killed processes; returns how many."""
     if not store.folder.is_dir():
         return 0
     old = uploads.c.uploaded_at < func.clock_timestamp() - timedelta(hours=store.hours)

@@ -159,9 +159,7 @@ class Drained(ExchequerError):
 
 
 class Unwritable(ExchequerError):
-    """The results folder takes no output: the disk is full or away. Nothing was read for the
-    job.
-    """
+    """The results folder takes no output: the disk is full or away. The job read nothing."""
 
     code = "unwritable"
 
@@ -251,9 +249,7 @@ class DataError(ExchequerError):
 
 
 class VerificationFailed(ExchequerError):
-    """An exported ledger is not valid. `seq` is the number of the entry at fault, if there is
-    one.
-    """
+    """An exported ledger is not valid. `seq` is the number of the entry at fault, if any."""
 
     code = "verification-failed"
 

@@ -37,9 +37,7 @@ _WORD = r"0-9A-Za-z_\x{80}-\x{10FFFF}"
 
 
 class UnfoldablePattern(ValueError):
-    """A pattern that says something that folded text has none of. The message follows its
-    quotation.
-    """
+    """A pattern that says what folded text has none of. The message follows its quotation."""
 
 
 def fold_pattern(pattern: str) -> str:

@@ -70,9 +70,7 @@ def page(public_url: str | None, facts: Mapping[str, Any]) -> str | None:
 def body(
     kind: str, event: str, facts: Mapping[str, Any], public_url: str | None, message_id: str
 ) -> bytes:
-    """Return the body of a message to a chat, to Teams or to a program, the same at every
-    attempt.
-    """
+    """Return the body of a message to a chat, Teams or a program; it is equal at every attempt."""
     sentence_text, link = sentence(event, facts), page(public_url, facts)
     if kind == "chat":
         document: dict[str, Any] = {
@@ -114,7 +112,5 @@ def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tupl
 
 
 def _plain(text: str) -> str:
-    """Return the text without control characters, and without what is a link or a call in a
-    chat.
-    """
+    """Return the text without control characters and without links or calls of a chat."""
     return re.sub(r"[\x00-\x1f<>@\[\]]", " ", text)

@@ -156,9 +156,7 @@ class Secrets:
 
 @lru_cache(maxsize=4)
 def _matcher(terms: tuple[str, ...]) -> Any:
-    """Return the automaton that finds all terms in a folded text in one pass, those inside others
-    too.
-    """
+    """Return the automaton that finds all terms in a folded text at once, nested ones too."""
     from ahocorasick_rs import AhoCorasick
 
     return AhoCorasick(sorted({_folded_term(term) for term in terms}))

@@ -37,9 +37,7 @@ def check_template(
 
 
 def check_turns(template: str, field: str = "template") -> None:
-    """Raise InvalidRequest unless what a chat model is asked, if anything, begins the template and
-    ends.
-    """
+    """Raise InvalidRequest unless a chat model's question, if any, begins and ends as it must."""
     turns = [name for name in slots(template) if name in ("user", "assistant")]
     if turns not in ([], ["user", "assistant"]) or (turns and not template.startswith("{user}")):
         why = "{user} and {assistant} go together: what a chat model is asked lies between them"
@@ -49,9 +47,7 @@ def check_turns(template: str, field: str = "template") -> None:
 
 
 def templates(parameters: Mapping[str, object]) -> list[str]:
-    """Return every prompt among a job's parameters: those of PROMPTS, and fields that end in
-    `_template`.
-    """
+    """Return every prompt among a job's parameters: PROMPTS, and fields named `*_template`."""
     # By name: a request, its row in the database and its entry hold them in different orders.
     named = [
         parameter
@@ -63,18 +59,14 @@ def templates(parameters: Mapping[str, object]) -> list[str]:
 
 @lru_cache(maxsize=256)
 def pieces(template: str) -> tuple[tuple[str, str | None], ...]:
-    """(text before a slot, the slot) in order; the last has None for the text after the last
-    slot.
-    """
+    """Return (text before a slot, the slot) in order; the last pair has None for a slot."""
     parts = _SLOT.split(template)
     pairs = ((parts[index], parts[index + 1]) for index in range(0, len(parts) - 1, 2))
     return (*pairs, (parts[-1], None))
 
 
 def fill(template: str, values: dict[str, str]) -> str:
-    """Return the text with every slot filled. Values are inserted as they are and never read
-    again.
-    """
+    """Return the text with every slot filled. Values are inserted as they are, never read again."""
     return "".join(
         text + (values[name] if name is not None else "") for text, name in pieces(template)
     )

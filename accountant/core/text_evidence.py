@@ -31,9 +31,7 @@ COMMON_COPIES = 3
 
 
 def weight(letters: int) -> float:
-    """Return the evidence of one shared text with so many distinct letters
-    (workers.data.fingerprints).
-    """
+    """Return the evidence of a shared text by its distinct letters (workers.data.fingerprints)."""
     return min(max(letters - LEAST_LETTERS, 0) / LETTERS_PER_NAT, MOST_WEIGHT)
 
 

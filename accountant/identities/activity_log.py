@@ -47,9 +47,7 @@ def record(
 def note(
     engine: Engine, actor: Actor, action: str, kind: str, object_id: str, **detail: Any
 ) -> None:
-    """As `record`, in a transaction of its own: for actions that change no row, as a file
-    download.
-    """
+    """Like `record`, in a transaction of its own, for acts without a row, such as a download."""
     with engine.begin() as connection:
         record(connection, actor, action, kind, object_id, **detail)
 
@@ -65,9 +63,7 @@ def listing(
     after: paging.After = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Return the recorded actions, newest first, for auditors and administrators; `after` is
-    (id,).
-    """
+    """Return recorded actions, newest first (auditors, administrators); `after` is (id,)."""
     viewer.require(*READERS)
     query = paging.window(select(activity), [activity.c.id], limit, after)
     wanted = {"actor_name": actor, "action": action, "object_kind": kind, "object_id": object_id}

@@ -154,9 +154,7 @@ def set_password(
 
 
 def rehash_password(engine: Engine, user_id: UUID, old: str, new: str) -> Row[Any] | None:
-    """Store the same password under another hash; sessions go on. None if it was changed
-    meanwhile.
-    """
+    """Store the same password under another hash, or None if it was changed meanwhile."""
     users = tables.users
     with engine.begin() as connection:
         same = (users.c.id == user_id) & (users.c.password_hash == old)
@@ -178,17 +176,13 @@ def add_token(
     scopes: Iterable[str] = SCOPES,
     by_sign_in: bool = False,
 ) -> str:
-    """Return a new API token. It is returned once; only its SHA-256 is stored (the token is 256
-    random bits).
-    """
+    """Return a new API token of 256 random bits, once: only its SHA-256 is stored."""
     with engine.begin() as connection:
         return new_token(connection, user_id, name, expires_at, scopes, by_sign_in)[1]
 
 
 def sign_in_token(engine: Engine, user: Row[Any], expires_at: datetime) -> str | None:
-    """Return a token with every scope, for signing in. None if the account has changed since `user`
-    was read.
-    """
+    """Return a token with every scope, or None if the account changed since `user` was read."""
     with engine.begin() as connection:
         if not sessions.unchanged(connection, user):
             return None
@@ -299,9 +293,7 @@ def hand_over(connection: Connection, actor: Actor, name: str, given: Iterable[s
 
 
 def sole_steward_of(connection: Connection, user_id: object) -> str | None:
-    """Return the name of a dataset of whose stewards only this person still is one; None: there is
-    none.
-    """
+    """Return a dataset of which only this person is still a steward, by name, or None."""
     person, other = users.alias(), users.alias()
     named = datasets.c.policy["stewards"]
     stewards = select(other.c.id).where(

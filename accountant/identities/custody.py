@@ -23,9 +23,7 @@ SHOWN = timedelta(days=30)
 
 
 def _starts() -> ColumnElement[bool]:
-    """Over the activity log: the act may have put an account into other hands, or made it a
-    steward's.
-    """
+    """Return whether an act of the log may have given an account away, or made it a steward's."""
     gained = and_(
         activity.c.action == "roles changed",
         activity.c.detail["after"].has_key(ROLE),

@@ -26,9 +26,7 @@ REMEMBERED = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Logout:
-    """A person or a session that signed out at the provider; one of `subject` and `session` may be
-    None.
-    """
+    """A person or session signed out at the provider; `subject` or `session` may be None."""
 
     issuer: str
     token_id: str
@@ -37,9 +35,7 @@ class Logout:
 
 
 def confirm(engine: Engine, user_id: UUID, refresh_token: bytes | None = None) -> None:
-    """Note that the provider confirmed a person just now. A new sealed refresh token replaces the
-    old one.
-    """
+    """Note that the provider confirmed a person now. A new sealed refresh token takes over."""
     values: dict[str, Any] = {"confirmed_at": func.clock_timestamp(), "asked_at": None}
     if refresh_token is not None:
         values["refresh_token"] = refresh_token
@@ -52,9 +48,7 @@ def keep_token(engine: Engine, user_id: UUID, refresh_token: bytes) -> None:
 
 
 def ask(engine: Engine, user_id: UUID) -> Row[Any] | None:
-    """Claim the question whether a person is still known. None if another process asks, or none
-    can.
-    """
+    """Claim to ask whether a person is still known. None if another process asks or none can."""
     now = func.clock_timestamp()
     free = or_(accounts.c.asked_at.is_(None), accounts.c.asked_at < now - ASKING)
     claim = update(accounts).where(
@@ -71,9 +65,7 @@ def answered(engine: Engine, user_id: UUID) -> None:
 
 
 def state(engine: Engine, user_id: UUID) -> Row[Any] | None:
-    """Return (`age` since the provider confirmed a person, `asked`), or None for a local
-    account.
-    """
+    """Return (`age` since the provider confirmed a person, `asked`); None for a local account."""
     query = select(
         (func.clock_timestamp() - accounts.c.confirmed_at).label("age"),
         (accounts.c.asked_at > func.clock_timestamp() - ASKING).label("asked"),
@@ -99,9 +91,7 @@ def _change(engine: Engine, user_id: UUID, values: dict[str, Any]) -> None:
 
 
 def log_out(engine: Engine, logout: Logout) -> bool:
-    """End the sessions that a logout token names. Returns False for a token that was used
-    before.
-    """
+    """End the sessions that a logout token names. Returns False for a token used before."""
     with engine.begin() as connection:
         if not _is_new(connection, logout):
             return False
@@ -126,9 +116,7 @@ def log_out(engine: Engine, logout: Logout) -> bool:
 
 
 def _is_new(connection: Connection, logout: Logout) -> bool:
-    """Remember a logout token, and forget those of yesterday. Returns False if it was
-    remembered.
-    """
+    """Remember a logout token and forget yesterday's. Returns False if it was remembered."""
     old = logout_tokens.c.at < func.clock_timestamp() - REMEMBERED
     connection.execute(delete(logout_tokens).where(old))
     row = upsert(logout_tokens).values(issuer=logout.issuer, token_id=logout.token_id)

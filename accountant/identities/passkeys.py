@@ -64,9 +64,7 @@ def ask(
 
 
 def take(engine: Engine, challenge_id: UUID, user_id: UUID | None, purpose: str) -> Challenge:
-    """Return a challenge of this person's and purpose, which is gone with it. Raises NotPermitted
-    without one.
-    """
+    """Return and delete a challenge of this person and purpose. Raises NotPermitted without one."""
     open_ = passkey_challenges
     taken = (
         delete(open_)
@@ -100,9 +98,7 @@ def add(
     signer: Signer,
     count: int,
 ) -> UUID:
-    """Register a passkey of the actor's. Raises InvalidRequest for its name, and Conflict if it is
-    known.
-    """
+    """Register a passkey of the actor's. Raises InvalidRequest, and Conflict if it is known."""
     check_name(name)
     key_id = uuid4()
     try:
@@ -132,9 +128,7 @@ def add(
 
 
 def remove(engine: Engine, actor: Actor, passkey_id: UUID) -> None:
-    """Take a passkey of the actor's away: it signs in no more. What it signed stands, and so do
-    policies.
-    """
+    """Remove a passkey of the actor's: it signs in no more. Its signatures and policies stand."""
     mine = (
         passkeys.c.id == passkey_id,
         passkeys.c.user_id == actor.id,
@@ -155,9 +149,7 @@ def _log(connection: Any, actor: Actor, action: str, name: str, signer: Signer) 
 
 
 def of(engine: Engine, user_id: UUID) -> list[dict[str, Any]]:
-    """Return a person's passkeys, the oldest first, each with the text by which a policy names
-    it.
-    """
+    """Return a person's passkeys, the oldest first, with the texts by which policies name them."""
     query = select(passkeys).where(passkeys.c.user_id == user_id, passkeys.c.removed_at.is_(None))
     with engine.connect() as connection:
         rows = connection.execute(query.order_by(passkeys.c.created_at)).all()
@@ -176,9 +168,7 @@ def of(engine: Engine, user_id: UUID) -> list[dict[str, Any]]:
 
 
 def signers(engine: Engine, viewer: Actor) -> list[dict[str, str]]:
-    """Return passkeys of stewards with open accounts, for a steward who says whose sign: text,
-    person, name, key.
-    """
+    """Return passkeys of stewards with open accounts, for stewards: text, person, name, key."""
     viewer.require("steward")
     query = (
         select(passkeys.c.signer, passkeys.c.name, users.c.name.label("person"))
@@ -201,9 +191,7 @@ def signers(engine: Engine, viewer: Actor) -> list[dict[str, str]]:
 
 
 def find(engine: Engine, credential_id: bytes) -> Row[Any] | None:
-    """Return the passkey with this credential id, where its owner's account is open; None: there is
-    none.
-    """
+    """Return the passkey with this credential id if its owner's account is open, or None."""
     query = (
         select(passkeys)
         .join(users, users.c.id == passkeys.c.user_id)

@@ -36,9 +36,7 @@ def listing(
     after: paging.After = None,
     limit: int = 200,
 ) -> list[dict[str, Any]]:
-    """Return accounts by name, for administrators. `name` is a prefix; `after` (name,) continues a
-    listing.
-    """
+    """Return accounts by name (administrators). `name` is a prefix; `after` is (name,)."""
     viewer.require(_ADMINISTRATOR)
     query = paging.window(_people(), [users.c.name], limit, after, descending=False)
     if name:
@@ -56,9 +54,7 @@ MOST_CHOICES = 1000
 
 
 def choices(engine: Engine, viewer: Actor, role: str | None = None) -> list[str]:
-    """Return names of open accounts for a steward's choice: of those with `role`, or of all who may
-    ask for jobs.
-    """
+    """Return names of open accounts, for stewards: those with `role`, or those who may ask."""
     viewer.require("steward")
     wanted = ["analyst", "steward"] if role is None else [role]
     query = select(users.c.name).where(
@@ -181,9 +177,7 @@ def reset_password(engine: Engine, actor: Actor, name: str, password_hash: str) 
 
 
 def unlock(engine: Engine, actor: Actor | None, name: str) -> None:
-    """Forget the failed sign-ins under a name. `actor` is None for an operator with database
-    access.
-    """
+    """Forget the failed sign-ins under a name. `actor` None: an operator at the database."""
     if actor is not None:
         actor.require(_ADMINISTRATOR)
     with engine.begin() as connection:
@@ -202,9 +196,7 @@ def end_sessions(engine: Engine, actor: Actor, name: str) -> None:
 
 
 def _held(connection: Connection, name: str) -> Row[Any]:
-    """Return the row of an account, locked. All administrators are locked first, in one order, to
-    avoid deadlock.
-    """
+    """Return an account's row, locked after all administrators', in one order (no deadlock)."""
     administrators = select(users.c.id).where(users.c.active, any_(users.c.roles) == _ADMINISTRATOR)
     connection.execute(administrators.order_by(users.c.id).with_for_update()).all()
     return one(
@@ -300,9 +292,7 @@ def map_roles(engine: Engine, user: Row[Any], issuer: str, roles: list[str]) -> 
 def make_token(
     engine: Engine, actor: Actor, name: str, scopes: Iterable[str], days: int
 ) -> dict[str, Any]:
-    """Create a token for oneself. The result holds the token, shown only once. Raises
-    InvalidRequest.
-    """
+    """Create a token of one's own, shown once in the result. Raises InvalidRequest."""
     wanted = [scope for scope in credentials.SCOPES if scope in set(scopes)]
     problems = []
     if not wanted or set(scopes) - set(wanted):

@@ -42,9 +42,7 @@ class Proof:
 
 
 def start(engine: Engine, user: Row[Any], origin: Origin, proof: Proof | None = None) -> str | None:
-    """Return a new session, whose token is returned once. None if the account has changed since
-    `user` was read.
-    """
+    """Return a new session with its token, or None if the account changed since `user` was read."""
     token, proof = secrets.token_urlsafe(32), proof or Proof()
     with engine.begin() as connection:
         if not unchanged(connection, user):
@@ -124,9 +122,7 @@ def find(
 
 
 def standing() -> tuple[ColumnElement[Any], ...]:
-    """Return columns of a person's standing: their provider (NULL: none), and the time since it
-    confirmed them.
-    """
+    """Return columns of a person's standing: provider (or NULL), time since its confirmation."""
     age = func.clock_timestamp() - external_accounts.c.confirmed_at
     return external_accounts.c.issuer.label("provider"), age.label("provider_age")
 
@@ -139,9 +135,7 @@ def id_token(engine: Engine, session_id: UUID) -> bytes | None:
 
 
 def confirmed(engine: Engine, session_id: UUID, shown: datetime | None = None) -> bool:
-    """Note that a session's owner has shown again who they are: then, or just now. False: it has
-    ended.
-    """
+    """Note when a session's owner has shown who they are. Returns False if it has ended."""
     with engine.begin() as connection:
         mine = update(sessions).where(sessions.c.id == session_id, sessions.c.ended_at.is_(None))
         at = func.clock_timestamp() if shown is None else shown

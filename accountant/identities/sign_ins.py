@@ -97,9 +97,7 @@ def succeeded(
     outcome: str = "signed in",
     device: str | None = None,
 ) -> None:
-    """Record that the admitted attempt succeeded: it, and those before it from there, are
-    uncounted.
-    """
+    """Record that the admitted attempt succeeded. It and those before it are uncounted."""
     device_key, whole, address = _keys(name, origin, device)
     with engine.begin() as connection:
         counted = {device_key} if device else {device_key, whole, address}
@@ -116,17 +114,13 @@ def succeeded(
 
 
 def _keys(name: str, origin: Origin, device: str | None) -> tuple[str, str, str]:
-    """Return the rows of an attempt: of the name from this device or address, of the name, of the
-    address.
-    """
+    """Return an attempt's rows: name from this device or address, name, and address."""
     whole, address = _name_key(name), _address_key(origin.address)
     return f"{whole}@{address if device is None else _sha256(device)}", whole, address
 
 
 def _signed_in_from(connection: Connection, name: str, address: str) -> bool:
-    """Return True if somebody of this name has signed in from this address, or its IPv6 network, of
-    late.
-    """
+    """Return True if this name signed in from this address or IPv6 network of late."""
     mine = select(sign_ins.c.address).where(
         sign_ins.c.name == name, sign_ins.c.outcome == "signed in"
     )
@@ -252,9 +246,7 @@ def _address_key(address: str) -> str:
 
 
 def customer(address: str) -> str:
-    """Return the presumed owner of an address: an IPv4 address, or the IPv6 network of one
-    customer.
-    """
+    """Return an address's presumed owner: an IPv4 address, or a customer's IPv6 network."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

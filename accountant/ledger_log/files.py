@@ -47,9 +47,7 @@ LOCK_SECONDS = 10.0
 
 
 class Gap(Exception):
-    """Entries between the log's head and those to be appended are missing: they come from the
-    database.
-    """
+    """Entries between the log's head and new ones are missing, and come from the database."""
 
     def __init__(self, after: int):
         self.after = after
@@ -160,9 +158,7 @@ class LedgerLog:
             yield
 
     def _read_on(self) -> None:
-        """Take in what was appended since the last look, by whomever, and compare it with what was
-        signed.
-        """
+        """Read what any process appended since the last look, and compare it with signed heads."""
         self._mend()
         if self._mending:
             self._read_lines()
@@ -383,9 +379,7 @@ class LedgerLog:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Return the lock between processes; all that was written is read, a line that was cut
-        short is cut off.
-        """
+        """Return the lock between processes, all written lines read and a cut-off line removed."""
         with _unusable("written"), (self.folder / "lock").open("ab") as lock:
             _take_lock(lock.fileno())
             try:
@@ -401,9 +395,7 @@ class LedgerLog:
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
     def _require_last_line(self) -> None:
-        """Raise LogUnusable where the last line is another one than was read: the file was written
-        over.
-        """
+        """Raise LogUnusable if the last line is another than was read: it was overwritten."""
         if not self._segment:
             return
         size = self._last_bytes + 1
@@ -414,9 +406,7 @@ class LedgerLog:
             )
 
     def _write(self, payload: bytes, after: Position) -> None:
-        """Write lines; where the disk is full, those that are whole stay, and are found by the next
-        look.
-        """
+        """Write lines. On a full disk whole lines stay, and the next look finds them."""
         handle = os.open(self._path(self._segment), os.O_WRONLY | os.O_APPEND)
         self._unsynced = True
         try:
@@ -569,9 +559,7 @@ def named_heads(document: Mapping[str, Any]) -> list[SignedHead]:
 
 
 def entry_at(log: LedgerLog, n: int) -> tuple[str, str, int, str] | None:
-    """Return the `n`-th entry, or None: (hash of its line, dataset, number, hash). One file is
-    read.
-    """
+    """Return the `n`-th entry (hash of line, dataset, number, hash) of one file, or None."""
     for path in reversed(log.segments()):
         with _unusable("read"), path.open("rb") as file:
             _, _, position = lines.read_header(file.readline().removesuffix(b"\n"))

@@ -58,9 +58,7 @@ class KeptObjects:
         return system, path.rstrip("/")
 
     def newest(self, origin: str) -> Head:
-        """Return the newest head signed of a log; of one that was never signed, that of no
-        leaves.
-        """
+        """Return the newest head signed of a log; if none was signed, that of no leaves."""
         head = self._newest(_name(origin))
         return Head(origin, 0, EMPTY) if head is None else head[0]
 
@@ -114,9 +112,7 @@ class KeptObjects:
     # --- objects ----------------------------------------------------------------------------------
 
     def _create(self, name: str, size: int, stated: dict[str, Any]) -> None:
-        """Create the object of a head. Raises VerificationFailed if another head of this size is
-        there.
-        """
+        """Create a head's object. Raises VerificationFailed if another of its size is there."""
         self._require_conditions()
         created = self._is_created(f"{name}/{self._group(size)}/{size:020}.json", stated)
         if not created and self._read(name, self._group(size), size) != stated:

@@ -52,9 +52,7 @@ def publish_log(
 
 
 def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | None:
-    """Return what an export of so many entries says of its place in the published log; None: it has
-    none yet.
-    """
+    """Return the place in the published log of an export of so many entries, or None."""
     if not (folder / "checkpoint").exists():
         return None
     proof = proof_of(folder, dataset, entries)

@@ -72,9 +72,7 @@ class SignedPlaces:
         return [*paths, str(self.kept)] if is_folder else paths
 
     def heads(self) -> list[SignedHead]:
-        """Return the newest head of each place and name. Raises LogUnusable where one can't be
-        read.
-        """
+        """Return the newest head by place and name. Raises LogUnusable if one can't be read."""
         signed: list[SignedHead] = []
         try:
             if self.published is not None and (self.published / "checkpoint").exists():

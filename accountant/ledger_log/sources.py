@@ -70,9 +70,7 @@ def is_kept(folder: Path, dataset: str, version: int) -> bool:
 def kept(
     folder: Path, dataset: str, version: int, key: bytes
 ) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
-    """Return what was stated of a version, and its fingerprints. Raises LogUnusable, as does the
-    iterator.
-    """
+    """Return what was stated of a version, and its fingerprints; both may raise LogUnusable."""
     blocks = _read(folder, dataset, version, key)
     return json.loads(next(blocks)), (
         each for block in blocks for each in _FINGERPRINT.iter_unpack(block)
@@ -84,9 +82,7 @@ def _place(folder: Path, dataset: str, version: int) -> Path:
 
 
 def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> Iterator[bytes]:
-    """Yield what is stated, then fingerprints; an empty block ends the file, so that none is cut
-    short unseen.
-    """
+    """Yield what is stated, then fingerprints, then an empty block: the end can't be cut unseen."""
     yield json.dumps(stated).encode()
     block = bytearray()
     for fingerprint in fingerprints:

@@ -66,9 +66,7 @@ def _filter_view(each: FilterAccount, state: str, closed_by: str | None) -> Filt
 
 
 def ex_post_view(account: accounts.ExPostAccount, overseer: bool) -> ExPostAccount:
-    """Return the ex-post account. Realized costs depend on the data: they are for stewards and
-    auditors.
-    """
+    """Return the ex-post account; realized costs are for stewards and auditors alone."""
     hidden = account.settlement is accounts.Settlement.REALIZED and not overseer
 
     def shown(units: int) -> str | None:
@@ -84,9 +82,7 @@ def ex_post_view(account: accounts.ExPostAccount, overseer: bool) -> ExPostAccou
 
 
 def secret_view(account: accounts.SecretAccount | None) -> SecretAccount | None:
-    """Return the statement about secrets, and how much of it is used; amounts are nats, or r for
-    one job.
-    """
+    """Return the statement about secrets and its use: amounts are nats, or r for one job."""
     if account is None:
         return None
     one = account.kind is SecretKind.ONE

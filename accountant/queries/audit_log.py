@@ -72,9 +72,7 @@ class _Ids:
 
 @dataclass(frozen=True)
 class _Source:
-    """One table's acts: columns at, key, actor, action, kind, object, dataset, reason, detail,
-    document.
-    """
+    """One table's acts: at, key, actor, action, kind, object, dataset, reason, detail, document."""
 
     what: str
     readers: frozenset[str]

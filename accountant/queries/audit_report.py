@@ -66,9 +66,7 @@ DEFINITIONS = {
 
 
 def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
-    """Return the report of a dataset at this moment, for stewards and auditors. Raises NotFound,
-    NotPermitted.
-    """
+    """Return a dataset's report of now (stewards, auditors). Raises NotFound, NotPermitted."""
     with reading(engine) as connection:
         dataset_row(connection, name, viewer)
     facts = datasets.dataset(engine, name, viewer).document()
@@ -108,9 +106,7 @@ def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> 
 
 
 def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[str, Any]:
-    """Return the use of the allowance; a public report has measures as an analyst sees them,
-    without names.
-    """
+    """Return the use of the allowance. A public report has analysts' measures and no names."""
     document = spending.figures(engine, name, viewer).document()
     if not public:
         return document
@@ -172,9 +168,7 @@ def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
 
 
 def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
-    """Return the sum of the real costs of ex-post jobs: it depends on the data, for stewards and
-    auditors alone.
-    """
+    """Return the sum of ex-post jobs' real costs, for stewards and auditors alone."""
     jobs, realized = tables.jobs, tables.realized_ex_post
     query = (
         select(func.count(), func.coalesce(func.sum(realized.c.amount), 0))
@@ -192,9 +186,7 @@ def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None
 
 
 def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
-    """Replay the ledger and report problems; above MOST_VERIFIED entries it is not checked, and
-    says so.
-    """
+    """Replay the ledger and report problems, or that it has more than MOST_VERIFIED entries."""
     if entries > MOST_VERIFIED:
         return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
     problems = integrity.check(engine, name)
@@ -233,9 +225,7 @@ _OF_REFUSALS = {"steward": frozenset({"why"}), "ex-post": frozenset({"left", "wh
 
 
 def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the dataset as an analyst sees it: no address of data, no use per person, no realized
-    sums.
-    """
+    """Return the dataset as analysts see it: no address, no use per person, nothing realized."""
     hidden = {"versions", "text_template", "label_column", "caps"}
     shown_facts = {key: value for key, value in facts.items() if key not in hidden}
     if shown_facts["ex_post"]["settlement"] == Settlement.REALIZED:

@@ -42,9 +42,7 @@ def read(connection: Connection, job_ids: Collection[UUID]) -> Mapping[str, list
 
 
 def is_asked_back() -> ColumnElement[bool]:
-    """Return whether the last of a job's questions and answers is a question; a clause over
-    jobs.
-    """
+    """Return the clause over jobs: of its questions and answers, the last is a question."""
     comments = tables.comments
     turns = select(comments.c.kind == "question").where(
         comments.c.job_id == tables.jobs.c.id, comments.c.kind.in_(TURNS)

@@ -24,9 +24,7 @@ from accountant.transactions.artifacts import of_job
 
 
 def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
-    """Return the data card of a job that succeeded. Raises NotFound, and Conflict where nothing is
-    published.
-    """
+    """Return the data card of a job. Raises NotFound, and Conflict where nothing is published."""
     job = jobs.job(engine, job_id, viewer).document()
     if job["state"] != "succeeded":
         raise Conflict(
@@ -98,9 +96,7 @@ def _named(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _price(reserve: Mapping[str, Any], event: Any) -> dict[str, Any]:
-    """Return the price of an event by itself at the job's delta; None where nothing was
-    released.
-    """
+    """Return an event's price alone at the job's delta, or None if nothing was released."""
     delta = reserve["terms"]["delta"]
     if event is None:
         return {"epsilon": None, "delta": delta}
@@ -145,9 +141,7 @@ def _guarantee(
 def _of_source(
     connection: Connection, source: Mapping[str, Any], dataset: Mapping[str, Any]
 ) -> str | None:
-    """Return the guarantee of the job that released what is read; sources of sources read a version
-    at last.
-    """
+    """Return the guarantee of the job whose release is read, whose own sources read data."""
     entries = _entries(connection, UUID(source["job"])) if "job" in source else []
     return _guarantee(connection, entries[0], entries[-1], dataset) if entries else None
 

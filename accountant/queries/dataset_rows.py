@@ -21,9 +21,7 @@ def dataset_query() -> Select[Any]:
 
 
 def dataset_row(connection: Connection, name: str, viewer: Actor | None = None) -> Row[Any]:
-    """Return a dataset with its account. Raises NotFound, and NotPermitted for a `viewer` who
-    oversees others.
-    """
+    """Return a dataset with its account. Raises NotFound, NotPermitted (others' overseers)."""
     row = connection.execute(dataset_query().where(tables.datasets.c.name == name)).one_or_none()
     if row is None:
         raise NotFound("dataset", name)

@@ -99,17 +99,13 @@ def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
 
 
 def roles_on(engine: Engine, name: str, viewer: Actor) -> frozenset[str]:
-    """Return the roles that `viewer` has on a dataset, which may have other owners. Raises
-    NotFound.
-    """
+    """Return the roles of `viewer` on a dataset, which may have owners. Raises NotFound."""
     with reading(engine) as connection:
         return seen_by(viewer, dataset_row(connection, name)).roles
 
 
 def _query() -> Select[Any]:
-    """Return datasets with their accounts, their versions, and the job that closed each closed
-    filter.
-    """
+    """Return datasets with accounts, versions, and the job that closed each closed filter."""
     versions = tables.dataset_versions
     whole = func.to_jsonb(versions.table_valued())
     rows = select(func.jsonb_agg(aggregate_order_by(whole, versions.c.number)))
@@ -122,9 +118,7 @@ def _query() -> Select[Any]:
 
 
 def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
-    """Return the room under the caps of the policy: to an analyst their own, and the projects that
-    they work in.
-    """
+    """Return the room under the policy's caps: an analyst sees their own and their projects'."""
     set_by = limits(Policy.model_validate(row.policy))
     if not set_by:
         return []
@@ -158,9 +152,7 @@ _CHARGED = ("queued", "running", "settling", "succeeded", "failed", "cancelled")
 
 
 def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remaining | None:
-    """Return what is left, and what it buys: jobs like the last that `viewer` may see and that was
-    charged.
-    """
+    """Return what is left and buys: jobs like the last charged one that `viewer` may see."""
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
     terms = terms_of(row, accounts)
     used = cap_usage.used(connection, row.id, viewer.id, None) if limits(policy) else NO_USAGE
@@ -228,17 +220,13 @@ def _conditions(wanted: Wanted, viewer: Actor) -> list[ColumnElement[bool]]:
 
 
 def _allows(name: str, value: str) -> ColumnElement[bool]:
-    """Return the condition that a list in the policy holds the value or is empty, which allows
-    everything.
-    """
+    """Return the condition that a list in the policy holds the value, or is empty (all allowed)."""
     listed = tables.datasets.c.policy[name]
     return or_(func.coalesce(func.jsonb_array_length(listed), 0) == 0, listed.has_key(value))
 
 
 def _books(row: Row[Any]) -> Books:
-    """Return the books in a row, with the job that closed each closed filter: the first not voided
-    since.
-    """
+    """Return a row's books, with each closed filter's closer: the first job not voided since."""
     books = read_books(row)
     filters = () if books.account is None else books.account.filters
     kinds = [filter_.filter.kind for filter_ in filters if filter_.closed]

@@ -104,9 +104,7 @@ def latest_access(engine: Engine, viewer: Actor, dataset: str) -> Decision | Non
 
 
 def count_waiting(engine: Engine, viewer: Actor) -> int:
-    """Return the number of decisions that await a steward, without jobs that await their
-    analyst.
-    """
+    """Count the decisions that await a steward, without jobs that await their analyst."""
     table = tables.jobs
     mine = owners.overseen(viewer, owners.STEWARD)
     asked = (
@@ -172,9 +170,7 @@ _ACCOUNT = ("name", "active", "roles")
 
 
 def _is_own(viewer: Actor) -> Any:
-    """Return the condition for what an analyst sees: their requests for access, and offers to
-    them.
-    """
+    """Return the condition of an analyst's view: own requests for access, offers to them."""
     return or_(
         and_(decisions.c.kind == "access", decisions.c.asked_by == viewer.id),
         and_(decisions.c.kind == "offer", tables.jobs.c.analyst_id == viewer.id),

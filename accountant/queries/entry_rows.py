@@ -45,9 +45,7 @@ _SLACK = 1e-9
 
 
 def stated(connection: Connection, dataset_id: UUID) -> Iterator[Row[Any]]:
-    """Yield the entries of a dataset in order, each with the rows of its job, fetched as they are
-    read.
-    """
+    """Yield a dataset's entries in order, each with the rows of its job, as they are read."""
     analysts, deciders = tables.users.alias("analyst"), tables.users.alias("decider")
     released = (
         select(
@@ -93,9 +91,7 @@ def stated(connection: Connection, dataset_id: UUID) -> Iterator[Row[Any]]:
 
 
 def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iterator[str]:
-    """Yield the columns that an entry's document contradicts; it is in plain values, and its hash
-    was checked.
-    """
+    """Yield the columns that an entry's plain document, hash checked, contradicts."""
     seq, body = row.entry_seq, document["body"]
     pairs = {
         "kind": (row.entry_kind, document["kind"]),
@@ -203,9 +199,7 @@ def _named(where: str, table: str, pairs: Mapping[str, tuple[Any, Any]]) -> Iter
 
 
 def unstated(connection: Connection, dataset_id: UUID) -> Iterator[str]:
-    """Yield jobs, outputs and artifacts of a dataset that no entry states, and parts that outlived
-    their job.
-    """
+    """Yield jobs, outputs and artifacts that no entry states, and parts that outlived a job."""
     queries = {
         "job {}: it is {}, and no entry reserves it": (
             "SELECT j.id, j.state FROM jobs j WHERE j.dataset_id = :id AND (j.state IN "
@@ -248,9 +242,7 @@ def rules(
     policy: Policy | None,
     known: Mapping[int, Document],
 ) -> Iterator[str]:
-    """Yield a dataset's row beside its newest REGISTER and POLICY, and the versions that were
-    registered.
-    """
+    """Yield where a dataset's row and versions differ from the newest REGISTER and POLICY."""
     if terms is None or policy is None:
         yield "its ledger does not begin with its rules"
         return
@@ -289,9 +281,7 @@ def standing_problem(kept: Document, seq: int, head: str, books: Books) -> Itera
 
 
 def checkpoints(connection: Connection, dataset_id: UUID) -> Iterator[str]:
-    """Yield signed checkpoints and the columns beside them; their signatures are checked
-    elsewhere.
-    """
+    """Yield where a checkpoint and its columns differ; signatures are checked elsewhere."""
     table = tables.checkpoints
     query = select(
         table.c.seq,

@@ -119,9 +119,7 @@ def account_row(connection: Connection, dataset_id: UUID) -> Row[Any]:
 
 
 def live_reservations(connection: Connection, dataset_id: UUID, until: int | None = None) -> int:
-    """Return the number of reservations that are not settled yet, or were not after entry
-    `until`.
-    """
+    """Count the reservations that are not settled, now or after entry `until`."""
     table = tables.entries
     resolves = table.c.kind.in_(("COMMIT", "VOID"))
     query = select(

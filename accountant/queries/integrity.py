@@ -22,9 +22,7 @@ from accountant.transactions.signing import listed as stored_checkpoints
 
 
 def check(engine: Engine, name: str) -> list[str]:
-    """Compare the entries of a dataset with every row that says the same; returns what
-    disagrees.
-    """
+    """Compare a dataset's entries with every row that says the same. Returns what disagrees."""
     with reading(engine, snapshot=True) as connection:
         row = dataset_row(connection, name)
         try:
@@ -70,9 +68,7 @@ MOST = 200
 
 
 class _Found:
-    """Disagreements as they are found: a damaged table may have one for each of a million
-    entries.
-    """
+    """Disagreements as they are found: a damaged table may have one an entry."""
 
     def __init__(self) -> None:
         self._listed: list[str] = []

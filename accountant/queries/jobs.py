@@ -123,9 +123,7 @@ def jobs(
     oldest_first: bool = False,
     after: paging.After = None,
 ) -> list[JobInList]:
-    """Return jobs that `viewer` may see, newest first (or oldest); `after` (created_at, id)
-    continues a listing.
-    """
+    """Return jobs that `viewer` may see, newest first (or oldest); `after` is (created_at, id)."""
     key = [tables.jobs.c.created_at, tables.jobs.c.id]
     narrowed = _job_query(viewer).where(*_conditions(wanted))
     query = paging.window(narrowed, key, limit, after, descending=not oldest_first)
@@ -197,9 +195,7 @@ def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
 def just_asked(
     engine: Engine, viewer: Actor, request_sha256: str, key: str | None
 ) -> JobInList | None:
-    """Return the viewer's newest job of the last ten minutes with this very request and another
-    idempotency key, or None.
-    """
+    """Return the viewer's newest equal request of ten minutes under another key, or None."""
     jobs = tables.jobs
     query = _job_query(viewer).where(
         jobs.c.analyst_id == viewer.id,
@@ -343,9 +339,7 @@ def _hidden_times(row: Row[Any]) -> frozenset[str]:
 
 
 def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
-    """Return the price of a job by itself: of one that waits at the δ of now, of any other as it
-    was decided.
-    """
+    """Return a job's price alone: at today's δ if it waits, else as it was decided."""
     delta = delta_of(row.delta)
     if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
         return row._mapping

@@ -159,17 +159,13 @@ def _start(connection: Connection, dataset_id: UUID, seq: int) -> _Start:
 
 
 def books_after(connection: Connection, dataset_id: UUID, seq: int) -> Books:
-    """Return the books after an entry, replayed from the kept standing before it. Raises
-    VerificationFailed.
-    """
+    """Return the books after an entry, replayed from a standing. Raises VerificationFailed."""
     start = _start(connection, dataset_id, seq)
     return replay(connection, dataset_id, start.books, start.seq, seq)
 
 
 def replay(connection: Connection, dataset_id: UUID, books: Books, after: int, until: int) -> Books:
-    """Return the books after entry `until`, from those after entry `after`. Raises
-    VerificationFailed.
-    """
+    """Return the books after entry `until`, from those after `after`. Raises VerificationFailed."""
     table, reserve = tables.entries, tables.entries.alias()
     within = (table.c.dataset_id == dataset_id, table.c.seq > after, table.c.seq <= until)
     query = (

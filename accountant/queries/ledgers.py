@@ -61,9 +61,7 @@ def names(engine: Engine, viewer: Actor) -> list[str]:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Search terms for entries; None: all. `since` and `until` bound the time; `until` is
-    exclusive.
-    """
+    """Search terms for entries (None: all). `since` and `until` bound times; `until` is outside."""
 
     dataset: str | None = None
     kind: str | None = None
@@ -277,9 +275,7 @@ def _named_checkpoint(
 
 
 def checkpoint_file(engine: Engine, viewer: Actor, reference: str) -> str:
-    """Return the file of one checkpoint, `dataset:number:key`, as it was handed out. Raises
-    NotFound.
-    """
+    """Return a checkpoint's file, `dataset:number:key`, as handed out. Raises NotFound."""
     require_overseer(viewer)
     name, number, key = (*reference.rsplit(":", 2), "", "")[:3]
     document = None

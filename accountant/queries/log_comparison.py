@@ -24,9 +24,7 @@ NONE = "not configured: a restored backup would give spent budget back (EXCHEQUE
 
 
 def standing(engine: Engine) -> str:
-    """Return the state of the log in a few words, naming nobody's dataset: "ok", NONE, or what is
-    wrong.
-    """
+    """Return the state of the log in a few words, without names: "ok", NONE, or the fault."""
     if ledger_log.log_of(engine) is None:
         return NONE
     try:

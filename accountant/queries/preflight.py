@@ -108,9 +108,7 @@ def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
 
 
 def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> list[FieldProblem]:
-    """Return problems with the model: it is not ready, or can't run the request even without a
-    template.
-    """
+    """Return problems with the model: not ready, or unable to run the request in any case."""
     if not mechanisms.get(request.mechanism).uses_model:
         return []
     if model is None or model.state != "ready":
@@ -146,9 +144,7 @@ def latest_rehearsals(
 def other_rehearsals(
     engine: Engine, viewer: Actor, item: Mapping[str, Any], limit: int
 ) -> Sequence[Row[Any]]:
-    """Return the newest rehearsals of the request's mechanism and model on its dataset, of any
-    parameters.
-    """
+    """Return the newest rehearsals of this mechanism and model on the dataset."""
     with reading(engine) as connection:
         return connection.execute(_of(item, viewer).limit(limit)).all()
 
@@ -181,9 +177,7 @@ def _of(item: Mapping[str, Any], viewer: Actor) -> Select[Any]:
 
 
 def _same(item: Mapping[str, Any], of_job: str | None) -> tuple[ColumnElement[bool], ...]:
-    """Return the clauses by which a rehearsal's parameters, without its own fields, are the
-    request's.
-    """
+    """Return clauses by which a rehearsal's parameters, without its own fields, are these."""
     parameters: Any = tables.jobs.c.parameters
     for field in rehearsal.FIELDS:
         parameters = parameters.op("-")(field)

@@ -132,9 +132,7 @@ def outlook_of(found: outlooks.Outlook | None) -> Outlook | None:
 def standing_for(
     connection: Connection, row: Row[Any], viewer: Actor | None, project: str | None
 ) -> Standing:
-    """Return how a dataset stands for whoever asks: with what they and the project used of its
-    caps.
-    """
+    """Return how a dataset stands for whoever asks: with their and the project's use of caps."""
     policy = Policy.model_validate(row.policy)
     used = NO_USAGE
     if viewer is not None and limits(policy):
@@ -150,9 +148,7 @@ def is_overseer(viewer: Actor | None, row: Row[Any]) -> bool:
 def affordable_by(
     standing: Standing, terms: Terms, epsilon: float | None = None
 ) -> Callable[[Price], bool]:
-    """Return the question whether a price fits a standing: its accounts, its caps, and `epsilon`
-    alone.
-    """
+    """Return the test whether a price fits a standing's accounts and caps, and `epsilon` alone."""
     accounts, capped = standing.accounts, bool(limits(standing.policy))
 
     def affordable(price: Price) -> bool:

@@ -173,9 +173,7 @@ def _limits(account: Row[Any]) -> Sums:
 
 
 def _measures(found: _Found) -> list[dict[str, Any]]:
-    """Return the measures of the account: the filters once they are set up, the others where they
-    are used.
-    """
+    """Return the account's measures: filters once they are set up, others once they are used."""
     account, shown = found.account, []
     one = account.secret is not None and account.secret["kind"] == "one"
     for name, limit in _limits(account).items():
@@ -249,9 +247,7 @@ def _burn_down(found: _Found) -> list[tuple[str, Sums]]:
 
 
 def _groups(found: _Found, viewer: Actor, overseer: bool) -> Sequence[tuple[dict[str, Any], Sums]]:
-    """Return sums by month, analyst and mechanism, newest month first; to an analyst all others are
-    one.
-    """
+    """Return sums by month, analyst and mechanism, newest first; analysts see others as one."""
     groups = {key: dict(sums) for key, sums in found.groups.items()}
     for move in found.tail:
         key = (move.at.astimezone(UTC).strftime("%Y-%m"), move.analyst, move.mechanism)

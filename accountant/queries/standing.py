@@ -68,9 +68,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Standing:
-    """What admission looks at: the accounts, what whoever asks has used of the caps, and the
-    policy.
-    """
+    """What admission looks at: accounts, the use of caps by whoever asks, and the policy."""
 
     accounts: Accounts
     used: Usage
@@ -122,9 +120,7 @@ class Standing:
         )
 
     def room(self, job: Shape) -> capacity.Room | None:
-        """Return the limit that is the first to refuse as jobs of this shape go on; None: it is
-        free.
-        """
+        """Return the limit that first refuses as such jobs go on, or None if they are free."""
         return capacity.binding(self.accounts, job.asked, self.policy, self.used, job.epsilon_alone)
 
     def share_left(self) -> float:
@@ -361,9 +357,7 @@ def _number(count: int) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of what is left as per cent, rounded down; what is less than one is said
-    so.
-    """
+    """Return a share of what is left as per cent, rounded down, or "less than one"."""
     if 0 < share < 0.01:
         return "Less than 1 %"
     # The last digits of a float are noise: 1 - 0.07 is 93 %.

@@ -122,9 +122,7 @@ class Version(Answer):
 
 
 class Remaining(Answer):
-    """What is left of an allowance, over all filters, currencies and caps together, and what it
-    buys.
-    """
+    """What is left of an allowance over all filters, currencies and caps, and what it buys."""
 
     share: float = Field(description="left of what the filter with most room allows")
     jobs: int | None = Field(
@@ -180,9 +178,7 @@ class Dataset(DatasetInCatalogue):
 
 
 class Detected(Answer):
-    """The largest share of true detections of a unit by a guesser with this share of false
-    alarms.
-    """
+    """A guesser's largest share of true detections of a unit with this share of false alarms."""
 
     false_alarms: float
     at_most: float

@@ -161,9 +161,7 @@ class Act(Answer):
 
 
 class Report(Answer):
-    """Everything that the printed report of a dataset says; in public, null in place of what is
-    private.
-    """
+    """All that a dataset's printed report says; a public one has null for what is private."""
 
     dataset: Json = Field(description="as /datasets/{name} answers")
     public: bool

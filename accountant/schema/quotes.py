@@ -94,9 +94,7 @@ class OnDataset(Answer):
 
 
 class Output(Answer):
-    """What a job would write: `number` of `what`, of at most `tokens` each where it writes
-    tokens.
-    """
+    """What a job would write: `number` of `what`, of at most `tokens` each, if it writes any."""
 
     what: str
     number: int

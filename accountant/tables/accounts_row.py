@@ -40,9 +40,7 @@ def _filter(
 
 
 def read_books(row: Row[Any] | Mapping[str, Any]) -> Books:
-    """Return the books in an `accounts` row: balances and history, without reservations and closing
-    jobs.
-    """
+    """Return the books in an `accounts` row, without reservations and closing jobs."""
     values = row if isinstance(row, Mapping) else dict(row._mapping)
     limit, spent, reserved = (values[f"ex_post_{part}"] for part in ("limit", "spent", "reserved"))
     ex_post = ExPostAccount(limit, spent, reserved, Settlement(values["ex_post_settlement"]))
@@ -79,9 +77,7 @@ def _read_account(values: Mapping[str, Any]) -> Account | None:
 
 
 def _read_secret(values: Mapping[str, Any]) -> SecretAccount | None:
-    """Return the secret account. Its limit follows from its terms; the row holds it only for the
-    CHECK.
-    """
+    """Return the secret account. Its limit follows from its terms; the CHECK needs the row's."""
     stored = values["secret"]
     if stored is None:
         return None

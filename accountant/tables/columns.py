@@ -32,9 +32,7 @@ class Units(TypeDecorator[int]):
 
 
 def moment(name: str, *, required: bool = False, default: bool = False) -> Column[Any]:
-    """Return a column for a point in time; with `default`, set by the server's clock when the row
-    is written.
-    """
+    """Return a column for a point in time. `default`: the server sets it when writing the row."""
     server_default = func.clock_timestamp() if default else None
     nullable = not (required or default)
     return Column(name, DateTime(timezone=True), nullable=nullable, server_default=server_default)

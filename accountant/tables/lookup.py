@@ -9,9 +9,7 @@ from accountant.tables.work import jobs
 
 
 def one(connection: Connection, query: Select[Any], kind: str, name: object) -> Row[Any]:
-    """Return the row that `query` finds, of at most one. Raises NotFound for the `kind` of thing
-    called `name`.
-    """
+    """Return the one row that `query` finds. Raises NotFound for the `kind` called `name`."""
     row = connection.execute(query).one_or_none()
     if row is None:
         raise NotFound(kind, str(name))

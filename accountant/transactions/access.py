@@ -58,9 +58,7 @@ def ask_for(engine: Engine, name: str, actor: Actor, reason: str) -> UUID:
 
 
 class Access(Kind):
-    """Somebody who asks to be named among those who may ask for jobs. Its dataset's stewards see
-    it.
-    """
+    """Somebody asks to be named among those who may ask for jobs. The stewards see it."""
 
     name = "access"
     seen_by = frozenset({"steward"})
@@ -91,7 +89,5 @@ class Access(Kind):
 
 
 def may_ask(policy: Policy, name: str) -> bool:
-    """Return True if the policy lets somebody of this name ask for jobs; an empty list names
-    everybody.
-    """
+    """Return True if the policy lets this name ask for jobs; an empty list lets everybody."""
     return not policy.analysts or name in policy.analysts

@@ -32,9 +32,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a decision goes by besides the books: the newest ready version, the policy, terms and
-    models.
-    """
+    """What decisions use besides the books: the newest ready version, policy, terms, models."""
 
     version_id: UUID | None
     version_number: int

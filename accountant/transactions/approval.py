@@ -60,9 +60,7 @@ def _consider(
     signature: Signature | None = None,
     looked_at: LookedAt | None = None,
 ) -> Untold | None:
-    """Decide on a recorded job and write the outcome; returns the facts that its refusal still
-    lacks.
-    """
+    """Decide on a recorded job and write the outcome. Returns what its refusal still lacks."""
     connection = locked.connection
     model = model_of(connection, job)
     person = _person(connection, job.analyst_id)
@@ -103,9 +101,7 @@ def _consider(
 def _excluded(
     job: Row[Any], model: Row[Any] | None, asker: Asker, policy: Policy
 ) -> ExchequerError | None:
-    """Return the error if a policy set since the job was requested does not admit it; None: it
-    does.
-    """
+    """Return the error if a policy set since the request does not admit the job, or None."""
     named = None if model is None else model.name
     try:
         job_requests.check_policy(
@@ -120,9 +116,7 @@ def _excluded(
 
 
 def _person(connection: Connection, user_id: UUID) -> Any:
-    """Return the name, roles and state of an account, read while the dataset's account is
-    locked.
-    """
+    """Return an account's name, roles and state, read while the dataset's account is locked."""
     users = tables.users.c
     query = select(users.name, users.roles, users.active).where(users.id == user_id)
     return connection.execute(query).one()
@@ -164,9 +158,7 @@ def _lineage(connection: Connection, job: Row[Any]) -> dict[str, Any]:
 
 
 def waiting(engine: Engine, job_id: UUID) -> tuple[Row[Any], Row[Any]] | None:
-    """Return a submitted job and the model that a worker is to look at, or None if there is
-    none.
-    """
+    """Return a submitted job and the model that a worker must look at, or None."""
     with engine.connect() as connection:
         query = select(tables.jobs).where(
             tables.jobs.c.id == job_id, tables.jobs.c.state == "submitted"
@@ -214,9 +206,7 @@ def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any
 
 
 def price_beforehand(engine: Engine, job_id: UUID) -> None:
-    """Fill the caches of a job's price before the account's row is locked; nothing is decided
-    here.
-    """
+    """Fill the caches of a job's price before the account's row is locked. Decides nothing."""
     jobs, accounts = tables.jobs, tables.accounts
     with engine.connect() as connection:
         job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
@@ -232,16 +222,12 @@ def price_beforehand(engine: Engine, job_id: UUID) -> None:
 
 
 class Approval(Kind):
-    """A job that awaits approval: a yes reserves and queues it, or refuses it if it no longer
-    fits.
-    """
+    """A job that awaits approval: a yes queues it, or refuses it if it no longer fits."""
 
     name = APPROVAL
 
     def require_answerer(self, ground: Ground) -> None:
-        """Raise NotPermitted for one's own job unless the policy is `solo`, and unless a steward
-        answers.
-        """
+        """Raise NotPermitted for one's own job unless `solo`, and for anybody but a steward."""
         ground.require_steward()
         require_other(ground)
         two_people.require_approver(ground.connection, ground.actor, ground.policy)
@@ -270,9 +256,7 @@ class Approval(Kind):
 
 
 def require_other(ground: Ground) -> None:
-    """Raise NotPermitted for somebody who would approve a job of their own, unless the policy is
-    `solo`.
-    """
+    """Raise NotPermitted for an approval of one's own job, unless the policy is `solo`."""
     if ground.is_asker and not ground.policy.solo:
         raise NotPermitted(
             "nobody approves a job of their own, unless the dataset's policy is solo"

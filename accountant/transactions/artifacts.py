@@ -189,9 +189,7 @@ def of_job(connection: Connection, job_id: UUID) -> Sequence[Row[Any]]:
 
 
 def lineage_of(connection: Connection, source: Row[Any], mechanism: str) -> dict[str, Any]:
-    """Return the lineage that a RESERVE states for a job that reads the releases of the job
-    `source`.
-    """
+    """Return the lineage in the RESERVE of a job that reads releases of the job `source`."""
     if mechanisms.get(mechanism).reads_output:
         return lineage.of_output(str(source.id), source.output_sha256)
     rows = of_job(connection, source.id)
@@ -228,9 +226,7 @@ def listing(
 
 
 def _place(connection: Connection, viewer: Viewer, job_id: UUID, name: str) -> Sequence[Any]:
-    """Return an artifact's place in the order of all; an artifact that the viewer can't see is
-    unknown.
-    """
+    """Return an artifact's place in the order of all; one that the viewer can't see is unknown."""
     table = tables.artifacts
     named = _query(viewer).where(table.c.job_id == job_id, table.c.name == name)
     row = connection.execute(named).one_or_none()
@@ -282,9 +278,7 @@ def _query(viewer: Viewer) -> Any:
 
 
 def _view(row: Mapping[str, Any]) -> dict[str, Any]:
-    """`created_at`: when the job ended, which depends on the records that it read; overseers see
-    it.
-    """
+    """Return an artifact as shown. `created_at`, which depends on records, is for overseers."""
     facts = ("name", "kind", "media_type", "sha256", "size", "dataset", "mechanism", "model")
     told = not row["reads_records"] or bool(row["overseen"])
     return {

@@ -42,9 +42,7 @@ APPROVAL = "approval"
 
 @dataclass(frozen=True)
 class Result:
-    """What a yes made: an entry's number, a job, or a further decision. `untold`: see
-    `decision`.
-    """
+    """What a yes made: an entry's number, a job, or another decision. `untold`: see `decision`."""
 
     entry: int | None = None
     job: UUID | None = None
@@ -139,9 +137,7 @@ class Ground:
             raise Conflict(f"the {what} is {self.row.state.replace('_', ' ')} already")
 
     def require_entry(self, newest: int) -> None:
-        """Raise Conflict if `newest` is another entry than the one that the decision would
-        replace.
-        """
+        """Raise Conflict if `newest` is another entry than the decision would replace."""
         if newest != self.row.basis_seq:
             basis = f"entry {self.row.basis_seq}" if self.row.basis_seq else "no allowance"
             raise Conflict(
@@ -150,9 +146,7 @@ class Ground:
             )
 
     def people(self) -> TwoPeople:
-        """Return both people for an entry. Raises Conflict if the asker may be neither of two any
-        more.
-        """
+        """Return both people for an entry. Raises Conflict if the asker may be neither any more."""
         asker = row_of(self.connection, tables.users, self.row.asked_by)
         left = owners.steward_departure(asker, self.policy)
         if left is not None:
@@ -356,9 +350,7 @@ def sweep(engine: Engine) -> int:
 
 
 def held_dataset(connection: Connection, dataset_id: UUID) -> Row[Any]:
-    """Lock a dataset's row: nobody else changes its policy. The account's row is locked before, or
-    never.
-    """
+    """Lock a dataset's row and its policy. Lock the account's row before, or never."""
     query = select(tables.datasets).where(tables.datasets.c.id == dataset_id)
     return connection.execute(query.with_for_update(key_share=True)).one()
 

@@ -98,9 +98,7 @@ class Batch:
     def record(
         self, submission: Submission, approval: Mapping[str, Any] | None = None, **columns: Any
     ) -> Answer:
-        """Decide on a request and collect its rows; `approval` and `columns`: of a steward who said
-        yes.
-        """
+        """Decide on a request and collect its rows. `approval`, `columns`: a steward's yes."""
         request, locked, policy = submission.request, self.locked, self.facts.policy
         if self.facts.version_id is None:
             problem = f"{request.dataset!r} is not ready: its data has not been checked"
@@ -199,9 +197,7 @@ class Batch:
 
 
 def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch:
-    """Return the batch with everything that it refers to, as it stands now that the row is
-    locked.
-    """
+    """Return the batch and all that it refers to, read while the row is locked."""
     keyed = [
         (submission.actor.id, submission.key)
         for submission in submissions

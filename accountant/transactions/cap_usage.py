@@ -76,9 +76,7 @@ class Sheet:
     def reserve(
         self, wanted: Mapping[str, str], epsilon_alone: float | None, policy: Policy
     ) -> None:
-        """Count a job that is reserved now; the row's CHECK holds the cap that it was admitted
-        under.
-        """
+        """Count a job that is reserved now. The row's CHECK holds the cap that admitted it."""
         amount, caps = counted(epsilon_alone), limits(policy)
         for each in wanted.items():
             cap = caps.get(each[0]) if amount else None  # what is free fits beyond every cap
@@ -93,9 +91,7 @@ class Sheet:
         self._added = before
 
     def take(self) -> list[dict[str, Any]]:
-        """Return the rows of what was counted, in one order for everybody; the caller adds them to
-        what is there.
-        """
+        """Return the counted rows, in one order for everybody, for the caller to add up."""
         rows = [
             {
                 "dataset_id": self._dataset_id,
@@ -151,9 +147,7 @@ def _rows(dataset_id: UUID, wanted: dict[str, str]) -> Any:
 
 
 def recount(connection: Connection, dataset_id: UUID) -> None:
-    """Make a dataset's sums those of its jobs and entries; a cap is held against them by the next
-    job.
-    """
+    """Make a dataset's sums those of its jobs and entries; the next job meets its caps."""
     key = ("dataset_id", "kind", "holder")
     counted_anew = _sums(connection, dataset_id)
     connection.execute(

@@ -330,9 +330,7 @@ def _probe(connection: Connection, key: str | None) -> Mapping[str, Any] | None:
 
 
 def tell_largest(engine: Engine, job_id: UUID, untold: Untold) -> None:
-    """Add to a recorded refusal the largest request that would have fitted: a search over
-    prices.
-    """
+    """Add to a recorded refusal the largest request that would fit: a search over prices."""
     try:
         told = job_requests.with_largest(
             untold.refused, untold.job, untold.accounts, untold.policy, untold.usage

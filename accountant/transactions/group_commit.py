@@ -20,9 +20,7 @@ A = TypeVar("A")
 
 
 class Ticket(Generic[Q, A]):
-    """One question of one thread. The gate opens when it is answered, or when its turn to lead
-    comes.
-    """
+    """A thread's question. The gate opens when it is answered, or when it is to lead."""
 
     __slots__ = ("_answer", "done", "error", "gate", "question")
 
@@ -91,9 +89,7 @@ class Combiner(Generic[K, Q, A]):
         self.queues: dict[Hashable, _Queue[Q, A]] = {}
 
     def ask(self, key: K, question: Q) -> A:
-        """Return the answer to `question`, or the error that it met; in turn with all who ask by
-        this key.
-        """
+        """Return the answer to `question`, or raise its error, in turn with all of this key."""
         ticket: Ticket[Q, A] = Ticket(question)
         try:
             with self.lock:

@@ -87,9 +87,7 @@ _LONGEST_CACHED = 16_384
 
 
 def priced(request: JobRequest, terms: Terms) -> Priced:
-    """Return the price of a request that can run. Raises InvalidRequest naming every wrong
-    field.
-    """
+    """Return the price of a request that can run. Raises InvalidRequest, with every wrong field."""
     shape = _Shape(mechanisms.get_runnable(request.mechanism), request.text, request.parameters)
     found = (_outcome if len(request.text) <= _LONGEST_CACHED else _outcome.__wrapped__)(
         shape, terms
@@ -106,9 +104,7 @@ def _identity(shape: _Shape) -> str:
 
 @lru_cache(maxsize=_CACHED_PRICES)
 def _outcome(shape: _Shape, terms: Terms) -> Priced | tuple[FieldProblem, ...]:
-    """Return the price, or what is wrong: a request that can't be right is as dear to look at as
-    one that can.
-    """
+    """Return the price, or what is wrong: refusing a request costs as much as pricing it."""
     try:
         return _price(shape, terms)
     except InvalidRequest as error:
@@ -128,9 +124,7 @@ def _price(shape: _Shape, terms: Terms) -> Priced:
 
 
 def price_of(mechanism: Mechanism[Any], parameters: Any, terms: Terms) -> Price:
-    """Return the price of parsed parameters: found once for a quote, the check of its form and the
-    submission.
-    """
+    """Return parsed parameters' price, found once for quote, form check and submission."""
     text = parameters.model_dump_json()
     found = _known_price if len(text) <= _LONGEST_CACHED else _known_price.__wrapped__
     return found(_Shape(mechanism, text, parameters), terms)
@@ -166,9 +160,7 @@ def _under_parameters(problem: FieldProblem) -> FieldProblem:
 
 
 def terms_of(dataset: Any, accounts: Accounts) -> Terms:
-    """Return the public terms of a dataset: its row, its allowance's delta, and what it states of
-    secrets.
-    """
+    """Return a dataset's public terms: its row, its delta, and its statement of secrets."""
     dp, secret = accounts.dp, accounts.secret
     stated = {} if secret is None else {"secret": secret.terms.to_json()}
     return Terms.from_json(
@@ -221,9 +213,7 @@ NO_TEMPLATE: Mapping[str, Any] = {"template_tokens": 0}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A job to be decided on, recorded already or about to be; `resolved` are its parsed
-    parameters.
-    """
+    """A job to be decided on, recorded or about to be; `resolved`: its parsed parameters."""
 
     mechanism: str
     parameters: Mapping[str, Any]
@@ -299,9 +289,7 @@ def parts_of(job: Candidate, most: int) -> int:
 def context_problem(
     job: Candidate, model: Mapping[str, Any] | None, probe: Mapping[str, Any]
 ) -> Refused | None:
-    """Return a refusal if a model with these facts can't run the job, or its context is too
-    short.
-    """
+    """Return a refusal if this model can't run the job or has too short a context."""
     if model is None:
         return None
     mechanism = mechanisms.get(job.mechanism)

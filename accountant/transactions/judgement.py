@@ -101,9 +101,7 @@ def judge(
 
 
 def _earlier(connection: Connection, dataset_id: UUID, entry: Entry) -> list[tuple[Entry, str]]:
-    """Return the earlier entries of the jobs that an entry names, and of jobs whose releases these
-    read.
-    """
+    """Return earlier entries of the jobs that an entry names or whose releases those read."""
     wanted: set[str] = set()
     if entry.kind is EntryKind.RESERVE:
         wanted = lineage.jobs_read(entry.body)

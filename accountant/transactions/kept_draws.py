@@ -46,9 +46,7 @@ def keep(engine: Engine, claim: Claim, number: int, content: bytes) -> None:
 
 
 def kept(engine: Engine, claim: Claim) -> list[bytes]:
-    """Return what earlier attempts at a claimed part kept, in order. Raises KeyMismatch where it
-    can't be opened.
-    """
+    """Return what earlier attempts at a part kept, in order. Raises KeyMismatch."""
     query = select(draws.c.number, draws.c.sealed).where(
         draws.c.job_id == claim.job_id, draws.c.part == claim.part
     )

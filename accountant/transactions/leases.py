@@ -124,9 +124,7 @@ def renew(engine: Engine, claim: Claim, lease_seconds: float, done: int, total: 
 
 
 def begin_reading(engine: Engine, claim: Claim) -> None:
-    """Commit "reading begins" before data is opened: from here on the job is charged, whatever
-    happens.
-    """
+    """Commit "reading begins" before data is opened: from now on the job is charged."""
     ledger_log.ensure_job(engine, claim.job_id)
     assert claim.order is not None  # whoever claims a job has read its entries
     with engine.begin() as connection:
@@ -208,9 +206,7 @@ def _live_job(job_id: UUID) -> Select[Any]:
 
 
 def _hold(connection: Connection, claim: Claim) -> Row[Any]:
-    """Return the job's row, locked, and then the part's, while the claim holds. Raises
-    LeaseLost.
-    """
+    """Return the job's row, locked, then the part's. Raises LeaseLost if the claim has ended."""
     show(connection, claim)
     job = connection.execute(_live_job(claim.job_id)).one_or_none()
     part = connection.execute(
@@ -255,9 +251,7 @@ def expire(engine: Engine, max_attempts: int) -> list[tuple[UUID, UUID]]:
 def _expire_one(
     engine: Engine, row: Any, overdue: tuple[Any, ...], max_attempts: int
 ) -> UUID | None:
-    """End one lease that ran out; returns its token, or None where it was renewed or ended
-    meanwhile.
-    """
+    """End a lease that ran out. Returns its token, or None if it was renewed or ended."""
     with writing(engine) as connection:
         locked = LockedAccount(connection, row.dataset_id)
         job = connection.execute(_live_job(row.job_id)).one_or_none()

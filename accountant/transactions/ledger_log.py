@@ -50,9 +50,7 @@ _AT_ONCE = 2_000
 
 @dataclass
 class Writing:
-    """The accounts that a transaction locked: where each stands, and the entries that were written
-    to it.
-    """
+    """The accounts that a transaction locked: where each stands, and its new entries."""
 
     log: LedgerLog | None
     heads: dict[UUID, tuple[str, Head]] = field(default_factory=dict)
@@ -157,9 +155,7 @@ def _ensure(engine: Engine, named: Select[tuple[UUID, str]]) -> None:
 
 
 def holds(engine: Engine, dataset_id: UUID) -> bool:
-    """Return True where `ensure` raises nothing: the dataset's ledger is that in its log, or there
-    is no log.
-    """
+    """Return True if there is no log, or `ensure` raises nothing: the ledger is the log's."""
     try:
         ensure(engine, dataset_id)
     except (LedgerBehind, LogUnusable) as error:
@@ -304,9 +300,7 @@ def _fill(
     until: Head,
     known: Sequence[Logged] = (),
 ) -> None:
-    """Append a dataset's entries up to `until`, the last of those `known`, and those that it lacks
-    before.
-    """
+    """Append a dataset's entries up to `until`: the `known` ones and those missing before."""
     if known and _appending.ask(log, (dataset, known)) is None and log.seen(dataset) == until:
         return  # as nearly always: appended and synced, all of it
     while True:
@@ -375,9 +369,7 @@ def attach(engine: Engine, log: LedgerLog) -> None:
 
 
 def cluster(engine: Engine) -> dict[str, object]:
-    """Return which server this is: a restore from files, or a failover, begins a timeline of its
-    own.
-    """
+    """Return which server this is; a restore or failover begins another timeline."""
     query = text(
         "SELECT system_identifier::text AS system, CASE WHEN pg_is_in_recovery() THEN NULL ELSE "
         "pg_walfile_name(pg_current_wal_lsn()) END AS place FROM pg_control_system()"
@@ -444,9 +436,7 @@ MARK_EVERY = 1_000
 
 
 def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
-    """Write into the database where the log stands, if it has `least` new entries since the last
-    mark.
-    """
+    """Write the log's position into the database, if `least` entries came since the last."""
     log.sync()
     position = log.position()
     with engine.begin() as connection:

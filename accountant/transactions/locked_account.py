@@ -112,9 +112,7 @@ class LockedAccount:
     def append(
         self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]
     ) -> Entry:
-        """Write the next entry and move the balances with it. Raises where the entry can't
-        stand.
-        """
+        """Write the next entry and move the balances. Raises where the entry can't stand."""
         entry = self.post(kind, actor, job_id, body)
         self.write()
         return entry
@@ -152,9 +150,7 @@ class LockedAccount:
     def post(
         self, kind: EntryKind, actor: str, job_id: UUID | None, body: Mapping[str, Any]
     ) -> Entry:
-        """Apply the next entry, to be written by `write`. Where it can't stand, nothing has
-        changed.
-        """
+        """Apply the next entry, for `write`. Raises, and changes nothing, if it can't stand."""
         job = None if job_id is None else str(job_id)
         made = Entry(self.dataset, self.seq + 1, kind, self.now, actor, job, body, self.head)
         text = canonical(made.document()).decode()
@@ -288,9 +284,7 @@ def _statement(
 
 
 def insert(name: str, columns: Sequence[str], where: str = "") -> str:
-    """Return an INSERT of a table's rows, given as JSON; `where` decides whether any is
-    inserted.
-    """
+    """Return an INSERT of a table's rows, given as JSON; `where` decides if any is inserted."""
     listed = ", ".join(columns)
     source = f"json_populate_recordset(NULL::{name}, %s::json)"
     rows = f"SELECT {listed} FROM {source}{where}"  # noqa: S608

@@ -161,9 +161,7 @@ def resend(engine: Engine, seconds: float) -> int:
 
 
 def longest_wait(engine: Engine, tasks: set[str]) -> float:
-    """Return the longest time, in seconds, that a message of these tasks has been unclaimed; 0:
-    none is.
-    """
+    """Return the longest time (s) that a message of these tasks is unclaimed, or 0."""
     waiting = _waiting(tasks)
     first = select(func.min(outbox.c.first_sent_at)).where(*_about(waiting))
     age = func.extract("epoch", func.clock_timestamp() - first.scalar_subquery())
@@ -211,9 +209,7 @@ def _turns() -> Subquery:
 
 
 def _unsent(ahead: int | None) -> Select[Any]:
-    """Return the messages to send, in order: looks first, then what is about jobs, people in
-    turn.
-    """
+    """Return the messages to send: looks first, then jobs' messages, people in turn."""
     query = select(outbox).where(outbox.c.sent_at.is_(None))
     if ahead is None:
         return query.order_by(outbox.c.id)

@@ -52,9 +52,7 @@ _AT_ONCE = 1_000
 
 @dataclass
 class Plan:
-    """What a new log would hold, and what is known of the lost one; `problems`: why there can be
-    none.
-    """
+    """What a new log would hold, and what is known of the lost one; or the `problems` with it."""
 
     lost: str | None = None
     #: So many entries the lost log held at least, by its newest mark, which is of then.
@@ -258,9 +256,7 @@ def begin(
 def _ordered(
     connection: Connection, planned: Plan, published: Path | None
 ) -> Iterator[tuple[str, Logged]]:
-    """Yield all entries: first in the order in which they were published, so that the public log
-    goes on.
-    """
+    """Yield all entries, published ones first, in that order: the public log goes on."""
     left: dict[str, Iterator[Logged]] = {name: _entries(connection, name) for name in planned.heads}
     for dataset, _, _ in () if published is None else published_leaves(published):
         yield dataset, next(left[dataset])
@@ -269,9 +265,7 @@ def _ordered(
 
 
 def _take_up(engine: Engine, planned: Plan, name: str) -> None:
-    """From here on the new log is the database's; who did so and what was lost stands in the
-    activity log.
-    """
+    """Make the new log the database's, and note in the activity log who did so, and the losses."""
     detail: dict[str, Any] = {
         "lost": planned.lost,
         "entries": planned.entries,

@@ -132,9 +132,7 @@ def changed(asked: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], terms: Any) -> Priced:
-    """Return the price of what is offered. Raises InvalidRequest naming a field, or what is
-    larger.
-    """
+    """Return the offer's price. Raises InvalidRequest naming a field or what is larger."""
     parameters = changed(job.parameters, changes)
     request = JobRequest("", job.mechanism, None, parameters)
     priced = job_requests.priced(request, terms)

@@ -35,9 +35,7 @@ def _named(name: str, listed: tuple[str, ...]) -> bool:
 
 
 def require(actor: Actor, policy: Policy, *roles: str) -> None:
-    """Raise NotPermitted unless the actor has one of `roles`, and has it on a dataset with this
-    policy.
-    """
+    """Raise NotPermitted unless the actor has one of `roles` on a dataset with this policy."""
     actor.require(*roles)
     if not on(actor, policy).roles & set(roles):
         raise NotPermitted(f"you are none of this dataset's {' and '.join(map(_list, roles))}")
@@ -96,9 +94,7 @@ def account_departure(person: Any) -> str | None:
 
 
 def steward_departure(person: Any, policy: Policy) -> str | None:
-    """Return why a person who proposed or offered something decides no more, or None if they
-    may.
-    """
+    """Return why a person who proposed or offered something decides no more, or None."""
     if not person.active:
         return f"the account of {person.name} is closed"
     if "steward" not in person.roles:

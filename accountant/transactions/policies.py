@@ -63,9 +63,7 @@ def change(
     check: Callable[[dict[str, Any]], None] = lambda _: None,
     signature: Signature | None = None,
 ) -> UUID | None:
-    """Replace or propose a policy in a transaction that holds the account's row, like
-    `set_policy`.
-    """
+    """Replace or propose a policy like `set_policy`, under the account's lock that is held."""
     actor.require("steward")
     policy.check()
     connection, dataset = account.connection, held_dataset(account.connection, account.dataset_id)

@@ -67,9 +67,7 @@ def resolve(connection: Connection, job: Candidate, policy: Policy) -> dict[str,
 
 
 def _check_reads_nothing(job: Candidate, field: str) -> None:
-    """Refuse an endpoint to a job that reads records: its requests would reveal them before
-    publication.
-    """
+    """Refuse an endpoint to a job that reads records: its requests would reveal them."""
     if not job.is_free:
         problem = "an endpoint is asked by jobs that read no records"
         raise invalid(f"parameters.{field}", problem, "a registered language model")
@@ -83,9 +81,7 @@ def check_policy(policy: Policy, found: Mapping[str, Mapping[str, str]]) -> None
 
 
 def find(engine: Engine, kind: str, name: str) -> Row[Any] | None:
-    """Return the row of a public thing by its name, for a worker: where to look for what a RESERVE
-    names.
-    """
+    """Return a public thing's row by name, for a worker: where to find what a RESERVE names."""
     with engine.connect() as connection:
         return _row(connection, kind, name)
 

@@ -158,9 +158,7 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
 
 
 def _person(connection: Connection, name: str) -> UUID:
-    """Return the account of this name; one that the backup lacks is made again, closed and without
-    a role.
-    """
+    """Return the account of this name. A missing one is made again, closed, without a role."""
     values = {"id": uuid4(), "name": name, "roles": [], "active": False}
     connection.execute(upsert(users).values(values).on_conflict_do_nothing())
     person_id: UUID = connection.execute(
@@ -170,9 +168,7 @@ def _person(connection: Connection, name: str) -> UUID:
 
 
 def _model(connection: Connection, name: str) -> UUID:
-    """Return the model of this name; one that the backup lacks is made again, as one that can't be
-    used.
-    """
+    """Return the model of this name. A missing one is made again, unusable."""
     steward = connection.execute(
         select(users.c.id).order_by(users.c.created_at).limit(1)
     ).scalar_one()
@@ -197,9 +193,7 @@ def _version(connection: Connection, dataset_id: UUID, number: int | None) -> UU
 
 
 def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> None:
-    """The rows that an entry changes besides: of the job that it ends, or of the dataset that it
-    rules.
-    """
+    """Write the rows that an entry changes: of the job that it ends, or of its dataset."""
     connection, body = locked.connection, entry.body
     match entry.kind:
         case EntryKind.REGISTER:

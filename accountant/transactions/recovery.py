@@ -119,9 +119,7 @@ def _databases_heads(engine: Engine) -> dict[str, Head]:
 
 
 class _Gathered:
-    """The entries of one dataset in the log, each verified; kept are those that the database
-    lacks.
-    """
+    """One dataset's entries in the log, all verified; those that the database lacks are kept."""
 
     def __init__(self, database: Head) -> None:
         self.database, self.missing = database, list[Logged]()
@@ -159,9 +157,7 @@ def _planned(outside: LedgerLog, name: str, log: Head, found: _Gathered) -> Plan
 
 
 def _lost_version(log: LedgerLog, name: str, missing: Iterable[Logged]) -> str | None:
-    """Return the first version found right after the backup of which nothing was kept beside the
-    log.
-    """
+    """Return the first version found right after the backup that is not kept beside the log."""
     for entry in missing:
         document = read_document(entry.text)
         if (
@@ -241,9 +237,7 @@ def _unended(connection: Connection, dataset_id: UUID) -> list[Row[Any]]:
 
 
 def _begun(locked: LockedAccount, job: Row[Any]) -> Row[Any]:
-    """Return the job's row, which says from here on that reading began, where the job reads
-    records.
-    """
+    """Return the job's row, which now says that reading began, if the job reads records."""
     connection = locked.connection
     if job.reads_records and job.reading_began_at is None:
         mark = update(jobs).where(jobs.c.id == job.id)

@@ -28,9 +28,7 @@ datasets, versions = tables.datasets, tables.dataset_versions
 def begin(
     connection: Connection, dataset_id: UUID, declared: Any, policy: Policy, actor: str
 ) -> None:
-    """State the terms and the policy of a dataset that was just declared; its account's row
-    exists.
-    """
+    """State the terms and policy of a dataset that was just declared and has an account."""
     ledger_log.require_known(connection)
     locked = LockedAccount(connection, dataset_id)
     locked.append(EntryKind.REGISTER, actor, None, register_body(declared))

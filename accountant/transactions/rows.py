@@ -39,9 +39,7 @@ class Claim:
 
 
 def task_of(reads_records: bool) -> str:
-    """Return the task of a job's messages: what reads public things and releases only has a queue
-    of its own.
-    """
+    """Return the task of a job's messages: jobs that read no data have a queue of their own."""
     return "generate" if reads_records else "free"
 
 
@@ -92,9 +90,7 @@ def show(connection: Connection, claim: Claim) -> None:
 
 
 def fenced(connection: Connection, claim: Claim) -> tuple[LockedAccount, Row[Any]]:
-    """Return the account's row and the job's, held, for who has a lease and shows its secret.
-    Raises LeaseLost.
-    """
+    """Return the account's and the job's row, locked, for a lease's secret. Raises LeaseLost."""
     show(connection, claim)
     locked, job = locked_job(connection, claim.job_id)
     parts = tables.parts

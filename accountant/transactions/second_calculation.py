@@ -104,9 +104,7 @@ def prepare(accounts: Accounts, job: Candidate) -> None:
 
 
 def admitting(act: Callable[P, T]) -> Callable[P, T]:
-    """Return a transaction that may admit a job: run again where it met a price that had to be
-    calculated first.
-    """
+    """Return a transaction that may admit a job, run again after prices that it lacked."""
 
     @wraps(act)
     def acted(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -124,9 +122,7 @@ def admitting(act: Callable[P, T]) -> Callable[P, T]:
 
 
 def calculate(asked: Charge) -> None:
-    """Find out whether a charge holds, and keep it. Never raises; ends within `LONGEST` seconds or
-    so.
-    """
+    """Find out whether a charge holds, and keep it, in about `LONGEST` seconds. Never raises."""
     end = time.monotonic() + LONGEST
     turn = _long_turn if cross_check.is_long(asked) else _turn
     if not turn.acquire(timeout=LONGEST):
@@ -175,9 +171,7 @@ def _keep(asked: Charge, problem: str | None, broken: bool) -> None:
 
 
 def refused_now() -> Mapping[str, Any]:
-    """Return the shapes that this process refuses now, and of those the ones that could not be
-    calculated.
-    """
+    """Return the shapes refused in this process now, and those that can't be calculated."""
     with _known_lock:
         refused = [until for problem, until in _known.values() if problem is not None]
     now = time.monotonic()

@@ -44,9 +44,7 @@ from accountant.transactions.rows import (
 
 
 def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
-    """Stop a job: at once where no worker has it, else by a flag that its workers see at every
-    token.
-    """
+    """Stop a job: at once without a worker, else by a flag that workers see at every token."""
     with writing(engine) as connection:
         locked, job = locked_job(connection, job_id)
         if job.analyst_id != actor.id and not owners.oversees(connection, actor, job.dataset_id):
@@ -76,9 +74,7 @@ def _running(connection: Connection, job_id: UUID) -> bool:
 
 @dataclass(frozen=True)
 class Output:
-    """A staged output: the name of its draft, the SHA-256 of its bytes, and the artifacts beside
-    it.
-    """
+    """A staged output: its draft's name, its bytes' SHA-256, and the artifacts beside it."""
 
     draft: str
     sha256: str
@@ -156,9 +152,7 @@ def _combined(
     ex_post: int | None,
     curve: CostCurve | None,
 ) -> tuple[Event, int | None, CostCurve | None]:
-    """Return the spending of all parts of a job together: their data is disjoint, so the most of
-    each release.
-    """
+    """Return the spending of all parts together: their data is disjoint, so the most of each."""
     parts = tables.parts
     query = select(parts).where(parts.c.job_id == claim.job_id, parts.c.number != claim.part)
     others = connection.execute(query).all()
@@ -191,9 +185,7 @@ FIXED_PASSES = (
 
 
 def unsaid(locked: LockedAccount, job: Row[Any]) -> str:
-    """Return the sentence for a job that failed after reading began, which depends on its public
-    event alone.
-    """
+    """Return the sentence for a job that failed after reading, by its public event alone."""
     secret = has_secret_batches(from_json(locked.reservation(job.id)["event"]))
     return UNSAID + FIXED_PASSES if secret else UNSAID
 

@@ -57,9 +57,7 @@ def resolve(
 
 
 def _of_another_model(source: Row[Any], model_id: UUID | None) -> bool:
-    """Return True if what a job released serves its own model only, and the request names
-    another.
-    """
+    """Return True if a job's release serves its own model only, and another is asked for."""
     return mechanisms.get(source.mechanism).artifacts_need_model and source.model_id not in (
         None,
         model_id,
@@ -73,9 +71,7 @@ def _check_fit(
     asker: Viewer,
     found: Mapping[str, Row[Any]],
 ) -> None:
-    """Raise InvalidRequest where the parameters of jobs that are read beside don't fit the
-    request's.
-    """
+    """Raise InvalidRequest if parameters of jobs read beside don't fit the request's."""
     if not found:
         return
     given = {field: source.parameters for field, source in found.items()}

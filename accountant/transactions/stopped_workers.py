@@ -14,9 +14,7 @@ SECONDS = 60
 
 
 def say(engine: Engine, worker: str, why: str) -> None:
-    """State that a worker takes no jobs, and why; repeated, it stays stated. Forgets workers that
-    ended.
-    """
+    """State that a worker takes no jobs, and why, until it ends. Forgets workers that ended."""
     now = func.clock_timestamp()
     row = insert(stopped).values(worker=worker, why=why, at=now)
     with engine.begin() as connection:

@@ -64,9 +64,7 @@ def submit(
 
 
 def _identity(request: JobRequest) -> str | None:
-    """Return the SHA-256 of the body; None where it has no canonical form (NaN): its price says
-    what is wrong.
-    """
+    """Return the SHA-256 of the body, or None without a canonical form (NaN, priced as wrong)."""
     try:
         return request.sha256()
     except (TypeError, ValueError):
@@ -180,9 +178,7 @@ def _settle(ticket: Ticket[Submission, Answer], answer: Answer | Exception) -> N
 
 
 def _is_hopeless(error: Exception) -> bool:
-    """Return True if an immediate retry would fail the same way: database or log away, or the row
-    locked.
-    """
+    """Return True if a retry would fail alike: database or log away, or the row locked."""
     if isinstance(error, LedgerBehind | LogUnusable):
         return True
     lock_not_available = "55P03"

@@ -28,9 +28,7 @@ def require_separate(actor: Actor) -> None:
 
 
 def require_settled(connection: Connection, actor: Actor) -> None:
-    """Raise NotPermitted where the account is new, was reset or became a steward's a short while
-    ago.
-    """
+    """Raise NotPermitted if the account is new, was reset or became a steward's of late."""
     wait = timedelta(hours=settings.load().new_account_hours)
     began = custody.began(connection, actor.id)
     if connection.execute(select(func.clock_timestamp())).scalar_one() < began + wait:

@@ -126,17 +126,13 @@ def claim(
 
 
 def _require_all_data(engine: Engine) -> None:
-    """Raise LedgerBehind where any ledger is behind its log: people in lost data have no
-    fingerprint here.
-    """
+    """Raise LedgerBehind if any ledger is behind its log: lost people have no fingerprint."""
     if lost := ledger_log.behind(engine)[0]:
         raise lost[0]
 
 
 def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
-    """Keep beside the log what no entry says of a version, before an entry says that it was found
-    right.
-    """
+    """Keep beside the log what no entry says of a version, before it is stated as right."""
     log = ledger_log.log_of(connection)
     if log is None or key is None:
         return
@@ -149,9 +145,7 @@ def _keep(connection: Connection, version_id: UUID, key: bytes | None) -> None:
 def keep_known(
     connection: Connection, log: LedgerLog, dataset: str, number: int, key: bytes
 ) -> None:
-    """The same for a version that was found right before, with the fingerprints of all of its
-    dataset.
-    """
+    """Like `_keep`, for a version found right before, with its dataset's fingerprints."""
     versions, known = tables.dataset_versions, tables.fingerprints
     query = select(versions.c.id, versions.c.dataset_id).join(
         _datasets, _datasets.c.id == versions.c.dataset_id
@@ -184,9 +178,7 @@ def _keep_beside(
 
 
 def is_key(connection: Connection, proof: bytes) -> bool:
-    """Return whether fingerprints were made under the key of this proof; also where there are none
-    yet.
-    """
+    """Return whether fingerprints were made under this proof's key, or there are none yet."""
     kept = connection.execute(select(tables.fingerprint_key.c.proof)).scalar_one_or_none()
     return kept in (None, proof)
 
@@ -246,9 +238,7 @@ def _withdraw_corpora(connection: Connection, dataset_id: UUID) -> None:
 
 
 def _note(connection: Connection, shares: Mapping[str, float], person: UUID, checked: str) -> None:
-    """Record for auditors that somebody's data was found to be another dataset's, once for each of
-    these.
-    """
+    """Record for auditors that data was found to be another dataset's, once for each."""
     users = tables.users
     name = connection.execute(select(users.c.name).where(users.c.id == person)).scalar_one()
     for dataset in shares:
@@ -263,9 +253,7 @@ REFUSED = "it can't be registered here"
 
 
 def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str | None:
-    """Return the error of a version or a corpus as `viewer` may read it: with the datasets of this
-    steward.
-    """
+    """Return a version's or corpus's error as `viewer` may read it, with their own datasets."""
     shares = dict(row.shared_with or {})
     if shares:
         mine = select(_datasets.c.name).where(
@@ -296,9 +284,7 @@ def told(connection: Connection, viewer: Actor, row: Any, corpus: bool) -> str |
 
 
 def _without_limit(connection: Connection) -> None:
-    """A file is read while its fingerprints are sent, and comparing them takes as long as there are
-    many.
-    """
+    """Lift the time limit: fingerprints are sent while a file is read, and compared for long."""
     for limit in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
         connection.execute(text(f"SET LOCAL {limit} = 0"))
 

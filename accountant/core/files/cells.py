@@ -88,9 +88,7 @@ _TIME = re.compile(_CLOCK)
 
 
 def text(value: Any) -> str:
-    """Return a cell as text. Raises Unreadable for bytes that are not UTF-8, and types that have no
-    text.
-    """
+    """Return a cell as text. Raises Unreadable for types without text, or if it is not UTF-8."""
     if type(value) is str:
         if len(value) > _LONGEST or not value or value[0] not in _FIRST:
             return value
@@ -103,9 +101,7 @@ def text(value: Any) -> str:
 
 
 def _plain(value: str) -> str:
-    """Return the canonical text of a short string that may be a number, a truth value or a
-    moment.
-    """
+    """Return the canonical text of a short string that may be a number, truth value or moment."""
     if value in _NOT_A_NUMBER:
         return ""
     if value in _WORDS:
@@ -156,9 +152,7 @@ def _float(value: float) -> str:
 
 
 def _nested(value: Any) -> Any:
-    """Return a list or an object as JSON can say it: cells in canonical form, and no fields that
-    are missing.
-    """
+    """Return a list or an object in JSON: cells in canonical form, missing fields left out."""
     if isinstance(value, dict):
         pairs = (
             (key if isinstance(key, str) else text(key), _nested(item))
@@ -404,9 +398,7 @@ def how_read(value: Any) -> str:
 
 
 def column_key(name: str) -> str:
-    """Return a column's name as it is compared: without compatibility forms, blanks and invisible
-    marks.
-    """
+    """Return a column's name for comparison, without compatibility forms, blanks and marks."""
     plain = unicodedata.normalize("NFKC", name)
     return "".join(
         letter for letter in plain if unicodedata.category(letter) not in ("Cf", "Cc")

@@ -48,9 +48,7 @@ MAGIC_BYTES = max(map(len, _OTHERS))
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits on a file: unpacked bytes, unpacked bytes per byte sent, bytes per line,
-    columns.
-    """
+    """Limits on a file: unpacked bytes, unpacked bytes per byte sent, bytes per line, columns."""
 
     uncompressed_bytes: int
     ratio: int
@@ -182,9 +180,7 @@ class _Gzip:
 
 
 class _Text:
-    """Counts bytes and line lengths, checks the encoding, and keeps the head until the columns are
-    known.
-    """
+    """Counts bytes and line lengths, checks encoding, keeps the head until columns are known."""
 
     def __init__(self, limits: Limits, inside: bool = False) -> None:
         self.bytes = 0
@@ -248,9 +244,7 @@ class _Text:
             )
 
     def _look(self, whole: bool) -> None:
-        """Determine the format and its columns from the head. `whole`: the head is the complete
-        file.
-        """
+        """Determine format and columns from the head. `whole`: the head is the whole file."""
         text = self._head.decode("utf-8-sig", "ignore")
         if not whole:  # the last line may be cut
             text = text[: text.rfind("\n") + 1]

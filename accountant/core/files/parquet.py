@@ -30,9 +30,7 @@ def available() -> Any:
 def write_output(
     lines: Iterable[bytes], table: tuple[Column, ...], metadata: Mapping[str, str]
 ) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file with the lines of an output, piece by piece. `metadata` is
-    the file's.
-    """
+    """Yield a Parquet file with the lines of an output, in pieces. `metadata` is the file's."""
     parquet = available()
     import pyarrow
 

@@ -60,9 +60,7 @@ def read_through(file: Any, limits: dict[str, int]) -> dict[str, Any]:
 
 
 def plain(column: Any) -> Any:
-    """Return a column with dictionary encoding undone, as a reader of records gets it: repeated
-    words expand.
-    """
+    """Return a column with its dictionary encoding undone, as a reader of records gets it."""
     import pyarrow
 
     if pyarrow.types.is_dictionary(column.type):

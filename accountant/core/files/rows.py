@@ -19,9 +19,7 @@ _EXACT = 2**53  # whole numbers up to it are doubles too, so a column may hold b
 
 @dataclass(frozen=True)
 class Column:
-    """A column. `kind`: boolean, integer, number, text, or json for mixed values, lists and
-    objects.
-    """
+    """A column. `kind`: boolean, integer, number, text, or json (mixed values, lists, objects)."""
 
     name: str
     kind: str
@@ -91,9 +89,7 @@ def values(found: Mapping[str, Any], table: Iterable[Column]) -> Iterator[Any]:
 
 
 def csv_lines(lines: Iterable[bytes], table: tuple[Column, ...]) -> Iterator[str]:
-    """Yield the output as CSV (RFC 4180) after a byte-order mark: texts in quotes, numbers bare,
-    missing empty.
-    """
+    """Yield the output as CSV (RFC 4180) with a byte-order mark; only texts are quoted."""
     yield spreadsheets.MARK + _line(column.name for column in table)
     for line in lines:
         yield _line(values(document(line), table))

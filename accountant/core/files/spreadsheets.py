@@ -31,9 +31,7 @@ def harmless(text: str) -> str:
 
 
 def _is_formula(text: str) -> bool:
-    """Return True if a spreadsheet may read a text as a formula, behind blanks and marks of no
-    width too.
-    """
+    """Return True if a spreadsheet may read a text as a formula, behind invisible marks too."""
     for character in text:
         if character in "\t\r\n":
             return True  # OWASP names them: some programs drop them and read what follows

@@ -115,9 +115,7 @@ class SecretAccount:
         return math.floor(measured_down(allowed) * EPSILON_UNITS)
 
     def cost(self, dp: Event, release: SecretRelease | None) -> int | None:
-        """Return the cost of a job with these two parts on this account, rounded up; None if it has
-        no price.
-        """
+        """Return the cost of a job with these two parts, rounded up, or None if it has no price."""
         if release is not None and release.group != self.terms.group:
             raise invalid("secret", "its records, rate or neighbour are not the dataset's")
         if self.kind is SecretKind.ONE:
@@ -227,9 +225,7 @@ class Accounts:
 
 
 def without_realized(accounts: Accounts) -> Accounts:
-    """Return the accounts as far as public figures determine them: realized ex-post costs count as
-    zero.
-    """
+    """Return the accounts by public figures: realized ex-post costs count as zero."""
     if accounts.ex_post.settlement is not Settlement.REALIZED:
         return accounts
     return replace(accounts, ex_post=replace(accounts.ex_post, spent=0, reserved=0))

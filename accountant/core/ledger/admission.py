@@ -60,17 +60,13 @@ class FilterAccount:
         return self.closed == 0 and self.used.fits(self.limit)
 
     def share_with(self, cost: Amount) -> float:
-        """Return the used share of the limit with `cost` added, of the fuller part; a limit of 0
-        counts as full.
-        """
+        """Return the used share of the fuller part with `cost` added; a limit of 0 is full."""
         used, limit = self.used + cost, self.limit
         main = used.main / limit.main if limit.main else float(max(used.main, 1))
         return max(main, used.delta / (limit.delta or 1))
 
     def part_that_binds(self, cost: Amount) -> "Part":
-        """Return the part of the limit that repeating `cost` exhausts first: δ of the basic filter,
-        or its ε.
-        """
+        """Return the part of the limit that repeating `cost` exhausts first (δ or ε)."""
         short = cost.delta and self.left.delta // cost.delta < self.left.main // max(cost.main, 1)
         if short:
             amounts, units, unit, cap = (
@@ -167,9 +163,7 @@ class Account:
 
 
 def limits_of(filters: Sequence[Filter], epsilon: int, delta: int, whole: bool) -> list[Amount]:
-    """Return the filters' limits under an allowance; `whole`: of an account whose basic filter has
-    all of delta.
-    """
+    """Return the filters' limits. `whole`: the account's basic filter has all of delta."""
     limits = [filter_.limit(epsilon, delta) for filter_ in filters]
     return [*limits[:-1], Amount(epsilon, delta)] if whole else limits
 
@@ -223,9 +217,7 @@ Decision = Admitted | NeedsApproval | Refused
 
 
 def delta_of(allowed: int | None) -> float:
-    """Return the δ at which jobs are stated by themselves: the allowance's (in units), or 1e-6
-    where it has none.
-    """
+    """Return the δ at which jobs are stated alone: the allowance's (in units), or else 1e-6."""
     return allowed / DELTA_UNITS if allowed else 1e-6
 
 
@@ -267,9 +259,7 @@ def decide(
 
 
 def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
-    """Return the refusal, naming the binding filter: the one that comes nearest to admitting the
-    job.
-    """
+    """Return the refusal, naming the filter that comes nearest to admitting the job."""
 
     def shortfall(each: FilterAccount) -> Fraction:
         cost = costs[each.filter.kind]

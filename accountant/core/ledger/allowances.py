@@ -41,9 +41,7 @@ class SecretDeclaration:
 
     @classmethod
     def from_json(cls, value: object) -> "SecretDeclaration":
-        """Return the declaration in JSON: the fields of SecretTerms, with kind and order. Raises
-        InvalidRequest.
-        """
+        """Return a declaration from JSON: SecretTerms, kind and order. Raises InvalidRequest."""
         if not isinstance(value, Mapping):
             raise invalid("secret", "not an object", "prior, bound, records_per_secret, …")
         terms = {name: given for name, given in value.items() if name not in ("kind", "order")}
@@ -113,9 +111,7 @@ def allowance_body(
 
 
 def raises(books: Books, body: Mapping[str, Any]) -> bool:
-    """Return True if the ALLOW with this body loosens anything. A first allowance does, and so does
-    `realized`.
-    """
+    """Return True if this ALLOW loosens anything, as a first allowance and `realized` do."""
     if "epsilon" in body:
         epsilon, delta = granted(body["epsilon"], body["delta"])
         if books.account is None or epsilon > books.account.epsilon or delta > books.account.delta:

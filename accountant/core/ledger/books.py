@@ -80,9 +80,7 @@ class failing:  # noqa: N801
 
 @dataclass(frozen=True)
 class Books:
-    """A dataset's accounts after some prefix of the ledger. `apply` is given reservations and keeps
-    none.
-    """
+    """A dataset's accounts after a prefix of the ledger. Callers keep the reservations."""
 
     account: Account | None = None
     ex_post: ExPostAccount = NO_EX_POST
@@ -191,9 +189,7 @@ class Books:
         return self._counted(account, held, 1)
 
     def _counted(self, account: Account | None, held: Reservation, sign: int) -> "Books":
-        """Return the books with `account`, after a RESERVE (1) or its VOID (-1) in the history and
-        the others.
-        """
+        """Return the books with `account` and their counts after a RESERVE (1) or its VOID (-1)."""
         history, asked, secret = self.history, held.others, self.secret
         spending = spends(asked.dp)
         if secret is not None and (asked.secret is not None or spending):
@@ -284,9 +280,7 @@ class Books:
 
 
 def _after_allow(history: History, before: Accounts, after: Accounts) -> History:
-    """Return the history after an ALLOW: the largest allowances, and whether one was raised after a
-    release.
-    """
+    """Return the history after an ALLOW: the largest allowances, and raises after a release."""
     dp = after.dp
     epsilon, delta = (0, 0) if dp is None else (dp.epsilon, dp.delta)
     bound = 0.0 if after.secret is None else after.secret.terms.bound
@@ -360,9 +354,7 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
 
 
 def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> None:
-    """Check that a RESERVE states the costs of its event, and takes the account for whole jobs if
-    it must.
-    """
+    """Check that a RESERVE states its event's costs, and takes the account whole if it must."""
     known, stated = _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
     costs, whole = account.charge(event, known)
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
@@ -385,9 +377,7 @@ def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Cos
 
 
 def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
-    """Return the account after an ALLOW: new limits, old balances. The first one sets up the
-    filters.
-    """
+    """Return the account after an ALLOW: new limits, old balances. The first sets filters up."""
     epsilon, delta = granted(body["epsilon"], body["delta"])
     filters = tuple(_read_filter(value) for value in body["filters"])
     if tuple(filter_.kind for filter_ in filters) != tuple(Kind):
@@ -414,9 +404,7 @@ _RENYI = (Kind.RENYI, Kind.RENYI_LOW)
 
 
 def _read_filter(value: Mapping[str, Any]) -> Filter:
-    """Return a filter of an ALLOW. Its limits follow from its fields, so each must be valid for its
-    kind.
-    """
+    """Return a filter of an ALLOW. Its limits follow from fields that its kind must allow."""
     kind, share = Kind(value["kind"]), read_fraction(value["share"], "share")
     order = None if value["order"] is None else read_fraction(value["order"], "order")
     step = int(value.get("step_delta", 0))

@@ -17,16 +17,12 @@ _LARGEST = 2**53 - 1
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """Return the RFC 8785 bytes of a document. Raises ValueError for what JSON can't express, such
-    as NaN.
-    """
+    """Return the RFC 8785 bytes of a document. Raises ValueError for NaN and the like."""
     return value_text(document).encode()
 
 
 def read_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text. Raises ValueError also for a name that an object holds
-    twice.
-    """
+    """Return the value of a JSON text. Raises ValueError for an object with a name twice, too."""
     return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
 
 

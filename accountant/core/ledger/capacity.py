@@ -18,9 +18,7 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 @dataclass(frozen=True)
 class Room:
-    """The amount left by one limit. `cap` names it as refusals do; `left` and `asked` are in its
-    unit.
-    """
+    """The amount left by one limit. `cap` is its name in refusals; amounts are in its unit."""
 
     cap: str
     jobs: int

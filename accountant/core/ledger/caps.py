@@ -42,9 +42,7 @@ NO_USAGE = Usage()
 
 
 def counted(epsilon_alone: float | None) -> int:
-    """Return the ε that a job counts against a cap, in 10^-9, rounded up; 0 without an (epsilon,
-    delta) part.
-    """
+    """Return the ε that a job counts against a cap, in 10^-9, rounded up; 0 without a DP part."""
     return 0 if not epsilon_alone else round_price(measured_up(epsilon_alone), EPSILON_UNITS)
 
 
@@ -64,9 +62,7 @@ def limits(policy: Policy) -> dict[str, int]:
 
 
 def beyond_caps(usage: Usage, policy: Policy, epsilon_alone: float | None) -> Refused | None:
-    """Return the refusal of a cap for a job of this stand-alone epsilon, or None. A free job always
-    fits.
-    """
+    """Return a cap's refusal of a job of this epsilon alone, or None. Free jobs always fit."""
     asked = counted(epsilon_alone)
     for name, limit in limits(policy).items():
         used: int | None = getattr(usage, name)

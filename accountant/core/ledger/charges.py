@@ -91,9 +91,7 @@ def check_admitted(policy: Policy, parameters: Body) -> None:
 
 
 def check_stated(dataset: str, unit: str | None, parameters: Body) -> None:
-    """Raise InvalidRequest unless the unit is the dataset's and a runner signed what it says it
-    did.
-    """
+    """Raise InvalidRequest unless the unit is the dataset's and a runner signed its report."""
     own, runner = unit or "record", parameters.get("runner")
     if parameters["unit"] != own:
         raise invalid(

@@ -31,9 +31,7 @@ KEY_FIELDS = ("format", "version", "id", "public", "introduced_at", "introduced_
 
 
 def key_id(public: bytes) -> str:
-    """Return the name of a key: the first 128 bits of the SHA-256 of its 32 public bytes, in
-    hex.
-    """
+    """Return the name of a key: the first 128 bits of its public bytes' SHA-256, in hex."""
     return hashlib.sha256(public).hexdigest()[:32]
 
 
@@ -46,9 +44,7 @@ def public_key(seed: bytes) -> bytes:
 
 
 def introduction(public: bytes, at: datetime, old_seed: bytes | None) -> dict[str, Any]:
-    """Return a signing key with the old key's signature on it; `old_seed` is None for the first
-    key.
-    """
+    """Return a signing key with the old key's signature on it; the first key has none."""
     old = None if old_seed is None else key_id(public_key(old_seed))
     document = {
         "format": KEY_FORMAT,
@@ -72,9 +68,7 @@ class Key:
 
 
 def read_keys(value: object) -> tuple[Key, ...]:
-    """Return the keys from the oldest, each introduced by the one before. Raises
-    VerificationFailed.
-    """
+    """Return the keys, oldest first, each introduced by the last. Raises VerificationFailed."""
     if not isinstance(value, list) or not value:
         raise VerificationFailed("it names no keys")
     keys: list[Key] = []
@@ -121,9 +115,7 @@ def sign(
     seed: bytes,
     keys: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Return a signed checkpoint file. `keys` are introductions, from the oldest to the one of
-    `seed`.
-    """
+    """Return a signed checkpoint file. `keys`: introductions, the oldest first, `seed`'s last."""
     document = {
         "format": FORMAT,
         "version": 1,
@@ -188,9 +180,7 @@ def _check(document: Mapping[str, Any], signature: object, public: bytes, what: 
 def _fields(
     value: object, name: str, fields: tuple[str, ...], form: str, around: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the signed document in `value`, which has the fields `around`; each has no other
-    fields than these.
-    """
+    """Return the signed document in `value`, whose other fields are `around`. Allows no others."""
     document = value.get(name) if isinstance(value, dict) and set(value) == set(around) else None
     if not isinstance(document, dict) or set(document) != set(fields):
         raise VerificationFailed(f"this is no {name}: its fields are not {', '.join(fields)}")

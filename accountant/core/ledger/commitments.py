@@ -68,9 +68,7 @@ _COMMITMENT = re.compile(r'\{"sha256":"[0-9a-f]{64}"\}')
 
 
 def places_by_kind() -> dict[str, tuple[tuple[str, ...], ...]]:
-    """Return every kind of entry with the places of its private values; a REVERSAL with an ex-post
-    part apart.
-    """
+    """Return the places of private values by kind of entry, ex-post REVERSALs apart."""
     kinds = ("ALLOW", "RESERVE", "COMMIT", "VOID", "REVERSAL", "REGISTER", "POLICY", "LOSS")
     return {
         **{kind: _PLACES.get(kind, PLACES) for kind in kinds},

@@ -43,9 +43,7 @@ class Guarantee:
 
 
 def figure(value: float, digits: int = 4) -> str:
-    """Return a cost with `digits` significant digits, rounded up: a card never states less than was
-    paid.
-    """
+    """Return a cost with `digits` significant digits, rounded up: never less than was paid."""
     rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(Decimal(repr(value)))
     text = f"{rounded:f}" if -5 <= rounded.adjusted() < 6 else f"{rounded:e}".replace("E", "e")
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
@@ -88,9 +86,7 @@ def sentence(held: Guarantee) -> str:
 
 
 def inherited(own: Mapping[str, Any], source: str | None) -> str:
-    """Return the guarantee of a job that reads another job's release. `own` is the source in its
-    RESERVE.
-    """
+    """Return the guarantee of a job that reads a job's release; `own` is its RESERVE's source."""
     what = "the published output" if "output" in own else "the artifacts"
     guarantee = (
         f"Made from {what} of job {own['job']} and from public things alone: post-processing, "
@@ -174,9 +170,7 @@ def _section(title: str, facts: Mapping[str, str]) -> list[str]:
 
 
 def _code(value: str) -> str:
-    """Return a text as inline code: on one line, between more backticks than it contains
-    (CommonMark 0.31, 6.1).
-    """
+    """Return a text as inline code, between more backticks than it contains (CommonMark 6.1)."""
     text = "⏎ ".join(value.splitlines())
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"

@@ -190,9 +190,7 @@ def filter_json(each: Filter, limit: Amount) -> dict[str, Any]:
 
 
 def whole_json(account: Account) -> dict[str, Any]:
-    """Return the part of a RESERVE that takes the account for whole jobs: the allowance that sets
-    its price.
-    """
+    """Return the part of a RESERVE that takes the account whole: the allowance it is priced by."""
     return {"whole": {"epsilon": str(account.epsilon), "delta": str(account.delta)}}
 
 
@@ -201,7 +199,5 @@ def amount_json(amount: Amount) -> dict[str, str]:
 
 
 def costs_json(costs: Costs) -> dict[str, Any]:
-    """Return costs as an entry holds them: integers as text, null if a filter can't price the
-    event.
-    """
+    """Return costs as an entry holds them: texts, and null if a filter can't price the event."""
     return {str(kind): None if cost is None else amount_json(cost) for kind, cost in costs.items()}

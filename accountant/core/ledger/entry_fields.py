@@ -129,9 +129,7 @@ def check_same(stated: object, value: object, where: str) -> None:
 def _check_names(
     value: object, where: str, stated: Iterable[str], optional: Iterable[str] = ()
 ) -> None:
-    """Check that an object has the fields `stated`, perhaps some that are optional, and no
-    others.
-    """
+    """Check that an object has the fields `stated`, perhaps optional ones, and no others."""
     if not isinstance(value, dict):
         raise VerificationFailed(f"its {where} is no object")
     lacking, unknown = set(stated) - set(value), set(value) - {*stated, *optional}

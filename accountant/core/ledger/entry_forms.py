@@ -22,9 +22,7 @@ from accountant.core.ledger.hash_chain import VERSION, EntryKind, format_time
 
 
 class EntryForm:
-    """Entries of one dataset, kind, actor and body. Not for a REVERSAL, which quotes whole
-    entries.
-    """
+    """Entries of one dataset, kind, actor and body. No REVERSAL: it quotes whole entries."""
 
     def __init__(self, dataset: str, kind: EntryKind, actor: str, body: Mapping[str, Any]) -> None:
         if kind is EntryKind.REVERSAL:

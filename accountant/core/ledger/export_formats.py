@@ -101,9 +101,7 @@ def json_header(claimed: Mapping[str, Any]) -> str:
 
 
 def json_row(recorded_hash: str, canonical_text: str) -> str:
-    """Return one line of a JSON Lines export: the canonical text with the hash as an additional
-    field.
-    """
+    """Return one line of a JSON Lines export: the canonical text, with the hash added."""
     return f'{canonical_text[:-1]},"hash":"{recorded_hash}"}}\n'
 
 
@@ -123,9 +121,7 @@ def csv_totals(claimed: Mapping[str, Any]) -> str:
 
 
 def _uncut(text: str) -> str:
-    """Return a JSON text without semicolons, at which spreadsheets of many countries would cut
-    it.
-    """
+    """Return a JSON text without semicolons, at which some countries' spreadsheets cut it."""
     return text.replace(";", "\\u003b")
 
 

@@ -33,9 +33,7 @@ GENESIS = "0" * 64
 
 
 class EntryKind(StrEnum):
-    """The kinds of entries (DESIGN section 4): REGISTER and POLICY are rules, the others move the
-    books.
-    """
+    """The kinds of entries (DESIGN section 4). REGISTER and POLICY are rules; others move books."""
 
     ALLOW = "ALLOW"
     RESERVE = "RESERVE"

@@ -24,9 +24,7 @@ def of_version(number: int) -> dict[str, Any]:
 
 
 def of_artifacts(job: str, hashes: Mapping[str, str]) -> dict[str, Any]:
-    """Return the source of a job that reads artifacts: the job that released them, and their
-    SHA-256 by name.
-    """
+    """Return the source of a job that reads artifacts: their job, and SHA-256 by name."""
     return {"job": job, "artifacts": dict(hashes)}
 
 
@@ -160,9 +158,7 @@ class Releases:
         )
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Raise VerificationFailed unless jobs of this ledger released what a RESERVE's job reads
-        of it.
-        """
+        """Raise VerificationFailed unless jobs of this ledger released what a RESERVE reads."""
         source = body["source"]
         if "artifacts" in source:
             source_job = self.of.get(source["job"])
@@ -203,9 +199,7 @@ class Elsewhere:
         )
 
     def check(self, releases: Mapping[str, Release]) -> None:
-        """Raise VerificationFailed unless these are among the releases of the other dataset's
-        public jobs.
-        """
+        """Raise VerificationFailed unless the other dataset's public jobs released these."""
         release = releases.get(self.read["job"])
         if (
             release is None
@@ -232,9 +226,7 @@ def read_elsewhere(entry: Entry) -> list[Elsewhere]:
 
 
 class Lineage:
-    """Checks, entry by entry, that jobs read only what was released before, and that nothing else
-    is free.
-    """
+    """Checks, entry by entry, that jobs read only earlier releases, and nothing else is free."""
 
     def __init__(self) -> None:
         self.releases = Releases()

@@ -122,9 +122,7 @@ def uncovered(loss: Entry, checkpoint: Checkpoint) -> str:
 
 
 def charged(accounts: Accounts, body: Mapping[str, Any]) -> Accounts:
-    """Return the accounts after a LOSS. Raises VerificationFailed unless it charges all that is
-    left.
-    """
+    """Return the accounts after a LOSS. Raises VerificationFailed unless it charges the rest."""
     rest = Rest.of(accounts)
     if body["costs"] != costs_json(rest.costs) or body["secret"] != str(rest.secret):
         raise VerificationFailed("it does not charge all that is left")

@@ -243,9 +243,7 @@ def _naming(seq: int) -> Iterator[None]:
 
 
 def check_price(body: Body) -> Demand:
-    """Check that the event is what the mechanism charges for these parameters; returns what it
-    asks.
-    """
+    """Check that the event is the mechanism's for these parameters. Returns what it asks."""
     try:
         event, asked = recomputed(body)
         stated = asked == read_demand(asked.dp, body) and event == body["event"]
@@ -280,9 +278,7 @@ def _priced(
 
 @lru_cache(maxsize=SHAPES)
 def _of_shape(mechanism: Mechanism[Any], shape: str) -> tuple[Price, Demand, dict[str, Any]]:
-    """Return the price of a job of these parameters and terms, what it asks, and its event as
-    JSON.
-    """
+    """Return a job's price by parameters and terms, what it asks, and its event as JSON."""
     parameters, stated = json.loads(shape)
     terms = Terms.from_json(stated)
     price = mechanism.price(mechanism.parse(parameters, terms), terms)

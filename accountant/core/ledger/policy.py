@@ -28,9 +28,7 @@ _SIGNER = re.compile(rf"({NAME[1:-1]}) ({_ORIGIN}) ([A-Za-z0-9_-]{{100,400}})")
 
 
 class Signer(NamedTuple):
-    """A person's passkey: the one origin whose pages may use it, and its public key as base64url
-    SPKI.
-    """
+    """A person's passkey: the one origin that may use it, and its public key (base64url SPKI)."""
 
     person: str
     origin: str
@@ -235,9 +233,7 @@ class Policy(BaseModel):
             raise invalid(f"{prefix}signers", "nobody could sign what has to be signed", least)
 
     def approves(self, epsilon_alone: float) -> bool:
-        """Return True if a job of this epsilon needs no approval. A limit of 0 approves nothing,
-        however little.
-        """
+        """Return True if a job of this epsilon needs no approval. A limit of 0 approves nothing."""
         limit = _limit(self.auto_approve_epsilon)
         return limit > 0 and Fraction(epsilon_alone) <= limit
 

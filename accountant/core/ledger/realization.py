@@ -32,9 +32,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def charged(mechanism_id: str, reserved: Event, realized: Event) -> Event:
-    """Return the event that a succeeded job is charged for: `realized`, or as much more as it must
-    have released.
-    """
+    """Return the event charged for a succeeded job: `realized`, or more if it released more."""
     if realized == reserved or mechanism_id == charge.ID:  # its runner signs what it made
         return realized
     if not mechanisms.get(mechanism_id).stops_early:
@@ -64,17 +62,13 @@ Live = tuple[str, bool, int, Body | None]
 
 
 class Ends:
-    """Checks, entry by entry, that each job ends as its mechanism can. Holds a word on each live
-    job.
-    """
+    """Checks, entry by entry, that each job ends as its mechanism can. Keeps a word a live job."""
 
     def __init__(self) -> None:
         self.live: dict[str | None, Live] = {}
 
     def add(self, entry: Entry, held: Reservation | None) -> None:
-        """Check one more entry. `held` is the reservation that it resolves. Raises
-        VerificationFailed.
-        """
+        """Check one more entry, which resolves `held`. Raises VerificationFailed."""
         if entry.kind is EntryKind.RESERVE:
             body = entry.body
             most = most_ex_post(body["parameters"]) if "ex_post" in body else 0

@@ -21,9 +21,7 @@ VERSION = 1
 
 
 def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entry of a deployment. Raises VerificationFailed where no entry of the ledger
-    states its terms.
-    """
+    """Return the entry of a deployment. Raises VerificationFailed if no entry states terms."""
     terms, books = found.terms, found.books
     if terms is None:
         raise VerificationFailed(

@@ -49,9 +49,7 @@ class Replay:
         return {_job_name(key): held for key, held in self._jobs.items() if held is not None}
 
     def apply(self, kind: EntryKind, job: str | None, body: Mapping[str, Any]) -> None:
-        """Apply one more entry. Raises VerificationFailed, with nothing changed, if it is not valid
-        here.
-        """
+        """Apply an entry. Raises VerificationFailed, and changes nothing, if it is invalid."""
         if kind is EntryKind.LOSS and self.live_count:
             raise VerificationFailed("a reservation is live, and its job may have run")
         if kind in JOBLESS:

@@ -39,9 +39,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Repriced:
-    """The recomputed figures. `problem` says why nothing could be computed; there are no figures
-    then.
-    """
+    """The recomputed figures, or the `problem` for which none could be computed."""
 
     figures: tuple[Figure, ...] = ()
     problem: str | None = None
@@ -182,9 +180,7 @@ def _ex_post(charged: str, computed: str) -> list[Figure]:
 
 
 def _secret(charged: str, computed: str, accounts: Accounts) -> list[Figure]:
-    """Return the cost on the secret account, in nats or, for one exact job, as r; empty if neither
-    side has one.
-    """
+    """Return the cost on the secret account, in nats or as an exact job's r; empty without one."""
     if (charged, computed) == ("0", "0"):
         return []
     one = accounts.secret is not None and accounts.secret.kind is SecretKind.ONE

@@ -39,9 +39,7 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Charge:
-    """The charge of a settled job. `counts`: the job is not void. `read`: a private read was
-    recorded.
-    """
+    """The charge of a settled job. `counts`: it is not void. `read`: a private read is recorded."""
 
     costs: Costs
     ex_post: int = 0
@@ -53,9 +51,7 @@ class Charge:
 
 
 def charge_of(reserve: Document, current: Document) -> Charge:
-    """Return the current charge after `current`, the entry that settled or last corrected the
-    job.
-    """
+    """Return the charge after `current`, the entry that settled or last corrected the job."""
     held, body = read_reservation(reserve["body"]), opened(current)["body"]
     match EntryKind(current["kind"]):
         case EntryKind.VOID:
@@ -146,9 +142,7 @@ def _wanted(accounts: Accounts, reserve: Document, event: Event, cap: int) -> Ch
 
 
 def _larger(one: Costs, other: Costs) -> Costs:
-    """Return the larger cost, filter by filter; None, which closes a filter, is larger than every
-    amount.
-    """
+    """Return the larger cost by filter; None, which closes a filter, is the largest."""
     larger: dict[Any, Amount | None] = {}
     for kind in {**one, **other}:
         first, second = one.get(kind, ZERO), other.get(kind, ZERO)
@@ -179,9 +173,7 @@ def _raises(before: Charge, after: Charge) -> bool:
 
 @dataclass(frozen=True)
 class TwoPeople:
-    """The proposer and the confirmer of a correction, by name, with their reasons; never the same
-    person.
-    """
+    """The proposer and the confirmer of a correction, who differ, with their reasons."""
 
     proposer: str
     reason: str
@@ -205,9 +197,7 @@ def reversal_body(
     cap: int,
     people: TwoPeople,
 ) -> dict[str, Any]:
-    """Return the body of the REVERSAL by which a settled job is charged what `event` and `cap`
-    cost.
-    """
+    """Return the body of a REVERSAL that charges a settled job what `event` and `cap` cost."""
     after = corrected(accounts, reserve, charge_of(reserve, current), event, cap)
     return {
         **people.to_json(),
@@ -272,9 +262,7 @@ def reverse(books: Books, job: str | None, body: Document) -> Books:
 
 
 def _partly(books: Books, body: Document, before: Charge, event: Event) -> Books:
-    """Return the books after a REVERSAL whose ex-post figures are hidden; everything else is
-    checked.
-    """
+    """Return the books after a REVERSAL with hidden ex-post figures, all else checked."""
     reserve, stated = body["reserve"], _stated(body)
     wanted = _wanted(books.accounts, reserve, event, 0)
     costs, secret = _larger(before.costs, wanted.costs), max(before.secret, wanted.secret)
@@ -321,9 +309,7 @@ def _on_secret(reserve: Document, charge: Charge) -> int:
 
 
 def _charged(account: Account, costs: Costs, sign: int) -> Account:
-    """Return the account with the costs added to (1) or taken off (-1) spent; None closes or
-    reopens a filter.
-    """
+    """Return the account with costs added (1) or taken off (-1); None closes or opens a filter."""
     whole: dict[Any, Amount | None] = {filter_.filter.kind: ZERO for filter_ in account.filters}
     whole |= costs
     closed = tuple(

@@ -99,9 +99,7 @@ def dataset_columns(terms: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the body of a POLICY; `people`: the two who made it (reversals.TwoPeople), and
-    signatures, if any.
-    """
+    """Return the body of a POLICY. `people`: the two who made it, with signatures, if any."""
     stated = policy.model_dump(mode="json")
     unset = {name for name in CHARGES if not stated[name]}
     return {
@@ -144,9 +142,7 @@ class Rules:
         return rules
 
     def add(self, entry: Entry, books: Books, asked: Demand | None) -> None:
-        """Check one more entry; `books` before it, `asked` of a RESERVE. Raises
-        VerificationFailed.
-        """
+        """Check an entry: `books` before it, `asked` by a RESERVE. Raises VerificationFailed."""
         if not self.follow(entry):
             self._unshown += 1
         match entry.kind:
@@ -216,9 +212,7 @@ class Rules:
         self._hidden = hidden
 
     def _check_owners(self, entry: Entry) -> None:
-        """Raise VerificationFailed where somebody decided who is not among the dataset's
-        stewards.
-        """
+        """Raise VerificationFailed if somebody decided who is no steward of the dataset."""
         owners = () if self.policy is None else self.policy.stewards
         if not owners or is_hidden(entry.body.get("proposed_by")):
             return
@@ -255,9 +249,7 @@ class Rules:
         self.check_reserve(entry, asked)
 
     def check_reserve(self, entry: Entry, asked: Demand) -> None:
-        """Check all of a RESERVE that needs no balance: terms, lineage, who asked and who
-        approved.
-        """
+        """Check all of a RESERVE that needs no balance: terms, lineage, asker, approver."""
         assert self.terms is not None
         assert self.policy is not None
         self._check_terms(self.terms, entry.body, asked)
@@ -292,9 +284,7 @@ class Rules:
             )
 
     def _check_secret(self, stated: Body, books: Books, asked: Demand) -> None:
-        """Check what a job says of secrets; it may have waited while r was changed, and state the
-        earlier.
-        """
+        """Check a job's terms of secrets. It may have waited since r changed, and state the old."""
         if "secret" not in stated:
             if asked.secret is not None:
                 raise VerificationFailed("it protects secrets, and its terms state none")
@@ -376,9 +366,7 @@ def _check_secrets_stand(books: Books, terms: Body) -> None:
 
 
 def check_registered(version: object, versions: Mapping[int, Body]) -> Body:
-    """Return the body of the REGISTER that found a version right. Raises VerificationFailed without
-    one.
-    """
+    """Return the body of a version's REGISTER. Raises VerificationFailed without one."""
     if type(version) is not int or version not in versions:
         raise VerificationFailed(f"it reads version {version!r:.40}, which nobody registered")
     return versions[version]
@@ -407,9 +395,7 @@ def with_lists(policy: Policy, other: Policy, names: Iterable[str]) -> Policy:
 
 
 def by_two(entry: Entry) -> bool:
-    """Return whether an entry names two people who made it. Raises VerificationFailed if they are
-    one.
-    """
+    """Return whether an entry names two people. Raises VerificationFailed if they are one."""
     first, second = (entry.body.get(name) for name in ("proposed_by", "confirmed_by"))
     if first is None or second is None:
         return False
@@ -439,9 +425,7 @@ def releases_anything(asked: Demand) -> bool:
 
 
 def check_terms(terms: object) -> None:
-    """Raise VerificationFailed unless these are the terms of a dataset, as a REGISTER states
-    them.
-    """
+    """Raise VerificationFailed unless these are a dataset's terms, as REGISTER states them."""
     if not isinstance(terms, dict) or set(terms) - set(UNIT_TERMS) != set(TERMS):
         raise VerificationFailed(f"its terms are not {', '.join(TERMS)}")
     unit, size, bound = terms["unit_column"], terms["public_size"], terms["max_records_per_unit"]

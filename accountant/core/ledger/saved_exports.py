@@ -47,9 +47,7 @@ def blank_lines(count: int) -> str:
 
 
 def text_lines(file: io.BufferedReader, added: list[str]) -> Iterator[str]:
-    """Yield the lines of a text as they were exported; `added` gets what another program put around
-    them.
-    """
+    """Yield the lines of a text as exported; `added` gets what another program put around."""
     start = read_start(file.peek(_HEAD)[:_HEAD])
     file.read(start.skip)
     added.extend(start.added)

@@ -66,18 +66,14 @@ class Basis:
 
 
 def act_named(kind: EntryKind) -> str:
-    """Return what a policy calls the act that leaves an entry of this kind; "" where nobody signs
-    for it.
-    """
+    """Return a policy's name for the act that leaves such an entry; "" if nobody signs it."""
     return _ACTS.get(kind, "")
 
 
 def first_act(
     kind: EntryKind, dataset: str, job: str | None, actor: str, body: Document, basis: Basis
 ) -> dict[str, Any]:
-    """Return the act of whoever approved, set or proposed, without its nonce. `actor`: the entry's,
-    or proposer.
-    """
+    """Return the act of `actor`, who approved, set or proposed, without its nonce."""
     approval = body.get("approval") if kind is EntryKind.RESERVE else None
     terms = _terms(kind, body)
     if approval is not None:
@@ -123,9 +119,7 @@ def _terms(kind: EntryKind, body: Document) -> dict[str, Any]:
 
 
 def challenge(act: Document) -> bytes:
-    """Return what a passkey is asked to sign for an act, its nonce included: SHA-256 of its
-    canonical JSON.
-    """
+    """Return what a passkey signs for an act and its nonce: SHA-256 of the canonical JSON."""
     return hashlib.sha256(canonical(act)).digest()
 
 
@@ -133,9 +127,7 @@ def challenge(act: Document) -> bytes:
 
 
 def check(signature: object, act: Document, signers: tuple[Signer, ...]) -> None:
-    """Raise VerificationFailed unless one of `signers` signed the act. Its nonce stands in the
-    signature.
-    """
+    """Raise VerificationFailed unless one of `signers` signed the act with the nonce stated."""
     if not isinstance(signature, dict) or set(signature) != FIELDS:
         raise VerificationFailed(f"its signature is not {', '.join(sorted(FIELDS))}")
     signer = next(
@@ -184,9 +176,7 @@ def _check_authenticator(data: bytes, host: str) -> None:
 
 @lru_cache(maxsize=256)
 def public_key(key: str) -> EllipticCurvePublicKey:
-    """Return the public key in a signer's text. Raises InvalidRequest unless it is one of ES256, on
-    P-256.
-    """
+    """Return the public key in a signer's text. Raises InvalidRequest unless ES256 on P-256."""
     try:
         loaded = load_der_public_key(decoded(key))
     except UNREADABLE:
@@ -197,9 +187,7 @@ def public_key(key: str) -> EllipticCurvePublicKey:
 
 
 def fingerprint(key: str) -> str:
-    """Return SHA-256, in hex, of a signer's public key: what people compare, and signatures
-    name.
-    """
+    """Return the SHA-256 (hex) of a signer's public key, which people compare."""
     return hashlib.sha256(decoded(key)).hexdigest()
 
 
@@ -220,9 +208,7 @@ def decoded(text: str) -> bytes:
 
 
 class SignedActs:
-    """The policy in force and what acts are based on, entry by entry: whether each is signed as it
-    asks.
-    """
+    """The policy in force and the entries that acts stand on: whether each is signed as it asks."""
 
     def __init__(self) -> None:
         self.policy: Policy | None = None

@@ -22,9 +22,7 @@ from accountant.core.privacy.units import (
 
 @dataclass(frozen=True)
 class History:
-    """Facts beyond balances that statements must mention. The largest allowance is taken part by
-    part.
-    """
+    """Facts beyond balances that statements must mention; allowances are the largest by part."""
 
     largest_epsilon: int = 0
     largest_delta: int = 0
@@ -139,9 +137,7 @@ def _to_whoever_has_keys(accounts: Accounts, history: History) -> str:
 
 
 def _exceptions(history: History) -> list[str]:
-    """Return the exceptions that no statement covers: the information in raises, and that jobs
-    failed.
-    """
+    """Return what no statement covers: the information in raises, and that jobs failed."""
     exceptions = []
     if history.raises_after_release:
         raises = _count(history.raises_after_release, "raise")

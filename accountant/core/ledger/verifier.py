@@ -34,9 +34,7 @@ from accountant.core.ledger.rules import Rules, by_two
 
 @dataclass(frozen=True)
 class Verified:
-    """The result for a valid ledger: the number of entries, the last hash, and the books that they
-    make.
-    """
+    """The result for a valid ledger: its number of entries, last hash, and books."""
 
     dataset: str
     entries: int
@@ -385,9 +383,7 @@ def check_hidden(document: Mapping[str, Any], published: str) -> tuple[int, int]
 
 
 def check_not_negative(books: Books) -> None:
-    """Raise VerificationFailed if a balance is below zero: nobody gets back more than was
-    charged.
-    """
+    """Raise VerificationFailed if a balance is below zero: more given back than charged."""
     amounts = [books.ex_post.reserved]
     if not books.ex_post.hidden:  # then the sum says nothing
         amounts.append(books.ex_post.spent)
@@ -401,9 +397,7 @@ def check_not_negative(books: Books) -> None:
 
 
 def read_document(text: str) -> dict[str, Any]:
-    """Return an entry's document as stored, with private values as openings. Raises
-    VerificationFailed.
-    """
+    """Return an entry's stored document, private values opened. Raises VerificationFailed."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -41,9 +41,7 @@ def root_of(hashes: Sequence[bytes]) -> bytes:
 
 
 def split(size: int) -> int:
-    """Return the largest power of two below `size` (2 or more): how many leaves stand under the
-    root's left.
-    """
+    """Return the largest power of two below `size` (2 or more): leaves left of the root."""
     return 1 << (size - 1).bit_length() - 1
 
 
@@ -94,9 +92,7 @@ def consistency_proof(subtree: Subtree, first: int, second: int) -> list[bytes]:
 def check_inclusion(
     leaf: bytes, index: int, size: int, root: bytes, proof: Sequence[bytes]
 ) -> None:
-    """Raise VerificationFailed unless the leaf of this hash stands at `index` of the tree of this
-    root.
-    """
+    """Raise VerificationFailed unless this leaf stands at `index` of the tree of this root."""
     if not 0 <= index < size:
         raise VerificationFailed(f"no leaf {index} in a tree of {size}")
     at, last, running = index, size - 1, leaf
@@ -117,9 +113,7 @@ def check_inclusion(
 def check_consistency(
     first: int, second: int, first_root: bytes, second_root: bytes, proof: Sequence[bytes]
 ) -> None:
-    """Raise VerificationFailed unless the first tree is proved to be the beginning of the
-    second.
-    """
+    """Raise VerificationFailed unless the first tree begins the second, by this proof."""
     problem = f"the tree of {second} is not proved to continue that of {first}"
     if not 0 <= first <= second:
         raise VerificationFailed(problem)

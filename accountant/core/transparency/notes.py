@@ -91,9 +91,7 @@ class Head:
 
 
 def read_head(text: str) -> Head:
-    """Return the head in a checkpoint's text; lines after the third are let stand. Raises
-    VerificationFailed.
-    """
+    """Return the head in a checkpoint's text; more lines may follow. Raises VerificationFailed."""
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] or not lines[0] or _SIZE.fullmatch(lines[1]) is None:
         raise VerificationFailed("this is no checkpoint of a log: origin, size and root in lines")
@@ -126,9 +124,7 @@ def note(text: str, lines: Iterable[str]) -> str:
 
 
 def parse(given: str) -> tuple[str, list[str]]:
-    """Return the text and the signature lines of a note, not verified. Raises
-    VerificationFailed.
-    """
+    """Return the text and signature lines of a note, unverified. Raises VerificationFailed."""
     text, empty, signed = given.rpartition("\n\n")
     lines = signed.splitlines(keepends=True)
     if not empty or not lines or _CONTROL.search(given) or len(lines) > _MOST_SIGNATURES:

@@ -40,18 +40,14 @@ def leaf(dataset: str, seq: int, entry_hash: str) -> bytes:
 
 
 def proof_text(tiles: Tiles, index: int, checkpoint: str) -> str:
-    """Return the proof that leaf `index` stands in the log of this checkpoint, whose size the tiles
-    have.
-    """
+    """Return the proof that leaf `index` stands in the log of this checkpoint, from the tiles."""
     hashes = "".join(f"{to_base64(sibling)}\n" for sibling in tiles.inclusion(index))
     return f"{_HEADER}\nindex {index}\n{hashes}\n{checkpoint}"
 
 
 @dataclass(frozen=True)
 class Logged:
-    """A leaf that a checkpoint proves: its place, the head, and who signed that, with witnesses'
-    times.
-    """
+    """A leaf that a checkpoint proves: its place, the head, its signers and witnesses' times."""
 
     index: int
     head: Head
@@ -77,9 +73,7 @@ def read_proof(text: str) -> tuple[int, list[bytes], str]:
 def check_head(
     checkpoint: str, log: Key, witnesses: Sequence[Key] = ()
 ) -> tuple[Head, dict[Key, int | None]]:
-    """Return the head in a checkpoint that the log signed, and each of `witnesses`. Raises
-    VerificationFailed.
-    """
+    """Return the head that the log and each witness signed. Raises VerificationFailed."""
     text, signed = verified(checkpoint, [log, *witnesses])
     for key in (log, *witnesses):
         if key not in signed:
@@ -91,9 +85,7 @@ def check_head(
 
 
 def check_logged(proof: str, entry: bytes, log: Key, witnesses: Sequence[Key] = ()) -> Logged:
-    """Return the place of a leaf, proved under a checkpoint that all these keys signed; else
-    VerificationFailed.
-    """
+    """Return the place of a leaf in a checkpoint signed by all keys; else VerificationFailed."""
     index, hashes, checkpoint = read_proof(proof)
     head, signed = check_head(checkpoint, log, witnesses)
     check_inclusion(leaf_hash(entry), index, head.size, head.root, hashes)

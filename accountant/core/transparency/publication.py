@@ -67,9 +67,7 @@ def publish(
 
 
 def checkpoint(folder: Path) -> tuple[str, Tiles]:
-    """Return the newest checkpoint of a log, as a note, and the tiles of that size. Raises
-    VerificationFailed.
-    """
+    """Return a log's newest checkpoint, as a note, and its tiles. Raises VerificationFailed."""
     try:
         text = (folder / "checkpoint").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -78,9 +76,7 @@ def checkpoint(folder: Path) -> tuple[str, Tiles]:
 
 
 def proof_of(folder: Path, dataset: str, at_most: int) -> tuple[int, str] | None:
-    """(number, proof) of a dataset's newest entry in the log, up to number `at_most`; None: it has
-    none.
-    """
+    """Return a dataset's newest (number, proof) in the log up to `at_most`, or None."""
     statement, tiles = checkpoint(folder)
     places = _places(folder, dataset)
     data = places.read_bytes() if places.exists() else b""

@@ -33,9 +33,7 @@ _LONGEST = 0xFFFF
 
 
 def tile_path(level: int | str, number: int, width: int = WIDTH) -> str:
-    """Return the path of a tile (level) or a bundle ("entries") in the log; of a partial one with
-    its width.
-    """
+    """Return the path of a tile (level) or bundle ("entries"); a partial one has its width."""
     digits = f"{number % 1000:03}"
     while number := number // 1000:
         digits = f"x{number % 1000:03}/{digits}"
@@ -55,9 +53,7 @@ class Tiles:
         return self.subtree(0, self.size) if self.size else EMPTY
 
     def subtree(self, start: int, end: int) -> bytes:
-        """Return the root of the leaves from `start` up to `end`, where that is a node of the
-        tree.
-        """
+        """Return the root of the leaves from `start` up to `end`, which is a node of the tree."""
         size = end - start
         if size & (size - 1):
             middle = start + split(size)
@@ -93,9 +89,7 @@ class Tiles:
                     yield entry
 
     def check(self) -> None:
-        """Raise VerificationFailed unless the entries are those of the tiles, and the root is
-        theirs.
-        """
+        """Raise VerificationFailed unless the entries are the tiles', and the root is theirs."""
         grown = Frontier()
         for entry in self.leaves():
             grown.add(leaf_hash(entry))
@@ -111,9 +105,7 @@ class Tiles:
         return hashes
 
     def _read(self, path: str) -> bytes:
-        """Return the bytes of a file; of a partial one also from the full one that took its
-        place.
-        """
+        """Return a file's bytes; a partial one's also from the full one that replaced it."""
         for name in (path, path.partition(".p/")[0]):
             try:
                 data = (self.folder / name).read_bytes()
@@ -199,9 +191,7 @@ def extend(folder: Path, size: int, leaves: Iterable[bytes]) -> int:
 
 
 def _push(folder: Path, rows: list[bytearray], level: int, size: int, found: bytes) -> None:
-    """Add a hash to the last tile of a level; a tile that is full goes on as one hash of the level
-    above.
-    """
+    """Add a hash to a level's last tile; a full tile goes on as one hash of the next level."""
     if level == len(rows):
         rows.append(bytearray())
     row = rows[level]

@@ -72,9 +72,7 @@ class KeptHeads:
         return self.folder / f"{sha256(origin.encode()).hexdigest()}.json"
 
     def newest(self, origin: str) -> Head:
-        """Return the newest head signed of a log; of one that was never signed, that of no
-        leaves.
-        """
+        """Return the newest head signed of a log; if none was signed, that of no leaves."""
         try:
             head = json.loads(self._file(origin).read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -82,9 +80,7 @@ class KeptHeads:
         return Head(head["origin"], head["size"], bytes.fromhex(head["root"]))
 
     def all(self) -> Iterator[tuple[Head, str | None]]:
-        """Yield the newest head of each log, and the digest of its last leaf where that was
-        kept.
-        """
+        """Yield the newest head of each log, and the digest of its last leaf if that was kept."""
         for path in sorted(self.folder.glob("*.json")):
             head = json.loads(path.read_text(encoding="utf-8"))
             yield Head(head["origin"], head["size"], bytes.fromhex(head["root"])), head.get("leaf")
@@ -126,9 +122,7 @@ def leaf_digest(leaf: bytes) -> str:
 
 
 class LogSigner:
-    """Signs the heads of one log. `kept`, or a folder, holds what it signed, and belongs to no
-    backup of the database.
-    """
+    """Signs the heads of one log. `kept` holds what it signed, and belongs to no backup."""
 
     def __init__(self, kept: Heads | Path, origin: str, seed: bytes) -> None:
         self._kept: Heads = KeptHeads(kept) if isinstance(kept, Path) else kept
@@ -161,9 +155,7 @@ class LogSigner:
         return head
 
     def sign(self, tiles: Tiles) -> str:
-        """Return the checkpoint of these tiles, as a note; VerificationFailed if they do not
-        continue the last.
-        """
+        """Return these tiles' checkpoint. Raises VerificationFailed unless they continue."""
         with self._kept.locked(self._origin) as held_head:
             if tiles.size < held_head.size:
                 raise VerificationFailed(
@@ -178,9 +170,7 @@ class LogSigner:
 
 
 class Witness:
-    """A witness of logs, by their origin and key: it cosigns heads that continue the last it
-    saw.
-    """
+    """A witness of logs, by origin and key: it cosigns heads that continue the last it saw."""
 
     def __init__(
         self,
