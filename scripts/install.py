@@ -169,9 +169,7 @@ class Environment:
         draft.replace(self.folder / "exchequer.json")
 
     def prepare(self) -> None:
-        """Install the installer, uv, and what packages are built with. pip stays the installer
-        without uv.
-        """
+        """Install uv and the packages that build others. Without uv pip stays the installer."""
         uv = str(self.folder / "bin" / "uv")
         if self.can("--quiet", "--only-binary=:all:", *LOCKED, "-r", str(UV), dry=False) and _runs(
             [uv, "--version"]

@@ -45,9 +45,7 @@ PERMISSIONS_POLICY = dict.fromkeys(
 
 
 class _Json(DefaultJSONProvider):
-    """Answers of the service are their documents; members stay in the order in which they are
-    declared.
-    """
+    """Answers are their documents; members stay in the order of their declaration."""
 
     sort_keys = False
 
@@ -57,9 +55,7 @@ class _Json(DefaultJSONProvider):
 
 
 class _Sessions(SecureCookieSessionInterface):
-    """Cookies are marked Secure wherever the page came over TLS, and work on a laptop without
-    it.
-    """
+    """Cookies are marked Secure if the page came over TLS, and work on a laptop without."""
 
     def get_cookie_secure(self, app: Flask) -> bool:  # noqa: ARG002
         return request.is_secure

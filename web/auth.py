@@ -63,9 +63,7 @@ def user_of_password(name: str, password: str, method: str, told: str = "signed 
 
 
 def needs_passkey(user: Any) -> bool:
-    """Return whether the password of this user opens nothing without their passkey
-    (settings.second_factor).
-    """
+    """Return whether this user's password opens nothing alone (settings.second_factor)."""
     has_second_factor = settings().second_factor and user.password_expires is None
     return has_second_factor and bool(passkeys.of(engine(), user.id))
 
@@ -264,9 +262,7 @@ def _owner_of_token() -> Any | None:
 
 
 def roles_of_sender() -> frozenset[str]:
-    """Return the roles of the sender of this request, by token or by session; empty for a
-    stranger.
-    """
+    """Return the roles of this request's sender, by token or session; a stranger has none."""
     # the server asks before it reads a body, and answers nobody meanwhile
     g.asks_no_provider = True
     owner = _owner_of_token()

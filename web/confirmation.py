@@ -32,9 +32,7 @@ _NEITHER = (
 
 
 def needs_fresh(view: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a view that acts, for somebody who has just shown who they are
-    (settings.fresh_minutes).
-    """
+    """Return a view that acts for somebody who just showed who they are (fresh_minutes)."""
 
     @wraps(view)
     def checked(*args: Any, **kwargs: Any) -> Any:

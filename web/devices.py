@@ -16,9 +16,7 @@ SECONDS = 180 * 24 * 3600
 
 
 def of(name: str) -> str | None:
-    """Return the device that this request comes from, where its cookie is of somebody of this name;
-    else None.
-    """
+    """Return the device of this request if its cookie is of somebody of this name, else None."""
     try:
         whose, device = _signer().loads(request.cookies.get(_cookie(), ""), max_age=SECONDS)
     except (BadSignature, ValueError, TypeError):

@@ -64,9 +64,7 @@ def pictures(folder: Path = FOLDER) -> dict[str, Path]:
 
 
 def render(name: str, address: Address, folder: Path = FOLDER) -> Document | None:
-    """Return a document by its name; None where there is none. A folder's name lists what it
-    holds.
-    """
+    """Return a document by its name, or None. A folder's name lists what it holds."""
     documents = names(folder)
     if name in documents:
         return _rendered(
@@ -115,9 +113,7 @@ def _rendered(
 
 
 def _mark(tokens: Sequence[Token]) -> Iterator[tuple[str, str]]:
-    """Give headings their anchors, as code hosts do, and rows whose first cell is a name that
-    name.
-    """
+    """Give headings their anchors, as code hosts do, and rows that begin with a name."""
     seen: dict[str, int] = {}
     for number, token in enumerate(tokens):
         if token.type == "heading_open":
@@ -159,9 +155,7 @@ def _lead(
     known: frozenset[str],
     shown: frozenset[str],
 ) -> None:
-    """Lead links between documents to their pages; what is no document or picture loses its
-    link.
-    """
+    """Lead links between documents to their pages; links to other files are removed."""
     folders = {posixpath.dirname(other_name) for other_name in known}
     for token in (child for outer in tokens for child in outer.children or []):
         name = {"link_open": "href", "image": "src"}.get(token.type)

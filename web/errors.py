@@ -120,9 +120,7 @@ def problem(
     detail: str | None = None,
     problems: list[dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Return problem details (RFC 9457); without `code` and `detail`, what is said of the status by
-    itself.
-    """
+    """Return problem details (RFC 9457), by default what is said of the status by itself."""
     code = code or CODES.get(status, "error")
     return {
         "type": f"/api/docs#problem-{code}",
@@ -204,9 +202,7 @@ def _away(error: Exception) -> Response:
 
 
 def answer_of(error: Exception) -> Response:
-    """Return what is answered in place of an answer that was ready, where one of ours or
-    UNAVAILABLE was raised.
-    """
+    """Return the answer to an error of ours or UNAVAILABLE, in place of the one that was ready."""
     return _on_purpose(error) if isinstance(error, ExchequerError) else _away(error)
 
 

@@ -68,9 +68,7 @@ class Refused(Exception):
 
 
 def init_app(app: Flask) -> None:
-    """Get to know the provider, where the settings name one. Raises RuntimeError for half a
-    setting.
-    """
+    """Set up the provider if the settings name one. Raises RuntimeError for half a setting."""
     configured: Settings = app.extensions["exchequer"]["settings"]
     if configured.oidc_issuer is None:
         return
@@ -132,9 +130,7 @@ def _sent(asked: Mapping[str, str | None]) -> BaseResponse:
 
 
 def begin_again() -> BaseResponse:
-    """Send the browser to the provider for a new sign-in, whoever is signed in there. Raises as
-    `begin`.
-    """
+    """Send the browser to the provider for a new sign-in of anybody. Raises as `begin`."""
     # either is enough where a provider keeps to the standard
     parameters = {"prompt": "login", "max_age": "0"}
     if wanted := settings().oidc_acr:
@@ -183,9 +179,7 @@ def finish_again(user_id: UUID, since: float) -> datetime:
 
 
 def _shown(claims: Mapping[str, Any]) -> datetime | None:
-    """When somebody typed or touched something at the provider (OpenID Connect Core 1.0, section
-    2).
-    """
+    """Return when somebody acted at the provider (OpenID Connect Core 1.0, section 2)."""
     stated = claims.get("auth_time")
     if not isinstance(stated, int) or not 0 < stated < time.time() + LEEWAY:
         return None
@@ -263,9 +257,7 @@ def _answer() -> Answer:
 
 
 def _check_sender(metadata: Mapping[str, Any]) -> None:
-    """Raise ValueError for an answer of another issuer (RFC 9207): a mix-up would take a code
-    elsewhere.
-    """
+    """Raise ValueError for another issuer's answer (RFC 9207: mix-ups leak codes)."""
     senders = request.args.getlist("iss")
     promised = metadata.get("authorization_response_iss_parameter_supported") is True
     if senders != [metadata["issuer"]] and (senders or promised):
@@ -280,9 +272,7 @@ def _options(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _completed(claims: Mapping[str, Any], token: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the claims of an id token with those of userinfo, where the roles' claim stands there
-    only.
-    """
+    """Return an id token's claims, with userinfo's if only that has the roles' claim."""
     if _roles_claim(claims, settings()) is not None or "access_token" not in token:
         return claims
     address = client().load_server_metadata().get("userinfo_endpoint")
@@ -336,9 +326,7 @@ def _unreachable(error: Exception) -> Refused:
 
 
 def user_of(claims: Mapping[str, Any]) -> Any:
-    """Return the account of a person at the provider, made at the first sign-in, with the roles
-    stated now.
-    """
+    """Return the account of a provider's person, made at need, with the roles stated now."""
     issuer, subject = str(claims["iss"]), str(claims["sub"])
     roles = roles_of(claims, settings())
     user = people.find_external(engine(), issuer, subject)
@@ -403,9 +391,7 @@ def _too_many_groups(name: str) -> Refused:
 
 
 def roles_of(claims: Mapping[str, Any], configured: Settings) -> list[str]:
-    """Return the roles that a claim's values are mapped to; a claim within a claim is named with a
-    dot.
-    """
+    """Return the roles that a claim's values map to; dots name claims within claims."""
     value = _roles_claim(claims, configured)
     stated = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     mapped = configured.oidc_roles
@@ -422,9 +408,7 @@ def _roles_claim(claims: Mapping[str, Any], configured: Settings) -> Any:
 
 
 def _names(claims: Mapping[str, Any], issuer: str, subject: str) -> Iterator[str]:
-    """Yield names for a new account: as the provider calls the person, else with a trace of who
-    they are.
-    """
+    """Yield names for a new account: the provider's, then ones with a trace of the person."""
     wished = claims.get("preferred_username")
     plain = unicodedata.normalize("NFKD", wished if isinstance(wished, str) else "").lower()
     plain = re.sub(r"[^a-z0-9._-]+", "-", plain.partition("@")[0]).strip("._-")[:50]

@@ -55,9 +55,7 @@ CONFIRMING, PASSWORD = "confirming", "confirm_password"
 
 @dataclass(frozen=True)
 class Asked:
-    """What the page asks a browser: its options as JSON, and the id under which the challenge is
-    kept.
-    """
+    """What the page asks a browser: options as JSON, and the id of the kept challenge."""
 
     id: UUID
     options: dict[str, Any]
@@ -116,9 +114,7 @@ def ask_new(actor: Actor) -> Asked:
 
 
 def register(actor: Actor, name: str) -> UUID:
-    """Keep the passkey that a browser made for `ask_new`. Raises NotPermitted where it is not
-    right.
-    """
+    """Keep the passkey that a browser made for `ask_new`. Raises NotPermitted if it is wrong."""
     host, origin = relying_party()
     taken = passkeys.take(engine(), _challenge_id(), actor.id, "register")
     try:
@@ -198,9 +194,7 @@ def _described(own: list[dict[str, Any]]) -> list[PublicKeyCredentialDescriptor]
 
 
 def user_of_passkey() -> Any | None:
-    """Return the active user whose passkey answered `ask_sign_in`; None where it is nobody's, or
-    not right.
-    """
+    """Return the active user whose passkey answered `ask_sign_in` rightly, or None."""
     came = origin_of("passkey")
     try:
         passkey, _ = _used(None, "sign in")
@@ -214,9 +208,7 @@ def user_of_passkey() -> Any | None:
 
 
 def answered_again(actor: Actor) -> bool:
-    """Return whether the form holds the answer to `ask_again`. Raises NotPermitted where it is not
-    right.
-    """
+    """Return whether the form answers `ask_again`. Raises NotPermitted if it is wrong."""
     if "passkey" not in request.form or CONFIRMING not in request.form:
         return False
     _used(actor.id, "confirm")
@@ -224,9 +216,7 @@ def answered_again(actor: Actor) -> bool:
 
 
 def given(actor: Actor) -> dict[str, Any] | None:
-    """Return the signature that came with a form, as an entry holds it; None: none came. Raises
-    NotPermitted.
-    """
+    """Return the signature in a form, as an entry holds it, or None. Raises NotPermitted."""
     if "passkey" not in request.form or CONFIRMING in request.form:
         return None
     passkey, nonce = _used(actor.id, "act")
@@ -282,9 +272,7 @@ def _answer() -> dict[str, Any]:
 
 
 def sign(needed: SignatureNeeded, back: str) -> Response:
-    """Return the page that asks for the signature of an act, and then sends the same form again
-    with it.
-    """
+    """Return the page that asks to sign an act and then sends the form with the signature."""
     actor: Actor = current_user.actor
     act_key, act = ask_act(actor, needed)
     words = (

@@ -193,9 +193,7 @@ def _repeats(text: str) -> bool:
 
 
 def _splits(text: str, known: set[str]) -> bool:
-    """Return True if a text is a few guessable pieces in a row: finds the fewest pieces of each
-    prefix.
-    """
+    """Return True if a text is a few guessable pieces in a row, the fewest of each prefix."""
     fewest = [0] + [len(text) + 1] * len(text)
     for end in range(1, len(text) + 1):
         for begin in range(end):
@@ -260,9 +258,7 @@ def _matches(stored: str, password: str) -> bool:
 
 
 def rehashed(stored: str, password: str) -> str | None:
-    """Return another hash of a password that was right, where the one that is kept is of an older
-    kind.
-    """
+    """Return another hash of a right password if the kept one is of an older kind."""
     if not _hasher().check_needs_rehash(stored) and normal(password) == password:
         return None
     return _hasher().hash(normal(password))

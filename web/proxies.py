@@ -118,9 +118,7 @@ def _values(environ: dict[str, Any], name: str) -> list[str]:
 
 
 def _plain(stated: str) -> str:
-    """Return an address without the port that some proxies add: 192.0.2.1:443,
-    [2001:db8::1]:443.
-    """
+    """Return an address without the port of some proxies: 192.0.2.1:443, [2001:db8::1]:443."""
     bare, _, _ = (
         stated.removeprefix("[").partition("]") if stated.startswith("[") else (stated, "", "")
     )
@@ -164,9 +162,7 @@ def below(mount: str, path: str) -> str:
 
 
 def check_mount(app: Flask, path: str) -> None:
-    """Raise RuntimeError if a page of the service has the mount's first name: requests could be
-    either's.
-    """
+    """Raise RuntimeError if the mount's first name is a page's: requests could be either's."""
     first = path.split("/")[1] if path else ""
     taken = {rule.rule.split("/")[1] for rule in app.url_map.iter_rules()} - {""}
     if first in taken:

@@ -63,9 +63,7 @@ def blocks(stream: Any, length: int | None = None) -> Iterator[bytes]:
 
 
 def drain(stream: Any, most: int) -> None:
-    """Read on what nobody wants, so that who sends it comes to read the refusal; never more than
-    `most`.
-    """
+    """Read an unwanted body on, at most `most`, so that its sender reads the refusal."""
     for block in blocks(stream):
         most -= len(block)
         if most < 0:

@@ -28,9 +28,7 @@ UPLOAD_PATHS = ("/uploads", "/api/v1/uploads")
 
 
 def parser(app: Flask, upload_bytes: int) -> type[HTTPRequestParser]:
-    """Return a parser that takes large bodies at UPLOAD_PATHS alone, and there from stewards
-    alone.
-    """
+    """Return a parser that takes large bodies at UPLOAD_PATHS alone, from stewards alone."""
 
     mount = app.extensions["exchequer"]["settings"].public_path
 

@@ -28,15 +28,11 @@ def _after(response: Response) -> Response:
 
 
 def _let_in() -> bool:
-    """Return whether this request had somebody's token or session: a stranger is shown nothing of a
-    ledger.
-    """
+    """Return whether this request had a token or session: strangers see nothing of a ledger."""
     user = g.get("_login_user")  # where a page asked Flask-Login for it
     return g.get("actor") is not None or (user is not None and user.is_authenticated)
 
 
 def init_app(app: Flask) -> None:
-    """Look before each answer; register it last, so that it comes before all else that is done to
-    answers.
-    """
+    """Look before each answer, before all else that is done to it: register it last."""
     app.after_request(_after)

@@ -74,9 +74,7 @@ def _may_ask(user: Any) -> bool:
 
 
 def _told(user: Any) -> bool:
-    """Wait for the answer that another process gets. Returns False if there is none, or nobody
-    asks.
-    """
+    """Wait for the answer that another process gets. Returns False if none comes."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < deadline:
         state = external_accounts.state(engine(), user.id)

@@ -31,9 +31,7 @@ def version() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the code, or None if it is unknown; "-dirty" means uncommitted
-    changes.
-    """
+    """Return the code's commit or None; "-dirty" means uncommitted changes."""
     with suppress(OSError):
         return (ROOT / COMMIT_FILE).read_text("utf-8").strip() or None
     git = shutil.which("git")

@@ -9,9 +9,7 @@ from accountant.core.webhook_rules import Network, Target
 
 
 def addresses(target: Target, allowed: Sequence[Network]) -> list[str]:
-    """Return the addresses of a target. Raises InvalidRequest where one is not to be reached,
-    OSError for none.
-    """
+    """Return a target's addresses. Raises InvalidRequest for a forbidden one, OSError for none."""
     infos = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     names = list(dict.fromkeys(str(info[4][0]) for info in infos))
     for name in names:

@@ -181,9 +181,7 @@ class Public:
         return self.models[name]
 
     def writer(self, name: str, seed: int | None = None) -> "Writer":
-        """Return a writer for public prompts: an endpoint or a local language model. `seed`: of its
-        draws.
-        """
+        """Return a writer for public prompts: an endpoint or a local model. `seed`: its draws'."""
         from workers.generation.local_writer import LocalWriter, generator
 
         if name in self.endpoints:
@@ -220,9 +218,7 @@ class Runner(Protocol):
 
 @runtime_checkable
 class Checker(Protocol):
-    """A runner that looks at its public inputs first: a job that they don't serve fails void and
-    says why.
-    """
+    """A runner that looks at public inputs first: a job that they don't serve fails void."""
 
     def check(self, parameters: Any, terms: Terms, public: Public) -> None:
         """Raises DataError naming the field, before any record is opened."""
@@ -254,9 +250,7 @@ class Resumer(Protocol):
 
 @runtime_checkable
 class Maker(Protocol):
-    """The runner of a public mechanism: it has no records, no meter, and nothing that opens a
-    dataset.
-    """
+    """The runner of a public mechanism, without records, meter, or a way to a dataset."""
 
     def total(self, parameters: Any, terms: Terms) -> int:
         """Return the number of public steps in a run."""
@@ -280,6 +274,4 @@ class Reuser(Protocol):
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Count | Artifact]:
-        """Run from the artifacts of the job in `from_job`, by name, already checked against the
-        ledger.
-        """
+        """Run from the artifacts of `from_job`, by name, already checked against the ledger."""

@@ -52,9 +52,7 @@ def _free() -> None:
 
 
 def free_memory(device: str) -> int:
-    """Return bytes that can still be used: of a GPU's memory, or of the host's within its control
-    group.
-    """
+    """Return bytes free on a GPU, or on the host within its control group."""
     if device == "cuda":
         import torch
 

@@ -78,9 +78,7 @@ class LocalModel:
 
 
 def resolve(path: str, roots: list[str], hub: bool) -> Path:
-    """Return the folder of a model. Raises ModelError if it is not under a root or is not a
-    folder.
-    """
+    """Return a model's folder. Raises ModelError for none, or one that is under no root."""
     folder = Path(path).resolve()
     if any(folder.is_relative_to(Path(root).resolve()) for root in roots):
         if not folder.is_dir():
@@ -94,9 +92,7 @@ def resolve(path: str, roots: list[str], hub: bool) -> Path:
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Return public facts of a model, from its files alone. Raises ModelError naming what is wrong
-    with them.
-    """
+    """Return public facts of a model, by its files. Raises ModelError naming the problem."""
     config = check_config(folder)
     architectures = config.get("architectures") or []
     if not any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
@@ -133,9 +129,7 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """Return config.json. Raises ModelError for code, quantised weights, or weights of another
-    name.
-    """
+    """Return config.json. Raises ModelError for code, quantised or other weights."""
     config = read_json(folder / "config.json")
     check_not_quantised(config)
     if "auto_map" in config:
@@ -149,27 +143,21 @@ def check_config(folder: Path) -> dict[str, Any]:
 
 
 def origin(folder: Path) -> dict[str, str]:
-    """Return licence and source of a model, where a file of its folder, origin.json, states
-    them.
-    """
+    """Return a model's licence and source if its folder's origin.json states them."""
     path = folder / "origin.json"
     stated = read_json(path) if path.exists() else {}
     return {name: str(stated[name])[:200] for name in ("licence", "source") if stated.get(name)}
 
 
 def check_not_quantised(config: dict[str, Any]) -> None:
-    """Refuse quantised weights: their kernels may round a context depending on the rest of its
-    pass.
-    """
+    """Refuse quantised weights: kernels may round a context by the rest of its pass."""
     if config.get("quantization_config"):
         why = "a record's logits may then depend on the other records of its pass"
         raise ModelError(f"path: the model is quantised (quantization_config): {why}")
 
 
 def end_tokens(folder: Path) -> list[int]:
-    """Return all tokens that end a text: the tokenizer's and those in the model's generation
-    settings.
-    """
+    """Return all tokens that end a text: the tokenizer's and the generation settings'."""
     path = folder / "generation_config.json"
     stated = read_json(path if path.exists() else folder / "config.json").get("eos_token_id")
     end_tokens = [
@@ -180,9 +168,7 @@ def end_tokens(folder: Path) -> list[int]:
 
 
 def _saved_type(config: dict[str, Any]) -> str:
-    """Return the type of the saved weights, as config.json names it; older files call it
-    torch_dtype.
-    """
+    """Return the saved weights' type by config.json (torch_dtype in older files)."""
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
@@ -222,9 +208,7 @@ def tensors(path: Path) -> "dict[str, npt.NDArray[Any]]":
 
 
 def tokenizer(folder: Path) -> Any:
-    """Return the tokenizer in a folder, read again if its files changed. Raises ModelError if none
-    can be loaded.
-    """
+    """Return a folder's tokenizer, read again if its files changed. Raises ModelError."""
     files = sorted(path for pattern in READ_FILES for path in folder.glob(pattern))
     states = ((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
     return _tokenizer(folder, tuple(states))
@@ -441,9 +425,7 @@ def has_room(parameters: int) -> bool:
 
 
 def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) -> LocalModel:
-    """Return what `load` gives. Raises ModelError if the weights, `size` bytes, don't fit into
-    memory.
-    """
+    """Return what `load` gives. Raises ModelError unless `size` bytes of weights fit."""
     from workers.engine import is_out_of_memory
 
     whole = whole_memory(device.type)
@@ -460,9 +442,7 @@ def _fitting(size: int, device: "torch.device", load: Callable[[], LocalModel]) 
 
 
 def _contexts_bytes(device: str, memory_gib: float | None) -> int:
-    """Memory that contexts should find beside a model: what is set, 4 GiB of a host's, half of a
-    GPU's.
-    """
+    """Return memory for contexts beside a model: as set, 4 GiB (host), or half a GPU's."""
     import torch
 
     if memory_gib is not None:
@@ -471,9 +451,7 @@ def _contexts_bytes(device: str, memory_gib: float | None) -> int:
 
 
 def _checked(network: Any, tokenizer: Any) -> "Structure":
-    """Return the network's parts. Raises StructureError or Unsteady where the engine can't run
-    it.
-    """
+    """Return the network's parts. Raises StructureError or Unsteady if it can't run."""
     from workers.engine import check_finite, check_loaded, prepare, rehearse
 
     check_finite(network, text_start(tokenizer) + text_tokens(tokenizer, PUBLIC_TEXT))
@@ -491,9 +469,7 @@ def _loaded(
     memory_gib: float | None,
     or_float32: bool = False,
 ) -> LocalModel:
-    """Load and try the model; `or_float32`: in that type where the model fails a check in
-    bfloat16.
-    """
+    """Load and try the model; `or_float32`: in float32 if it fails a check in bfloat16."""
     import torch
     from transformers import AutoModelForCausalLM
 

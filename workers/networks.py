@@ -44,18 +44,14 @@ def open_network(
 
 
 def empty(folder: Path) -> Any:
-    """Open a causal model without its numbers: names, shapes and types. Raises ModelError as
-    above.
-    """
+    """Open a causal model's names, shapes and types, without numbers. Raises ModelError."""
     from transformers import AutoModelForCausalLM
 
     return open_network(AutoModelForCausalLM, folder, "auto", "meta")
 
 
 def tied(folder: Path, held: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the tensors of a causal model that are others under a second name, and those
-    others.
-    """
+    """Return the tensors that are others' second names, and those others."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -74,9 +70,7 @@ def _pairs(network: Any, held: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def check_complete(network: Any, found: Mapping[str, Any], encoder: bool = False) -> None:
-    """Check what transformers says of a loading. Raises ModelError if a weight has no place, or no
-    fit.
-    """
+    """Raise ModelError if transformers found a weight without a place or fit."""
     missing, unexpected = set(found["missing_keys"]), set(found["unexpected_keys"])
     if encoder:
         inner = {name for name, _ in network.named_children()}
@@ -129,9 +123,7 @@ def copies(network: Any, held: Mapping[str, Tensor]) -> set[str]:
 
 
 def check_types(network: Any, held: Mapping[str, Tensor]) -> None:
-    """Check that no parameter is saved as whole numbers. Raises ModelError: those are quantised
-    weights.
-    """
+    """Raise ModelError for parameters saved as whole numbers: they are quantised."""
     names = {name for name, _ in network.named_parameters(remove_duplicate=False)}
     whole = sorted(name for name in names & held.keys() if not held[name].is_float)
     if whole:

@@ -53,9 +53,7 @@ PARTS = ("finished", "duplicates", "talk", "copying")
 
 @dataclass(frozen=True)
 class _Corpus:
-    """Public texts that stand for records, those held out with their labels, and how labels were
-    found.
-    """
+    """Public texts in the place of records, those held out, and how labels were found."""
 
     records: Records
     held_out: Texts
@@ -73,9 +71,7 @@ class Runner:
     def make(
         self, parameters: Any, terms: Terms, model: Any, progress: Progress, public: Public
     ) -> Iterator[Any]:
-        """Yield everything that the mechanism makes, then a report. Raises DataError for too small
-        a corpus.
-        """
+        """Yield all that the mechanism makes, then a report. Raises DataError for small corpora."""
         mechanism, rehearsed = _rehearsed(parameters, terms)
         running = runner(mechanism.id)
         most = parameters.rehearsal_texts or terms.public_size or MOST_LOOKED_AT
@@ -181,9 +177,7 @@ def _named(
 
 
 def _described(made: list[Any], corpus: _Corpus) -> dict[str, Any]:
-    """Return what was made: texts with their lengths in words, or counts with how far they are from
-    the truth.
-    """
+    """Return what was made: texts' lengths in words, or counts' errors."""
     texts = [item for item in made if isinstance(item, Text)]
     if texts:
         words = sorted(len(text.text.split()) for text in texts)

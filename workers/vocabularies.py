@@ -85,9 +85,7 @@ def _check_outputs(words: Mapping[int, str], rows: int) -> None:
 
 
 def _check_unique(folder: Path) -> None:
-    """Refuse two tokens of one id, and one token of two ids, in tokenizer.json: the last would
-    win.
-    """
+    """Refuse tokens that share an id, or a token with two, in tokenizer.json."""
     path = folder / "tokenizer.json"
     if not path.is_file():
         return
@@ -152,9 +150,7 @@ def _unknown(tokenizer: Any, rows: int) -> set[int]:
 
 
 def _check_controls(tokenizer: Any, unknown: set[int]) -> None:
-    """Check that no text is encoded with a token that controls texts, where it would be left
-    out.
-    """
+    """Check that no text is encoded with a control token, which would be left out."""
     control = control_tokens(tokenizer)
     clash = sorted(control & unknown)
     if clash:

@@ -86,9 +86,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _of_shards(folder: Path, shards: set[str]) -> dict[str, Tensor]:
-    """Return the tensors of the shards that the index names; each is where the index says, and only
-    there.
-    """
+    """Return the tensors of the shards in the index, each exactly where it says."""
     places = _places(folder)
     named = set(places.values())
     missing = sorted(name for name in named if not (folder / name).is_file())
@@ -166,9 +164,7 @@ def parameters(held: Mapping[str, Tensor], copies: Iterable[str] = ()) -> int:
 
 
 def check_finite(held: Mapping[str, Tensor]) -> None:
-    """Read all numbers through. Raises ModelError for NaN, infinity, or more than bfloat16 can
-    hold.
-    """
+    """Read all numbers. Raises ModelError for NaN, infinity, or beyond bfloat16."""
     from safetensors import safe_open
 
     for path in sorted({tensor.file for tensor in held.values()}):
@@ -183,9 +179,7 @@ def check_finite(held: Mapping[str, Tensor]) -> None:
 
 
 def _runs(held: Mapping[str, Tensor]) -> Iterator[list[str]]:
-    """Divide the names in runs of MAPPED numbers. Each maps its file again, so that memory is
-    bounded.
-    """
+    """Divide the names in runs of MAPPED; each maps its file again, in bounded memory."""
     run: list[str] = []
     numbers = 0
     for name, tensor in held.items():

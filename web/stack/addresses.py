@@ -29,9 +29,7 @@ _URL_PATH = re.compile(r"[A-Za-z0-9._/-]{1,80}")  # sun_path holds 107 bytes; no
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables with which another process reads these same settings and finds the
-    servers.
-    """
+    """Return variables by which a process reads these settings and finds the servers."""
     home = settings.home.resolve()
     variables = {}
     for name, info in type(settings).model_fields.items():
@@ -91,9 +89,7 @@ def prepare(home: Path) -> None:
 
 
 def database_url(home: Path, role: str = APPLICATION) -> str:
-    """Return address of the embedded database, as a role that adds to the ledger and can't change
-    it.
-    """
+    """Return the embedded database's address, in a role that only adds to the ledger."""
     return f"postgresql+psycopg://{role}@/{OWNER}?host={socket_folder(home, POSTGRES)}"
 
 

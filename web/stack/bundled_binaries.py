@@ -65,9 +65,7 @@ class Reached:
 
 @lru_cache
 def reach(uid: int | None) -> Reached:
-    """Return the programs as user `uid` reaches them; None: as ourselves. Copies them as the last
-    resort.
-    """
+    """Return the programs as user `uid` reaches them, copied at need; None: as ourselves."""
     install = newest_install()
     if uid is None:
         return Reached(install / "bin")
@@ -89,9 +87,7 @@ def newest_install() -> Path:
 
 
 def _as(uid: int, shown: Path | None = None) -> Callable[[], None]:
-    """Give up root for `uid`, and first put `shown` in place of _SHOWN_AT, for this process
-    alone.
-    """
+    """Become `uid` instead of root, after putting `shown` over _SHOWN_AT for this process alone."""
     libc = ctypes.CDLL(None, use_errno=True)
     source, target = os.fsencode(shown or ""), os.fsencode(_SHOWN_AT)
 

@@ -48,9 +48,7 @@ def make(folder: Path, servers: Sequence[str], days: int = DAYS) -> None:
 
 
 def end_of(folder: Path, servers: Sequence[str]) -> datetime | None:
-    """When the certificates of all these servers end; None: one is not there, or of another
-    authority.
-    """
+    """Return when these servers' certificates end; None if one lacks or is another authority's."""
     try:
         authority = x509.load_pem_x509_certificate((folder / "ca" / "ca.pem").read_bytes())
         ends = [authority.not_valid_after_utc]

@@ -23,9 +23,7 @@ _CAPABILITIES = {"CHOWN": 0, "SETGID": 6, "SETUID": 7}  # linux/capability.h
 
 
 def require(settings: Settings, *, database: bool) -> None:
-    """Raise StackError for the first condition that does not hold. `database`: the embedded one is
-    wanted.
-    """
+    """Raise StackError for the first condition unmet. `database`: the embedded one is wanted."""
     home = settings.home.resolve()
     prepare(home)
     _require_files()

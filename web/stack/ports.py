@@ -46,9 +46,7 @@ def claim(settings: Settings, home: Path) -> tuple[socket.socket, Settings, str]
 
 
 def hosts(settings: Settings) -> tuple[str, ...]:
-    """Return the addresses that the page may have: the one that was chosen, or this machine's
-    loopback.
-    """
+    """Return the addresses that the page may have: the chosen one, or this machine's loopback."""
     return (settings.host,) if "host" in settings.model_fields_set else LOOPBACK
 
 

@@ -79,9 +79,7 @@ def touched_outside() -> str | None:
 
 
 def _initialise(folder: Path) -> None:
-    """Make a cluster aside and move it into place whole: an interrupted start leaves nothing
-    half.
-    """
+    """Make a cluster aside and move it into place whole: interruptions leave no half."""
     draft = folder.with_name("postgres.new")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(mode=0o700)

@@ -29,9 +29,7 @@ _HEADER = "=== started "
 
 
 class StackError(Exception):
-    """A process of the stack failed: which one, why, the end of its log, and what helps if that is
-    known.
-    """
+    """A process of the stack failed: which one, why, its log's end, and what helps if known."""
 
     def __init__(self, process: str, reason: str, log: str = "", remedy: str = "") -> None:
         self.remedy = remedy
@@ -223,9 +221,7 @@ def rotate_logs(home: Path, bound: int) -> None:
 
 
 def _start_mark(pid: int) -> str | None:
-    """Return when a living process started, in a unit unaffected by clock changes; None if it is
-    gone.
-    """
+    """Return when a living process started, by no changeable clock; None if it is gone."""
     if sys.platform == "linux":
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -254,9 +250,7 @@ def _age_key(handle: Handle) -> tuple[float, int]:
 def _preparation(
     become: Callable[[], None] | None, death_signal: int | None
 ) -> Callable[[], None] | None:
-    """Return the function that a child runs before its program; it dies with us only where the
-    kernel can.
-    """
+    """Return what a child runs before its program; it dies with us if the kernel can."""
     if death_signal is None or sys.platform != "linux":
         return become
     libc = ctypes.CDLL(None)

@@ -79,9 +79,7 @@ def write(home: Path, record: Record) -> None:
 
 
 def survivors(home: Path) -> list[Child]:
-    """Return programs of the last record that live on: `find` misses one that rewrote its
-    environment.
-    """
+    """Return the last record's living programs, which may have hidden from `find`."""
     record = read(home)
     noted = record.processes.values() if record else ()
     children = [Child(p.name, Handle(p.pid, p.started)) for p in noted if p.pid]

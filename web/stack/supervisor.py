@@ -128,9 +128,7 @@ class Supervisor:
         self._note(task.name, "done")
 
     def _await_ready(self) -> None:
-        """Until every program answers; here one that ends fails the start, with its log as it
-        is.
-        """
+        """Wait until every program answers. One that ends fails the start, with its log."""
         waiting = dict(self.running)
         deadline = time.monotonic() + _START_SECONDS
         while waiting:

@@ -51,9 +51,7 @@ def only(addresses: Iterable[str]) -> Iterator[None]:
 
 
 def files(address: str) -> list[str]:
-    """Return the data files at an address, in order. Raises DataError if there are none, or none
-    may be opened.
-    """
+    """Return the data files at an address, in order. Raises DataError without allowed ones."""
     allowed = _allowed.get()
     if allowed is not None and address not in allowed:
         raise DataError("a job that reads no records tried to open data that it does not name")
@@ -102,9 +100,7 @@ def names(address: str, found: list[str]) -> list[str]:
 
 
 def _stay_within(folder: str, found: list[str]) -> None:
-    """Raise DataError where a link of a folder leads out of it, or to another folder: that is not
-    listed.
-    """
+    """Raise DataError if a folder's link leads out of it, or to a folder (not listed)."""
     inside = Path(folder).resolve()
     if not all(Path(name).resolve().is_relative_to(inside) for name in found):
         raise DataError("a link in the folder leads out of it")

@@ -54,9 +54,7 @@ def hold(address: str) -> tuple[list[Held], str]:
 def inspect(
     data: Sequence[Held], files_sha256: str, text_template: str, label_column: str | None
 ) -> dict[str, Any]:
-    """Return public facts: the hash of the files, the number of texts, and the labels. Raises
-    DataError.
-    """
+    """Return public facts: files' hash, number of texts, labels. Raises DataError."""
     count = 0
     labels: set[str] = set()
     for each in _rows(data, text_template, label_column):
@@ -77,9 +75,7 @@ def inspect(
 
 
 def digest(files_sha256: str, text_template: str, label_column: str | None) -> str:
-    """Return the SHA-256, in hex, of a corpus: its files, and how texts and labels are read from
-    them.
-    """
+    """Return the SHA-256 (hex) of a corpus: its files, and how they are read."""
     read = {"text_template": text_template, "label_column": label_column}
     return hashlib.sha256(canonical({"files": files_sha256, **read})).hexdigest()
 
@@ -88,9 +84,7 @@ MAX_LABELS = 1_000
 
 
 def open_corpus(row: Any, roots: list[str], sha256: str) -> Corpus:
-    """Return the corpus of a registered row. Raises DataError if its bytes do not hash to
-    `sha256`.
-    """
+    """Return a registered corpus. Raises DataError if its bytes do not hash to `sha256`."""
     held, files_sha256 = hold(records.check_address(row.uri, roots))
     if digest(files_sha256, row.text_template, row.label_column) != sha256:
         raise DataError(

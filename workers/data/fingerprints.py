@@ -109,18 +109,14 @@ _kept = _Kept()
 
 
 def normalised(value: str) -> str:
-    """Return letters, marks and digits only; if there are no letters or digits, the text with
-    blanks collapsed.
-    """
+    """Return letters, marks and digits only, or else the text with blanks collapsed."""
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
     words = _NOT_WORDS.sub("", plain) if plain.isascii() else plain.translate(_kept)
     return words if _WORD.search(words) else " ".join(plain.split())
 
 
 def distinct_letters(content: str) -> int:
-    """About how many letters a record has, not counting what repeats; an ideograph counts for
-    three.
-    """
+    """Count a record's letters without repeats, roughly; an ideograph counts for three."""
     start = content[:_WEIGHED]
     if not _WORD.search(start):
         return 0

@@ -82,9 +82,7 @@ _COPY = re.compile(
 
 
 def format_of(name: str) -> str | None:
-    """Return the format that a file's name tells, compressed or not, or None if it is none of
-    FORMATS.
-    """
+    """Return the format that a file's name tells, compressed or not, or None if unknown."""
     return FORMATS.get(_stem_and_ending(name)[1])
 
 

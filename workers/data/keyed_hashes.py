@@ -10,9 +10,7 @@ def pick(hashed: bytes, many: int) -> int:
 
 
 def keyed_hash(key: bytes, *parts: str) -> bytes:
-    """Return HMAC-SHA-256 over the parts, each preceded by its length, so that no two lists of
-    parts collide.
-    """
+    """Return HMAC-SHA-256 over the parts with their lengths: no two lists collide."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")

@@ -133,9 +133,7 @@ def hold(
 
 
 def check(address: str, registered: Mapping[str, Any]) -> None:
-    """Raise DataError if the data is not what was registered. Its text names no file: analysts read
-    it.
-    """
+    """Raise DataError unless the data is what was registered, naming no file: analysts read it."""
     try:
         found = of(address)
     except DataError:

@@ -75,16 +75,12 @@ class _Released(Protocol):
 
 
 def released(artifact: _Released, text: str) -> PublicText:
-    """`text`, where it stands in a JSON artifact that was released. Raises ValueError where it does
-    not.
-    """
+    """Vouch for `text` of a released JSON artifact. Raises ValueError if it is not in it."""
     return all_released(artifact, [text])[0]
 
 
 def all_released(artifact: _Released, texts: Iterable[str]) -> list[PublicText]:
-    """`texts` that all stand in one released JSON artifact, as `released`: it is read once for
-    all.
-    """
+    """Vouch for `texts` of one released JSON artifact, which is read once for all."""
     known = _strings(artifact.json()) if artifact.released is True else set()
     listed = list(texts)
     if not known.issuperset(listed):

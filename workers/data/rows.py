@@ -35,9 +35,7 @@ _LOOK_EVERY = 64  # rows: a row may have megabytes
 
 
 class Row(dict[str, Any]):
-    """The needed cells of a row by column, and where it stands: `number` in `file` ("" for the only
-    file).
-    """
+    """A row's needed cells by column, and its place: `number` in `file` ("" for the only file)."""
 
     __slots__ = ("file", "number")
 
@@ -85,9 +83,7 @@ class Held:
 
 
 def rows(data: str | Sequence[Held], columns: Sequence[str]) -> Iterator[Row | Broken]:
-    """Yield every row of every file, at an address or held. Raises DataError if a file can't be
-    read.
-    """
+    """Yield every row of every file, at an address or held. Raises DataError for bad files."""
     if isinstance(data, str):
         paths = files(data)
         each_file: Iterable[tuple[str | Held, str]] = zip(paths, names(data, paths), strict=True)
@@ -133,9 +129,7 @@ def _told_by_file(shown: str) -> Iterator[None]:
 
 
 def columns_of(file: str) -> list[str] | None:
-    """Return the names of a file's columns, of JSON Lines those of its first row; None if it has
-    none.
-    """
+    """Return a file's column names (JSON Lines: the first row's), or None without any."""
     form = format_of(file)
     if form == "parquet":
         with _parquet(file) as table:
@@ -196,9 +190,7 @@ def _opened(file: str | Held, compression: str | None = None) -> Iterator[Any]:
 
 @contextmanager
 def _lines(file: str | Held, form: str) -> Iterator[io.TextIOWrapper]:
-    """Return the text of a file, its bytes that are no UTF-8 as surrogates. Raises DataError for
-    another format.
-    """
+    """Return a file's text, bad UTF-8 as surrogates. Raises DataError for another format."""
     with _opened(file, "infer") as binary:
         other = filetypes.other_format(binary.read(filetypes.MAGIC_BYTES))
         if other is not None:
@@ -211,9 +203,7 @@ def _lines(file: str | Held, form: str) -> Iterator[io.TextIOWrapper]:
 
 
 def places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
-    """Return the place of each column among those present. Raises DataError if one is not there, or
-    twice.
-    """
+    """Return each column's place among those present. Raises DataError unless it is there once."""
     if has_two_alike(present):
         raise DataError(
             "two columns have the same name, or names that only look different: give each its own"
@@ -226,9 +216,7 @@ def places(columns: Sequence[str], present: Sequence[str]) -> list[int]:
 
 
 def no_column(missing: Iterable[str], present: Sequence[str]) -> str:
-    """Return the words for missing columns. Names that are there may be a record: none is
-    quoted.
-    """
+    """Say which columns lack. Names that are there may be a record: none is quoted."""
     words = f"there is no column {', '.join(missing)} among the {len(present)}"
     plain = {column_key(name).casefold() for name in present}
     if any(column_key(name).casefold() in plain for name in missing):
@@ -328,9 +316,7 @@ _EXTENSIONS = ("arrow.uuid", "arrow.json", "arrow.bool8")
 
 
 def _check_extension(field: Any) -> None:
-    """Raise DataError for a type with a meaning that only its library knows, such as periods of
-    pandas.
-    """
+    """Raise DataError for a type that only its library knows, such as pandas periods."""
     stored = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode(errors="replace")
     name = getattr(field.type, "extension_name", stored)
     if name and name not in _EXTENSIONS:
@@ -388,9 +374,7 @@ def _in_utc(kind: Any) -> Any:
 
 
 def _as_text(name: str, kind: Any) -> Any:
-    """Return moments become text, to the nanosecond. Raises DataError for a type that has no
-    canonical text.
-    """
+    """Return moments as text, to the nanosecond. Raises DataError for types without such a text."""
     import pyarrow
     from pyarrow import types
 

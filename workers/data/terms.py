@@ -73,9 +73,7 @@ class TermList:
         most_words: int | None = None,
         among: Container[str] | None = None,
     ) -> list[str]:
-        """Return the first `most` distinct terms of a text; of those `among` some, where these are
-        given.
-        """
+        """Return the first `most` distinct terms of a text, of those `among` some, if given."""
         seen: dict[str, None] = {}
         for term in self.found(text, most_words):
             if among is None or term in among:

@@ -40,9 +40,7 @@ _IS_UNCUT = re.compile(f"[{''.join(_UNCUT.values())}]")
 
 
 def words(text: str, most: int | None = None) -> list[str]:
-    """Return the first `most` words of a text in order, case folded. Linear in its length, or in
-    `most`.
-    """
+    """Return the first `most` words of a text, case folded, in time linear in either."""
     shown = text if most is None else text[: _CHARACTERS * most]
     return [_normalised("NFKC", word.casefold()) for word in cased_words(shown)[:most]]
 

@@ -113,9 +113,7 @@ def keep(centres: Floats, noisy: Integers, clusters: int, batches: int) -> Clust
 
 
 def _share(weights: NDArray[np.float64], total: int) -> list[int]:
-    """`total` seats for these weights: at least one each, then always to the highest weight per
-    seat.
-    """
+    """Share `total` seats by weight: at least one each, then to the most weight a seat."""
     seats = [1] * len(weights)
     fullest = [(-weight, place) for place, weight in enumerate(weights.tolist())]
     heapq.heapify(fullest)

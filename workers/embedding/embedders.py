@@ -81,9 +81,7 @@ class Layout:
 
 
 def inspect(folder: Path) -> dict[str, Any]:
-    """Return public facts of an embedding model, from its files alone. Raises ModelError naming the
-    problem.
-    """
+    """Return public facts of an embedding model, by its files. Raises ModelError."""
     layout = _layout(folder)
     held = (
         weights.tensors(layout.folder) if layout.form != "words" else phrase_vectors.header(folder)
@@ -105,16 +103,12 @@ def inspect(folder: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=2)
 def load(folder: Path, sha256: str) -> Embedder:
-    """Return the model, ready to embed, on CUDA if available. Raises ModelError if its bytes
-    changed.
-    """
+    """Return the model ready to embed, on CUDA if there. Raises ModelError for other bytes."""
     return opened(folder, sha256)
 
 
 def opened(folder: Path, sha256: str) -> Embedder:
-    """Open a model as `load` does, for one use. Raises ModelError if it can't embed a public
-    text.
-    """
+    """Open a model as `load` does, for one use. Raises ModelError if it can't embed a text."""
     models.require_registered(folder, sha256, FILES)
     embedder = _of(_layout(folder))
     models.require_registered(folder, sha256, FILES)
@@ -128,9 +122,7 @@ def _of(layout: Layout) -> Embedder:
 
 
 def embed_all(model: Embedder, texts: Iterable[str], tokens: int | None = None) -> Floats:
-    """Return all embeddings in one array, (n, dimensions), for texts whose vectors fit in
-    memory.
-    """
+    """Return all embeddings in one array, (n, dimensions), which must fit in memory."""
     pieces = list(model.embed(texts, tokens))
     return np.concatenate(pieces) if pieces else np.empty((0, model.dimensions), np.float32)
 
@@ -175,9 +167,7 @@ def _sentence_transformer(folder: Path) -> Layout:
 
 
 def _pooled(folder: Path, transformer: Path, pooling: dict[str, Any]) -> Layout:
-    """Return the layout of a transformer with the pooling, truncation, casing and prompt that its
-    folder states.
-    """
+    """Return a transformer's layout with pooling, truncation, casing and prompt by its folder."""
     named = pooling.get("pooling_mode") or [
         mode for mode in pooling if "_mode_" in mode and pooling[mode]
     ]
@@ -250,9 +240,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _static_table(folder: Path) -> Floats:
-    """Return the token vectors, (tokens, dimensions): permuted by the mapping and scaled by the
-    weights.
-    """
+    """Return the token vectors, (tokens, dimensions), mapped and scaled."""
     weights.tensors(folder)  # none of them twice
     tensors = models.tensors(folder / weights.SINGLE)
     unused = tensors.keys() - {"embeddings", "embedding.weight", "mapping", "weights"}
@@ -278,9 +266,7 @@ def _static_table(folder: Path) -> Floats:
 
 
 def _static_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of static vectors, which cuts and pads nothing. Raises ModelError if
-    there is none.
-    """
+    """Return static vectors' tokenizer, which cuts and pads nothing. Raises ModelError."""
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
@@ -358,9 +344,7 @@ class Transformer:
         self._check_whole_context()
 
     def _check_whole_context(self) -> None:
-        """Run a public text as long as the context. Raises ModelError if a position or number is
-        missing.
-        """
+        """Run a text as long as the context. Raises ModelError if a position lacks."""
         import torch
 
         ids = self._encode(models.PUBLIC_TEXT * self.context_tokens, self.context_tokens)
@@ -385,9 +369,7 @@ class Transformer:
             yield self._rows([self._encode(text, width) for text in piece], width)
 
     def _encode(self, text: str, width: int) -> list[int]:
-        """Return token ids including special tokens, at most `width`; empty for a text without
-        content.
-        """
+        """Return at most `width` token ids, special ones included; none for empty texts."""
         cut = shown(text, width)
         if not cut.strip():
             return []

@@ -67,9 +67,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class View:
-    """Where states are clipped: around `centre`, (hidden,), along the rows of `basis`, (q,
-    hidden).
-    """
+    """Where states are clipped: around `centre` (hidden,), along rows of `basis` (q, hidden)."""
 
     centre: Floats
     basis: Floats | None = None
@@ -111,9 +109,7 @@ def public_view(states: Floats, centre: bool, components: int | None) -> View:
 def clipped_sum(
     view: View, states: Iterable[Floats], clip: float, check: Callable[[], None] = lambda: None
 ) -> Integers:
-    """Return the sum of clipped states in the coordinates of a view, in steps of C / 2^16: (q,)
-    int64, exact.
-    """
+    """Return the exact sum of clipped states in a view, in steps of C / 2^16: (q,) int64."""
     total = np.zeros(view.dimensions, np.int64)
     for state in states:
         check()
@@ -122,16 +118,12 @@ def clipped_sum(
 
 
 def mean_state(view: View, total: NDArray[np.int64], clip: float, size: int) -> Floats:
-    """Return the mean state that a (noisy) sum stands for, n being public: (..., q) -> (...,
-    hidden).
-    """
+    """Return the mean state of a (noisy) sum of public n: (..., q) -> (..., hidden)."""
     return view.state(total.astype(np.float64) * (clip / GRID / size))
 
 
 def clipped(view: View, states: Floats, clip: float) -> Integers:
-    """Return public states, (texts, hidden), clipped as private ones are, in steps of C / 2^16:
-    (texts, q) int64.
-    """
+    """Return public states clipped like private ones, in steps of C / 2^16: (texts, q) int64."""
     return np.stack([to_grid(coordinate, clip) for coordinate in view.coordinates(states)])
 
 

@@ -33,9 +33,7 @@ HELD = 2**24
 
 
 def unit(points: npt.ArrayLike) -> Floats:
-    """Return rows scaled to length 1, float32 (n, d); a row without direction, or with NaN, becomes
-    zero.
-    """
+    """Return rows scaled to length 1, float32 (n, d); zero for one without direction, or NaN."""
     rows = np.ascontiguousarray(points, np.float32)
     factors = _factors(rows, 1.0)
     with np.errstate(invalid="ignore"):  # infinity times 0 is NaN, and zero in the next line
@@ -76,9 +74,7 @@ def _pieces(points: Floats | Iterable[Floats], rows: int) -> Iterator[Floats]:
 
 
 def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> Iterator[Integers]:
-    """Yield indices of the nearest candidates, (rows, k) for each piece of the points; -1 in
-    unusable rows.
-    """
+    """Yield the nearest candidates, (rows, k) a piece of the points; -1 in unusable rows."""
     targets, usable = _to_grid(candidates)
     if not 1 <= k <= usable.sum():
         raise ValueError(f"k is {k}; it must be from 1 to the {usable.sum():,} usable candidates")
@@ -99,9 +95,7 @@ def _nearest(points: Floats | Iterable[Floats], candidates: Floats, k: int) -> I
 
 
 def _room(targets: Floats) -> tuple[int, Floats]:
-    """Return the number of rows compared with the targets at a time, and a buffer for their
-    similarities.
-    """
+    """Return the number of rows compared at a time, and a buffer for their similarities."""
     rows = max(1, min(ROWS, HELD // len(targets)))
     return rows, np.empty((rows, len(targets)), np.float32)
 
@@ -210,9 +204,7 @@ def kmeans(points: Floats, k: int, seed: int, rounds: int = 25) -> Floats:
 
 
 def _assign(points: Floats, centres: Floats) -> tuple[Integers, Floats]:
-    """(index of the nearest centre, similarity) of every point; both arguments already on the
-    grid.
-    """
+    """Return (nearest centre, similarity) of every point; both are on the grid already."""
     rows, room = _room(centres)
     places, likeness = np.empty(len(points), np.int64), np.empty(len(points), np.float32)
     for first in range(0, len(points), rows):

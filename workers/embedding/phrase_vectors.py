@@ -88,9 +88,7 @@ def header(folder: Path) -> dict[str, weights.Tensor]:
 
 
 def dimensions(folder: Path) -> int:
-    """Return the length of the vectors. Raises ModelError if the folder's files don't belong
-    together.
-    """
+    """Return the length of the vectors. Raises ModelError if files don't belong together."""
     return load(folder).dimensions
 
 
@@ -156,9 +154,7 @@ def train(
 
 
 def _together(documents: list[npt.NDArray[np.int32]], size: int) -> csr_matrix:
-    """Return co-occurrence counts (size, size) of words within WINDOW of each other; nearer ones
-    weigh more.
-    """
+    """Return co-occurrence counts of words within WINDOW, the nearer the heavier."""
     total = csr_matrix((size, size), dtype=np.float64)
     gap = np.full(WINDOW, -1, np.int32)  # no window reaches over the end of a document
     held: list[npt.NDArray[np.int32]] = []
@@ -191,9 +187,7 @@ def _information(together: csr_matrix) -> csr_matrix:
 
 
 def _factorise(information: csr_matrix, dimensions: int) -> Floats:
-    """Return the leading left singular vectors, times the roots of their values; signs are
-    fixed.
-    """
+    """Return the leading left singular vectors times their values' roots, signs fixed."""
     start = np.ones(information.shape[0])
     left, values, _ = svds(information, k=dimensions, v0=start)
     order = np.argsort(-values)

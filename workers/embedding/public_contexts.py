@@ -27,17 +27,13 @@ class Partners:
         return label_texts[pick(keyed_hash(key, "partner", record), len(label_texts))]
 
     def some(self, label: str | None, count: int, skip: int = 0) -> list[str]:
-        """`count` of a label's texts, always the same ones; repeated from the first if there are
-        fewer.
-        """
+        """Return `count` of a label's texts, always the same, repeated if there are fewer."""
         label_texts = self.texts[label]
         return [label_texts[(skip + number) % len(label_texts)] for number in range(count)]
 
 
 def from_corpus(corpus: Corpus, labels: Sequence[str | None]) -> Partners:
-    """Return texts of the corpus: each label's own if both corpus and dataset have labels,
-    otherwise any.
-    """
+    """Return texts of the corpus: each label's own if both have labels, otherwise any."""
     shared = corpus.label_column is None or None in labels
     pools: dict[str | None, Reservoir] = {None: Reservoir(POOL)} if shared else {}
     pools |= {label: pools[None] if shared else Reservoir(POOL) for label in labels}

@@ -66,9 +66,7 @@ def lengths(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
 
 
 def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
-    """Return share of distinct opening 3-grams among equally many texts of each (paper 000, Figure
-    3).
-    """
+    """Return the share of distinct opening 3-grams among equally many texts (000, Figure 3)."""
     count = min(len(synthetic), len(reference))
     steps = sorted({max(1, round(count * share / 20)) for share in range(1, 21)})
     series, began = {}, []

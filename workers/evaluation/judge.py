@@ -23,9 +23,7 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def read_score(answer: str) -> float | None:
-    """Return the score in the first JSON object of an answer, or None if there is none from 1 to
-    10.
-    """
+    """Return the score in an answer's first JSON object, or None unless it is 1 to 10."""
     for match in _OBJECT.finditer(answer[:4000]):
         try:
             score = json.loads(match.group())["score"]

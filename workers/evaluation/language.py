@@ -39,9 +39,7 @@ def _load(folder: Path) -> tuple[Any, Any, bool]:
 
 
 def _optimiser(network: Any, rate: float, large: bool) -> tuple[torch.optim.Optimizer, float]:
-    """Return what trains a model, and its rate; a large one's keeps a row and a column of a matrix,
-    not copies.
-    """
+    """Return what trains a model, and its rate; a large one's keeps rows and columns alone."""
     if large:
         return torch.optim.Adafactor(network.parameters(), lr=ADAFACTOR * rate), ADAFACTOR * rate
     return torch.optim.AdamW(network.parameters(), lr=rate), rate

@@ -287,9 +287,7 @@ class _Run:
         return self._features[id(side)]
 
     def _adapted(self, side: Texts) -> Figure:
-        """Return deep CORAL: every other text held out is adapted to, without its label, the rest
-        are tried.
-        """
+        """Return deep CORAL, adapted to every other held-out text unlabelled, tried on the rest."""
         features = self._features_of(self.sides.held_out)
         train = side.labelled("coral", "from_job")
         test = self.sides.held_out.labelled("coral", "corpus")

@@ -17,9 +17,7 @@ class Texts:
     complete: Sequence[bool] | None = None
 
     def labelled(self, metric: str, field: str) -> Labelled:
-        """Return the texts with their labels. Raises InvalidRequest naming `field` if there are
-        none.
-        """
+        """Return the texts with their labels. Raises InvalidRequest naming `field` without any."""
         if self.labels is None:
             raise invalid(
                 field, f"its texts have no labels, and {metric} needs them", "labelled texts"

@@ -15,9 +15,7 @@ ROUGES = ("rouge1", "rouge2", "rougeL")
 
 
 class _Stems:
-    """Words as rouge-score's tokenizer cuts and stems English ones, and those of every other
-    script.
-    """
+    """Words as rouge-score's tokenizer cuts and stems English ones, and other scripts'."""
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer

@@ -30,9 +30,7 @@ class Space:
     def embed(
         self, texts: Iterable[str], check: Callable[[], None] = lambda: None
     ) -> Iterator[Floats]:
-        """Yield unit vectors (rows, dimensions) float32, piece by piece; zeros where a text can't
-        be embedded.
-        """
+        """Yield unit vectors (rows, dimensions) float32 by piece; zeros for unusable texts."""
         for piece in self.embedder.embed(texts, self.tokens):
             check()
             present = (piece != 0).any(axis=1, keepdims=True)

@@ -44,9 +44,7 @@ class Round:
 
 @dataclass
 class Family:
-    """All samples of one label, each text once. `origins`: whose variation each is; None: of the
-    prompt.
-    """
+    """A label's samples, each text once. `origins`: whose variation each is (None: a prompt's)."""
 
     samples: list[Made] = field(default_factory=list)
     origins: list[int | None] = field(default_factory=list)
@@ -110,9 +108,7 @@ class Evolution:
         progress: Progress,
         kept: KeptDraws | None = None,
     ) -> "Evolution":
-        """Return a population of each label by the prompt alone: samples * (L + 1) texts, identical
-        ones once.
-        """
+        """Return populations by the prompt alone: samples * (L + 1) texts, equal ones once."""
         count = parameters.samples * (parameters.variations + 1)
         evolution = cls(parameters, {}, scribe, random, progress, kept or KeptDraws())
         for label in labels:
@@ -128,9 +124,7 @@ class Evolution:
     def written(
         self, name: str, make: Callable[[Scribe], Sequence[Sequence[Made]]], sources: int = 1
     ) -> list[list[Made]]:
-        """Return what `make` has a scribe write, a list for each source, or had it write in an
-        earlier attempt.
-        """
+        """Return what `make` has a scribe write, a list a source, now or in an earlier attempt."""
 
         def rows(own: Writer) -> Iterator[Written]:
             scribe = self.scribe.seeded_by(own, seed) if self.kept.keeps else self.scribe

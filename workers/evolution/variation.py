@@ -182,9 +182,7 @@ def is_copy(text: str, source: str) -> bool:
 def tools(
     parameters: EvolvingTexts, terms: Terms, model: LocalModel, progress: Progress, public: Public
 ) -> tuple[Scribe, np.random.Generator]:
-    """Return what writes for a job, and its public random numbers: of the job's seed, or of the
-    system.
-    """
+    """Return a job's writer and public random numbers, of its seed or the system's."""
     random = np.random.default_rng(parameters.seed)
     if parameters.writer is not None:
         return Scribe(

@@ -53,9 +53,7 @@ def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
 
 @app.task(name="exchequer.check_dataset")
 def check_dataset(version_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read new data through once and claim its units; problems are reported to its stewards
-    only.
-    """
+    """Read new data through once and claim its units. Problems are told stewards only."""
     engine = job_inputs.engine()
     found = datasets.version_to_check(engine, UUID(version_id))
     if found is None:
@@ -131,9 +129,7 @@ def _tried(
 
 @app.task(name="exchequer.check_corpus")
 def check_corpus(corpus_id: str, attempt: int = 0) -> None:  # noqa: ARG001
-    """Read a new public corpus through: its texts, labels and hash, and that none of it is
-    private.
-    """
+    """Read a new public corpus: its texts, labels, hash, and that none of it is private."""
     engine = job_inputs.engine()
     row = registration.find(engine, "corpus", UUID(corpus_id))
     if row is None or row.state != "checking":

@@ -45,9 +45,7 @@ STOP_SECONDS = 10.0
 
 
 def process_name(parent: int, task_id: str) -> str:
-    """Return the name of an attempt's process: its machine, the worker's main process there, and
-    its message.
-    """
+    """Return an attempt's process by name: machine, worker's main process, message."""
     return f"{socket.gethostname()}/{parent}/{task_id}"
 
 
@@ -69,9 +67,7 @@ def lease_secret(job_id: str, attempt: int, part: int) -> bytes:
 
 @signals.task_failure.connect
 def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, **_: Any) -> None:
-    """In the main process: a child died during a task. Ignored at a shutdown, which stops
-    children.
-    """
+    """Note in the main process that a child died in a task, unless all are shut down."""
     lost = isinstance(exception, WorkerLostError | TimeLimitExceeded)
     if (
         lost
@@ -85,9 +81,7 @@ def on_failure(sender: Any, task_id: str, exception: BaseException, args: Any, *
 
 
 def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
-    """End the job of an attempt whose process died. If the database is unreachable, its lease runs
-    out.
-    """
+    """End the job of an attempt whose process died; without a database its lease runs out."""
     configured = settings.load()
     assert configured.database_url is not None  # the child had one
     engine = unpooled(configured.database_url)
@@ -112,9 +106,7 @@ def end_dead(worker: str, job_id: str, attempt: int, part: int = 0) -> None:
 
 @signals.celeryd_after_setup.connect
 def start_watchdog(instance: Any, **_: Any) -> None:
-    """Start the watchdog in the main process, before it connects to the broker, which may already
-    hang.
-    """
+    """Start the watchdog in the main process, before the broker may hang it."""
     configured = settings.load()
     if configured.watchdog_seconds and configured.database_url is not None:
         queues = set(instance.app.amqp.queues.consume_from)
@@ -181,9 +173,7 @@ def _busy() -> bool:
 
 
 def end_process() -> None:
-    """Stop this worker, first gently, then by force, as its main loop may hang. Never during a
-    task.
-    """
+    """Stop this worker gently, then by force: its loop may hang. Never during a task."""
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(STOP_SECONDS)
     if not _busy():

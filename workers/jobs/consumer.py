@@ -40,9 +40,7 @@ class Consumer(CeleryConsumer):  # type: ignore[misc]
     """The consumer of this service's workers (`worker_consumer`)."""
 
     def __init__(self, *args: Any, worker_options: Any = None, **kwargs: Any) -> None:
-        """Take Celery's arguments; workers do not listen to one another, whatever the command line
-        says.
-        """
+        """Take Celery's arguments. Workers never listen to one another, whatever they say."""
         super().__init__(*args, worker_options={**(worker_options or {}), **_APART}, **kwargs)
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:

@@ -66,9 +66,7 @@ class Heartbeat:
         self._check_drained()
 
     def wait(self, seconds: float) -> None:
-        """Wait with nothing left to do but to end the job: LeaseLost or Drained may be raised
-        meanwhile.
-        """
+        """Wait while only the job's end is left to do. Raises LeaseLost or Drained meanwhile."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             if not self.held():

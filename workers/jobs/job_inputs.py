@@ -63,9 +63,7 @@ def layout_of(register: Mapping[str, Any], secrets: Secrets) -> records.Layout:
 
 
 def language_model(engine: Engine, named: Mapping[str, Any]) -> models.LocalModel:
-    """Return the language model that a RESERVE names. Raises ModelError if its files are not those
-    of its hash.
-    """
+    """Return a RESERVE's language model. Raises ModelError if its files' hash differs."""
     row = public_resources.find(engine, "model", named["name"])
     if row is None:
         raise models.ModelError(f"the model {named['name']!r} is not registered any more")

@@ -15,9 +15,7 @@ from workers.noise.kept_draws import Outcome
 
 
 class Journal:
-    """The store of a claimed part's draws (noise.kept_draws.Store). `write` runs a step of the
-    database.
-    """
+    """The store of a part's draws (noise.kept_draws.Store). `write` runs a database step."""
 
     def __init__(
         self, engine: Engine, claim: Claim, write: Callable[[Callable[[], None]], None]

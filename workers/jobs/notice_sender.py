@@ -87,9 +87,7 @@ def _cut(connection: socket.socket) -> None:
 
 
 def post(url: str, content: bytes, allowed: Sequence[Network]) -> Outcome:
-    """Make one delivery attempt. Problems are put in our own words; nothing a receiver sends is
-    kept.
-    """
+    """Make one delivery attempt. Problems are in our own words; no answer's text is kept."""
     try:
         target = webhook_rules.read_url(url, allowed)
         reachable = addresses(target, allowed)

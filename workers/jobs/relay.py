@@ -122,9 +122,7 @@ def _duty(name: str) -> Iterator[None]:
 
 
 def watch_log(engine: Engine) -> None:
-    """Compare all ledgers with the log outside; append what a process left out that died before it
-    wrote.
-    """
+    """Compare all ledgers with the log outside. Append what dead processes left out."""
     try:
         for problem in ledger_log.tend(engine):
             log.error("a ledger is not what its log holds", problem=problem)
@@ -133,9 +131,7 @@ def watch_log(engine: Engine) -> None:
 
 
 def reconcile(engine: Engine, configured: settings.Settings) -> None:
-    """On startup, resend all waiting messages (the broker may have lost them) and end what is
-    overdue.
-    """
+    """Resend all waiting messages at the start (a broker may lose them) and end what is overdue."""
     watch_log(engine)
     expired, resent = sweep(engine, configured, 0.0)
     destroyed = look_around(engine, configured)

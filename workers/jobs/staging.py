@@ -53,9 +53,7 @@ class Drafts:
 
     @classmethod
     def of(cls, configured: Settings) -> "Drafts":
-        """Return the drafts that this worker's settings name. Only a folder that they don't name is
-        made.
-        """
+        """Return the drafts that the settings name. Only a folder that they don't name is made."""
         if configured.results_url is None:
             with suppress(OSError):  # said where a draft is created
                 Path(configured.results).mkdir(parents=True, exist_ok=True)
@@ -123,16 +121,12 @@ class _Sealing:
 
 
 def name_of(claim: Claim, part: str = "texts") -> str:
-    """Return the name of a draft of this attempt. `part` "all": the texts of all parts of the
-    job.
-    """
+    """Return a draft's name for this attempt. `part` "all": all parts' texts."""
     return draft_name(claim.job_id, claim.token, part)
 
 
 def write(file: Sink, documents: Iterable[dict[str, Any]]) -> str:
-    """Stream JSON Lines to a draft and return their SHA-256; memory does not grow with their
-    number.
-    """
+    """Stream JSON Lines to a draft and return their SHA-256, in bounded memory."""
     total = hashlib.sha256()
     for document in documents:
         line = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
@@ -143,9 +137,7 @@ def write(file: Sink, documents: Iterable[dict[str, Any]]) -> str:
 
 
 def joined(drafts: Drafts, name: str, outputs: list[Output]) -> Output:
-    """Return the outputs of all parts joined in order in a draft; a single one is returned
-    unchanged.
-    """
+    """Return all parts' outputs joined in order in a draft; a single one as it is."""
     if len(outputs) == 1:
         return outputs[0]
     total = hashlib.sha256()

@@ -173,9 +173,7 @@ class _Attempt:
         self.heartbeat.check()
 
     def execute(self) -> None:
-        """Load the model, read records or artifacts, run, and settle unless other parts still
-        run.
-        """
+        """Load the model, read, run, and settle the job unless other parts still run."""
         from workers.mechanisms import runner
 
         order = self.order
@@ -221,9 +219,7 @@ class _Attempt:
         meter: Meter,
         public: Public,
     ) -> settlement.Output:
-        """Run the mechanism and stage its output. Only a job that reads records is given or can
-        open any.
-        """
+        """Run the mechanism and stage its output. Only jobs that read records can open any."""
         order, progress, register = self.order, self.progress, self.order.register
         drafts, claim = self.drafts, self.claim
         room = max(results_watch.LEAST_BYTES, STEP_BYTES * progress.total)
@@ -355,9 +351,7 @@ class _Attempt:
             )
 
     def end(self, error: Exception) -> None:
-        """Settle an attempt that failed, or hand it back. The cause is discarded if reading had
-        begun.
-        """
+        """Settle a failed attempt or hand it back, its cause discarded if reading had begun."""
         if not self._goes_on(error):
             try:
                 self._await_slot()

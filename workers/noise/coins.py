@@ -14,7 +14,5 @@ def heads(rate: float) -> bool:
 
 
 def places(many: int, count: int) -> list[int]:
-    """`count` of the numbers 0 to many - 1 without replacement, each set of them as likely as any
-    other.
-    """
+    """Return `count` of 0 to many - 1 without replacement, each set equally likely."""
     return SystemRandom().sample(range(many), count)

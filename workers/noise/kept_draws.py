@@ -28,9 +28,7 @@ class Store(Protocol):
         """(part of the data, outcome) of every draw that earlier attempts kept, in order."""
 
     def keep(self, draws: Sequence[tuple[str, Outcome]]) -> None:
-        """Keep these behind all others: all of them, before this returns, or none. Raises
-        LeaseLost.
-        """
+        """Keep all of these behind the others before this returns, or none. Raises LeaseLost."""
 
 
 class KeptDraws:
@@ -46,16 +44,12 @@ class KeptDraws:
         self._names: dict[Hashable, str] = {}
 
     def take(self, part: Hashable | None) -> Outcome | None:
-        """Return the next outcome that was kept for this part; None: the next one is to be
-        drawn.
-        """
+        """Return the next outcome kept for this part, or None if it must be drawn."""
         waiting = self._earlier.get(self._name(part)) if self._earlier else None
         return waiting.popleft() if waiting else None
 
     def before_drawing(self, part: Hashable | None) -> None:
-        """Raise ValueError where kept outcomes of the part wait; keep its latest draw, if it is not
-        yet.
-        """
+        """Keep the part's latest draw. Raises ValueError while kept outcomes wait."""
         if self._store is None:
             return
         name = self._name(part)

@@ -236,9 +236,7 @@ class Meter:
         kind: type[Gaussian] | type[Laplace],
         part: Hashable | None,
     ) -> Grid:
-        """Return the noisy values that an earlier attempt released in this place, or those that are
-        drawn now.
-        """
+        """Return the noisy values that an earlier attempt released here, or new ones."""
         draw = self.kept.take(part)
         if draw is None:
             plain_values = values() if callable(values) else values
@@ -285,9 +283,7 @@ class Meter:
         return noisy
 
     def kept_secret(self, release: SecretRelease) -> tuple[Grid, Grid] | None:
-        """Return the next round that an earlier attempt released, recorded as `secret` does; None:
-        draw it.
-        """
+        """Return the next round released earlier, recorded like `secret`, or None to draw it."""
         draw = self.kept.take(None)
         if draw is None:
             return None
@@ -316,9 +312,7 @@ class Meter:
         shape: tuple[int, ...],
         part: Hashable | None,
     ) -> Fraction:
-        """Record `event`, after checking that it describes such values; returns its noise
-        multiplier.
-        """
+        """Record `event`, checked to describe such values. Returns its noise multiplier."""
         inner = releases(event.event if isinstance(event, Sampled) else event)
         if len(inner) != 1:
             raise ValueError("one call makes releases of one kind and one noise multiplier")

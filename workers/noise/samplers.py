@@ -130,17 +130,13 @@ def _exactly(law: _Law, scale: Fraction, bits: int, entropy: Entropy) -> int:
 
 
 def _guess(law: _Law, scale: Fraction, bits: int, known: int) -> int:
-    """Return the approximate k of the middle of [bits, bits + 1) / 2^known; for no scale off by
-    more than a step.
-    """
+    """Return about k of the middle of [bits, bits + 1) / 2^known, off by a step at most."""
     log_t = math.log(2 * bits + 1) - (known + 1) * math.log(2)
     return math.floor(law.from_log(log_t) * float(scale) + 0.5)
 
 
 def _side(law: _Law, x: Fraction, bits: int, known: int) -> int:
-    """1 if certainly T >= tail(x), so |X| <= x; -1 if certainly T < tail(x); 0 if neither is
-    certain.
-    """
+    """Return 1 if certainly T >= tail(x) (|X| <= x), -1 if certainly T < tail(x), else 0."""
     low, high = law.tail(x, known + 16)
     if Fraction(bits, 2**known) >= high:
         return 1
@@ -211,9 +207,7 @@ def _alternating_sum(x: Fraction, work: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _pi(work: int) -> tuple[int, int]:
-    """Return bounds of pi in units of 2^-work: Machin's 16 arctan(1/5) - 4 arctan(1/239), with 16
-    spare bits.
-    """
+    """Return bounds of pi in units of 2^-work, by Machin's formula with 16 spare bits."""
     unit = 1 << (work + 16)
     total, terms = 0, 0
     for factor, base in ((16, 5), (-4, 239)):

@@ -30,9 +30,7 @@ _LEAST_EXPONENT = 84
 
 
 def draw(scores: NDArray[np.int64], scale: Fraction, entropy: Entropy = os.urandom) -> int:
-    """Return an index drawn from softmax(scores * scale), exactly. `scores` is (vocabulary,),
-    int64.
-    """
+    """Return an index drawn exactly from softmax(scores * scale); `scores`: int64."""
     if scores.ndim != 1 or scores.dtype != np.int64 or not len(scores):
         raise ValueError("scores must be a non-empty vector of int64")
     bits = int.from_bytes(entropy(8), "big")
@@ -102,9 +100,7 @@ def _locate_among(
     limbs = _limbs(fine)
 
     def weigh(part: slice) -> int:
-        """Return the sum of these weights: the low parts of each high part are added up first,
-        exactly.
-        """
+        """Return the sum of weights, exactly: the low parts of each high part come first."""
         total = 0
         for place, limb in enumerate(limbs):
             sums = np.bincount(high[part], weights=limb[low[part]]).astype(np.int64).tolist()
@@ -127,9 +123,7 @@ def _locate_among(
 
 
 def _limbs(powers: list[int]) -> list[NDArray[np.float64]]:
-    """Return numbers of at most `_PLACES` bits in limbs of `_LIMB` bits, lowest first: sums of them
-    are exact.
-    """
+    """Return numbers of at most `_PLACES` bits in limbs, lowest first, whose sums are exact."""
     size = _PLACES // 8
     joined = b"".join(power.to_bytes(size, "little") for power in powers)
     parts = np.frombuffer(joined, dtype=np.uint8).reshape(len(powers), size).astype(np.float64)
@@ -155,9 +149,7 @@ def _powers(base: int, count: int) -> list[int]:
 
 
 def _draw_exactly(below: NDArray[np.int64], scale: Fraction, bits: int, entropy: Entropy) -> int:
-    """Return the same draw with growing precision until the interval of the random number lies
-    within one bound.
-    """
+    """Return the same draw with precision that grows until one bound holds the interval."""
     precision_bits = 64
     digits = 40
     while True:
@@ -193,9 +185,7 @@ def _weights(below: NDArray[np.int64], scale: Fraction, context: Context) -> lis
 
 
 def _locate(weights: list[Fraction], low: Fraction, high: Fraction, slack: Fraction) -> int | None:
-    """Return the index whose interval certainly holds [low, high), or None if that is not
-    certain.
-    """
+    """Return the index whose interval certainly holds [low, high), or None."""
     upper = Fraction(0)
     for index, weight in enumerate(weights):
         lower, upper = upper, upper + weight

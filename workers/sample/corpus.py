@@ -55,9 +55,7 @@ class Review:
         return f"{self.business} {self.sentiment}"
 
     def row(self) -> list[str]:
-        """Return the columns of a file; the aspects are left out, as real data would not have
-        them.
-        """
+        """Return a file's columns, without the aspects, which real data would not have."""
         return [self.reviewer, self.business, self.sentiment, self.label, self.text]
 
 
@@ -183,9 +181,7 @@ def write_review(rng: random.Random, reviewer: str, hidden: float, insisting: fl
 def write_part(
     prefix: str, seed: int, size: int, hidden_share: float, insisting_share: float = 0.0
 ) -> list[Review]:
-    """Return a part of the corpus. Reviewers are drawn with replacement, so some wrote several
-    reviews.
-    """
+    """Return a part of the corpus. Some reviewers, drawn with replacement, wrote several."""
     rng = random.Random(seed)  # noqa: S311 - fake public data, reproducible on purpose
     reviewers = round(size / REVIEWS_PER_REVIEWER)
     return [

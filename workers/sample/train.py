@@ -149,9 +149,7 @@ def make_model() -> LlamaForCausalLM:
 def batches(
     documents: Documents, tokenizer: PreTrainedTokenizerFast
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield endless batches of token ids and labels, padded on the right (a causal model ignores
-    it).
-    """
+    """Yield endless batches of token ids and labels, padded on the right."""
     while True:
         encoded = tokenizer([documents.draw() for _ in range(BATCH)])["input_ids"]
         rows = [[*ids, EOS][:CONTEXT] for ids in encoded]
@@ -170,9 +168,7 @@ def loss_of(model: LlamaForCausalLM, inputs: torch.Tensor, labels: torch.Tensor)
 def held_out_loss(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, reviews: Sequence[Review]
 ) -> float:
-    """Return loss on documents from public reviews that were not trained on; always the same
-    ones.
-    """
+    """Return the loss on public reviews that were not trained on, always the same."""
     stream = batches(Documents(reviews), tokenizer)
     losses = [loss_of(model, *next(stream)).item() for _ in range(8)]
     return sum(losses) / len(losses)

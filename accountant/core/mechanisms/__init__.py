@@ -39,9 +39,7 @@ def runnable() -> dict[str, Mechanism[Any]]:
 
 
 def find(mechanism_id: object) -> Mechanism[Any] | None:
-    """Return the mechanism called `mechanism_id`, or the rehearsal of one; None where there is
-    none.
-    """
+    """Return the mechanism called `mechanism_id`, or the rehearsal of one; None without either."""
     if not isinstance(mechanism_id, str):
         return None
     if mechanism_id.startswith(rehearsal.PREFIX):

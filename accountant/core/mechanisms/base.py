@@ -191,9 +191,7 @@ class Mechanism(Generic[P]):
 
     @property
     def admitted_as(self) -> str:
-        """The id by which a policy admits or excludes it: a rehearsal is admitted with its
-        mechanism.
-        """
+        """The id by which a policy admits it: a rehearsal is admitted with its mechanism."""
         return self.rehearses or self.id
 
     @property
@@ -226,9 +224,7 @@ class Mechanism(Generic[P]):
         return tuple(name for name in self.fields if used(name))
 
     def recorded(self, parameters: Parameters) -> dict[str, Any]:
-        """Return parsed parameters in plain values, as a job keeps and shows them: only those that
-        it uses.
-        """
+        """Return parsed parameters as a job keeps and shows them: plain, and only those used."""
         values = parameters.model_dump(mode="json")
         return {name: values[name] for name in self.used_fields(values)}
 

@@ -175,9 +175,7 @@ class Batched(Supported):
         return self.batch_size
 
     def batches_by_label(self, terms: Terms) -> dict[str | None, int]:
-        """Return the batches of each label that the job writes; under None, where the dataset has
-        no labels.
-        """
+        """Return the batches of each label, under None if the dataset has no labels."""
         labels: tuple[str | None, ...] = self.written(terms) or (None,)
         counts = (
             dict(zip(terms.labels, self.label_counts, strict=True)) if self.label_counts else {}
@@ -213,9 +211,7 @@ def check_batches(parameters: Batched, terms: Terms) -> None:
 
 
 def missing_batches(parameters: Batched) -> FieldProblem | None:
-    """Return a public number of batches, where neither the request nor the declared size says
-    one.
-    """
+    """Return a public number of batches if neither request nor declared size says one."""
     if parameters.batches_per_label is not None or parameters.label_counts:
         return None
     problem = "not given, and the dataset declares no public size to derive it from"
@@ -223,9 +219,7 @@ def missing_batches(parameters: Batched) -> FieldProblem | None:
 
 
 def _check_labels(parameters: Batched, terms: Terms) -> None:
-    """Refuse labels that the dataset doesn't have, one that is named twice, and counts that nothing
-    takes.
-    """
+    """Refuse labels that the dataset lacks, labels named twice, and counts without a use."""
     counts = len(parameters.label_counts)
     if counts and counts != len(terms.labels):
         problem = f"{counts} for a dataset with {len(terms.labels)} labels"
@@ -248,9 +242,7 @@ def _check_labels(parameters: Batched, terms: Terms) -> None:
 
 
 def _check_allocation(parameters: Batched) -> None:
-    """Refuse rounds and idle batches without amplification, and amplification without a number of
-    batches.
-    """
+    """Refuse rounds or idle batches without amplification, and it without a batch count."""
     k, g = parameters.batches_per_label, parameters.batches_to_run
     if not parameters.amplified:
         if parameters.rounds > 1:
@@ -279,9 +271,7 @@ def _check_allocation(parameters: Batched) -> None:
 def turn(
     parameters: Batched, shift: Fraction, tokens: int, terms: Terms
 ) -> Allocated | AllocatedReplaced:
-    """Return one round: `tokens` of each batch, where adding or removing a unit moves scores by at
-    most `shift`.
-    """
+    """Return a round: `tokens` of each batch, where one unit moves scores by at most `shift`."""
     k = parameters.batches_per_label or 1
     kind = Allocated if terms.neighbours is Neighbours.ADD_REMOVE else AllocatedReplaced
     return kind(k, parameters.batches_to_run or k, tokens, Exponential(float_up(shift)))

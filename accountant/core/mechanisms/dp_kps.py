@@ -280,9 +280,7 @@ def sketches_event(parameters: DpKps) -> Event:
 
 
 def price(parameters: DpKps, terms: Terms) -> Price:
-    """Return the vocabulary, and the sketches of one label; nothing where an earlier job's are
-    used.
-    """
+    """Return the vocabulary, and one label's sketches; nothing if an earlier job's are used."""
     if parameters.from_job is not None:
         return Price(FREE, (ARTIFACTS_ARE_FREE,))
     counts, kde, count = (
@@ -397,9 +395,7 @@ def _check_noise(asked: str, multiplier: float, most: float) -> None:
 
 
 def missing(parameters: DpKps) -> FieldProblem | None:
-    """Return the term list, the embedding of Fourier features and the writer: a price does
-    without.
-    """
+    """Return the term list, the Fourier embedding and the writer, which a price does without."""
     if parameters.from_job is None and parameters.vocabulary is None:
         return FieldProblem(
             "vocabulary", "not given", "a job that released a term list, or from_job"
@@ -420,9 +416,7 @@ def missing(parameters: DpKps) -> FieldProblem | None:
 def unfit_public(
     parameters: DpKps, _: Terms, facts: Mapping[str, Mapping[str, Any]]
 ) -> FieldProblem | None:
-    """Return a writer whose context is too short for the longest prompt and a text. No token is
-    below a byte.
-    """
+    """Return a writer whose context is too short for the longest prompt and text, in bytes."""
     context = facts.get("writer", {}).get("context_tokens")
     if context is None:
         return None

@@ -426,9 +426,7 @@ def _most_tokens(text: str) -> int:
 
 
 def unfit(parameters: Epsvec, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """Return layers that the model does not have; a job over artifacts uses those of the earlier
-    one.
-    """
+    """Return layers that the model lacks; a job over artifacts uses the earlier job's."""
     count = facts.get("layers")
     if parameters.from_job is not None or count is None or layer_range(parameters)[-1] < count:
         return None

@@ -116,9 +116,7 @@ NEEDS_VARYING = {
 
 
 def with_prompts(parameters: P) -> P:
-    """Return the parameters with the prompt of variations filled in. Raises InvalidRequest for
-    unknown slots.
-    """
+    """Return the parameters with the variations' prompt. Raises InvalidRequest for slots."""
     check_template(parameters.prompt, required=(), optional=("label",), field="prompt")
     if parameters.varying == "continue":
         if parameters.rewriting is not None:
@@ -132,9 +130,7 @@ def with_prompts(parameters: P) -> P:
 
 
 def evolution_context(parameters: EvolvingTexts, template_tokens: int) -> int:
-    """Return longest context: a prompt, a sample, and its variation. The model that writes never
-    sees a record.
-    """
+    """Return the longest context: a prompt, a sample and its variation, never a record."""
     chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
     writing = template_tokens + chat + 2 * parameters.max_tokens
     return max(writing, parameters.record_tokens) if parameters.embedding is None else writing
@@ -147,9 +143,7 @@ def evolution_resources(parameters: EvolvingTexts) -> dict[str, str]:
 
 
 def root_up(square: int) -> Fraction:
-    """Return the root of a whole number, exact where it is one and else rounded up by less than
-    2^-60.
-    """
+    """Return the root of a whole number, exact or rounded up by less than 2^-60."""
     root = math.isqrt(square)
     if root * root == square:
         return Fraction(root)

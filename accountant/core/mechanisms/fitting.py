@@ -22,17 +22,13 @@ class Fitted:
 
 
 def size_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> str:
-    """Return the field that makes such a request larger or smaller: rounds, where batches are
-    secret.
-    """
+    """Return the field that sets the size of such a request: rounds, if batches are secret."""
     amplified = raw.get("amplification") == "allocation" and "rounds" in mechanism.fields
     return "rounds" if amplified else mechanism.size_field
 
 
 def sizes_of(mechanism: Mechanism[Any], raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields that are made smaller until a request fits: the next where not even one of
-    the former does.
-    """
+    """Return the fields to shrink until a request fits, each once the one before is least."""
     sizes = [size_of(mechanism, raw), mechanism.size_field]
     if mechanism.size_field == "texts_per_batch":  # one text a batch: a shorter one
         sizes.append("max_tokens")
@@ -132,9 +128,7 @@ def _range(mechanism: Mechanism[Any], name: str) -> tuple[float, float, bool]:
 def _rises(
     mechanism: Mechanism[Any], terms: Terms, low: Parameters, high: Parameters
 ) -> bool | None:
-    """Return True if the price rises from `low` to `high`, False if it falls, None if it stays the
-    same.
-    """
+    """Return True if the price rises from `low` to `high`, False if it falls, None if neither."""
     ends = [mechanism.price(value, terms) for value in (low, high)]
     if ends[0].ex_post_cap != ends[1].ex_post_cap:
         return (ends[1].ex_post_cap or 0) > (ends[0].ex_post_cap or 0)
@@ -152,9 +146,7 @@ def _rises(
 
 
 def bisect_whole(good: int, bad: int, fits: Callable[[float], bool]) -> int:
-    """Return the last whole number from `good` towards `bad` that fits; found from the good end
-    outward.
-    """
+    """Return the last whole number from `good` towards `bad` that fits."""
     step = 1 if bad > good else -1
     reach = 1
     while (bad - good) * step > reach:  # gallop: ranges are wide and answers mostly small

@@ -120,18 +120,14 @@ def sensitivity(parameters: GroupMeans, terms: Terms) -> float:
 
 
 def sigma(parameters: GroupMeans, terms: Terms) -> float:
-    """Return standard deviation of the noise on the mean state of the smallest group (Equation
-    4).
-    """
+    """Return the standard deviation of noise on the smallest group's mean (Equation 4)."""
     return resolved(parameters.noise_multiplier, "noise_multiplier") * sensitivity(
         parameters, terms
     )
 
 
 def describe(parameters: GroupMeans, terms: Terms, what: str, together: str) -> tuple[str, ...]:
-    """Return the lines of a breakdown: `what` is released, what the noise is, and what it costs
-    `together`.
-    """
+    """Return the lines of a breakdown: `what` is released, its noise, the cost `together`."""
     least = min(sizes(parameters, terms).values())
     most = "at most " if len(set(sizes(parameters, terms).values())) > 1 else ""
     line = (
@@ -160,9 +156,7 @@ def resolve(parameters: P, terms: Terms, calibrate: Callable[[float], float]) ->
 
 
 def beyond_context(field: str, tokens: int, facts: Mapping[str, object]) -> FieldProblem | None:
-    """Return the problem of `tokens` that a model can't hold, whatever the template; None: it
-    can.
-    """
+    """Return the problem of `tokens` that no context of the model can hold, or None."""
     limit = facts.get("context_tokens")
     if not isinstance(limit, int) or tokens <= limit:
         return None

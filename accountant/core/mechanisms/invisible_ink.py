@@ -102,9 +102,7 @@ def tokens(parameters: InvisibleInk) -> int:
 
 
 def token_event(parameters: InvisibleInk, terms: Terms) -> Event:
-    """Return the privacy event that the meter records at every token; with amplification, that of a
-    round.
-    """
+    """Return the event that the meter records at every token, or round with amplification."""
     if parameters.amplified:
         return turn(parameters, shift(parameters, terms), tokens(parameters), terms)
     return token_draw(shift(parameters, terms), terms)

@@ -86,9 +86,7 @@ def from_job_field(artifacts: str) -> Any:
 
 
 def without_noise(parameters: P) -> P:
-    """Return the parameters of a job that reads artifacts only. Raises InvalidRequest where noise
-    is asked for.
-    """
+    """Return the parameters of a job over artifacts. Raises InvalidRequest for noise."""
     for pair in parameters.either:
         for name in pair:
             if name in parameters.model_fields_set and getattr(parameters, name) is not None:
@@ -106,9 +104,7 @@ def resolved(value: float | None, field: str) -> float:
 
 
 def cost(event: Event, terms: Terms) -> str:
-    """Return the cost of a part alone, in words: "ε 0.10" where it is pure, else "ε 0.90 at δ
-    1e-06".
-    """
+    """Return a part's cost alone, in words: "ε 0.10" if it is pure, else "ε 0.90 at δ 1e-06"."""
     pure = pure_epsilon(event)
     if pure is not None:
         return f"ε {amount(float(pure))}"
@@ -116,9 +112,7 @@ def cost(event: Event, terms: Terms) -> str:
 
 
 def amount(value: float) -> str:
-    """Return two decimals, or two significant digits where those would show nothing; never below
-    the value.
-    """
+    """Return two decimals, or two significant digits of small values; never below the value."""
     if 0 < value < 0.05:
         return f"{up(value, 2):.2g}"
     digits = math.floor(math.log10(value)) + 3 if value else 1

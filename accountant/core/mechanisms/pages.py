@@ -60,9 +60,7 @@ def _default(value: Any) -> str:
 
 
 def _allowed(schema: Mapping[str, Any]) -> str:
-    """Return the choices or the range of a field, or nothing where its default shows what it may
-    be.
-    """
+    """Return the choices or the range of a field, or nothing if its default shows it."""
     part = next(option for option in schema.get("anyOf", [schema]) if option.get("type") != "null")
     if "enum" in part:
         return ", ".join(map(str, part["enum"]))

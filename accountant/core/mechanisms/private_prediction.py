@@ -204,9 +204,7 @@ def shift(parameters: PrivatePrediction, terms: Terms) -> Fraction:
 
 
 def token_event(parameters: PrivatePrediction, terms: Terms) -> Event:
-    """Return the privacy event that the meter records at every token; with amplification, that of a
-    round.
-    """
+    """Return the event that the meter records at every token, or round with amplification."""
     if parameters.aggregation == "median":
         raise invalid(
             "aggregation", "a token of the median has an ex-post cost and no event", "mean"
@@ -302,9 +300,7 @@ def price(parameters: PrivatePrediction, terms: Terms) -> Price:
 
 
 def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
-    """Fill in what depends on other parameters or on the dataset; refuse what can't be run or
-    priced.
-    """
+    """Fill in what depends on other parameters or the dataset. Refuse what can't be priced."""
     fields_set = parameters.model_fields_set
     two = parameters.examples_per_context == 2
     changes: dict[str, object] = {}
@@ -337,9 +333,7 @@ def resolve(parameters: PrivatePrediction, terms: Terms) -> PrivatePrediction:
 
 
 def _batches_per_label(parameters: PrivatePrediction, terms: Terms) -> int | None:
-    """Return the number asked for, or that by the declared size; at least one for each cluster of a
-    label.
-    """
+    """Return the number asked for or by the declared size, at least one a cluster."""
     batches = batches_per_label(parameters, terms)
     if parameters.batching == "uniform":
         return batches
@@ -438,9 +432,7 @@ def context_tokens(parameters: PrivatePrediction, template_tokens: int) -> int:
 
 
 def missing(parameters: PrivatePrediction) -> FieldProblem | None:
-    """Name what a run lacks: a public number of batches (stated, or by the declared size) or public
-    texts.
-    """
+    """Name what a run lacks: a public number of batches (stated or declared), or public texts."""
     if lacking := missing_batches(parameters):
         return lacking
     clusters = parameters.batching == "clusters"
@@ -469,9 +461,7 @@ def resources(parameters: PrivatePrediction) -> dict[str, str]:
 def unfit_public(
     parameters: PrivatePrediction, terms: Terms, facts: Mapping[str, Mapping[str, Any]]
 ) -> FieldProblem | None:
-    """Return a corpus too small for its centres, or one with labels that lacks a label of the
-    dataset.
-    """
+    """Return a corpus too small for its centres, or without a label of the dataset."""
     if "public_corpus" not in facts:
         return None
     corpus = facts["public_corpus"]
@@ -488,9 +478,7 @@ def unfit_public(
 
 
 def batches(parameters: PrivatePrediction, terms: Terms) -> int:
-    """Return batches that run independently; the noisy counts of clusters are one release from all
-    the data.
-    """
+    """Return independent batches; the clusters' noisy counts are one release from all data."""
     return 1 if parameters.batching == "clusters" else parameters.batches_run(terms)
 
 

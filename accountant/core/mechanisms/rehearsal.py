@@ -50,9 +50,7 @@ class Rehearsal(Parameters):
 
 @lru_cache(maxsize=64)
 def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
-    """Return the rehearsal of a mechanism; None where there is nothing to rehearse: it reads no
-    records.
-    """
+    """Return the rehearsal of a mechanism, or None if it reads no records."""
     if mechanism.public or mechanism.reads_output or mechanism.runner is None:
         return None
     fields: Any = {
@@ -117,9 +115,7 @@ def of(mechanism: Mechanism[Any]) -> Mechanism[Any] | None:
 def request(
     mechanism: str, parameters: Mapping[str, Any], stated: Mapping[str, Any]
 ) -> tuple[str, Any]:
-    """Return the mechanism and the parameters that rehearse a request; `stated`: the values of
-    `FIELDS`.
-    """
+    """Return mechanism and parameters that rehearse a request. `stated`: values of `FIELDS`."""
     return PREFIX + mechanism, {**parameters, **stated}
 
 

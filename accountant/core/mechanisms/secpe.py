@@ -250,9 +250,7 @@ def _with_declared(parameters: SecPe, declared: SecretTerms | None) -> SecPe:
 
 @lru_cache(maxsize=256)
 def _sigma(group: GroupSampling, rounds: int, prior: float, bound: float) -> float:
-    """Return rounded up to six digits: any sigma above the least is sound, and a short one reads
-    better.
-    """
+    """Round up to six digits: any sigma above the least is sound, and a short one reads better."""
     sigma = least_sigma(group, rounds, prior, bound, LEAST_SIGMA)
     digits = 10.0 ** (5 - math.floor(math.log10(sigma)))
     return math.ceil(sigma * digits) / digits

@@ -40,9 +40,7 @@ MEANS, ADAPTER = "noisy-means", "soft-prompt-adapter"
 
 
 class OneshotReading(StateReading):
-    """The fields on which a mean state depends, besides records and noise: the adapter's are the
-    same.
-    """
+    """The fields, besides records and noise, that set a mean state, for the adapter too."""
 
     template: str = Field(
         DEFAULT_TEMPLATE,
@@ -174,9 +172,7 @@ def missing(parameters: SummaryOneshot) -> FieldProblem | None:
 
 
 def unfit(parameters: OneshotReading, facts: Mapping[str, Any]) -> FieldProblem | None:
-    """Return more tokens than the model's context holds, or more directions than its states
-    have.
-    """
+    """Return more tokens than the model's context or directions than its states have."""
     most = facts.get("hidden_size")
     if parameters.components is not None and most is not None and parameters.components > most:
         problem = f"{parameters.components} of the {most} dimensions of a state"
