@@ -20,7 +20,7 @@ _OPEN = frozenset({"api.me", "api.sign_out"})
 # they change nothing
 _READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})
 _WRITING = {
-    "jobs:submit": ("submit", "cancel", "comment"),
+    "jobs:submit": ("submit", "cancel", "comment", "begin", "alive", "settle"),
     "budget:approve": ("answer", "offer", "allow", "correct", "make_checkpoint"),
     "data:manage": (
         "add_dataset",

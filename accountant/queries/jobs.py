@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Engine, Row, RowMapping, Select, func, or_
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound
+from accountant.core.ledger import charges
 from accountant.core.ledger.admission import delta_of
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
@@ -376,6 +377,7 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
         "id": str(row.id),
         "name": _name(row),
         **{name: getattr(row, name) for name in _AS_THEY_ARE},
+        "vouched": charges.level(row.mechanism, row.parameters),
         **{name: stated[name] for name in ("terms", "epsilon_alone", "breakdown")},
         "pure": None if row.event is None else pure(from_json(row.event)),
         "ex_post_cap": row.parameters.get("ex_post_cap"),

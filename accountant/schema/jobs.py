@@ -51,6 +51,9 @@ class JobInList(Answer):
     analyst: str
     purpose: str
     project: str | None
+    vouched: Literal["measured", "signed", "stated"] = Field(
+        description="who says what it released: this service's meter, a runner's key, or a person"
+    )
     parameters: Json
     terms: Json = Field(description="what the price rests on: neighbours, delta, labels, ...")
     event: Json | None

@@ -16,7 +16,7 @@ from accountant import tables
 from accountant.core.errors import Conflict, LeaseLost, NotFound
 from accountant.core.ledger import charges
 from accountant.core.mechanisms.charge import ID
-from accountant.core.privacy.events import Event, from_json, releases, to_json
+from accountant.core.privacy.events import from_json, releases
 from accountant.faults import reached
 from accountant.identities.actor import Actor
 from accountant.transactions import leases, settlement
@@ -91,11 +91,11 @@ def settle(
     job_id: UUID,
     actor: Actor,
     secret: bytes,
-    event: Event | None,
+    stated: Any,
     output: str | None,
     signature: str | None,
 ) -> None:
-    """COMMIT what a charge spent: `event` if its runner signed it, else all that was reserved.
+    """COMMIT what a charge spent: what is stated, if its runner signed it, else all of it.
 
     Raises InvalidRequest for an event that was not reserved, or that no runner signed. Nothing is
     settled then.
@@ -106,20 +106,11 @@ def settle(
         if job.state == "succeeded":
             return  # the answer to an earlier try was lost
         raise LeaseLost("the lease has ended, or is another's")
+    said = {"history": stated, "output": output, "signature": signature}
+    evidence = {name: value for name, value in said.items() if value is not None}
     held = from_json(job.event)
-    event = held if event is None else event
-    charges.check_settled(
-        job.parameters, job.dataset, str(job_id), to_json(event), output, signature
-    )
-    charges.check_part(event, held)
-    evidence = {"output": output, "signature": signature}
+    event = charges.settled_event(job.parameters, job.dataset, str(job_id), evidence, held)
     with writing(engine) as connection:
         locked, row = fenced(connection, claim)
-        settlement.settle_charge(
-            locked,
-            row,
-            event if signature else held,
-            actor.name,
-            {name: value for name, value in evidence.items() if value is not None},
-        )
+        settlement.settle_charge(locked, row, event, actor.name, evidence)
         reached("charge.settled")

@@ -137,7 +137,7 @@ def settle_charge(
     job: Row[Any],
     realized: Event,
     by: str,
-    evidence: Mapping[str, str],
+    evidence: Mapping[str, Any],
 ) -> None:
     """COMMIT what a charge of another program spent, under the lease that the caller holds."""
     _commit(locked, job, realized, "succeeded", by, evidence=evidence)
@@ -256,7 +256,7 @@ def _commit(
     output: Output | None = None,
     ex_post: int | None = None,
     rounds: int | None = None,
-    evidence: Mapping[str, str] | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> None:
     """Append the COMMIT of a job's reservation; `realized` None: all of it."""
     reserved = locked.reservation(job.id)

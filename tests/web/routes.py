@@ -20,9 +20,10 @@ from accountant.catalogue import corpora
 from accountant.core.ledger.allowances import Allowance
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials, passkeys, people
-from accountant.transactions import allowances, offers, policies
+from accountant.transactions import allowances, charges, offers, policies, submission
+from accountant.transactions.job_requests import JobRequest
 from tests.passkeys import Passkey
-from tests.support import person
+from tests.support import Bench, person
 from tests.web.browsers import PASSWORD, Site
 
 PEOPLE: Final = frozenset({"analyst", "stranger", "steward", "auditor", "administrator"})
@@ -39,6 +40,7 @@ OWNER: Final = frozenset({"analyst"})
 
 PARAMETERS: Final = {"tokens_per_batch": 10}
 REASON: Final = {"reason": "a test"}
+LEASE: Final = {"lease": "ab" * 32}
 
 
 @dataclass
@@ -67,6 +69,23 @@ class World:
     def job(self) -> str:
         """A job of `analyst` that awaits approval."""
         return self.noted(self.site.bench.submit(3))
+
+    def charge(self) -> str:
+        """A charge of `analyst` that is reserved, on a dataset whose policy admits it."""
+        policy = {"auto_approve_epsilon": "1", "stated_charges_epsilon": "1"}
+        bench, analyst = Bench(self.site.engine, policy=policy), self.site.actor("analyst")
+        bench.allow()
+        stated = {"tool": "a test", "unit": "record", "relation": "add-remove"}
+        request = JobRequest(
+            bench.dataset, "charge", None, {"event": {"epsilon": 0.1}, **stated}, "a test"
+        )
+        return self.noted(submission.submit(self.site.engine, request, analyst))
+
+    def begun(self) -> str:
+        """A charge of `analyst` that runs."""
+        job, secret = self.charge(), bytes.fromhex(LEASE["lease"])
+        charges.begin(self.site.engine, UUID(job), self.site.actor("analyst"), secret, 600)
+        return job
 
     def noted(self, made: object) -> str:
         """The id, remembered among those that no outsider may see."""
@@ -363,6 +382,9 @@ API: Final[dict[str, Route]] = {
     "api.result": Route(SEERS, get("/jobs/{published}/result")),
     "api.output": Route(SEERS, get("/jobs/{published}/output?format=csv")),
     "api.card": Route(SEERS, get("/jobs/{published}/card")),
+    "api.begin": Route(ANALYST, post("/jobs/{charge}/begin", LEASE)),
+    "api.alive": Route(ANALYST, post("/jobs/{begun}/alive", LEASE)),
+    "api.settle": Route(ANALYST, post("/jobs/{begun}/settle", LEASE)),
     "api.cancel": Route(frozenset({"analyst", "steward"}), post("/jobs/{job}/cancel")),
     "api.comment": Route(
         frozenset({"analyst", "steward"}), post("/jobs/{job}/comments", {"text": "a test"})

@@ -13,7 +13,7 @@ from accountant.core.states import JOB_STATES
 from accountant.queries import data_cards
 from accountant.queries import jobs as job_queries
 from accountant.schema.jobs import Card, Job, JobInList
-from accountant.transactions import comments, job_requests, settlement, submission
+from accountant.transactions import charges, comments, job_requests, settlement, submission
 from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM, YES_NO
@@ -167,6 +167,87 @@ def cancel(job: str) -> Response:
     """
     job_id = read_id(job)
     settlement.cancel(engine(), job_id, current_actor())
+    return _answer(job_id)
+
+
+# --- charges of other programs ------------------------------------------------------------------
+
+LEASE_SECONDS = 3600
+
+
+class Begin(Body):
+    """The beginning of a charge, by the program that releases something."""
+
+    lease: str = Field(
+        pattern="^[0-9a-f]{64}$",
+        description="32 bytes in hex that the client draws, and shows with every further request",
+    )
+    lease_seconds: int = Field(
+        LEASE_SECONDS,
+        ge=1,
+        le=604_800,
+        description="without a word for so long, the charge ends and all of it is charged",
+    )
+
+
+class Alive(Begin):
+    """A sign of life of a charge."""
+
+    step: int = Field(0, ge=0, description="releases made so far")
+
+
+class Settle(Body):
+    """The end of a charge."""
+
+    lease: str = Field(pattern="^[0-9a-f]{64}$")
+    event: Any = Field(
+        None,
+        description="what was released, in any form that a charge takes, and signed. Nothing: "
+        "all that was reserved",
+    )
+    output: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="the SHA-256 of what the program made"
+    )
+    signature: str | None = Field(
+        None, max_length=128, description="the runner's, of event and output: docs/charges.md"
+    )
+
+
+@api.post("/jobs/<job>/begin")
+@describe(Operation(body=Begin, refusals=(409,), answer=Job, roles=("analyst", "steward")))
+def begin(job: str) -> Response:
+    """Begin a charge that is queued: run the program only after the answer.
+
+    From here on all of it is charged, unless its runner signs that less was released. The same
+    lease begins it once, however often it is sent. A charge that is queued still is taken back with
+    `cancel`, for nothing.
+    """
+    job_id, body = read_id(job), read(Begin)
+    secret = bytes.fromhex(body.lease)
+    charges.begin(engine(), job_id, current_actor(), secret, body.lease_seconds)
+    return _answer(job_id)
+
+
+@api.post("/jobs/<job>/alive")
+@describe(Operation(body=Alive, refusals=(409,), answer=Job, roles=("analyst", "steward")))
+def alive(job: str) -> Response:
+    """Keep the lease of a charge alive, and report progress.
+
+    `cancel_requested` says that somebody asked it to stop.
+    """
+    job_id, body = read_id(job), read(Alive)
+    secret = bytes.fromhex(body.lease)
+    charges.alive(engine(), job_id, current_actor(), secret, body.lease_seconds, body.step)
+    return _answer(job_id)
+
+
+@api.post("/jobs/<job>/settle")
+@describe(Operation(body=Settle, refusals=(409,), answer=Job, roles=("analyst", "steward")))
+def settle(job: str) -> Response:
+    """End a charge: what its runner signed is charged, or else all that was reserved."""
+    job_id, body = read_id(job), read(Settle)
+    secret, said = bytes.fromhex(body.lease), (body.event, body.output, body.signature)
+    charges.settle(engine(), job_id, current_actor(), secret, *said)
     return _answer(job_id)
 
 

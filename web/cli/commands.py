@@ -8,6 +8,7 @@ import typer
 
 from accountant.core.errors import ExchequerError
 from web.cli import (
+    charges,
     completion,
     data,
     decisions,
@@ -202,6 +203,7 @@ for group, name, panel in (
     (people.admin, "admin", LOCAL),
     (notices.notices, "notice", LOCAL),
     (data.datasets, "dataset", WORK),
+    (charges.charges, "charge", WORK),
     (data.uploads, "upload", WORK),
     (models.models, "model", WORK),
     (models.corpora, "corpus", WORK),

@@ -9,6 +9,7 @@ from accountant.schema.ledgers import Entry
 from accountant.schema.models import Corpus, Mechanism, Model
 from accountant.schema.people import Me as Person
 from web.client.api import Api
+from web.client.charges import Charge, Runner, dp_sgd, opendp
 from web.client.charts import Chart
 from web.client.client import Client, connect
 from web.client.datasets import Dataset
@@ -38,6 +39,7 @@ __all__ = [
     "ApiProblem",
     "Artifact",
     "Budget",
+    "Charge",
     "Chart",
     "Client",
     "Conflict",
@@ -61,9 +63,12 @@ __all__ = [
     "Quote",
     "RateLimited",
     "Refused",
+    "Runner",
     "ServiceUnavailable",
     "StillWaiting",
     "Unreachable",
     "Unreadable",
     "connect",
+    "dp_sgd",
+    "opendp",
 ]

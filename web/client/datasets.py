@@ -8,6 +8,7 @@ from accountant.core.privacy.units import percent_up
 from accountant.schema.ledgers import Entry
 from accountant.schema.quotes import Proposal
 from web.client.api import Api
+from web.client.charges import Charge
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json
 from web.client.facts import Budget, DatasetFacts, Quote, facts_html, lines_html, read
@@ -113,6 +114,14 @@ class Dataset:
         request |= {"parameters": dict(parameters or {})}
         request |= {} if project is None else {"project": project}
         return Job(self._api, self._api.submit(request, key=key))._checked()
+
+    def charge(self, event: Any, **stated: Any) -> Charge:
+        """Return a charge of what another program releases about it, for a `with` block.
+
+        event: dp_sgd(...), a dp-accounting event, Opacus' history, (ε, δ), {"rho": ρ}. stated:
+        tool, unit, relation and purpose; records_per_unit, project, runner, lease_seconds, timeout.
+        """
+        return Charge(self._api, self.name, event, **stated)
 
     def jobs(self, **wanted: str | None) -> Iterator[Job]:
         """Return its jobs that you may see, newest first, read a page at a time.

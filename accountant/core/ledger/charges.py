@@ -12,17 +12,16 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-
-from accountant.core.errors import NotPermitted, VerificationFailed, invalid
+from accountant.core.errors import InvalidRequest, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.admission import alone
-from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.caps import counted
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_event
+from accountant.core.ledger.runners import begin_act, is_signed, settle_act
 from accountant.core.mechanisms.charge import ID
+from accountant.core.privacy import foreign_events
 from accountant.core.privacy.events import Event, releases
+from accountant.core.privacy.price import Neighbours
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
 Body = Mapping[str, Any]
@@ -41,42 +40,6 @@ def level(mechanism: str, parameters: Body) -> str:
     if mechanism != ID:
         return MEASURED
     return STATED if parameters.get("runner") is None else SIGNED
-
-
-def begin_act(dataset: str, parameters: Body) -> dict[str, Any]:
-    """Return what a runner signs before it runs."""
-    said = {
-        name: value
-        for name, value in parameters.items()
-        if name != "signature" and value is not None
-    }
-    return {"act": "begin a charge", "dataset": dataset, "parameters": said}
-
-
-def settle_act(dataset: str, job: str, event: Body, output: str | None) -> dict[str, Any]:
-    """Return what a runner signs when it has run: `event` is what it released."""
-    return {
-        "act": "settle a charge",
-        "dataset": dataset,
-        "job": job,
-        "event": dict(event),
-        "output": output,
-    }
-
-
-def sign(act: Body, seed: bytes) -> str:
-    """Return a runner's signature of an act."""
-    return Ed25519PrivateKey.from_private_bytes(seed).sign(canonical(act)).hex()
-
-
-def is_signed(act: Body, runner: str, signature: object) -> bool:
-    """Return True if a runner, its name and key, has signed an act."""
-    try:
-        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(runner.split(" ")[1]))
-        key.verify(bytes.fromhex(str(signature)), canonical(act))
-    except (InvalidSignature, ValueError, IndexError):
-        return False
-    return True
 
 
 def check_admitted(policy: Policy, parameters: Body) -> None:
@@ -107,14 +70,31 @@ def check_stated(dataset: str, unit: str | None, parameters: Body) -> None:
         raise invalid("parameters.signature", problem, "the runner's, in hex")
 
 
-def check_settled(
-    parameters: Body, dataset: str, job: str, event: Body, output: str | None, signature: str | None
-) -> None:
-    """Raise InvalidRequest if the signature of a charge's end is not its runner's."""
-    runner, act = parameters["runner"], settle_act(dataset, job, event, output)
-    if signature is not None and (runner is None or not is_signed(act, runner, signature)):
+def settled_event(parameters: Body, dataset: str, job: str, evidence: Body, held: Event) -> Event:
+    """Return what a charge is charged for: what its runner signs, or all that is held.
+
+    Raises InvalidRequest if the signature is not the runner's, or more was released than is held.
+    """
+    history, signature = evidence.get("history"), evidence.get("signature")
+    event = held
+    if history is not None:
+        event = foreign_events.read_event(history, Neighbours(parameters["relation"]), "event")
+        beyond = releases(event) - releases(held)
+        if beyond:
+            made, whole = (sum(releases(each).values()) for each in (event, held))
+            raise invalid(
+                "event",
+                f"{sum(beyond.values()):,} of its {made:,} releases are not among the {whole:,} "
+                "reserved",
+                "a part of what was reserved; ask for a charge of its own for the rest",
+            )
+    if signature is None:
+        return held
+    act = settle_act(dataset, job, history, evidence.get("output"))
+    if parameters["runner"] is None or not is_signed(act, parameters["runner"], signature):
         problem = "it is not the signature of the runner that began the charge"
         raise invalid("signature", problem, "the runner's, in hex, or nothing: all is charged")
+    return event
 
 
 def check_end(parameters: Body, dataset: str, job: str, body: Body, held: Event) -> None:
@@ -124,27 +104,13 @@ def check_end(parameters: Body, dataset: str, job: str, body: Body, held: Event)
         parameters: those of its RESERVE.
         held: the event that is reserved.
     """
-    event, evidence = read_event(body["event"]), body.get("evidence", {})
-    signature = evidence.get("signature")
-    check_settled(parameters, dataset, job, body["event"], evidence.get("output"), signature)
-    if event == held:
-        return
-    if signature is None or body["outcome"] != "succeeded":
-        raise VerificationFailed("it gives back a part of a charge, and no runner signed that")
-    check_part(event, held)
-
-
-def check_part(event: Event, held: Event) -> None:
-    """Raise InvalidRequest if a charge says that it released what was not reserved for it."""
-    beyond = releases(event) - releases(held)
-    if beyond:
-        made, whole = (sum(releases(each).values()) for each in (event, held))
-        raise invalid(
-            "event",
-            f"{sum(beyond.values()):,} of its {made:,} releases are not among the {whole:,} "
-            "reserved",
-            "a part of what was reserved; ask for a charge of its own for the rest",
-        )
+    evidence = body.get("evidence", {}) if body["outcome"] == "succeeded" else {}
+    try:
+        event = settled_event(parameters, dataset, job, evidence, held)
+    except InvalidRequest as error:
+        raise VerificationFailed(str(error)) from None
+    if read_event(body["event"]) != event:
+        raise VerificationFailed("it gives back a part of a charge that no runner signed")
 
 
 class Unproved(NamedTuple):

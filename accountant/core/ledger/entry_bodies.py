@@ -113,7 +113,7 @@ def commit_body(
     others: Mapping[str, Any] | None = None,
     artifacts: Sequence[Mapping[str, str]] = (),
     read: bool = True,
-    evidence: Mapping[str, str] | None = None,
+    evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the body of a COMMIT: the privacy really spent. `output` is the SHA-256 of the
     published output.

@@ -395,7 +395,7 @@ def _check_commit(body: Body) -> None:
     _check_event(body["event"])
     _check_parts(body)
     if "evidence" in body:
-        _check_names(body["evidence"], "evidence", (), ("output", "signature"))
+        _check_names(body["evidence"], "evidence", (), ("history", "output", "signature"))
         if "output" in body["evidence"]:
             _check_hashes({"output": body["evidence"]["output"]})
     if "artifacts" not in body:

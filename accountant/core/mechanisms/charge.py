@@ -8,25 +8,19 @@ names signs it, or it stands as a person states it (core.ledger.charges).
 
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from accountant.core.errors import InvalidRequest, invalid
+from accountant.core.errors import invalid
 from accountant.core.mechanisms.base import Mechanism, Parameters, Yield
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
     Event,
-    PoissonReplaced,
-    PoissonSampled,
-    PoissonSwapped,
-    SampledWithoutReplacement,
     WorstOf,
-    from_json,
     releases,
     spends,
-    to_json,
 )
+from accountant.core.privacy.foreign_events import read_event
 from accountant.core.privacy.price import Neighbours, Price, Terms
-from accountant.core.privacy.secret_batches import has_secret_batches
 
 ID = "charge"
 _LINE = r"^[ -~]*[!-~][ -~]*$"
@@ -35,7 +29,6 @@ _LINE = r"^[ -~]*[!-~][ -~]*$"
 class Charge(Parameters):
     """Parameters of a charge: the event, whose it is, and who vouches for it."""
 
-    event: dict[str, Any] = Field(description="the privacy event that the program states")
     tool: str = Field(
         pattern=_LINE, max_length=100, description="the program and its version, as opacus 1.6"
     )
@@ -45,6 +38,10 @@ class Charge(Parameters):
     )
     relation: Neighbours = Field(
         strict=False, description="the neighbouring relation that the event is stated under"
+    )
+    event: Any = Field(
+        description="what the program releases: an event of ours or of dp-accounting, Opacus' "
+        "[[sigma, q, steps], ...], epsilon and delta, or rho"
     )
     records_per_unit: int = Field(
         1, ge=1, description="the most records of one unit that the event allows for"
@@ -59,37 +56,19 @@ class Charge(Parameters):
         None, max_length=128, description="the runner's signature of all the other fields"
     )
 
-    @field_validator("event")
-    @classmethod
-    def _in_one_form(cls, stated: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return to_json(from_json(stated))
-        except InvalidRequest as error:
-            raise ValueError(str(error)) from None
-
     @property
     def stated(self) -> Event:
-        """The event."""
-        return from_json(self.event)
+        """The event in our form. Raises InvalidRequest if it has none under the relation."""
+        return read_event(self.event, self.relation)
 
 
-def check_event(event: Event, terms: Terms) -> None:
-    """Raise InvalidRequest for an event that nobody outside can vouch for under these terms."""
+def check_event(event: Event) -> None:
+    """Raise InvalidRequest for an event that nobody outside can vouch for."""
     if not spends(event):
         raise invalid("event", "it releases nothing", "an event that costs something")
-    if has_secret_batches(event):
-        problem = "its price rests on a coin that nobody knows, and another program drew it"
-        raise invalid("event", problem, "the event for whoever knows the coin")
-    for leaf in releases(event):
-        if isinstance(leaf, WorstOf):
-            problem = "parts of another program's data are not known to be disjoint here"
-            raise invalid("event", problem, "composed, which adds them up")
-        replaced = isinstance(leaf, PoissonReplaced | PoissonSwapped | SampledWithoutReplacement)
-        if (isinstance(leaf, PoissonSampled) and terms.neighbours is Neighbours.REPLACE_ONE) or (
-            replaced and terms.neighbours is Neighbours.ADD_REMOVE
-        ):
-            problem = f"its sampling is no sampling under {terms.neighbours}"
-            raise invalid("event", problem, f"a sampled event under {terms.neighbours}")
+    if any(isinstance(leaf, WorstOf) for leaf in releases(event)):
+        problem = "parts of another program's data are not known to be disjoint here"
+        raise invalid("event", problem, "composed, which adds them up")
 
 
 def resolve(parameters: Charge, terms: Terms) -> Charge:
@@ -104,7 +83,7 @@ def resolve(parameters: Charge, terms: Terms) -> Charge:
         own = terms.max_records_per_unit
         problem = f"{parameters.records_per_unit}, and the dataset's is {own}"
         raise invalid("records_per_unit", problem, str(own))
-    check_event(parameters.stated, terms)
+    check_event(parameters.stated)
     return parameters
 
 

@@ -4,11 +4,10 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Engine, text
 
 from accountant.core.errors import Conflict, InvalidRequest, LeaseLost, NotFound, NotPermitted
-from accountant.core.ledger import charges as vouching
+from accountant.core.ledger import runners
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.privacy.events import (
     Allocated,
@@ -32,9 +31,7 @@ from tests.conftest import as_process
 from tests.support import Bench, awaiting, kinds, person, yes
 
 SEED = bytes(range(32))
-RUNNER = (
-    f"trainer {Ed25519PrivateKey.from_private_bytes(SEED).public_key().public_bytes_raw().hex()}"
-)
+RUNNER = f"trainer {runners.public_key(SEED)}"
 POLICY = {
     "auto_approve_epsilon": "5",
     "stated_charges_epsilon": "20",
@@ -78,7 +75,7 @@ def signed(bench: Bench, event: Event, **others: object) -> dict[str, object]:
     """Parameters that the runner signs, as a client makes them."""
     raw = parameters(event, runner=RUNNER, image="git 01234567", **others)
     whole = {"records_per_unit": 1, **raw}
-    return {**raw, "signature": vouching.sign(vouching.begin_act(bench.dataset, whole), SEED)}
+    return {**raw, "signature": runners.sign(runners.begin_act(bench.dataset, whole), SEED)}
 
 
 def ask(engine: Engine, bench: Bench, raw: dict[str, object], key: str | None = None):
@@ -88,7 +85,7 @@ def ask(engine: Engine, bench: Bench, raw: dict[str, object], key: str | None = 
 
 def settled(bench: Bench, job: object, event: Event, output: str | None = None) -> str:
     """The runner's signature of an end."""
-    return vouching.sign(vouching.settle_act(bench.dataset, str(job), to_json(event), output), SEED)
+    return runners.sign(runners.settle_act(bench.dataset, str(job), to_json(event), output), SEED)
 
 
 def verified(bench: Bench):
@@ -105,7 +102,7 @@ def test_a_training_run_is_charged_what_its_runner_signs(web, bench):
     output = "ab" * 32
     end = settled(bench, job, history, output)
     for _ in range(2):
-        charges.settle(web, job, bench.analyst, secret, history, output, end)
+        charges.settle(web, job, bench.analyst, secret, to_json(history), output, end)
     assert kinds(bench)[:2] == ["COMMIT", "RESERVE"]
     shown = job_queries.job(web, job, bench.analyst)
     reserve, commit = shown.entries
@@ -132,7 +129,7 @@ def charged(bench: Bench, job: object) -> tuple[object, object]:
 
 def test_without_a_signature_all_is_charged(web, bench):
     job, secret = begun(web, bench, parameters(dp_sgd()))
-    charges.settle(web, job, bench.analyst, secret, dp_sgd(2000), "ab" * 32, None)
+    charges.settle(web, job, bench.analyst, secret, to_json(dp_sgd(2000)), "ab" * 32, None)
     reserved, paid = charged(bench, job)
     assert reserved == paid
     (told,) = verified(bench).unproved
@@ -233,9 +230,9 @@ def test_the_terms_are_the_datasets(web, bench, field, value, told):
 @pytest.mark.parametrize(
     ("event", "told"),
     [
-        (Allocated(10, 1, 5, Exponential(0.1)), "a coin that nobody knows"),
+        (Allocated(10, 1, 5, Exponential(0.1)), "a secret coin from outside"),
         (WorstOf((Gaussian(1.0), Gaussian(2.0))), "not known to be disjoint"),
-        (PoissonSwapped(0.1, Gaussian(1.0)), "no sampling under add-remove"),
+        (PoissonSwapped(0.1, Gaussian(1.0)), "it holds where a unit is replaced"),
         (Composed(()), "releases nothing"),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else "",
@@ -272,10 +269,10 @@ def test_an_end_that_the_runner_did_not_sign_settles_nothing(web, bench, change)
     said |= (
         {change: "0" * 64 if change == "output" else to_json(dp_sgd(1))} if change in said else {}
     )
-    act = vouching.settle_act(said["dataset"], said["job"], said["event"], said["output"])
-    end = vouching.sign(act, bytes(32) if change == "seed" else SEED)
+    act = runners.settle_act(said["dataset"], said["job"], said["event"], said["output"])
+    end = runners.sign(act, bytes(32) if change == "seed" else SEED)
     with pytest.raises(InvalidRequest, match="signature"):
-        charges.settle(web, job, bench.analyst, secret, dp_sgd(2000), None, end)
+        charges.settle(web, job, bench.analyst, secret, to_json(dp_sgd(2000)), None, end)
     assert job_queries.job(web, job, bench.analyst).state == "running"
 
 
@@ -283,7 +280,9 @@ def test_a_history_beyond_the_reservation_is_refused(web, bench):
     job, secret = begun(web, bench, signed(bench, dp_sgd(100)))
     more = dp_sgd(101)
     with pytest.raises(InvalidRequest, match="1 of its 101 releases are not among the 100"):
-        charges.settle(web, job, bench.analyst, secret, more, None, settled(bench, job, more))
+        charges.settle(
+            web, job, bench.analyst, secret, to_json(more), None, settled(bench, job, more)
+        )
 
 
 @pytest.mark.parametrize("change", ["image", "runner", "signature"])

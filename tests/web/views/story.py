@@ -113,6 +113,7 @@ def tell(site: Site, publish: Publish) -> Recorder:
         jobs,
         results,
         offers,
+        charges,
         ledgers,
         two_people,
         audit,
@@ -332,6 +333,27 @@ def offers(r: Recorder, _: Publish) -> None:
 
 
 ANSWER = "/decisions/{decision}/answer"
+
+
+def charges(r: Recorder, _: Publish) -> None:
+    ask, analyst, steward = r.ask, r.api("analyst"), r.api("steward")
+    name = r.site.bench.dataset
+    policy = ask(steward, "GET", "/datasets/{name}/policy", 200, name=name).json
+    admitting = policy | {"auto_approve_epsilon": "1", "stated_charges_epsilon": "2"}
+    ask(steward, "PUT", "/datasets/{name}/policy", 200, admitting, name=name)
+    stated = {"tool": "opacus 1.6", "unit": "record", "relation": "add-remove"}
+    request = {"dataset": name, "mechanism": "charge", "purpose": "a triage model"}
+    request |= {"parameters": {"event": [[1.0, 0.001, 100]], **stated}}
+    job = ask(analyst, "POST", "/jobs", 201, request).json["id"]
+    lease = {"lease": "c0ffee" * 10 + "c0ff"}
+    ask(analyst, "POST", "/jobs/{job}/begin", 200, lease | {"lease_seconds": 600}, job=job)
+    ask(analyst, "POST", "/jobs/{job}/begin", 409, {"lease": "0b" * 32}, job=job)
+    going = lease | {"lease_seconds": 600, "step": 50}
+    ask(analyst, "POST", "/jobs/{job}/alive", 200, going, job=job)
+    ask(analyst, "POST", "/jobs/{job}/settle", 422, lease | {"signature": "00"}, job=job)
+    ask(analyst, "POST", "/jobs/{job}/settle", 200, lease | {"output": "5e" * 32}, job=job)
+    ask(analyst, "POST", "/jobs/{job}/alive", 409, going, job=job)
+    ask(steward, "PUT", "/datasets/{name}/policy", 200, policy, name=name)
 
 
 def ledgers(r: Recorder, _: Publish) -> None:

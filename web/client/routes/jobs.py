@@ -53,6 +53,28 @@ class JobRoutes(Transport):
         """Ask a job to stop."""
         return self._json("POST", f"/jobs/{part(job_id)}/cancel")
 
+    def begin(self, job_id: str, lease: str, lease_seconds: int = 3600) -> Json:
+        """Begin a charge that is queued; `lease` is 64 hex digits that the caller draws."""
+        body = {"lease": lease, "lease_seconds": lease_seconds}
+        return self._json("POST", f"/jobs/{part(job_id)}/begin", json=body, repeat=True)
+
+    def alive(self, job_id: str, lease: str, lease_seconds: int = 3600, step: int = 0) -> Json:
+        """Keep the lease of a charge alive, `step` releases in."""
+        body = {"lease": lease, "lease_seconds": lease_seconds, "step": step}
+        return self._json("POST", f"/jobs/{part(job_id)}/alive", json=body, repeat=True)
+
+    def settle(
+        self,
+        job_id: str,
+        lease: str,
+        event: Any = None,
+        output: str | None = None,
+        signature: str | None = None,
+    ) -> Json:
+        """End a charge: what its runner signed is charged, or else all that was reserved."""
+        body = {"lease": lease, "event": event, "output": output, "signature": signature}
+        return self._json("POST", f"/jobs/{part(job_id)}/settle", json=body, repeat=True)
+
     def save_result(self, job_id: str, file: Writable) -> None:
         """Write the published texts of a job (JSON Lines) to `file`."""
         self._save(f"/jobs/{part(job_id)}/result", {}, file)

@@ -1,0 +1,106 @@
+"""Charges of other programs by the Python client and by the command, over a real service."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine
+
+import web.client as exchequer
+from accountant.identities.actor import Actor
+from accountant.transactions import settlement
+from tests.support import Bench
+from tests.web.client.test_client import address, as_person  # noqa: F401  (fixtures)
+from tests.web.test_commands_live import Run, run  # noqa: F401  (a fixture)
+from web.client import Client, Refused
+
+STATED = {"tool": "opacus 1.6", "unit": "record", "relation": "add-remove", "purpose": "a model"}
+RUNNER = exchequer.Runner("trainer", bytes(range(32)), "git 0123456")
+TRAINING = exchequer.dp_sgd(q=0.01, sigma=1.0, steps=300)
+As = Callable[[Actor], Client]
+
+
+@pytest.fixture
+def notes(engine: Engine) -> Bench:
+    caps = {"stated_charges_epsilon": "10", "signed_charges_epsilon": "10"}
+    policy = {**caps, "auto_approve_epsilon": "5", "runners": [RUNNER.named]}
+    made = Bench(engine, policy=policy)
+    made.allow()
+    return made
+
+
+def shares(job: exchequer.Job) -> float:
+    """The part of its reservation on the Rényi filter that a charge was charged."""
+    reserve, commit = (entry.costs for entry in job.refresh().facts.entries)
+    assert reserve is not None
+    assert commit is not None
+    return int(commit["renyi"]["main"]) / int(reserve["renyi"]["main"])
+
+
+def test_a_run_that_stops_early_is_charged_what_its_runner_signs(
+    notes: Bench,
+    as_person: As,  # noqa: F811
+) -> None:
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    with dataset.charge(TRAINING, runner=RUNNER, **STATED) as training:
+        assert training.alive(1)
+        job = training.settle(history=[(1.0, 0.01, 200)], output="ab" * 32)
+    assert job.state == "succeeded"
+    assert job.document["vouched"] == "signed"
+    assert shares(job) == pytest.approx(2 / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("ends", ["quietly", "with an error"])
+def test_without_an_end_all_is_charged(
+    notes: Bench,
+    as_person: As,  # noqa: F811
+    ends: str,
+) -> None:
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    charge = dataset.charge((0.5, 0), **STATED)
+    try:
+        with charge:
+            if ends != "quietly":
+                raise KeyError
+    except KeyError:
+        pass
+    assert charge.job is not None
+    assert charge.job.document["vouched"] == "stated"
+    assert charge.job.state == "succeeded"
+    assert shares(charge.job) == 1
+
+
+def test_whoever_is_asked_to_stop_hears_it(notes: Bench, as_person: As) -> None:  # noqa: F811
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    with dataset.charge({"rho": 0.01}, lease_seconds=20, **STATED) as query:
+        assert query.job is not None
+        settlement.cancel(notes.engine, UUID(query.job.id), notes.analyst)
+        query._asked -= 2
+        assert query.alive(1) is False
+
+
+def test_a_charge_that_does_not_fit_never_runs(notes: Bench, as_person: As) -> None:  # noqa: F811
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    ran = False
+    with pytest.raises(Refused), dataset.charge((11, 0), **STATED):
+        ran = True
+    assert not ran
+
+
+def test_a_script_charges_what_it_runs(notes: Bench, run: Run, tmp_path: Path) -> None:  # noqa: F811
+    file, key, who = str(tmp_path / "charge.json"), str(tmp_path / "key"), notes.analyst
+    run(who, "charge", "key", "trainer", "-o", key)
+    Path(key).write_text(f"trainer {RUNNER.seed.hex()}")
+    begin = ["charge", "begin", file, notes.dataset, "--event", "[[1.0, 0.01, 300]]"]
+    for name, value in STATED.items():
+        begin += [f"--{name}", value]
+    begin += ["--runner", key, "--image", RUNNER.image, "--json"]
+    first = json.loads(run(who, *begin))
+    assert json.loads(run(who, *begin))["id"] == first["id"]  # cut off, and begun again
+    run(who, "charge", "alive", file, "--step", "150")
+    run(who, "charge", "void", file)  # too late: somebody asked it to stop, no more
+    run(who, "charge", "alive", file, code=1)
+    end = ["--history", "[[1.0, 0.01, 150]]", "--runner", key, "--output", "ab" * 32, "--json"]
+    assert json.loads(run(who, "charge", "settle", file, *end))["state"] == "succeeded"

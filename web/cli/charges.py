@@ -1,0 +1,157 @@
+"""`charge key | begin | alive | settle | void`: what other programs release, from a shell script.
+
+FILE is the script's own: it holds the charge's idempotency key and the secret of its lease. The
+same command with the same FILE goes on where it was cut off.
+"""
+
+import json
+import secrets
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from accountant.core.errors import invalid
+from accountant.core.files.private import private_draft
+from web.cli.answers import Answer, Group
+from web.cli.options import DatasetName
+from web.cli.output import read_text
+from web.cli.session import connect
+from web.client.charges import LEASE_SECONDS, Charge, Runner
+from web.client.progress import state_text
+
+charges = Group(help="Charge what another program releases.", no_args_is_help=True)
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="Made by `charge begin`; keep it.")]
+Lease = Annotated[
+    int, typer.Option(metavar="SECONDS", help="Without a word for so long, all is charged.")
+]
+Key = Annotated[
+    str | None, typer.Option("--runner", metavar="FILE", help="A key that the policy names.")
+]
+Image = Annotated[str | None, typer.Option(help="With --runner: the image or commit that runs.")]
+
+
+@charges.command("key")
+def make_key(name: str, file: Annotated[str, typer.Option("-o", "--output")]) -> Answer:
+    """Make a runner's key, and print how a policy names it."""
+    runner = Runner(name, secrets.token_bytes(32), "")
+    if Path(file).exists():
+        raise invalid("--output", f"{file} exists", "a new file: a key is never overwritten")
+    with private_draft(Path(file), f"{name} {runner.seed.hex()}\n") as draft:
+        draft.rename(file)
+    yield {"runner": runner.named}
+    yield runner.named
+
+
+@charges.command("begin")
+def begin(
+    file: File,
+    dataset: DatasetName,
+    event: Annotated[str, typer.Option(metavar="JSON", help="What it releases: docs/charges.md.")],
+    tool: Annotated[str, typer.Option(help='The program and its version, as "opacus 1.6".')],
+    unit: Annotated[str, typer.Option(help="The dataset's privacy unit, or record.")],
+    relation: Annotated[str, typer.Option(metavar="add-remove|replace-one")],
+    purpose: Annotated[str, typer.Option(help="What the output is for.")],
+    records_per_unit: Annotated[int, typer.Option(help="Records of a unit.")] = 1,
+    project: Annotated[str | None, typer.Option(help="Whose cap counts, too.")] = None,
+    runner: Key = None,
+    image: Image = None,
+    lease: Lease = LEASE_SECONDS,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for a steward no longer.")
+    ] = None,
+) -> Answer:
+    """Reserve a charge, wait for its approval, and begin it. Run the program only after."""
+    asked = {
+        **{"dataset": dataset, "event": _json("--event", event), "tool": tool, "unit": unit},
+        **{"relation": relation, "purpose": purpose, "records_per_unit": records_per_unit},
+        **{"project": project, "lease_seconds": lease},
+    }
+    state = _begun(file) if Path(file).exists() else {}
+    if state and state["asked"] != asked:
+        raise invalid("FILE", f"{file} is of another charge", "a new file, or the same options")
+    if not state:
+        state = {"asked": asked, "key": secrets.token_hex(16), "lease": secrets.token_hex(32)}
+        _keep(file, state)
+    with connect() as client:
+        charge = Charge(
+            client,
+            **asked,
+            runner=None if runner is None else Runner.load(runner, image or ""),
+            key=state["key"],
+            lease=state["lease"],
+            timeout=timeout,
+        ).begin()
+        assert charge.job is not None
+    _keep(file, state | {"job": charge.job.id})
+    yield charge.job.document
+    yield f"job {charge.job.id} {state_text(charge.job.document)}"
+
+
+@charges.command("alive")
+def alive(file: File, step: Annotated[int, typer.Option(help="Releases so far.")] = 0) -> Answer:
+    """Say that the program still runs. Exit code 1 if somebody asked it to stop."""
+    state = _begun(file)
+    with connect() as client:
+        seconds = state["asked"]["lease_seconds"]
+        job = client.alive(state["job"], state["lease"], seconds, step)
+    yield job
+    yield state_text(job)
+    if job["cancel_requested"]:
+        raise typer.Exit(1)
+
+
+@charges.command("settle")
+def settle(
+    file: File,
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="With --runner: what was released. [all of it]"),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(metavar="SHA256", help="Of what the program made.")
+    ] = None,
+    runner: Key = None,
+    image: Image = None,
+) -> Answer:
+    """End a charge. Without a runner's signature all that was reserved is charged."""
+    state = _begun(file)
+    with connect() as client:
+        signer = None if runner is None else Runner.load(runner, image or "")
+        charge = Charge(client, **state["asked"], runner=signer, lease=state["lease"])
+        charge.take(state["job"])
+        stated = None if history is None else _json("--history", history)
+        job = charge.settle(stated, output).document
+    yield job
+    yield state_text(job)
+
+
+@charges.command("void")
+def void(file: File) -> Answer:
+    """Take back a charge that has not begun. One that has is charged."""
+    state = _begun(file)
+    with connect() as client:
+        client.cancel(state["job"])
+        job = client.job(state["job"])
+    yield job
+    yield state_text(job)
+
+
+def _begun(file: str) -> dict[str, Any]:
+    state = _json("FILE", read_text(file, "FILE"))
+    if not isinstance(state, dict) or not {"asked", "key", "lease"} <= state.keys():
+        raise invalid("FILE", f"{file} is no file of a charge", "one that `charge begin` made")
+    return state
+
+
+def _json(field: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid(field, "it is no JSON", '[[1.0, 0.01, 3000]] or {"epsilon": 0.5}') from None
+
+
+def _keep(file: str, state: dict[str, Any]) -> None:
+    with private_draft(Path(file), json.dumps(state)) as draft:
+        draft.replace(file)
