@@ -79,7 +79,7 @@ class World:
         request = JobRequest(
             bench.dataset, "charge", None, {"event": {"epsilon": 0.1}, **stated}, "a test"
         )
-        return self.noted(submission.submit(self.site.engine, request, analyst))
+        return str(submission.submit(self.site.engine, request, analyst))
 
     def begun(self) -> str:
         """A charge of `analyst` that runs."""
