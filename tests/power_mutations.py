@@ -1,6 +1,7 @@
 """Guards of what each process may do, each taken out alone (tests.mechanism_mutations)."""
 
 POWER_TESTS = "tests/accountant/test_powers.py"
+CHARGE_TESTS = "tests/accountant/transactions/test_charges.py"
 COST_TESTS = "tests/accountant/test_bounded_costs.py"
 
 #: (title, file, text, what stands there instead, tests that have to fail)
@@ -263,5 +264,68 @@ POWERS = (
         "\n        AND opened(body -> 'data')::jsonb = v.data)",
         ")",
         POWER_TESTS,
+    ),
+    (
+        "powers: the web settles jobs of workers",
+        "migrations/versions/0117_charges.py",
+        "AND NEW.job_id IN (SELECT leased_jobs()) AND is_charge(NEW.job_id)",
+        "AND NEW.job_id IN (SELECT leased_jobs())",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: the web settles charges without their lease",
+        "migrations/versions/0117_charges.py",
+        "OR NEW.kind = 'COMMIT' AND NEW.job_id IN (SELECT leased_jobs())",
+        "OR NEW.kind = 'COMMIT'",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: the web lowers a charge without a signature",
+        "migrations/versions/0117_charges.py",
+        "ELSIF NEW.kind = 'COMMIT' AND body -> 'costs' IS DISTINCT FROM reserved -> 'costs'",
+        "ELSIF false",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: the web lowers a charge that no runner began",
+        "migrations/versions/0117_charges.py",
+        " OR reserved #>> '{parameters,runner}' IS NULL",
+        "",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: a worker settles charges",
+        "migrations/versions/0117_charges.py",
+        "IF calling_process() = 'worker' THEN\n        PERFORM",
+        "IF false THEN\n        PERFORM",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: leases of charges are a worker's, and of jobs the web's",
+        "migrations/versions/0117_charges.py",
+        "AND is_charge(was.job_id) = (process = 'web'),",
+        "AND true,",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: the web says that a worker's job began",
+        "migrations/versions/0117_charges.py",
+        "IF calling_process() = 'web' AND NOT (is_charge(OLD.id) AND holds_lease(OLD.id)) THEN",
+        "IF false THEN",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: the relay has a charge begun again",
+        "migrations/versions/0117_charges.py",
+        "OR n.state = 'queued' AND NOT is_charge(was.job_id))",
+        "OR n.state = 'queued')",
+        CHARGE_TESTS,
+    ),
+    (
+        "powers: the relay ends a charge that waits",
+        "migrations/versions/0117_charges.py",
+        "OR process = 'relay' AND n.state = 'stopped' AND is_left(was.job_id)",
+        "OR process = 'relay' AND n.state = 'stopped'",
+        CHARGE_TESTS,
     ),
 )

@@ -62,7 +62,7 @@ def begin(engine: Engine, job_id: UUID, actor: Actor, secret: bytes, seconds: fl
     claim = _claim(engine, job_id, secret)
     if claim is None and job.state == "queued":
         claim = leases.claim(
-            engine, job_id, 1, job.parameters["tool"], seconds, secret=secret
+            engine, job_id, 1, job.parameters["tool"], seconds, secret=secret, charges=True
         ) or _claim(engine, job_id, secret)
         reached("charge.claimed")
     if claim is None:

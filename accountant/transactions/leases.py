@@ -53,12 +53,13 @@ def claim(
     part: int = 0,
     units: bytes | None = None,
     secret: bytes | None = None,
+    charges: bool = False,
 ) -> Claim | None:
     """Take a queued attempt at a part, or None where it is not there to be taken: a silent no-op.
 
     `units` is the worker's key of that name, by which it gets the job's own; without it the claim
     can open no data. `secret`: 32 bytes that whoever acts under the lease has to show; None: they
-    are drawn here. Raises KeyMismatch, and takes nothing, where `units` is not what the job began
+    are drawn here. `charges`: another program takes its own charge, which no worker may. Raises KeyMismatch, and takes nothing, where `units` is not what the job began
     with; LedgerBehind or LogUnusable where the entries are not those of the log outside the
     database; VerificationFailed where they make no order for this part (core.ledger.orders).
     """
@@ -68,6 +69,8 @@ def claim(
         if job is None:
             return None
         order = orders.read(connection, job_id)
+        if (order.mechanism == charge.ID) is not charges:
+            return None  # a message to a worker about another program's charge
         if not 0 <= part < order.parts:
             raise VerificationFailed(
                 f"its RESERVE has {order.parts} parts, and part {part} is none of them"

@@ -213,3 +213,19 @@ def test_accounts_have_lost_nothing_before_losses_are_counted(old, old_url):
         ).scalars()
         assert (kept, now) == ({"chain_seq": 256, "loss_count": 0}, 0)
         assert set(triggers) == {"O"}
+
+
+def test_use_by_people_stays_when_charges_are_counted_beside_it(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        row = {"dataset_id": DATASET, "kind": "analyst", "holder": str(ANALYST), "spent": 7}
+        insert(connection, "usage", **row)
+    command.upgrade(config(old_url), "head")
+    with old.begin() as connection:
+        insert(connection, "usage", **row | {"kind": "stated", "holder": "charges"})
+        kept = connection.execute(text("SELECT kind, spent FROM usage ORDER BY kind")).all()
+        jobs = connection.execute(
+            text("SELECT state, output_sha256 FROM jobs WHERE id = :id"), {"id": JOB}
+        )
+        assert kept == [("analyst", 7), ("stated", 7)]
+        assert jobs.one() == ("succeeded", "0" * 64)

@@ -2,13 +2,23 @@
 
 import secrets
 from collections.abc import Iterator
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
-from accountant.core.errors import Conflict, InvalidRequest, LeaseLost, NotFound, NotPermitted
-from accountant.core.ledger import runners
+from accountant.core.errors import (
+    Conflict,
+    InvalidRequest,
+    LeaseLost,
+    NotFound,
+    NotPermitted,
+    VerificationFailed,
+)
+from accountant.core.ledger import entry_bodies, runners
 from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.privacy.events import (
     Allocated,
     Composed,
@@ -20,6 +30,7 @@ from accountant.core.privacy.events import (
     PoissonSwapped,
     SelfComposed,
     WorstOf,
+    from_json,
     to_json,
 )
 from accountant.database import connect
@@ -27,8 +38,11 @@ from accountant.queries import entries, integrity
 from accountant.queries import jobs as job_queries
 from accountant.transactions import charges, leases, messages, settlement, submission
 from accountant.transactions.job_requests import JobRequest
+from accountant.transactions.ledger_log import Writing
+from accountant.transactions.locked_account import LockedAccount
+from accountant.transactions.rows import Claim, show
 from tests.conftest import as_process
-from tests.support import Bench, awaiting, kinds, person, yes
+from tests.support import Bench, awaiting, kinds, person, unjudged, yes
 
 SEED = bytes(range(32))
 RUNNER = f"trainer {runners.public_key(SEED)}"
@@ -288,5 +302,114 @@ def test_a_history_beyond_the_reservation_is_refused(web, bench):
 @pytest.mark.parametrize("change", ["image", "runner", "signature"])
 def test_a_beginning_that_the_runner_did_not_sign_is_refused(web, bench, change):
     raw = signed(bench, dp_sgd(1))
+    other = str(raw[change])[:-1] + ("1" if str(raw[change])[-1] == "0" else "0")
     with pytest.raises((InvalidRequest, NotPermitted)):
-        ask(web, bench, raw | {change: str(raw[change])[:-1] + "0"})
+        ask(web, bench, raw | {change: other})
+
+
+# --- what a stolen process can't do ---------------------------------------------------------------
+
+TAKE = (
+    "UPDATE parts SET state = 'running', lease_token = gen_random_uuid(), lease_expires = now(), "
+    "worker = 'me', lease_secret_sha256 = lease_shown() WHERE job_id = :job"
+)
+BEGIN = "UPDATE jobs SET started_at = now(), reading_began_at = now() WHERE id = :job"
+REQUEUE = (
+    "UPDATE parts SET state = 'queued', attempt = 2, lease_token = NULL, lease_expires = NULL "
+    "WHERE job_id = :job"
+)
+STOP = (
+    "UPDATE parts SET state = 'stopped', lease_token = NULL, lease_expires = NULL "
+    "WHERE job_id = :job"
+)
+
+
+@pytest.fixture(scope="module")
+def worker(owner_url) -> Iterator[Engine]:
+    engine = connect(as_process(owner_url, "worker"), pool_size=2)
+    yield engine
+    engine.dispose()
+
+
+def refused(engine: Engine, statement: str, job: object, secret: bytes = b"x" * 32) -> None:
+    """A stolen process tries a statement under a lease of its own."""
+    with engine.connect() as connection:
+        show(connection, Claim(uuid4(), 1, uuid4(), secret=secret))
+        with pytest.raises(DBAPIError) as found:
+            connection.execute(text(statement), {"job": job})
+    assert "may not do this" in str(found.value.orig)
+
+
+def forged(
+    engine: Engine,
+    bench: Bench,
+    job: object,
+    secret: bytes,
+    body: dict[str, object],
+    told: str | None,
+) -> None:
+    """A COMMIT by a stolen process, which judges nothing; `told`: why the database refuses it."""
+    stolen = engine.connect().execution_options(ledger_writing=Writing(None))
+    with stolen as connection, unjudged():
+        show(connection, Claim(uuid4(), 1, uuid4(), secret=secret))
+        locked = LockedAccount(connection, bench.dataset)
+        event = body.pop("event", None) or from_json(locked.reservation(job)["event"])
+        made = entry_bodies.commit_body(locked.accounts.dp, event, "succeeded", 1, None) | body
+        if told is None:
+            locked.append(EntryKind.COMMIT, "me", job, made)
+            connection.execute(text(STOP), {"job": job})
+            connection.commit()
+            return
+        with pytest.raises(DBAPIError) as found:
+            locked.append(EntryKind.COMMIT, "me", job, made)
+    assert told in str(found.value.orig)
+
+
+def test_a_stolen_worker_takes_no_charge(web, worker, bench):
+    job = ask(web, bench, parameters(dp_sgd(1)))
+    refused(worker, TAKE, job)
+    assert leases.claim(worker, job, 1, "worker", 60) is None
+    secret = secrets.token_bytes(32)
+    charges.begin(web, job, bench.analyst, secret, 60)
+    forged(worker, bench, job, secret, {}, "no worker runs a charge")
+
+
+def test_a_stolen_web_begins_and_settles_no_job(web, bench, engine):
+    bench.warm()
+    job = bench.submit(1)
+    for statement in (TAKE, BEGIN):
+        refused(web, statement, job)
+    claim = leases.claim(engine, job, 1, "worker", 60, secret=b"y" * 32)
+    assert claim is not None
+    leases.begin_reading(engine, claim)
+    for secret in (b"x" * 32, b"y" * 32):
+        forged(web, bench, job, secret, {}, "does not post COMMIT here")
+
+
+def test_a_stolen_web_settles_no_charge_of_a_client_that_it_never_met(web, bench):
+    job, _ = begun(web, bench, parameters(dp_sgd(1)))
+    forged(web, bench, job, b"x" * 32, {}, "does not post COMMIT here")
+    refused(web, "UPDATE parts SET lease_expires = now() WHERE job_id = :job", job)
+
+
+@pytest.mark.parametrize("evidence", [{}, {"evidence": {"signature": "00" * 64}}], ids=str)
+def test_a_stolen_web_lowers_no_charge_that_no_runner_began(web, bench, evidence):
+    job, secret = begun(web, bench, parameters(dp_sgd(10)))
+    body = {"event": dp_sgd(5), **evidence}
+    forged(web, bench, job, secret, body, "no runner signed is charged whole")
+
+
+def test_a_signature_that_a_stolen_web_makes_up_is_found(web, bench):
+    job, secret = begun(web, bench, signed(bench, dp_sgd(10)))
+    evidence = {"history": to_json(dp_sgd(5)), "signature": "00" * 64}
+    forged(web, bench, job, secret, {"event": dp_sgd(5), "evidence": evidence}, None)
+    with pytest.raises(VerificationFailed, match="not the signature of the runner"):
+        verified(bench)
+
+
+def test_a_stolen_relay_runs_no_charge_again_and_ends_none_that_waits(web, relay, bench):
+    job, secret = begun(web, bench, parameters(dp_sgd(1)))
+    waits = ask(web, bench, parameters(dp_sgd(2)))
+    charges.alive(web, job, bench.analyst, secret, 0, 0)
+    refused(relay, REQUEUE, job)
+    refused(relay, STOP, waits)
