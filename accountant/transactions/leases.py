@@ -59,9 +59,10 @@ def claim(
 
     `units` is the worker's key of that name, by which it gets the job's own; without it the claim
     can open no data. `secret`: 32 bytes that whoever acts under the lease has to show; None: they
-    are drawn here. `charges`: another program takes its own charge, which no worker may. Raises KeyMismatch, and takes nothing, where `units` is not what the job began
-    with; LedgerBehind or LogUnusable where the entries are not those of the log outside the
-    database; VerificationFailed where they make no order for this part (core.ledger.orders).
+    are drawn here. `charges`: another program takes its own charge, which no worker may. Raises
+    KeyMismatch, and takes nothing, where `units` is not what the job began with; LedgerBehind or
+    LogUnusable where the entries are not those of the log outside the database; VerificationFailed
+    where they make no order for this part (core.ledger.orders).
     """
     ledger_log.ensure_job(engine, job_id)
     with engine.begin() as connection:
