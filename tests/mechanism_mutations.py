@@ -61,6 +61,9 @@ COIN_TESTS = "tests/accountant/core/privacy/test_allocation.py"
 SWAPPED = "accountant/core/privacy/replaced_samples.py"
 SWAPPED_TESTS = "tests/accountant/core/privacy/test_replaced_samples.py"
 ADMISSION = "accountant/core/ledger/admission.py"
+STATED_TESTS = (
+    "tests/accountant/core/ledger/test_currencies.py tests/accountant/core/privacy/test_filters.py"
+)
 WHOLE_TESTS = (
     "tests/accountant/core/privacy/test_whole_jobs.py "
     "tests/accountant/core/ledger/test_whole_jobs.py"
@@ -156,10 +159,45 @@ MUTATIONS = (
         WHOLE_TESTS,
     ),
     Mutation(
+        "the δ of an (ε, δ) release beyond what pays it",
+        ADMISSION,
+        "return costs if after <= limit else",
+        "return costs if True else",
+        STATED_TESTS,
+    ),
+    Mutation(
+        "nothing of the basic filter's δ kept for (ε, δ) releases",
+        ADMISSION,
+        "if not cost.delta or after <= limit // 2:",
+        "if not cost.delta or after <= limit:",
+        STATED_TESTS,
+    ),
+    Mutation(
+        "a correction whose δ nothing counts",
+        "accountant/core/ledger/reversals.py",
+        "closed = stated_delta(event) and costs.get(Kind.BASIC, ZERO) is None",
+        "closed = False",
+        STATED_TESTS,
+    ),
+    Mutation(
+        "a filter that holds where the δ of (ε, δ) releases is passed",
+        ADMISSION,
+        "return paid and any(each.holds for each in self.filters)",
+        "return any(each.holds for each in self.filters)",
+        STATED_TESTS,
+    ),
+    Mutation(
+        "a secret coin of another program's event",
+        "accountant/core/privacy/foreign_events.py",
+        "case Allocated() | AllocatedReplaced():",
+        "case Allocated() if False:",
+        "tests/accountant/core/privacy/test_foreign_events.py",
+    ),
+    Mutation(
         "a correction that reopens what a whole job closed",
         "accountant/core/ledger/reversals.py",
-        "        _larger(before.costs, wanted.costs),",
-        "        wanted.costs,",
+        "_with_deltas(_larger(before.costs, wanted.costs), event),",
+        "wanted.costs,",
         WHOLE_TESTS,
     ),
     Mutation(
@@ -228,7 +266,7 @@ MUTATIONS = (
     Mutation(
         "a second calculation of one filter only",
         CROSS_CHECK,
-        '                yield "mu^2", ours, mu_squared(event)',
+        '                yield "mu^2", ours, mu_squared(sure)',
         '                yield "mu^2", ours, 0.0',
         CROSS_TESTS,
     ),

@@ -10,7 +10,7 @@ not for both.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -34,9 +34,10 @@ from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, counted, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import move
 from accountant.core.mechanisms.base import Mechanism
+from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import releases
-from accountant.core.privacy.filters import ZERO, Amount
+from accountant.core.privacy.filters import ZERO, Amount, Kind
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
@@ -188,6 +189,9 @@ class Standing:
             now = seen.remaining(terms, job)
             if shown_refusal is None and seen.accounts.fits(job.asked):
                 then = seen.after(job).remaining(terms, job)
+                closing = _closing(seen.accounts.dp, job.asked)
+                if then is not None and closing:
+                    then = then.model_copy(update={"sentence": f"{then.sentence} {closing}"})
         return Effect(
             filters=_filter_steps(currencies.dp, job.asked),
             currencies=_other_steps(currencies, job.asked, hidden),
@@ -197,6 +201,35 @@ class Standing:
             remaining=now,
             remaining_after=then,
         )
+
+
+def _closing(account: Account | None, asked: Demand) -> str:
+    """Return what a job that fits closes, and what that costs later; empty where it closes
+    nothing.
+    """
+    if account is None or not releases(asked.dp):
+        return ""
+    costs, _ = account.charge(asked.dp)
+    closed: list[str] = []
+    open_ones: list[str] = []
+    for each in account.filters:
+        if each.holds:
+            kind = each.filter.kind
+            (open_ones if costs[kind] is not None else closed).append(FILTER_NAMES[kind])
+    if not closed:
+        return ""
+    closing = (
+        f"It closes {_listed(closed)} for good: later jobs count on {_listed(open_ones)} alone"
+    )
+    whole = open_ones == [FILTER_NAMES[Kind.BASIC]]
+    return f"{closing}, where the ε of every job adds up." if whole else f"{closing}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names of filters in a sentence: "the filters Rényi and Gaussian"."""
+    if len(names) == 1:
+        return f"the filter {names[0]}"
+    return f"the filters {', '.join(names[:-1])} and {names[-1]}"
 
 
 def count_shape(terms: Terms, policy: Policy) -> Shape | None:

@@ -279,10 +279,11 @@ def _reserve(
             stated["approval"] |= {} if signed is None else {"signature": signed}
         locked.post(EntryKind.RESERVE, analyst, job_id, stated)
         return
-    # All that such a body depends on besides the job: none of it is a balance.
+    # All that such a body depends on besides the job. Of the balances, only the costs do.
     filters = tuple(filter_.filter for filter_ in account.filters)
+    costs = tuple(account.charge(job.asked.dp)[0].items())
     ran_on = None if model is None else (model.name, model.facts["sha256"])
-    key = (id(job), locked.dataset, analyst, filters, ran_on, source["version"], parts)
+    key = (id(job), locked.dataset, analyst, filters, costs, ran_on, source["version"], parts)
     with _kept_lock:
         known = _kept[key][1] if key in _kept else None
     if known is None:

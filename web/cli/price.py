@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.table import Table
@@ -21,9 +21,9 @@ Quote = dict[str, Any]
 
 def price(
     mechanism: Annotated[
-        str,
+        str | None,
         typer.Argument(help="Such as private-prediction.", autocompletion=completion.mechanisms),
-    ],
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter; repeat it.")
     ] = None,
@@ -61,12 +61,23 @@ def price(
         int | None, typer.Option(help="Records kept of one unit. [1]")
     ] = None,
     labels: Annotated[str | None, typer.Option(metavar="A,B,...", help="Declared labels.")] = None,
+    event: Annotated[
+        typer.FileText | None,
+        typer.Option(
+            metavar="FILE",
+            encoding="utf-8",
+            help="Price an event instead: ours, a DpEvent, Opacus' history or (ε, δ), as JSON.",
+        ),
+    ] = None,
+    as_dp_event: Annotated[
+        bool, typer.Option("--as-dp-event", help="Write the event as dp-accounting's, as JSON.")
+    ] = False,
     secret: Annotated[
         str | None,
         typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe."),
     ] = None,
 ) -> Answer:
-    """Price a job. Needs no server, except with --dataset."""
+    """Price a job, or an event. Needs no server, except with --dataset."""
     raw = parameters(settings or [])
     _check_fit(raw, fit, epsilon, dataset)
     terms = {
@@ -78,14 +89,29 @@ def price(
         "secret": None if secret is None else read_json("--secret", secret),
     }
     stated = {name: value for name, value in terms.items() if value is not None}
-    if dataset is None:
+    if (mechanism is None) == (event is None):
+        raise invalid(
+            "MECHANISM", "a mechanism or an event is priced", "MECHANISM, or --event FILE"
+        )
+    if event is not None:
+        beside = {"--set": raw, "--fit": fit, "--dataset": dataset, "--project": project}
+        for option, value in beside.items():
+            if value:
+                raise invalid(option, "an event is priced by itself", f"no {option} beside --event")
+        quote = price_event(event, stated)
+    elif dataset is None:
         for option, given_with in (("--project", project), ("--share", share), ("--model", model)):
             if given_with is not None:
                 raise invalid(option, "it is of a dataset", "--dataset NAME beside it")
-        quote = price_alone(mechanism, raw, stated, fit, epsilon)
+        quote = price_alone(str(mechanism), raw, stated, fit, epsilon)
     else:
         _refuse_terms(stated)
-        quote = price_on(dataset, mechanism, raw, fit, epsilon, project, share, model)
+        quote = price_on(dataset, str(mechanism), raw, fit, epsilon, project, share, model)
+    if as_dp_event:
+        written = _as_dp_event(quote)
+        yield written
+        yield json.dumps(written, indent=2)
+        return
     yield quote
     yield from shown(quote)
 
@@ -180,6 +206,40 @@ def price_alone(
     return quote | {"fit": {"field": fit, "value": best.value}}
 
 
+def price_event(file: TextIO, given: Quote) -> Quote:
+    """Return the quote of an event in a file, read under the relation given."""
+    from accountant.core.mechanisms import base
+    from accountant.core.privacy.foreign_events import read_event
+
+    terms = _terms(given)
+    try:
+        value = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise invalid("--event", f"it is no JSON: {error}", "a file of JSON, or -") from None
+    event = read_event(value, terms.neighbours)
+    return {
+        "mechanism": None,
+        "parameters": {},
+        "neighbours": str(terms.neighbours),
+        "dp": base.quoted(event, terms.delta),
+        "ex_post": None,
+        "secret": None,
+        "breakdown": [],
+    }
+
+
+def _as_dp_event(quote: Quote) -> Quote:
+    """Return the event of dp-accounting that a quote's is equal to. Raises InvalidRequest where
+    there is none.
+    """
+    from accountant.core.privacy.events import from_json
+    from accountant.core.privacy.foreign_events import as_dp_event
+
+    if quote["dp"] is None:
+        raise invalid("--as-dp-event", "the job has no (ε, δ) price", "a job with an event")
+    return as_dp_event(from_json(quote["dp"]["event"]))
+
+
 def _terms(given: Quote) -> Any:
     """Return the terms of a price without a dataset. Raises InvalidRequest naming each wrong
     one.
@@ -251,10 +311,9 @@ def shown(quote: Quote) -> Iterator[str | Table]:
     """Yield a quote for people."""
     parameters = {name: value for name, value in quote["parameters"].items() if value is not None}
     dp = quote["dp"]
-    rows: list[tuple[str, object]] = [
-        ("mechanism", quote["mechanism"]),
-        ("neighbours", quote["neighbours"]),
-    ]
+    rows: list[tuple[str, object]] = [("neighbours", quote["neighbours"])]
+    if quote["mechanism"] is not None:
+        rows.insert(0, ("mechanism", quote["mechanism"]))
     if quote.get("output"):
         rows.append(("writes", quote["output"]["sentence"]))
     if quote.get("outlook"):
@@ -278,9 +337,10 @@ def shown(quote: Quote) -> Iterator[str | Table]:
         rows.append(("secret", json.dumps(quote["secret"])))
     yield facts(rows)
     yield from (f"  {line}" for line in quote["breakdown"])
-    yield table(
-        ["parameter", "value"], [(name, _plain(value)) for name, value in parameters.items()]
-    )
+    if parameters:
+        yield table(
+            ["parameter", "value"], [(name, _plain(value)) for name, value in parameters.items()]
+        )
     if "dataset" in quote:
         yield from dataset_part(quote["dataset"])
 
@@ -326,4 +386,4 @@ def _refusal(refusal: Quote) -> Iterator[str]:
 
 
 def _share(value: float | None) -> str:
-    return "can't price it" if value is None else percent_up(value)
+    return "closes" if value is None else percent_up(value)

@@ -206,7 +206,7 @@ class Accounts:
         An ex-post account that settles realized costs is excepted: it may pass its allowance by
         itself.
         """
-        if self.dp is not None and not any(filter_.holds for filter_ in self.dp.filters):
+        if self.dp is not None and not self.dp.holds:
             return True
         ex_post = self.ex_post
         if ex_post.settlement is Settlement.PLANNED and ex_post.left < 0 and not ex_post.hidden:

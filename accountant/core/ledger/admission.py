@@ -15,7 +15,7 @@ from accountant.core.privacy import composition
 from accountant.core.privacy.events import Event, spends
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal, up
-from accountant.core.privacy.whole_jobs import whole_cost
+from accountant.core.privacy.whole_jobs import stated_delta, whole_cost
 
 UNIT_NAMES: Mapping[Kind, str] = {
     Kind.RENYI: "Rényi divergence",
@@ -81,6 +81,11 @@ class FilterAccount:
         left, asked, limit = (to_decimal(max(amount, 0), units) for amount in amounts)
         return Part(f"{self.filter.kind}{cap}", unit, left, asked, limit)
 
+    def number_of(self, cost: Amount) -> int:
+        """Return the number of times that `cost` fits what is left, in both of its parts."""
+        parts = ((self.left.main, cost.main), (self.left.delta, cost.delta))
+        return min((max(left, 0) // part for left, part in parts if part > 0), default=0)
+
     def admits(self, cost: Amount | None) -> bool:
         """Return True if the filter would still hold with `cost` added."""
         if self.closed or cost is None:
@@ -114,11 +119,35 @@ class Account:
 
         `costs`: those of the event on each filter, where they are known.
         """
-        costs = self.costs(event) if costs is None else costs
+        costs = self._beside_deltas(event, self.costs(event) if costs is None else costs)
         if not spends(event) or self.admitting(costs):
             return costs, False
         alone = self.whole_costs(event, self.epsilon, self.delta) if self.untouched else None
         return (costs, False) if alone is None else (alone, True)
+
+    def _beside_deltas(self, event: Event, costs: Costs) -> Costs:
+        """Return the costs, once the job's delta fits the basic filter's part of delta.
+
+        That part pays the deltas of (epsilon, delta) releases for all filters, so it is never
+        passed (docs/accounting.md, 3.6). A job with such a delta that doesn't fit has no price
+        elsewhere. Another job closes the basic filter where its delta would leave less than half,
+        if another filter admits as many of its shape: half is kept for (epsilon, delta) releases.
+        """
+        basic, cost = self.filters[-1], costs[Kind.BASIC]
+        stated = stated_delta(event)
+        if cost is None:
+            return costs if not stated else dict.fromkeys(Kind)
+        after, limit = basic.used.delta + cost.delta, basic.limit.delta
+        if stated:
+            return costs if after <= limit else {**dict.fromkeys(Kind), Kind.BASIC: cost}
+        if not cost.delta or after <= limit // 2:
+            return costs
+        number, others = basic.number_of(cost), {**costs, Kind.BASIC: None}
+        kept = any(
+            each.admits(other) and other is not None and each.number_of(other) >= number
+            for each, other in zip(self.filters, others.values(), strict=True)
+        )
+        return others if kept else costs
 
     def whole_costs(self, event: Event, epsilon: int, delta: int) -> Costs | None:
         """Return the costs of a first job that no filter admits, under this allowance; None: it
@@ -139,6 +168,13 @@ class Account:
     def untouched(self) -> bool:
         """True if nothing that costs anything is charged."""
         return all(filter_.closed == 0 and filter_.used == ZERO for filter_ in self.filters)
+
+    @property
+    def holds(self) -> bool:
+        """True if a filter's guarantee covers everything charged so far, with its deltas."""
+        basic = self.filters[-1]
+        paid = basic.used.delta <= basic.limit.delta
+        return paid and any(each.holds for each in self.filters)
 
     @property
     def whole(self) -> bool:
@@ -246,7 +282,7 @@ def decide(
     costs, whole = account.charge(event)
     admitting = (Kind.BASIC,) if whole else account.admitting(costs)
     if not free and not admitting:
-        return _refusal(account, costs, epsilon_alone)
+        return _refusal(account, event, costs, epsilon_alone)
     if free or approved or policy.approves(alone(event, delta_of(account.delta))):
         return Admitted(costs, admitting)
     limit = policy.auto_approve_epsilon
@@ -258,7 +294,7 @@ def decide(
     return NeedsApproval(costs, why)
 
 
-def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
+def _refusal(account: Account, event: Event, costs: Costs, epsilon_alone: float) -> Refused:
     """Return the refusal, naming the filter that comes nearest to admitting the job."""
 
     def shortfall(each: FilterAccount) -> Fraction:
@@ -268,6 +304,11 @@ def _refusal(account: Account, costs: Costs, epsilon_alone: float) -> Refused:
         parts = ((cost.main, each.left.main), (cost.delta, each.left.delta))
         return max(Fraction(asked - min(left, asked), asked) for asked, left in parts if asked)
 
+    basic, whole = account.filters[-1], costs[Kind.BASIC]
+    if stated_delta(event) and whole is not None and whole.delta > basic.left.delta:
+        left, asked = (to_decimal(d, DELTA_UNITS) for d in (max(basic.left.delta, 0), whole.delta))
+        why = f"it needs δ {asked} for what is known by (ε, δ) alone, and {left} is left for that"
+        return Refused(f"{Kind.BASIC} δ", left, asked, why)
     nearest = min(account.filters, key=shortfall)
     cost = costs[nearest.filter.kind]
     kind = nearest.filter.kind

@@ -359,7 +359,7 @@ def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> No
     costs, whole = account.charge(event, known)
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
         raise VerificationFailed("it doesn't take the account for whole jobs as its event does")
-    if body["costs"] != (costs_json(costs) if whole else stated):
+    if body["costs"] != (stated if costs == known else costs_json(costs)):
         raise VerificationFailed("its costs are not those of its event")
 
 
@@ -395,9 +395,10 @@ def allow(account: Account | None, body: Mapping[str, Any]) -> Account:
     moved = tuple(
         replace(old, limit=limit) for old, limit in zip(account.filters, limits, strict=True)
     )
-    if not any(each.holds for each in moved):
+    changed = Account(epsilon, delta, moved)
+    if not changed.holds:
         raise VerificationFailed("no filter holds under the new allowance")
-    return Account(epsilon, delta, moved)
+    return changed
 
 
 _RENYI = (Kind.RENYI, Kind.RENYI_LOW)

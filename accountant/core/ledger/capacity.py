@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
-from accountant.core.ledger.admission import FilterAccount
 from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
-from accountant.core.privacy.filters import Amount, Kind
+from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
+from accountant.core.privacy.whole_jobs import stated_delta
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,22 @@ def _of_filters(accounts: Accounts, asked: Demand) -> Room:
         basic, cost = accounts.dp.with_whole(True).filters[-1], costs[Kind.BASIC]
         assert cost is not None  # it fits
         part = basic.part_that_binds(cost)
-        return Room(part.cap, _fitting(basic, cost), part.left, part.asked)
+        return Room(part.cap, basic.number_of(cost), part.left, part.asked)
     rooms = [
-        Room(part.cap, _fitting(filter_, cost), part.left, part.asked)
+        Room(part.cap, filter_.number_of(cost), part.left, part.asked)
         for filter_ in accounts.dp.filters
         if (cost := costs[filter_.filter.kind]) is not None and not filter_.closed
         for part in [filter_.part_that_binds(cost)]
     ]
-    return max(rooms, key=lambda each: each.jobs, default=Room("allowance", 0, "0", "-"))
-
-
-def _fitting(each: FilterAccount, cost: Amount) -> int:
-    """Return the number of times that `cost` fits what is left, in both of its parts."""
-    parts = [
-        max(left, 0) // part
-        for left, part in ((each.left.main, cost.main), (each.left.delta, cost.delta))
-        if part > 0
-    ]
-    return min(parts, default=0)
+    most = max(rooms, key=lambda each: each.jobs, default=Room("allowance", 0, "0", "-"))
+    basic, cost = accounts.dp.filters[-1], costs[Kind.BASIC]
+    if cost is None or not stated_delta(asked.dp):
+        return most
+    left = max(basic.left.delta, 0)  # it pays the job's own delta, whichever filter holds
+    own = Room(
+        "basic δ", left // cost.delta, *(to_decimal(d, DELTA_UNITS) for d in (left, cost.delta))
+    )
+    return min(own, most, key=lambda each: each.jobs)
 
 
 def _of_secret(accounts: Accounts, asked: Demand) -> Room:

@@ -22,7 +22,7 @@ from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
 #: The rules by which the events of an account are priced, as its ALLOW states them. A replay must
 #: get equal prices, so other rules have another number (decision 0023).
-PRICES = 2
+PRICES = 3
 
 
 def allow_body(

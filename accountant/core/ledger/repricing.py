@@ -100,6 +100,8 @@ def _reserved(body: Body, accounts: Accounts) -> list[Figure]:
         if "whole" in body:
             taken = body["whole"]
             found = accounts.dp.whole_costs(asked.dp, int(taken["epsilon"]), int(taken["delta"]))
+        elif found is not None and body["costs"].get(Kind.BASIC) is None:
+            found = {**found, Kind.BASIC: None}  # its delta did not fit there when it was reserved
         costs = {} if found is None else costs_json(found)
     figures = [Figure("event", body["event"], event), *_costs(body["costs"], costs)]
     figures += _ex_post(_cap(body), str(asked.ex_post))

@@ -31,8 +31,9 @@ from accountant.core.ledger.reservations import (
 )
 from accountant.core.names import is_alike
 from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
-from accountant.core.privacy.filters import ZERO, Amount, Costs
+from accountant.core.privacy.filters import ZERO, Amount, Costs, Kind
 from accountant.core.privacy.units import read_amount
+from accountant.core.privacy.whole_jobs import stated_delta
 
 Document = Mapping[str, Any]
 
@@ -112,7 +113,7 @@ def corrected(
     """
     wanted = _wanted(accounts, reserve, event, cap)
     after = Charge(
-        _larger(before.costs, wanted.costs),
+        _with_deltas(_larger(before.costs, wanted.costs), event),
         max(before.ex_post, wanted.ex_post),
         max(before.secret, wanted.secret),
         before.counts or wanted.counts,
@@ -151,6 +152,14 @@ def _larger(one: Costs, other: Costs) -> Costs:
         else:
             larger[kind] = Amount(max(first.main, second.main), max(first.delta, second.delta))
     return larger
+
+
+def _with_deltas(costs: Costs, event: Event) -> Costs:
+    """Return costs that close every filter if nothing counts the deltas of (epsilon, delta)
+    releases: the basic filter does, unless the job closed it.
+    """
+    closed = stated_delta(event) and costs.get(Kind.BASIC, ZERO) is None
+    return dict.fromkeys(Kind) if closed else costs
 
 
 def _zeros(costs: Costs) -> dict[Any, Amount | None]:
@@ -265,7 +274,8 @@ def _partly(books: Books, body: Document, before: Charge, event: Event) -> Books
     """Return the books after a REVERSAL with hidden ex-post figures, all else checked."""
     reserve, stated = body["reserve"], _stated(body)
     wanted = _wanted(books.accounts, reserve, event, 0)
-    costs, secret = _larger(before.costs, wanted.costs), max(before.secret, wanted.secret)
+    costs = _with_deltas(_larger(before.costs, wanted.costs), event)
+    secret = max(before.secret, wanted.secret)
     if body["costs"] != costs_json(costs) or stated.secret != secret or before.read > stated.read:
         raise VerificationFailed("its charge is not that of its event")
     known = replace(before, ex_post=0), replace(stated, costs=costs, ex_post=0)

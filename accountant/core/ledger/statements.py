@@ -87,7 +87,7 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
         return Statement("dp", "Nothing has been released.", True)
     epsilon = to_decimal(history.largest_epsilon, EPSILON_UNITS)
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
-    if accounts.dp is not None and not any(filter_.holds for filter_ in accounts.dp.filters):
+    if accounts.dp is not None and not accounts.dp.holds:
         text = (
             "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not "
             f"even ({epsilon}, {delta}) can be stated of all releases together."

@@ -302,6 +302,24 @@ def pure(event: Event) -> float | None:
     return float(total)
 
 
+def quoted(
+    event: Event, delta: float, alone: Callable[[Event, float], tuple[float, str]] = epsilon_alone
+) -> dict[str, Any]:
+    """Return the `dp` part of a quote: what an event costs by itself."""
+    epsilon, accountant = alone(event, delta)
+    known = alone(with_known_batches(event), delta)[0] if has_secret_batches(event) else None
+    curve = {str(float(order)): quoted_renyi(event, order) for order in QUOTED_ORDERS}
+    return {
+        "epsilon": epsilon,
+        "delta": delta,
+        "pure": pure(event),
+        "to_key_holders": known,
+        "accountant": accountant,
+        "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
+        "event": to_json(event),
+    }
+
+
 def quote(
     mechanism: Mechanism[Any],
     parameters: Parameters,
@@ -315,22 +333,7 @@ def quote(
     `alone`: the accountants that find epsilon; a server has more of them.
     """
     price = mechanism.price(parameters, terms) if price is None else price
-    dp = None
-    if price.dp is not None:
-        epsilon, accountant = alone(price.dp, terms.delta)
-        to_key_holders = None
-        if has_secret_batches(price.dp):
-            to_key_holders = alone(with_known_batches(price.dp), terms.delta)[0]
-        curve = {str(float(order)): quoted_renyi(price.dp, order) for order in QUOTED_ORDERS}
-        dp = {
-            "epsilon": epsilon,
-            "delta": terms.delta,
-            "pure": pure(price.dp),
-            "to_key_holders": to_key_holders,
-            "accountant": accountant,
-            "rdp": {order: float(cost) for order, cost in curve.items() if cost is not None},
-            "event": to_json(price.dp),
-        }
+    dp = None if price.dp is None else quoted(price.dp, terms.delta, alone)
     return {
         "mechanism": mechanism.id,
         "parameters": mechanism.recorded(parameters),

@@ -29,6 +29,7 @@ from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
     Allocated,
     Allocation,
+    EpsilonDelta,
     Event,
     Gaussian,
     Laplace,
@@ -39,6 +40,7 @@ from accountant.core.privacy.events import (
     SampledWithoutReplacement,
     from_releases,
     releases,
+    without_deltas,
 )
 from accountant.core.privacy.units import float_up, sqrt_up
 
@@ -183,6 +185,13 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     counts = releases(event)
     if not counts:
         return 0.0, "no release"
+    stated = sum(
+        count * Fraction(leaf.delta)
+        for leaf, count in counts.items()
+        if isinstance(leaf, EpsilonDelta)
+    )
+    if stated:
+        return _beside_deltas(without_deltas(event), Fraction(delta), Fraction(stated))
     exact = exact_epsilon(counts, delta)
     if exact is not None:
         return exact
@@ -202,6 +211,22 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     if not bounds:
         raise invalid("event", "no accountant can price this composition")
     return min(bounds)
+
+
+def _beside_deltas(event: Event, delta: Fraction, stated: Fraction) -> tuple[float, str]:
+    """Return the epsilon at `delta` of releases that fail with probability `stated`."""
+    pure = divergences.pure_epsilon(event)
+    if delta == stated and pure is not None:
+        return float_up(pure), "sum of (ε, δ)"
+    left = math.nextafter(float(delta - stated), 0.0) if delta > stated else 0.0
+    if left == 0.0:
+        raise invalid(
+            "event",
+            f"the δ of its (ε, δ) releases add up to {float(stated):g}, and it is priced at "
+            f"{float(delta):g}",
+            "a sum of δ below that",
+        )
+    return epsilon_alone(event, left)
 
 
 def check_delta(delta: float) -> None:

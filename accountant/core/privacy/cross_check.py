@@ -43,6 +43,7 @@ from accountant.core.privacy.events import (
     ZCDp,
     releases,
     to_json,
+    without_deltas,
 )
 from accountant.core.privacy.filters import Amount, Costs, Filter, Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS
@@ -139,6 +140,7 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
     nothing there.
     """
     event = _shortened(claimed.event)
+    sure = without_deltas(event)  # their deltas are paid on the basic filter
     stated = {"the quote": (claimed.epsilon, claimed.delta)}
     for filter_, cost in claimed.costs:
         if cost is None:
@@ -147,10 +149,10 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
         match filter_.kind:
             case Kind.RENYI | Kind.RENYI_LOW:
                 assert filter_.order is not None
-                yield f"order {float(filter_.order):g}", ours, renyi(event, float(filter_.order))
-                yield from _at_whole_orders(event, filter_)
+                yield f"order {float(filter_.order):g}", ours, renyi(sure, float(filter_.order))
+                yield from _at_whole_orders(sure, filter_)
             case Kind.GAUSSIAN:
-                yield "mu^2", ours, mu_squared(event)
+                yield "mu^2", ours, mu_squared(sure)
             case Kind.BASIC if cost.delta:
                 stated["the basic filter"] = (ours, cost.delta / DELTA_UNITS)
             case Kind.BASIC:

@@ -360,6 +360,23 @@ def spends(event: Event) -> bool:
     return True
 
 
+def without_deltas(event: Event) -> Event:
+    """Return the event as it is where no (epsilon, delta) release fails, which has probability
+    delta.
+
+    Each such release is pure there (docs/accounting.md, 3.6). Alternatives stay as they are.
+    """
+    match event:
+        case EpsilonDelta(epsilon, delta) if delta:
+            return EpsilonDelta(epsilon, 0.0)
+        case SelfComposed(inner, count):
+            return SelfComposed(without_deltas(inner), count)
+        case Composed(events):
+            return Composed(tuple(map(without_deltas, events)))
+        case _:
+            return event
+
+
 def from_releases(counts: Counter[Event]) -> Event:
     """Return the event composed of these releases, in the order in which they were first
     counted.

@@ -18,7 +18,7 @@ import scipy  # scipy.optimize is loaded at its first use: most processes never 
 from accountant.core.errors import invalid
 from accountant.core.privacy import divergences, whole_jobs
 from accountant.core.privacy.composition import conversion, gaussian_mu
-from accountant.core.privacy.events import Event
+from accountant.core.privacy.events import Event, without_deltas
 from accountant.core.privacy.units import (
     DELTA_UNITS,
     EPSILON_UNITS,
@@ -129,13 +129,16 @@ class Filter:
     def cost(self, event: Event) -> Amount | None:
         """Return the cost of `event` here, rounded up; None if this filter can't price it, which
         closes it.
+
+        The deltas of (epsilon, delta) releases are paid once, from the basic filter's part
+        (`admission.Account.charge`).
         """
         match self.kind:
             case Kind.RENYI | Kind.RENYI_LOW:
                 assert self.order is not None
-                price = divergences.renyi(event, self.order)
+                price = divergences.renyi(without_deltas(event), self.order)
             case Kind.GAUSSIAN:
-                price = divergences.gaussian_mu_squared(event)
+                price = divergences.gaussian_mu_squared(without_deltas(event))
             case Kind.BASIC:
                 found = whole_jobs.whole_cost(event, self.step_delta, self.whole_epsilon)
                 return None if found is None else Amount(*found)

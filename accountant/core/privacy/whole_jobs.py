@@ -81,6 +81,18 @@ def summed_cost(event: Event) -> Cost | None:
     return _choices(event, 0, 0)[0]
 
 
+def stated_delta(event: Event) -> Fraction:
+    """Return the sum of the deltas of releases that are stated as (epsilon, delta)."""
+    return sum(
+        (
+            count * Fraction(leaf.delta)
+            for leaf, count in releases(event).items()
+            if isinstance(leaf, EpsilonDelta)
+        ),
+        Fraction(0),
+    )
+
+
 def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:
     return max(Fraction(cost[0], whole_epsilon), Fraction(cost[1], most_delta or 1))
 
@@ -90,16 +102,14 @@ def _choices(event: Event, most_delta: int, whole_epsilon: int) -> tuple[Cost | 
     not.
     """
     counts = releases(event)
-    stated_epsilon, stated_delta = Fraction(0), Fraction(0)
+    stated_epsilon, own_delta = Fraction(0), stated_delta(event)
     for leaf in list(counts):
         if isinstance(leaf, EpsilonDelta) and leaf.delta > 0:
-            count = counts.pop(leaf)
-            stated_epsilon += count * Fraction(leaf.epsilon)
-            stated_delta += count * Fraction(leaf.delta)
+            stated_epsilon += counts.pop(leaf) * Fraction(leaf.epsilon)
     rest = from_releases(counts)
 
     def amount(epsilon: Fraction, part: int) -> Cost:
-        delta = stated_delta + Fraction(part, DELTA_UNITS)
+        delta = own_delta + Fraction(part, DELTA_UNITS)
         return round_price(stated_epsilon + epsilon, EPSILON_UNITS), round_price(delta, DELTA_UNITS)
 
     offers = []

@@ -40,15 +40,19 @@ class Charge:
     """The charge of a job: in tokens, whose prices add up, and as a whole job on the basic filter.
 
     `tokens` is None where the job took the account for whole jobs and closed the other filters.
+    `closes`: it closed the basic filter, half of whose delta is kept.
     """
 
     tokens: int | None = 0
     basic: Amount = ZERO
+    closes: bool = False
 
     def with_larger(self, other: "Charge") -> "Charge":
         one = (
             None if self.tokens is None or other.tokens is None else max(self.tokens, other.tokens)
         )
+        if self.closes or other.closes:
+            return Charge(one, ZERO, True)
         main, delta = (
             max(pair) for pair in zip(astuple(self.basic), astuple(other.basic), strict=True)
         )
@@ -113,8 +117,15 @@ class Oracle:
         self.jobs.append(job_id)
         event = from_json(job["event"])
         with self.engine.connect() as connection:
-            takes_all = "whole" in LockedAccount(connection, self.bench.dataset).reservation(job_id)
-        if takes_all:
+            locked = LockedAccount(connection, self.bench.dataset)
+            held = locked.reservation(job_id)
+            after = locked.accounts.dp.filters[-1]
+        takes_all = "whole" in held
+        if not takes_all and held["costs"]["basic"] is None:
+            whole = self.basic.cost(event)
+            assert after.used.delta + whole.delta > after.limit.delta // 2
+            self.live[job_id] = Charge(tokens, ZERO, True)
+        elif takes_all:
             self.live[job_id] = Charge(None, Amount(*whole_cost(event, ALL_DELTA, self.epsilon)))
         else:
             self.live[job_id] = self.price(event.event, tokens)
@@ -150,8 +161,9 @@ class Oracle:
             self.engine, claim, SelfComposed(token, spent), Output("x", "0" * 64), "worker"
         )
         tokens = None if held.tokens is None else spent
-        whole = held.basic.delta or part.basic.delta  # of a price with a delta nothing returns
-        self.charged[job_id] = Charge(tokens, held.basic if whole else part.basic)
+        # of a price with a delta nothing returns
+        whole = held.closes or held.basic.delta or part.basic.delta
+        self.charged[job_id] = Charge(tokens, held.basic if whole else part.basic, held.closes)
         self.read[job_id] = True
 
     def correct(self, job_id, token, tokens: int) -> None:
@@ -186,7 +198,7 @@ class Oracle:
         every = [*self.charged.values(), *self.live.values()]
         if any(each.tokens is None for each in every):
             assert all(each.closed for each in additive)
-        assert not basic.closed
+        assert basic.closed == sum(each.closes for each in every)
         assert found.books.overdrawn == found.books.accounts.overdrawn
         assert found.books.history.jobs == sum(1 for each in every if each != Charge())
 

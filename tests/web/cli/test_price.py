@@ -255,3 +255,80 @@ def test_what_is_not_enough_is_said_and_never_saved(
     assert "Not enough" in found.stdout
     assert found.exit_code == 1
     assert not file.exists()
+
+
+# --- events of other tools ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stated", "event"),
+    [
+        (
+            [[1.0, 0.01, 1000]],
+            {
+                "type": "self_composed",
+                "event": {
+                    "type": "poisson_sampled",
+                    "probability": 0.01,
+                    "event": {"type": "gaussian", "noise_multiplier": 1.0},
+                },
+                "count": 1000,
+            },
+        ),
+        (
+            {"class_name": "GaussianDpEvent", "noise_multiplier": 2},
+            {"type": "gaussian", "noise_multiplier": 2.0},
+        ),
+        (
+            {"epsilon": 0.5, "delta": 1e-7},
+            {"type": "epsilon_delta", "epsilon": 0.5, "delta": 1e-7},
+        ),
+        ({"type": "zcdp", "rho": 0.1}, {"type": "zcdp", "rho": 0.1}),
+    ],
+    ids=["opacus", "dp-accounting", "stated", "ours"],
+)
+def test_an_event_of_any_tool_is_priced(
+    exchequer: Run, tmp_path: Path, stated: object, event: object
+) -> None:
+    file = tmp_path / "event.json"
+    file.write_text(json.dumps(stated))
+    quote = json.loads(exchequer("price", "--event", file, "--json").stdout)
+    assert quote["dp"]["event"] == event
+    assert 0 < quote["dp"]["epsilon"] < 4
+    assert quote["mechanism"] is None
+    assert "ε" in exchequer("price", "--event", file).stdout
+
+
+def test_ours_is_written_as_dp_accountings(exchequer: Run, tmp_path: Path) -> None:
+    file = tmp_path / "event.json"
+    file.write_text("[[1.0, 0.01, 1000]]")
+    found = exchequer("price", "--event", file, "--as-dp-event")
+    written = json.loads(found.stdout)
+    assert written["class_name"] == "SelfComposedDpEvent"
+    file.write_text(found.stdout)  # and is read back
+    again = json.loads(exchequer("price", "--event", file, "--as-dp-event", "--json").stdout)
+    assert again == written
+    count = json.loads(exchequer("price", "noisy-count", "--as-dp-event", "--json").stdout)
+    assert count["class_name"] == "LaplaceDpEvent"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "says"),
+    [
+        ("[[1.0, 0.01, 1000]]", ["--set", "a=1"], "--set"),
+        ("[[1.0, 0.01, 1000]]", ["--fit", "a", "--epsilon", "1"], "--fit"),
+        ("[[1.0, 0.01, 1000]]", ["noisy-count"], "MECHANISM"),
+        ("nonsense", [], "--event"),
+        ("[[1.0, 2.0, 1000]]", [], "event[0].probability"),
+        ('{"epsilon": 1, "delta": 1e-6}', ["--delta", "1e-7"], "the δ of its"),
+        ('{"type": "exponential", "shift": 0.1}', ["--as-dp-event"], "'exponential'"),
+    ],
+)
+def test_an_event_that_has_no_price_is_told_why(
+    exchequer: Run, tmp_path: Path, text: str, arguments: list[str], says: str
+) -> None:
+    file = tmp_path / "event.json"
+    file.write_text(text)
+    found = exchequer("price", *arguments, "--event", file)
+    assert found.exit_code != 0
+    assert says in found.output

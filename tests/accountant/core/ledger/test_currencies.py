@@ -30,6 +30,7 @@ from accountant.core.ledger.lineage import of_version
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import read_reservation
+from accountant.core.ledger.reversals import Charge, corrected
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.blowup import Without
 from accountant.core.privacy.composition import epsilon_alone
@@ -43,7 +44,7 @@ from accountant.core.privacy.events import (
     SelfComposed,
     ZCDp,
 )
-from accountant.core.privacy.filters import Kind
+from accountant.core.privacy.filters import Amount, Kind
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.secrets import SecretKind, SecretRelease, SecretTerms, bound_after
 from tests.ledger_exports import rules
@@ -160,7 +161,7 @@ def test_a_filter_names_the_job_that_closed_it_and_reopens_only_by_its_void():
     assert shown[Kind.RENYI] == ("open", None)
 
 
-def test_a_filter_that_another_one_passed_is_not_closed():
+def test_a_filter_that_another_one_passed_is_not_closed_but_where_it_pays_for_deltas():
     ledger = Ledger()
     # room on the Gaussian filter alone
     ledger.reserve("a", Demand(SelfComposed(Gaussian(10.0), 36)))
@@ -169,7 +170,7 @@ def test_a_filter_that_another_one_passed_is_not_closed():
         Kind.RENYI: "passed",
         Kind.GAUSSIAN: "open",
         Kind.RENYI_LOW: "passed",
-        Kind.BASIC: "passed",
+        Kind.BASIC: "closed",
     }
     ledger.commit("a", Demand(SelfComposed(Gaussian(10.0), 30)))
     assert {each.filter.kind: each.state for each in filter_states(ledger.books)}[
@@ -246,12 +247,46 @@ def test_a_secret_job_needs_no_dp_allowance():
     assert ledger.books.secret.spent > 0
 
 
-def test_an_epsilon_delta_job_closes_all_but_the_basic_filter():
+def test_an_epsilon_delta_job_costs_what_a_pure_one_does_and_closes_nothing():
+    ledger, pure = Ledger(), Ledger()
+    ledger.reserve("a", Demand(EpsilonDelta(0.5, 4e-8)))
+    pure.reserve("a", Demand(EpsilonDelta(0.5, 0.0)))
+    assert closing_jobs(ledger.books) == {}
+    for ours, other in zip(ledger.books.account.filters, pure.books.account.filters, strict=True):
+        assert ours.used.main == other.used.main
+    refused = ledger.decide(Demand(EpsilonDelta(0.1, 6.1e-8)))
+    assert isinstance(refused, Refused)
+    assert refused.cap == "basic δ"
+    assert "known by (ε, δ) alone" in refused.why
+
+
+def test_many_epsilon_delta_jobs_fit_that_no_sum_of_epsilons_would():
     ledger = Ledger()
-    ledger.reserve("a", Demand(EpsilonDelta(0.5, 1e-8)))
-    assert set(closing_jobs(ledger.books)) == {Kind.RENYI, Kind.GAUSSIAN, Kind.RENYI_LOW}
-    assert isinstance(ledger.decide(Demand(EpsilonDelta(2.6, 1e-8))), Refused)
-    assert isinstance(ledger.decide(Demand(EpsilonDelta(2.4, 1e-8))), Admitted)
+    for number in range(80):
+        ledger.reserve(str(number), Demand(EpsilonDelta(0.05, 1e-9)))
+    assert ledger.books.account.filters[-1].used.main > 3_900_000_000
+    assert isinstance(ledger.decide(Demand(EpsilonDelta(0.05, 1e-9))), Admitted)
+
+
+def test_half_of_what_pays_for_deltas_is_kept_for_releases_that_need_it():
+    ledger = Ledger()
+    for number in range(60):
+        ledger.reserve(str(number), Demand(Gaussian(20.0)))
+    basic = ledger.books.account.filters[-1]
+    assert basic.closed
+    assert basic.used.delta <= basic.limit.delta // 2
+    assert isinstance(ledger.decide(Demand(EpsilonDelta(0.01, 4.9e-8))), Admitted)
+    ledger.reserve("stated", Demand(EpsilonDelta(0.01, 4.9e-8)))
+    assert isinstance(ledger.decide(Demand(EpsilonDelta(0.01, 4.9e-8))), Refused)
+    assert isinstance(ledger.decide(Demand(Gaussian(20.0))), Admitted)
+
+
+def test_a_correction_to_more_delta_than_is_left_overdraws_until_an_allowance_covers_it():
+    accounts = Ledger().books.accounts
+    *others, basic = accounts.dp.filters
+    over = replace(basic, spent=Amount(0, basic.limit.delta + 1))
+    assert not accounts.overdrawn
+    assert replace(accounts, dp=replace(accounts.dp, filters=(*others, over))).overdrawn
 
 
 def test_entries_without_a_step_of_delta_still_replay():
@@ -553,3 +588,13 @@ def test_secret_statements_except_raises_and_failures_and_never_understate_what_
     ):
         assert fact in said.text
     assert not said.unqualified
+
+
+def test_a_correction_to_a_delta_that_nothing_counts_closes_every_filter():
+    accounts = Ledger().books.accounts
+    stated = EpsilonDelta(0.1, 1e-8)
+    before = Charge({**accounts.dp.costs(Gaussian(20.0)), Kind.BASIC: None})
+    after = corrected(accounts, {"body": {}}, before, stated, 0)
+    assert after.costs == dict.fromkeys(Kind)
+    counted_by_basic = Charge(accounts.dp.costs(Gaussian(20.0)))
+    assert None not in corrected(accounts, {"body": {}}, counted_by_basic, stated, 0).costs.values()

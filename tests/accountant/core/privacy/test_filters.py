@@ -42,9 +42,14 @@ GAUSSIAN_SHARES = {
 }
 
 
-def account(epsilon: object, delta: object, shares: dict[Kind, Fraction] | None = None) -> Account:
+def account(
+    epsilon: object,
+    delta: object,
+    shares: dict[Kind, Fraction] | None = None,
+    order: Fraction | None = None,
+) -> Account:
     eps, dlt = granted(epsilon, delta)
-    filters = portfolio(eps, dlt, shares)
+    filters = portfolio(eps, dlt, shares, order)
     return Account(eps, dlt, tuple(FilterAccount(each, each.limit(eps, dlt)) for each in filters))
 
 
@@ -136,11 +141,9 @@ class Adversary:
         if depth == 0 or best == p:  # nothing more to learn where Q has nothing
             return best
         for job in self.menu:
-            costs, whole = job.costs(START, job.count), False
-            if of.untouched:  # the first job may take the account for whole jobs
-                costs, whole = of.charge(
-                    SelfComposed(job.event, job.count) if job.count > 1 else job.event
-                )
+            event = SelfComposed(job.event, job.count) if job.count > 1 else job.event
+            # the first job may take the account for whole jobs
+            costs, whole = of.charge(event, job.costs(START, job.count))
             if whole or of.admitting(costs):
                 begun = move(of.with_whole(True) if whole else of, costs, reserved=1)
                 best = max(best, self.inside(job, costs, 0, begun, p, q, depth))
@@ -223,6 +226,54 @@ def test_no_adaptive_strategy_passes_the_allowance(case):
 @given(menus(most=3))
 def test_no_deeper_adaptive_strategy_passes_the_allowance(case):
     check_against_adversary(case, depth=5)
+
+
+@st.composite
+def stated_menus(draw):
+    """Releases known by (epsilon, delta) alone, beside others; some as large as what pays them."""
+    epsilon = float(f"{draw(st.floats(0.3, 2)):.3f}")
+    delta = float(f"{draw(st.floats(0.05, 0.3)):.3f}")
+    split = draw(st.sampled_from([(4, 0, 0, 4), (0, 4, 0, 4), (3, 2, 1, 2), (2, 0, 0, 6)]))
+    shares = {kind: Fraction(part, 8) for kind, part in zip(Kind, split, strict=True)}
+    pot, part = delta * split[3] / 8, st.floats(0.1, 0.9)
+    stated = st.builds(
+        leaky_response,
+        part.map(lambda x: x * epsilon),
+        st.floats(0.2, 1).map(lambda x: float(f"{x * pot:.2g}")),
+        st.integers(1, 2),
+    )
+    multiplier = part.map(lambda x: 1 / (x * gaussian_mu(epsilon, delta)))
+    other = st.one_of(
+        st.builds(quantised_gaussian, multiplier, st.just(1), st.tuples(st.floats(0.3, 3))),
+        st.builds(softmax_of_two, part.map(lambda x: x * epsilon), st.just(1), st.floats(0, 1)),
+    )
+    return epsilon, delta, shares, [draw(stated), draw(other), draw(st.one_of(stated, other))]
+
+
+@settings(max_examples=12, deadline=None)
+@given(stated_menus())
+def test_no_strategy_with_stated_deltas_passes_the_allowance(case):
+    check_against_adversary(case, depth=3)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(stated_menus())
+def test_no_deeper_strategy_with_stated_deltas_passes_the_allowance(case):
+    check_against_adversary(case, depth=4)
+
+
+#: Releases that tell all with a chance that half of what pays for deltas covers, beside Gaussians.
+TOLD = [leaky_response(1e-6, 0.1, 1), quantised_gaussian(0.9, 1, (1.7,))]
+PLAIN = {Kind.RENYI: Fraction(1, 2), Kind.GAUSSIAN: Fraction(0), Kind.RENYI_LOW: Fraction(0)}
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_without_its_part_of_delta_the_allowance_is_passed(monkeypatch, guarded):
+    of = account("1", "0.2", {**PLAIN, Kind.BASIC: Fraction(1, 2)})
+    if not guarded:
+        monkeypatch.setattr(Account, "_beside_deltas", lambda self, event, costs: costs)
+    assert (worst_delta(of, 1.0, TOLD, depth=4) <= 0.2) == guarded
 
 
 def test_the_adversary_has_teeth():
