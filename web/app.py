@@ -71,7 +71,7 @@ def cookie_name(key: bytes) -> str:
 
 def create_app(settings: Settings | None = None) -> Flask:
     """Return the web service for `settings`, by default those of this process."""
-    from web import auth, errors, metrics, oidc, probes, request_bodies, shown_entries
+    from web import auth, errors, oidc, probes, request_bodies, request_log, shown_entries
     from web.api import limits
     from web.api.blueprint import api
     from web.api.registration import register_api
@@ -100,7 +100,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.wsgi_app = Proxies(app.wsgi_app, settings)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 
-    metrics.init_app(app)
+    request_log.init_app(app)  # first of all
     request_bodies.init_app(app)  # before all that reads a body
     protect = CSRFProtect(app)
     protect.exempt(api)  # it takes bearer tokens, never cookies

@@ -5,6 +5,23 @@ import shutil
 import tempfile
 from typing import Any
 
+from gunicorn.glogging import Logger
+
+from accountant import logs
+
+
+class Lines(Logger):  # type: ignore[misc]
+    """Lines of gunicorn, as all others of the process."""
+
+    def setup(self, cfg: Any) -> None:
+        """Write them by the handler of the process, and no other."""
+        super().setup(cfg)
+        logs.configure()
+        self.error_log.handlers.clear()
+        self.error_log.propagate = True
+
+
+logger_class = Lines
 worker_class = "gthread"  # a request waits for the database most of its time
 workers = 2
 threads = 8

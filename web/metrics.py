@@ -1,6 +1,6 @@
 """Metrics for Prometheus: requests as the server's processes count them, figures of the database.
 
-    request ── seen ──▶ counters: files that gunicorn's processes share (PROMETHEUS_MULTIPROC_DIR)
+    request ── web.request_log ──▶ counters: files that gunicorn's processes share
     scrape ──▶ counters of all processes + queries.figures, read now
 
 They are told at the address of probes alone (web.probes), which is not the public's.
@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Iterator
 
-from flask import Flask, Response, g, request
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -40,21 +39,10 @@ REQUEST_SECONDS = Histogram(
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def init_app(app: Flask) -> None:
-    """Count every request of an application. Registered first: it sees the answer that leaves."""
-
-    @app.before_request
-    def begin() -> None:
-        g.began = time.monotonic()
-
-    @app.after_request
-    def end(response: Response) -> Response:
-        route = request.url_rule.rule if request.url_rule is not None else "none"
-        method = request.method if request.method in _METHODS else "other"
-        seconds = time.monotonic() - g.get("began", time.monotonic())
-        REQUESTS.labels(route, method, str(response.status_code)).inc()
-        REQUEST_SECONDS.labels(route).observe(seconds)
-        return response
+def count(route: str, method: str, status: int, seconds: float) -> None:
+    """Count an answered request."""
+    REQUESTS.labels(route, method if method in _METHODS else "other", str(status)).inc()
+    REQUEST_SECONDS.labels(route).observe(seconds)
 
 
 class Metrics:

@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from waitress import serve
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser
 
+from accountant import logs
 from accountant.database import UNAVAILABLE
 from accountant.settings import load
 from web import probes
@@ -75,9 +75,7 @@ def _from_steward(app: Flask, headers: Mapping[str, str]) -> bool:
 
 def main() -> None:
     """Serve until the process is told to end."""
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logs.configure()
     settings = load()
     app = create_app(settings)
     probes.listen(app)

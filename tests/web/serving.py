@@ -64,6 +64,7 @@ def serving(
     workers: int = 1,
     file_bytes: int | None = None,
     port: int | None = None,
+    log: Path = Path(os.devnull),
     **settings: object,
 ) -> Iterator[Served]:
     """A server with these settings; `file_bytes`: the largest file that the kernel lets it
@@ -94,14 +95,15 @@ def serving(
         if file_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=bound,  # noqa: PLW1509 (it takes no lock)
-        stderr=subprocess.DEVNULL,
-    )
+    with log.open("ab") as lines:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=bound,  # noqa: PLW1509 (it takes no lock)
+            stderr=lines,
+        )
     url = f"http://127.0.0.1:{port}"
     try:
         _wait(url, process)

@@ -22,6 +22,7 @@ from web.api.paging import BY_TIME, Order, page, read_window
 from web.api.parsing import Body, made, read, read_choice, read_id, read_key, read_moment, read_when
 from web.auth import current_actor
 from web.context import engine
+from web.request_log import about_job
 
 STATE = {"type": "string", "enum": list(JOB_STATES)}
 OUTPUT = {"type": "string", "enum": list(outputs.FORMATS), "default": "jsonl"}
@@ -85,11 +86,13 @@ def submit_job(job: NewJob, key: str | None) -> UUID:
     if not job.purpose.strip():
         raise invalid("purpose", "empty", "a sentence: what the output is for")
     try:
-        return submission.submit(engine(), request_of(job), current_actor(), key)
+        job_id = submission.submit(engine(), request_of(job), current_actor(), key)
     except OverflowError:
         raise invalid(
             "parameters", "the price would be beyond every figure", "smaller costs"
         ) from None
+    about_job(job_id, job.dataset)
+    return job_id
 
 
 @api.get("/jobs")

@@ -30,7 +30,7 @@ def _python(*arguments: str) -> tuple[str, ...]:
 
 def _worker(name: str, process: Process, queues: str) -> Program:
     """Return a process for some queues. SIGTERM ends its job or check, handed back, in time."""
-    flags = f"-A workers.jobs.app worker -Q {queues} -c 1 -n {name}@%h --loglevel WARNING"
+    flags = f"--quiet -A workers.jobs.app worker -Q {queues} -c 1 -n {name}@%h --loglevel WARNING"
     return Program(
         name=name,
         argv=_python("-m", "celery", *flags.split()),

@@ -12,12 +12,18 @@ may run.
 
 import os
 
-from celery import Celery
+from celery import Celery, signals
 
-from accountant import settings
+from accountant import logs, settings
 from accountant.addresses import broker_address
 from workers.jobs.broker import QUEUES, guard
 from workers.jobs.consumer import Alive
+
+
+@signals.setup_logging.connect
+def _write_lines(**_: object) -> None:
+    """Celery writes its lines as all others of the process."""
+    logs.configure()
 
 
 def make_app() -> Celery:

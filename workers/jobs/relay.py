@@ -15,7 +15,7 @@ from uuid import UUID
 import structlog
 from kombu.exceptions import OperationalError as BrokerError
 
-from accountant import settings
+from accountant import logs, settings
 from accountant.catalogue import uploads
 from accountant.core.errors import LogUnusable
 from accountant.database import UNAVAILABLE, Engine, engine_for
@@ -198,6 +198,7 @@ def run(stop: threading.Event) -> None:
 
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
+    logs.configure()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

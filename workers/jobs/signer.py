@@ -10,7 +10,7 @@ import threading
 
 import structlog
 
-from accountant import settings
+from accountant import logs, settings
 from accountant.core.errors import Conflict, ExchequerError
 from accountant.database import UNAVAILABLE, Engine, engine_for
 from accountant.ledger_log.signed import SignedPlaces
@@ -72,6 +72,7 @@ def run(stop: threading.Event) -> None:
 
 def main() -> None:
     """Run until SIGTERM or SIGINT."""
+    logs.configure()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 from billiard.exceptions import SoftTimeLimitExceeded  # type: ignore[import-untyped]
 
-from accountant import settings
+from accountant import logs, settings
 from accountant.core import mechanisms
 from accountant.core.errors import (
     Cancelled,
@@ -103,13 +103,17 @@ def _take(message: str, job_id: str, attempt: int, part: int) -> None:
         return
     if claim is not None:
         reached("worker.claimed")
-        run(engine, claim, configured)
+        assert claim.order is not None  # who claims a job has read its entries
+        facts = {"job": job_id, "part": str(part), "attempt": str(attempt)}
+        with logs.about(dataset=claim.order.dataset, **facts):
+            log.info("attempt begins", mechanism=claim.order.mechanism)
+            run(engine, claim, configured)
 
 
 def run(engine: Engine, claim: Claim, configured: settings.Settings) -> None:
     """Run a claimed attempt until it ends in any way, and destroy what it leaves unpublished."""
     order, progress = claim.order, Progress(total=0)
-    assert order is not None  # who claims a job has read its entries
+    assert order is not None
     policy = order.policy
     limit = min(policy.time_limit_seconds or configured.attempt_seconds, configured.attempt_seconds)
     each, slot = policy.charge_each_attempt, policy.results_every_seconds
@@ -278,6 +282,7 @@ class _Attempt:
         reached("worker.before reading")
         self._write(lambda: leases.begin_reading(self.engine, self.claim))
         self.reading = True
+        log.info("reading begins")
         claim = self.claim
         facts = {
             "job": claim.job_id,
@@ -307,6 +312,7 @@ class _Attempt:
         outputs = self._write(
             lambda: leases.finish(engine, claim, meter.realized, output, cost, curve)
         )
+        log.info("part handed in")  # at the time at which its end may be seen
         if outputs is None:
             return
         whole = self._write(
@@ -335,6 +341,7 @@ class _Attempt:
                 "an output waits to be published", job=str(claim.job_id), error=type(error).__name__
             )
         reached("worker.published")
+        log.info("job succeeded")
 
     def _await_slot(self) -> None:
         """Wait until the time at which this job's end may be seen: its own duration depends on the
@@ -372,6 +379,7 @@ class _Attempt:
                     worker = results_watch.name(os.getppid())
                     self._write(lambda: results_watch.failed(self.engine, worker, str(error)))
                 self._write(lambda: leases.hand_back(self.engine, self.claim, most, planned))
+                log.info("attempt handed back")
             except LeaseLost:
                 log.warning("lease lost while handing back", job=str(self.claim.job_id))
             return
@@ -386,6 +394,7 @@ class _Attempt:
                 lambda: settlement.fail(self.engine, self.claim, outcome, reason, _worker_name())
             )
             reached("worker.ended")
+            log.info("job ended", outcome=outcome)
         except LeaseLost:
             log.warning("lease lost while failing", job=str(self.claim.job_id))
 

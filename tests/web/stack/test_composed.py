@@ -2,6 +2,7 @@
 show.
 """
 
+import json
 import os
 import re
 import shutil
@@ -195,6 +196,8 @@ def test_no_process_shows_a_password_or_key(composed: Composed) -> None:
     until(answers)
     for name, process in running.items():
         assert process.poll() is None, composed.log(name)
+        for line in composed.log(name).splitlines():
+            assert {"message", "level", "logger", "timestamp"} <= json.loads(line).keys()
     told = "\n".join(shown)
     for part in (
         "valkey-server",
