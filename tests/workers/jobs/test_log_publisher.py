@@ -125,7 +125,7 @@ def test_the_signer_publishes_what_is_new_and_outlives_a_full_disk(site):
             wait_for(lambda: site.published() == site.logged())
             before = site.published()
         # said once the head is served
-        wait_for(lambda: f"entries={before}" in site.told.read_text())
+        wait_for(lambda: f'"entries": {before}' in site.told.read_text())
     assert "the log is not published" in site.told.read_text()
 
 
