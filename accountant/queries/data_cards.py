@@ -26,7 +26,7 @@ from accountant.transactions.artifacts import of_job
 def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
     """Return the data card of a job. Raises NotFound, and Conflict where nothing is published."""
     job = jobs.job(engine, job_id, viewer).document()
-    if job["state"] != "succeeded":
+    if job["output_sha256"] is None:
         raise Conflict(
             f"the job is {job['state'].replace('_', ' ')}: only what is published has a data card"
         )

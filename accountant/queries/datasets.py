@@ -27,7 +27,7 @@ from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotFound
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.caps import ANALYST, NO_USAGE, limits
+from accountant.core.ledger.caps import ANALYST, NO_USAGE, SIGNED, STATED, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
 from accountant.core.privacy.filters import Kind
@@ -114,7 +114,16 @@ def _query() -> Select[Any]:
         case((tables.accounts.c[f"{kind}_closed"] > 0, _closing_job(kind))).label(f"{kind}_closer")
         for kind in Kind
     )
-    return dataset_query().add_columns(mine.scalar_subquery().label("versions"), *closers)
+    usage = tables.usage
+    sums = select(func.jsonb_object_agg(usage.c.kind, usage.c.spent + usage.c.reserved))
+    vouched = sums.where(
+        usage.c.dataset_id == tables.datasets.c.id, usage.c.kind.in_((STATED, SIGNED))
+    ).correlate(tables.datasets)
+    return dataset_query().add_columns(
+        mine.scalar_subquery().label("versions"),
+        vouched.scalar_subquery().label("vouched"),
+        *closers,
+    )
 
 
 def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
@@ -270,7 +279,8 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
     books, unit = _books(row), row.unit_column or "record"
     versions = row.versions or []
     states = [version["state"] for version in versions]
-    sentences = statements(books.accounts, books.history, row.neighbours, unit)
+    vouched = {level: int(amount) for level, amount in (row.vouched or {}).items()}
+    sentences = statements(books.accounts, books.history, row.neighbours, unit, vouched)
     fields = {
         **{name: getattr(row, name) for name in _PUBLIC},
         "state": "ready" if "ready" in states else states[-1] if states else "checking",

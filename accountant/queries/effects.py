@@ -4,6 +4,7 @@ A page of them takes a fixed number of statements, however many it shows.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Engine, Row, select
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, ExchequerError, VerificationFailed
+from accountant.core.ledger import charges
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.books import Books
@@ -125,6 +127,9 @@ def _effect(
             usage.get((row.id, ANALYST, item["analyst"]), 0),
             usage.get((row.id, PROJECT, item["project"] or ""), 0),
         )
+        vouched = charges.level(item["mechanism"], item["parameters"])
+        if vouched != charges.MEASURED:
+            used = replace(used, **{vouched: usage.get((row.id, vouched, "charges"), 0)})
         shown = bool(seen_by(viewer, row).roles & OVERSEERS)
         standing = Standing(accounts, used, policy)
         refusal = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)

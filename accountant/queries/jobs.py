@@ -421,7 +421,7 @@ def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
     )
     with reading(engine) as connection:
         row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
-        if row is None or row.state != "succeeded":
+        if row is None or row.output_sha256 is None:
             raise NotFound("result of job", str(job_id))
         document = connection.execute(commit).scalar_one()
     ensure(engine, row.dataset_id)

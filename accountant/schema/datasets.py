@@ -94,9 +94,11 @@ class Statement(Answer):
 
 
 class Cap(Answer):
-    """A person's or project's room under a cap of the policy, in sums of stand-alone ε."""
+    """The room of a person, a project or a level of charges under a cap of the policy, in sums of
+    stand-alone ε.
+    """
 
-    kind: Literal["analyst", "project"]
+    kind: Literal["analyst", "project", "stated", "signed"]
     name: str
     limit: Decimal
     used: Decimal

@@ -157,7 +157,7 @@ def _published(connection: Connection, dataset_id: UUID, named: str, asker: View
     """Return the job with this output. Anyone who may read the output may have it examined."""
     jobs = tables.jobs
     query = select(jobs).join(tables.datasets, tables.datasets.c.id == jobs.c.dataset_id)
-    query = query.where(jobs.c.dataset_id == dataset_id, jobs.c.state == "succeeded")
+    query = query.where(jobs.c.dataset_id == dataset_id, jobs.c.output_sha256.is_not(None))
     query = query.where(or_(jobs.c.analyst_id == asker.id, owners.overseen(asker)))
     found = connection.execute(query.where(jobs.c.id == _job_id(named))).one_or_none()
     if found is None:

@@ -11,6 +11,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, invalid
+from accountant.core.mechanisms import charge
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import jobs
@@ -104,7 +105,7 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
     accepted.
     """
     job = _job(job_id)
-    published = results.gallery(job) if job["state"] == "succeeded" else {}
+    published = results.gallery(job) if job["output_sha256"] else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
     report = rehearsals.of_job(job) if released else None
     return render_template(
@@ -142,7 +143,7 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
         and "from_job" in mechanism.fields
         and not mechanism.reads_output
         and not mechanism.public,
-        "evaluable": job["state"] == "succeeded"
+        "evaluable": bool(job["output_sha256"])
         and "evaluation" in mechanisms.runnable()
         and mechanism is not None
         and not mechanism.reads_output,
@@ -150,7 +151,7 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
         if job["state"] in ("running", "settling")
         else None,
         "rehearses": None if mechanism is None else mechanism.rehearses,
-        "may_ask": bool(actor.roles & {"analyst", "steward"}),
+        "may_ask": bool(actor.roles & {"analyst", "steward"}) and job["mechanism"] != charge.ID,
         "may_cancel": mine or "steward" in roles,
         "mine": mine,
         "may_judge": "steward" in roles and job["state"] == "awaiting_approval",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
-from accountant.core.ledger.caps import ANALYST, Usage, counted, limits
+from accountant.core.ledger.caps import Usage, counted, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import releases
 from accountant.core.privacy.filters import Kind
@@ -100,7 +100,10 @@ def _of_secret(accounts: Accounts, asked: Demand) -> Room:
 def _of_caps(policy: Policy, usage: Usage, epsilon_alone: float) -> Iterator[Room]:
     asked = counted(epsilon_alone)
     for name, limit in limits(policy).items() if asked else ():
-        left = max(limit - (usage.analyst if name == ANALYST else usage.project), 0)
+        used: int | None = getattr(usage, name)
+        if used is None:
+            continue
+        left = max(limit - used, 0)
         yield Room(f"{name} cap", left // asked, _epsilon(left), _epsilon(asked))
 
 

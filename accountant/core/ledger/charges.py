@@ -31,7 +31,7 @@ STATED, SIGNED, MEASURED = "stated", "signed", "measured"
 LEVELS = {
     MEASURED: "measured here",
     SIGNED: "signed by a runner",
-    STATED: "as stated by whoever asked",
+    STATED: "as stated",
 }
 
 
@@ -148,6 +148,13 @@ class Vouched:
             key, amount = self._live.pop(job)
             self._charged[key] -= 1
             self._sums[key] -= amount
+
+    def sums(self) -> dict[str, int]:
+        """Return what the charges of each level add up to by themselves, in 10^-9."""
+        found: Counter[str] = Counter()
+        for key, amount in self._sums.items():
+            found[key.level] += amount
+        return dict(+found)
 
     def sentences(self) -> tuple[str, ...]:
         """Return what nobody here could measure, a sentence for each name and program."""

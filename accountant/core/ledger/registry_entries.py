@@ -29,7 +29,7 @@ def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
         )
     unit = terms["unit_column"] or "record"
     history = books.history
-    statements_ = statements(books.accounts, history, str(terms["neighbours"]), unit)
+    statements_ = statements(books.accounts, history, str(terms["neighbours"]), unit, found.vouched)
     dp = books.account
     return {
         "format": FORMAT,

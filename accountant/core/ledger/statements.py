@@ -1,9 +1,12 @@
 """The sentences that an account's page states about its three currencies, with their exceptions."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
 from accountant.core.ledger.accounts import Accounts, Settlement
+from accountant.core.ledger.charges import LEVELS
 from accountant.core.privacy.composition import gaussian_epsilon
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.secrets import (
@@ -54,11 +57,28 @@ class Statement:
 
 
 def statements(
-    accounts: Accounts, history: History, neighbours: str, unit: str
+    accounts: Accounts,
+    history: History,
+    neighbours: str,
+    unit: str,
+    vouched: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Statement, ...]:
-    """Return the guarantees that hold now: one sentence per currency, with its exceptions."""
+    """Return the guarantees that hold now: one sentence per currency, with its exceptions.
+
+    Args:
+        vouched: what charges of other programs add up to by themselves, by who vouches for them.
+    """
+    dp = _dp_statement(accounts, history, neighbours, unit)
+    if any(vouched.values()):
+        rests = " and ".join(
+            f"ε {to_decimal(amount, EPSILON_UNITS)} {LEVELS[level]}"
+            for level, amount in sorted(vouched.items())
+            if amount
+        )
+        text = f"{dp.text} It rests on charges of other programs, by themselves {rests}."
+        dp = Statement(dp.currency, text, False)
     return (
-        _dp_statement(accounts, history, neighbours, unit),
+        dp,
         _ex_post_statement(accounts, history),
         _secret_statement(accounts, history),
     )

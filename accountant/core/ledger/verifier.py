@@ -63,6 +63,8 @@ class Verified:
     releases: Mapping[str, Release] = field(default_factory=dict)
     #: It shows no private value.
     public: bool = False
+    #: What charges of other programs add up to by themselves, by who vouches for them.
+    vouched: Mapping[str, int] = field(default_factory=dict)
 
     def beside(self, others: Mapping[str, "Verified"]) -> "Verified":
         """Return the ledger beside verified ledgers by name, which prove what its jobs read of
@@ -346,6 +348,7 @@ class Verifier:
             elsewhere=tuple(self.lineage.elsewhere),
             releases=self.lineage.releases.of,
             public=self.public,
+            vouched=self._vouched.sums(),
         )
 
 

@@ -1,0 +1,76 @@
+"""Pages and answers about charges of other programs: who vouches is said wherever they stand."""
+
+import pytest
+
+from accountant.transactions import charges, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.support import Bench
+
+SECRET = bytes(32)
+STATED = {"tool": "opacus 1.6", "unit": "record", "relation": "add-remove"}
+
+
+@pytest.fixture
+def ledger(site):
+    """A dataset with a charge that waits, one that is refused, one that runs and one that
+    ended.
+    """
+    policy = {"auto_approve_epsilon": "1", "stated_charges_epsilon": "3"}
+    bench = Bench(site.engine, policy=policy)
+    bench.allow()
+    jobs = {}
+    for name, epsilon in (("waits", 2.0), ("refused", 30.0), ("runs", 0.25), ("ended", 0.5)):
+        raw = {"event": {"epsilon": epsilon}, **STATED}
+        request = JobRequest(bench.dataset, "charge", None, raw, f"a model that {name}")
+        jobs[name] = submission.submit(site.engine, request, site.actor("analyst"))
+    for name in ("runs", "ended"):
+        charges.begin(site.engine, jobs[name], site.actor("analyst"), SECRET, 600)
+    charges.settle(site.engine, jobs["ended"], site.actor("analyst"), SECRET, None, "ab" * 32, None)
+    return bench, jobs
+
+
+def test_every_page_says_who_vouches(site, ledger):
+    bench, jobs = ledger
+    for who in ("analyst", "steward"):
+        pages = site.pages(who)
+        for job in jobs.values():
+            page = pages.get(f"/jobs/{job}")
+            assert page.status_code == 200
+            assert f"as {site.actor('analyst').name} states" in page.text
+            assert pages.get(f"/jobs/{job}/live").status_code == 200
+    steward = site.pages("steward")
+    assert "Download with its data card" not in steward.get(f"/jobs/{jobs['ended']}").text
+    for path in (
+        f"/decisions/{jobs['waits']}",
+        f"/datasets/{bench.dataset}",
+        f"/datasets/{bench.dataset}/ledger",
+        *(f"/datasets/{bench.dataset}/ledger/{seq}" for seq in (4, 5, 6)),
+        f"/datasets/{bench.dataset}/policy",
+        f"/datasets/{bench.dataset}/report",
+        "/inbox",
+        "/jobs",
+        "/spending",
+        "/refusals",
+        "/ledger/activity",
+    ):
+        assert steward.get(path).status_code in (200, 404), path
+    shown = steward.get(f"/datasets/{bench.dataset}").text
+    assert "rests on charges of other programs, by themselves ε 0.74" in shown
+
+
+def test_a_charge_has_no_output_here(site, ledger):
+    _, jobs = ledger
+    for what in ("result", "output", "card"):
+        answer = site.api("analyst").get(f"/jobs/{jobs['ended']}/{what}")
+        assert answer.status_code in (404, 409), (what, answer.status_code)
+
+
+def test_the_caps_of_charges_are_shown(site, ledger):
+    bench, jobs = ledger
+    found = site.api("steward").get(f"/datasets/{bench.dataset}").json
+    caps = [cap for cap in found["caps"] if cap["kind"] == "stated"]
+    assert [float(cap["used"]) for cap in caps] == [pytest.approx(0.75, rel=1e-3)]
+    assert found["statements"][0]["unqualified"] is False
+    asked = site.api("steward").get(f"/decisions/{jobs['waits']}")
+    assert asked.status_code == 200
+    assert site.api("analyst").get(f"/jobs/{jobs['runs']}").json["vouched"] == "stated"
