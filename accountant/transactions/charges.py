@@ -28,6 +28,7 @@ jobs, parts = tables.jobs, tables.parts
 
 def _own(engine: Engine, job_id: UUID, actor: Actor) -> Row[Any]:
     """Return the actor's own charge. Raises NotFound for another's, and Conflict for a job."""
+    actor.require("analyst", "steward")
     query = select(jobs, tables.datasets.c.name.label("dataset")).join(
         tables.datasets, tables.datasets.c.id == jobs.c.dataset_id
     )
