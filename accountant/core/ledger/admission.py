@@ -12,10 +12,10 @@ from typing import Any
 
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy import composition
-from accountant.core.privacy.events import Event, spends
+from accountant.core.privacy.events import Event, spends, stated_delta
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Filter, Kind, price_on
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, exact, to_decimal, up
-from accountant.core.privacy.whole_jobs import stated_delta, whole_cost
+from accountant.core.privacy.whole_jobs import whole_cost
 
 UNIT_NAMES: Mapping[Kind, str] = {
     Kind.RENYI: "Rényi divergence",

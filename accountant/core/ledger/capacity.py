@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from accountant.core.ledger.accounts import NOTHING, Accounts, Demand, beyond_dp
 from accountant.core.ledger.caps import Usage, counted, limits
 from accountant.core.ledger.policy import Policy
-from accountant.core.privacy.events import releases
+from accountant.core.privacy.events import releases, stated_delta
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.secrets import SecretKind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
-from accountant.core.privacy.whole_jobs import stated_delta
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,9 @@ from accountant.core.ledger.reservations import (
     settled,
 )
 from accountant.core.names import is_alike
-from accountant.core.privacy.events import FREE, Event, from_json, releases, to_json
+from accountant.core.privacy.events import FREE, Event, from_json, releases, stated_delta, to_json
 from accountant.core.privacy.filters import ZERO, Amount, Costs, Kind
 from accountant.core.privacy.units import read_amount
-from accountant.core.privacy.whole_jobs import stated_delta
 
 Document = Mapping[str, Any]
 

@@ -29,7 +29,6 @@ from accountant.core.privacy.allocation import Batch
 from accountant.core.privacy.events import (
     Allocated,
     Allocation,
-    EpsilonDelta,
     Event,
     Gaussian,
     Laplace,
@@ -40,6 +39,7 @@ from accountant.core.privacy.events import (
     SampledWithoutReplacement,
     from_releases,
     releases,
+    stated_delta,
     without_deltas,
 )
 from accountant.core.privacy.units import float_up, sqrt_up
@@ -185,13 +185,9 @@ def epsilon_alone(event: Event, delta: float) -> tuple[float, str]:
     counts = releases(event)
     if not counts:
         return 0.0, "no release"
-    stated = sum(
-        count * Fraction(leaf.delta)
-        for leaf, count in counts.items()
-        if isinstance(leaf, EpsilonDelta)
-    )
+    stated = Fraction(stated_delta(event))
     if stated:
-        return _beside_deltas(without_deltas(event), Fraction(delta), Fraction(stated))
+        return _beside_deltas(without_deltas(event), Fraction(delta), stated)
     exact = exact_epsilon(counts, delta)
     if exact is not None:
         return exact

@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from accountant.core.errors import invalid
@@ -358,6 +359,19 @@ def spends(event: Event) -> bool:
     if isinstance(event, Composed):
         return any(spends(part) for part in event.events)
     return True
+
+
+def stated_delta(event: Event) -> Fraction | int:
+    """Return the sum of the deltas of releases that are stated as (epsilon, delta)."""
+    match event:
+        case EpsilonDelta(_, delta):
+            return Fraction(delta)
+        case SelfComposed(inner, count):
+            return count * stated_delta(inner)
+        case Composed(events):
+            return sum(map(stated_delta, events))
+        case _:
+            return 0
 
 
 def without_deltas(event: Event) -> Event:

@@ -22,6 +22,7 @@ from accountant.core.privacy.events import (
     Sampled,
     from_releases,
     releases,
+    stated_delta,
 )
 from accountant.core.privacy.units import (
     DELTA_UNITS,
@@ -79,18 +80,6 @@ def summed_cost(event: Event) -> Cost | None:
     release is among them.
     """
     return _choices(event, 0, 0)[0]
-
-
-def stated_delta(event: Event) -> Fraction:
-    """Return the sum of the deltas of releases that are stated as (epsilon, delta)."""
-    return sum(
-        (
-            count * Fraction(leaf.delta)
-            for leaf, count in releases(event).items()
-            if isinstance(leaf, EpsilonDelta)
-        ),
-        Fraction(0),
-    )
 
 
 def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:

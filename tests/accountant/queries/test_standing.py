@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 
 from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest
-from accountant.core.ledger.accounts import Accounts, ExPostAccount, demand, with_largest
+from accountant.core.ledger.accounts import (
+    Accounts,
+    Demand,
+    ExPostAccount,
+    demand,
+    with_largest,
+)
 from accountant.core.ledger.admission import Account, FilterAccount, Refused
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps
 from accountant.core.ledger.policy import Policy
+from accountant.core.privacy.events import EpsilonDelta, Gaussian, ZCDp
 from accountant.core.privacy.filters import Amount, granted, portfolio
 from accountant.core.privacy.price import Neighbours, Terms
 from accountant.queries.standing import Shape, Standing, count_shape
@@ -217,3 +224,31 @@ def test_a_limit_of_texts_hides_no_smaller_request():
     )
     assert told.largest is not None
     assert 20 < told.largest < 128
+
+
+# --- what a job closes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("event", "closing"),
+    [
+        (EpsilonDelta(0.5, 1e-8), ""),
+        (Gaussian(10.0), ""),
+        (
+            ZCDp(0.001),
+            "It closes the filter Gaussian for good: later jobs count on the filters Rényi, Rényi, "
+            "low order and Basic alone.",
+        ),
+        (
+            EpsilonDelta(0.5, 5e-7),
+            "It closes the filters Rényi, Gaussian and Rényi, low order for good: later jobs count "
+            "on the filter Basic alone, where the ε of every job adds up.",
+        ),
+    ],
+)
+def test_what_a_job_closes_is_said_before_it_is_sent(event, closing):
+    standing = Standing(Accounts(account()), NO_USAGE, POLICY)
+    effect = standing.effect(Shape(Demand(event), 0.5), terms=Terms())
+    assert effect.remaining_after is not None
+    assert effect.remaining_after.sentence.endswith(closing)
+    assert ("closes" in effect.remaining_after.sentence) == bool(closing)
