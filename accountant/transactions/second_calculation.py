@@ -71,7 +71,13 @@ def refusal(accounts: Accounts, job: Candidate, costs: Costs) -> Refused | None:
     if accounts.dp is None or not spends(job.asked.dp):
         return None
     filters = tuple(filter_.filter for filter_ in accounts.dp.filters)
-    asked = cross_check.charge(job.asked.dp, filters, costs, job.epsilon_alone, job.terms.delta)
+    # A filter that the job closes is compared at its price too, so that one calculation serves
+    # whatever the balances are.
+    priced = {
+        kind: price if costs[kind] is None else costs[kind]
+        for kind, price in accounts.dp.costs(job.asked.dp).items()
+    }
+    asked = cross_check.charge(job.asked.dp, filters, priced, job.epsilon_alone, job.terms.delta)
     with _known_lock:
         problem, until = _known.get(asked, (None, 0.0))
         if until <= time.monotonic():
