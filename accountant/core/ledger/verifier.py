@@ -326,15 +326,13 @@ class Verifier:
         lost = () if partial else self._lost()
         replay = self.replay
         return Verified(
-            *(
-                self.dataset or "",
-                self.count,
-                self.head,
-                replay.books,
-                replay.live_count,
-                self.hidden,
-                tuple(self._met),
-            ),
+            self.dataset or "",
+            self.count,
+            self.head,
+            replay.books,
+            replay.live_count,
+            self.hidden,
+            checkpoints=tuple(self._met),
             hashes=self._hashes,
             unproved=(
                 *lost,
