@@ -24,7 +24,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_event, reserved_columns, settled_columns
 from accountant.core.ledger.rules import register_body
 from accountant.core.privacy.composition import epsilon_alone
-from accountant.core.privacy.events import Event
+from accountant.core.privacy.events import FREE, Event, to_json
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.tables.accounts_row import read_books
 
@@ -125,10 +125,11 @@ def differing(row: Row[Any], document: Document, settles_realized: bool) -> Iter
 
 def _reserved(row: Row[Any], document: Document) -> dict[str, tuple[Any, Any]]:
     body = document["body"]
-    approval, model = body["approval"], body["model"]
+    approval, model, event = body["approval"], body["model"], row.job_event
     pairs = _stated(row, reserved_columns(body)) | {
         "dataset_id": (row.job_dataset_id, row.entry_dataset_id),
         "analyst_id": (row.analyst, document["actor"]),
+        "event": (to_json(FREE) if event is None else event, body["event"]),
         "epsilon_alone": (_same_epsilon(row, body), True),
         "model_id": (row.model, None if model is None else model["name"]),
         "decided_by": (row.decider, None if approval is None else approval["by"]),

@@ -18,7 +18,7 @@ from accountant.core.ledger.hash_chain import GENESIS, Entry, EntryKind
 from accountant.core.ledger.policy import PEOPLE
 from accountant.core.ledger.reservations import read_event, reserved_columns, settled_columns
 from accountant.core.ledger.rules import LAYOUT, dataset_columns
-from accountant.core.privacy.events import FREE
+from accountant.core.privacy.events import FREE, to_json
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.ledger_log import sources
 from accountant.ledger_log.sources import Fingerprint
@@ -131,6 +131,7 @@ def reserve(locked: LockedAccount, entry: Entry) -> None:
     event, approval = read_event(body["event"]), body["approval"]
     delta = body["terms"]["delta"]
     stated = reserved_columns(body) | {
+        "event": None if event == FREE else to_json(event),
         "epsilon_alone": None if event == FREE else quoted(event, delta)[0],
         "model_id": None if body["model"] is None else _model(connection, body["model"]["name"]),
         "state": "queued",

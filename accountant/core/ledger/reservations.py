@@ -12,7 +12,7 @@ from accountant.core.ledger.accounts import (
     read_demand,
 )
 from accountant.core.ledger.admission import Account, FilterAccount
-from accountant.core.privacy.events import FREE, Event, from_json, to_json
+from accountant.core.privacy.events import Event, from_json
 from accountant.core.privacy.filters import Amount, Costs, Kind
 from accountant.core.privacy.units import read_amount
 
@@ -65,7 +65,6 @@ def reserved_columns(body: Mapping[str, Any]) -> dict[str, Any]:
         "mechanism": body["mechanism"],
         "parameters": body["parameters"],
         "terms": body["terms"],
-        "event": None if body["event"] == to_json(FREE) else body["event"],
         "decision_reason": None if approval is None else approval["reason"],
         "reads_records": "version" in source,
         "source_job_id": source.get("job"),
