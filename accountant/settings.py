@@ -75,6 +75,11 @@ class Settings(BaseSettings):
         "exchequer",
         description="what the published log calls itself: an address without its scheme",
     )
+    serve_public_log: bool = Field(
+        False,
+        description="the web server hands the published log, with names of datasets, to anybody "
+        "at /log/",
+    )
     public_log_witnesses: dict[str, str] = Field(
         {}, description='JSON: who has to cosign the published log, as {"address": "key"}'
     )

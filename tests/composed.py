@@ -135,7 +135,10 @@ class Composed:
     def environment(self, name: str) -> dict[str, str]:
         """What a service is told, and nothing of this process but where programs are."""
         given = COMPOSED["services"][name].get("environment", {})
-        told = {key: self.here(name, str(value)) for key, value in given.items()}
+        # a name without a value: what `.env` says of it, and here it says nothing
+        told = {
+            key: self.here(name, str(value)) for key, value in given.items() if value is not None
+        }
         path = f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {"PATH": path, "HOME": str(self.folder), **told}
 

@@ -97,6 +97,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.extensions["exchequer"] = {"settings": settings, "engine": database_engine}
     app.json = _Json(app)
     app.wsgi_app = Mount(app.wsgi_app, settings.public_path)  # type: ignore[method-assign]
+    app.wsgi_app = request_bodies.Deadline(app.wsgi_app)  # type: ignore[method-assign]
     app.wsgi_app = Proxies(app.wsgi_app, settings)  # type: ignore[method-assign]
     limits.init_app(app, settings)
 

@@ -24,7 +24,7 @@ class Lines(Logger):  # type: ignore[misc]
 logger_class = Lines
 worker_class = "gthread"  # a request waits for the database most of its time
 workers = 2
-threads = 8
+threads = 32  # slow senders hold one each until their body's deadline
 worker_tmp_dir = "/dev/shm"  # noqa: S108 (a heartbeat on a disk can block: healthy processes die)
 
 # Where the processes of this server keep their counters: set before anything imports the library.

@@ -4,7 +4,10 @@ MAX_CONTENT_LENGTH stays small for every other request. `allow_large` runs befor
 body.
 """
 
-from collections.abc import Iterator
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from flask import Flask, request
@@ -43,6 +46,40 @@ def allow_large() -> None:
         request.max_content_length = 2**62
     elif request.endpoint in FORMS and current_user.is_authenticated and _is_steward():
         request.max_content_length = settings().upload_bytes + FORM_BYTES
+
+
+#: A body of common size has to be here by then, and a larger one at so many bytes a second.
+BODY_SECONDS = 20.0
+BODY_RATE = 100_000
+
+
+class Deadline:
+    """WSGI middleware for gunicorn, whose threads read bodies: one that is late ends its request.
+
+    Else a few slow senders hold all threads. A proxy that waits for bodies itself never meets it.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self.application = application
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer a request; its body ends early if it is late."""
+        connection = environ.get("gunicorn.socket")
+        length = environ.get("CONTENT_LENGTH") or "0"
+        if connection is None or (length == "0" and "HTTP_TRANSFER_ENCODING" not in environ):
+            return self.application(environ, start_response)
+        timer = threading.Timer(BODY_SECONDS + int(length) / BODY_RATE, _end_body, [connection])
+        timer.daemon = True
+        timer.start()
+        try:
+            return self.application(environ, start_response)
+        finally:
+            timer.cancel()
+
+
+def _end_body(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RD)
 
 
 def _is_steward() -> bool:

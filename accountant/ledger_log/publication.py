@@ -34,7 +34,22 @@ def publish_configured(configured: Settings, log: LedgerLog) -> tuple[Head, Key]
     name, seed = configured.public_log_name, configured.secret("public_log")
     signer = LogSigner(kept_heads(configured.signed_logs), name, seed)
     head = publish_log(log, configured.public_log, signer, configured.public_log_witnesses)
-    return head, key_of(name, seed)
+    key = key_of(name, seed)
+    if published_key(configured.public_log) != str(key):
+        (configured.public_log / KEY).write_text(f"{key}\n")
+    return head, key
+
+
+#: Beside the checkpoint: the key that signs it, as `exchequer verify` takes it.
+KEY = "key"
+
+
+def published_key(folder: Path | None) -> str | None:
+    """Return the key of a published log, as it stands there; None if none does."""
+    try:
+        return None if folder is None else (folder / KEY).read_text().strip()
+    except FileNotFoundError:
+        return None
 
 
 def publish_log(

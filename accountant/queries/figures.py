@@ -41,7 +41,9 @@ FIGURES = {
     "waiting_seconds": Figure("Seconds from queue to start of these jobs", ("quantile",)),
     "running_seconds": Figure("Seconds from start to end of these jobs", ("quantile",)),
     "outbox_messages": Figure("Messages that the relay has not sent, or sends again"),
-    "outbox_age_seconds": Figure("Age of the oldest of these"),
+    "outbox_age_seconds": Figure(
+        "Age of the oldest of these that waits for no other of its person"
+    ),
     "stopped_workers": Figure("Workers that take no job, as their results can't be written"),
     "open_decisions": Figure("Decisions that a second person is asked for"),
     "checkpoint_age_seconds": Figure("Age of the last signed checkpoint"),
@@ -83,6 +85,16 @@ WITH day AS MATERIALIZED (
 ), live AS MATERIALIZED (
     SELECT CASE WHEN reads_records THEN 'generate' ELSE 'free' END AS queue, parts.state, queued_at
     FROM parts JOIN jobs ON jobs.id = parts.job_id WHERE parts.state IN ('queued', 'running')
+), due AS (
+    SELECT outbox.created_at FROM outbox LEFT JOIN jobs ON jobs.id = outbox.subject
+    WHERE sent_at IS NULL AND NOT EXISTS (
+        SELECT FROM outbox AS sent
+        JOIN parts ON parts.job_id = sent.subject AND parts.number = sent.part
+            AND parts.attempt = sent.attempt AND parts.state = 'queued'
+        JOIN jobs AS theirs ON theirs.id = sent.subject
+        WHERE sent.sent_at IS NOT NULL AND sent.task = outbox.task
+            AND theirs.analyst_id = jobs.analyst_id
+    )
 ), shares AS (
     SELECT name, {_SHARE} AS share,
         CASE WHEN secret IS NOT NULL THEN {_used("secret")} END AS secret
@@ -110,7 +122,7 @@ UNION ALL SELECT 'running_seconds', ARRAY[q::text],
     FROM day, unnest(ARRAY[0.5, 0.9, 0.99]::float8[]) AS q GROUP BY q
 UNION ALL SELECT 'outbox_messages', '{{}}', count(*) FROM outbox WHERE sent_at IS NULL
 UNION ALL SELECT 'outbox_age_seconds', '{{}}', coalesce({_AGE.format("min(created_at)")}, 0)
-    FROM outbox WHERE sent_at IS NULL
+    FROM due
 UNION ALL SELECT 'stopped_workers', '{{}}', count(*) FROM stopped_workers
     WHERE at > clock_timestamp() - interval '{STOPPED_SECONDS} seconds'
 UNION ALL SELECT 'open_decisions', '{{}}', count(*) FROM decisions WHERE state = 'open'

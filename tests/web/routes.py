@@ -408,6 +408,7 @@ PAGES: Final[dict[str, Route]] = {
     "healthz": Route(EVERYONE, get("/healthz"), file=True),
     "livez": Route(EVERYONE, get("/livez"), file=True),
     "readyz": Route(EVERYONE, get("/readyz"), file=True),
+    "public_log.file": Route(EVERYONE, get("/log/checkpoint"), status=404),
     "static": Route(EVERYONE, get("/static/exchequer.css"), file=True),
     "sign_in.form": Route(EVERYONE, get("/sign-in")),
     "account.show": Route(PEOPLE, get("/account")),

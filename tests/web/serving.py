@@ -89,7 +89,7 @@ def serving(
             f"--bind=127.0.0.1:{port}",
             f"--workers={workers}",
         ]
-        command += ["--threads=4", "web.app:create_app()"]
+        command += ["web.app:create_app()"]
 
     def bound() -> None:
         if file_bytes is not None:

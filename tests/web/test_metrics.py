@@ -13,6 +13,7 @@ from accountant.queries.ledgers import CAPS
 from accountant.transactions import leases
 from tests.support import yes
 from tests.web.serving import free_port, serving
+from web.app import create_app
 from web.probes import probe_app
 
 #: Words of what data decides: no name may have one.
@@ -64,6 +65,7 @@ def test_figures_are_those_of_the_rows(site):
     assert more("parts", queue="generate", state="queued") == 1
     assert (more("attempts_24h"), more("leases_lost_24h")) == (2, 1)
     assert more("entries") == 1
+    assert value(after, "outbox_age_seconds") > 0
     share = value(after, "spent_share", dataset=site.bench.dataset, currency="epsilon-delta")
     assert 0 < share < 1
     assert value(after, "database_up") == 1
@@ -111,3 +113,15 @@ def test_processes_of_one_server_are_added_up(database_url, tmp_path):
             found = families(httpx.get(f"http://{probe}/metrics").text)
             counted = {"route": "/livez", "method": "GET", "status": "200"}
             assert value(found, "http_requests", **counted) == 20
+
+
+def test_the_published_log_and_its_key_are_for_anybody_where_the_settings_say_so(
+    database_url, tmp_path, site
+):
+    (tmp_path / "checkpoint").write_text("a note")
+    settings = site.app.extensions["exchequer"]["settings"]
+    changed = {"public_log": tmp_path, "serve_public_log": True, "DATABASE_URL": database_url}
+    served = create_app(settings.model_copy(update=changed)).test_client()
+    assert served.get("/log/checkpoint").data == b"a note"
+    assert served.get("/log/%2e%2e/keys/session").status_code == 404
+    assert site.app.test_client().get("/log/checkpoint").status_code == 404

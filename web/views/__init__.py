@@ -25,6 +25,7 @@ PUBLIC = frozenset(
         "jobs.states",
         "docs.first",
         "docs.show",
+        "public_log.file",
     }
 )
 

@@ -10,6 +10,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict
+from accountant.ledger_log.publication import published_key
 from accountant.queries import audit_log, entries, jobs, ledgers
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
@@ -29,7 +30,7 @@ from web.api.ledgers import (
 )
 from web.api.paging import cut, read_window
 from web.auth import current_actor, needs_role
-from web.context import engine
+from web.context import engine, settings
 
 pages = Blueprint("auditing", __name__)
 
@@ -177,7 +178,11 @@ def checkpoint_file(reference: str) -> Response:
 @overseers
 def keys() -> str:
     """The public keys that sign checkpoints, and when each did."""
-    return render_template("keys.html", keys=ledgers.read_validity(signing.keys(engine(), seed())))
+    return render_template(
+        "keys.html",
+        keys=ledgers.read_validity(signing.keys(engine(), seed())),
+        log_key=published_key(settings().public_log),
+    )
 
 
 @pages.get("/ledger/keys.json")

@@ -20,6 +20,7 @@ from sqlalchemy.exc import OperationalError
 
 from accountant.addresses import broker_address, database_address
 from accountant.rights import PROCESSES
+from accountant.settings import Settings
 from tests.composed import COMPOSED, UID, Composed, encrypting_postgres
 from tests.encrypted import SLOWLY, encrypted
 from web.stack import certificates
@@ -129,6 +130,29 @@ def reached(made: Composed) -> bool:
             return True
     except OperationalError:
         return False
+
+
+#: What the file itself decides, or which no container has.
+DECIDED = {
+    *("home", "database_url", "database_owner_url", "broker_url", "runs_as", "keys"),
+    *("ledger_log", "public_log", "host", "port", "uploads_folder", "oidc_client_secret_file"),
+}
+
+
+def test_every_setting_reaches_the_services_that_read_it() -> None:
+    """Said in `.env`, and by no service's own word."""
+    for name in Settings.model_fields.keys() - DECIDED:
+        readers = {
+            service
+            for service, made in COMPOSED["services"].items()
+            if f"EXCHEQUER_{name.upper()}" in made.get("environment", {})
+        }
+        assert readers, name
+        if name in ("oidc_client_secret", "smtp_password"):
+            assert len(readers) == 1, name
+    settled = {"relay": "SMTP_HOST", "worker": "RESULTS_URL", "signer": "PUBLIC_LOG_WITNESSES"}
+    for service, name in settled.items():
+        assert f"EXCHEQUER_{name}" in COMPOSED["services"][service]["environment"]
 
 
 @pytest.mark.parametrize("process", PROCESSES)
