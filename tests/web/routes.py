@@ -408,7 +408,6 @@ PAGES: Final[dict[str, Route]] = {
     "healthz": Route(EVERYONE, get("/healthz"), file=True),
     "livez": Route(EVERYONE, get("/livez"), file=True),
     "readyz": Route(EVERYONE, get("/readyz"), file=True),
-    "public_log.file": Route(EVERYONE, get("/log/checkpoint"), status=404),
     "static": Route(EVERYONE, get("/static/exchequer.css"), file=True),
     "sign_in.form": Route(EVERYONE, get("/sign-in")),
     "account.show": Route(PEOPLE, get("/account")),
@@ -525,6 +524,7 @@ PAGES: Final[dict[str, Route]] = {
 #: Signing in and out is tested where it is built: it is what makes the roles.
 ELSEWHERE: Final = frozenset(
     {
+        "public_log.file",
         *(
             "api.sign_in",
             "api.sign_out",
