@@ -28,7 +28,7 @@ from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.entry_bodies import commit_body
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
-from accountant.core.ledger.reservations import Reservation, read_reservation
+from accountant.core.ledger.reservations import read_reservation
 from accountant.identities import credentials, people
 from accountant.identities.actor import Actor
 from accountant.queries import exports, quotes
@@ -51,8 +51,6 @@ from web.api.ledgers import ACTIVITY, ENTRIES
 from web.api.paging import encoded
 
 YEAR = timedelta(days=365)
-# entries a statement: a row of balances is kept for each, as a service that runs keeps them
-BATCH = 256
 LIVE = 40  # jobs that are queued or run at any time
 TIGHT = "tight"  # a dataset whose allowance is nearly used
 
@@ -75,15 +73,6 @@ class Shape:
     job: dict[str, Any]
     reserve: dict[str, Any]
     bodies: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-class _Past(LockedAccount):
-    """The ledger's writer, with reservations at hand; the caller sets the time."""
-
-    held: dict[UUID, Reservation]
-
-    def _held(self, kind: EntryKind, job_id: UUID | None) -> Reservation | None:
-        return self.held.pop(job_id) if kind is not EntryKind.RESERVE and job_id else None
 
 
 # --- all of it ----------------------------------------------------------------------------------
@@ -153,7 +142,8 @@ def shape(ground: Ground, mechanism: str, parameters: dict[str, Any]) -> Shape:
     )
     made.bodies["succeeded"] = commit_body(account, event, "succeeded", 1, SHA256)
     made.bodies["failed"] = commit_body(account, event, "failed", 1, None)
-    made.bodies["cancelled"] = {"outcome": "cancelled", "reason": "cancelled in the queue"}
+    queue = "cancelled in the queue"
+    made.bodies["cancelled"] = {"outcome": "cancelled", "reason": queue, "read": False}
     return made
 
 
@@ -185,20 +175,18 @@ def write_jobs(
     planned = list(plan(jobs, shapes, analysts))
     began, step = datetime.now(UTC) - YEAR, YEAR / (jobs + 1)
     used: dict[tuple[str, str], list[int]] = {}
-    held: dict[UUID, Reservation] = {}
     # of the tables: guards let nobody else write what is long past
     owner = create_engine(ground.owner_url)
     with owner.connect() as connection:
         version = one(connection, _VERSION, name=name)
     lag = min(LIVE, jobs // 2)
-    for first in range(0, jobs, BATCH // 2):
+    # an entry is judged by those that are written: each statement settles what the last reserved
+    for first in range(0, jobs, lag):
         with writing(owner) as connection:
-            locked = _Past(connection, name)
-            locked.held, rows = held, []
-            for number in range(first, min(jobs, first + BATCH // 2)):
+            locked, rows = LockedAccount(connection, name), []
+            for number in range(first, min(jobs, first + lag)):
                 locked.now = began + number * step
                 each, analyst = planned[number]
-                held[ids[number]] = read_reservation(each.reserve)
                 locked.post(EntryKind.RESERVE, analyst.name, ids[number], each.reserve)
                 settled = number + lag < jobs
                 state = outcome(number) if settled else "queued"
@@ -385,10 +373,8 @@ SMALL = (
     "INSERT INTO hook_deliveries (id, hook_id, event, analyst_id, facts) "
     "SELECT gen_random_uuid(), :hook, 'job.failed', :analyst, '{}' "
     "FROM generate_series(1, 100 * :many) AS n",
-    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, uri, created_at) SELECT "
-    "j.id, "
-    "'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, "
-    "'/nowhere', "
+    "INSERT INTO artifacts (job_id, name, kind, media_type, sha256, size, created_at) SELECT "
+    "j.id, 'votes.json', 'votes', 'application/json', md5(j.id::text) || md5(j.id::text), 100, "
     "j.created_at FROM jobs j JOIN datasets d ON d.id = j.dataset_id "
     "WHERE j.state = 'succeeded' LIMIT 100 * :many",
     "INSERT INTO parts (job_id, number, state, attempt, progress_done, progress_total) "
@@ -427,7 +413,7 @@ def write_waiting(ground: Ground, many: int) -> None:
     whole = quotes.quote_on(
         ground.engine, TIGHT, "private-prediction", raw, fit_field="tokens_per_batch"
     )
-    most = int(whole["fit"]["value"])
+    most = int(whole.fit.value)
     for number in range(many - many // 2):
         ask(TIGHT, max(1, most * (50 + number) // (50 + many)))
         ask(ground.datasets[2], 1 + number)

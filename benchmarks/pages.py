@@ -89,11 +89,13 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     ),
     "jobs.states": ("/job-states",),
     "jobs.show": ("/jobs/{job}",),
+    "results.compare": ("/jobs/compare?a={job}&b={job}",),
     "jobs.live": ("/jobs/{job}/live",),
     "jobs.result": ("/jobs/{job}/result",),
     "jobs.output": ("/jobs/{job}/output.csv", "/jobs/{job}/output.parquet"),
     "jobs.card": ("/jobs/{job}/card.md",),
     "decisions.listing": ("/inbox",),
+    "decisions.show": ("/decisions/{decision}",),
     "decisions.changes": ("/inbox/changes?shown=",),
     "auditing.listing": (
         "/ledger",
@@ -172,6 +174,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "api.corpus": ("/api/v1/corpora/corpus-001",),
     "api.datasets": ("/api/v1/datasets?limit=50",),
     "api.dataset": ("/api/v1/datasets/{dataset}",),
+    "api.propose": ("/api/v1/datasets/{dataset}/proposal",),
     "api.policy": ("/api/v1/datasets/{dataset}/policy",),
     "api.entries": (
         "/api/v1/datasets/{dataset}/ledger?limit=50",
@@ -229,6 +232,8 @@ LEFT_OUT = {
     "api.check": "replays the whole ledger",
     "sign_in.provider_begin": "no provider is set up",
     "sign_in.provider_return": "no provider is set up",
+    "sign_in.provider_again": "no provider is set up",
+    "sign_in.provider_left": "no provider is set up",
 }
 
 

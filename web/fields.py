@@ -74,7 +74,7 @@ OTHERS = {
     "allowance.secret.neighbour": "a world without a secret: its records removed, or its text "
     "redacted",
     "allowance.secret.kind": "whether many jobs share the statement, or one exact job has it alone",
-    "job.goal": "what you want. It picks a mechanism; all of them are under *Expert*",
+    "job.goal": "what you want. It picks a mechanism; all of them are under *Details*",
     "job.share": "largest part of what is left that *Fit to this part* may use",
     "job.reason": "why you should be able to ask on this dataset. Its stewards read it",
     "account.again": "the new password once more, so that a slip is seen",

@@ -183,14 +183,12 @@ def guesser(account: Mapping[str, Any]) -> str:
 def guess(epsilon: float, delta: float, neighbours: str, unit: str) -> str:
     """Return what the output of one job tells a guesser at most."""
     which = (
-        f"whether a {unit} is in the data"
+        f"that a {unit} is in the data"
         if neighbours == "add-remove"
         else f"which of two candidates a {unit} is"
     )
-    return (
-        f"Guessing {which} is right in 50 % of cases. With what this job writes it is right in at "
-        f"most {at_most(best_success(epsilon, delta))}."
-    )
+    most = at_most(best_success(epsilon, delta))
+    return f"A guesser who is 50 % sure {which} is then right in at most {most} of cases."
 
 
 def at_most(share: float) -> str:

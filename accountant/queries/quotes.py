@@ -86,6 +86,7 @@ def quote_on(
     dataset = {
         **document,
         "name": name,
+        "unit": row.unit_column or "record",
         "decision": type(decision).__name__,
         "refusal": refusal or {},
     }

@@ -68,6 +68,7 @@ class OnDataset(Answer):
     """The decision of admission, were the job asked for now."""
 
     name: str
+    unit: str = Field(description="`record`, or the column of the privacy unit")
     decision: Literal["Admitted", "NeedsApproval", "Refused"]
     refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(
         description="empty unless Refused"

@@ -144,7 +144,7 @@ def test_from_the_front_page_to_a_file_with_its_card(browser, address, desk, eng
     page.select_option("[name='parameters.amplification']", "none")
     page.fill("[name=purpose]", f"a journey at {viewport['width']} px")
     price.get_by_text("6 tokens of one batch").wait_for(state="attached")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Ask", exact=True).click()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
     page.get_by_text("awaiting approval").first.wait_for(timeout=60_000)
     job_id = page.url.rsplit("/", 1)[1]
@@ -181,13 +181,13 @@ def test_the_form_works_without_scripts(browser, address, desk, scheme):
     page.get_by_role("button", name="Show its fields").click()
     page.fill("[name='parameters.epsilon']", "0.25")
     page.get_by_role("button", name="Price again").click()
-    expect(page.locator("#price .headline")).to_contain_text("0.25")
+    expect(page.locator("#price .price")).to_contain_text("0.25")
     page.get_by_role("button", name="Fit to this part").click()
     expect(page.locator("[name='parameters.epsilon']")).not_to_have_value("0.25")
     assert float(page.input_value("[name='parameters.epsilon']")) > 0.25
     page.fill("[name='parameters.epsilon']", "0.01")
     page.fill("[name=purpose]", "without scripts")
-    page.get_by_role("button", name="Submit the job").click()
+    page.get_by_role("button", name="Ask", exact=True).click()
     page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
     expect(page.get_by_role("heading", level=1)).to_contain_text("without scripts")
 
@@ -254,7 +254,7 @@ def test_data_of_ones_own_becomes_an_approved_job_in_a_few_clicks(
     analyst.wait_for_url(re.compile("/submit"))
     analyst.fill("[name=purpose]", "a first look")
     analyst.locator("#price").get_by_text("ε").first.wait_for()
-    press(analyst.get_by_role("button", name="Submit the job"))
+    press(analyst.get_by_role("button", name="Ask", exact=True))
     analyst.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}"))
     analyst.get_by_text("awaiting approval").first.wait_for(timeout=60_000)
     job_id, before = analyst.url.rsplit("/", 1)[1], clicks(steward)

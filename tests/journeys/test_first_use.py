@@ -109,11 +109,11 @@ def test_from_the_demo_to_an_approved_job_by_what_the_screen_says(printed):
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
         )
 
-        # "say what the texts are for, and submit the job."
+        # "say what the texts are for, and ask."
         analyst = begun(browser, people["analyst"])
         analyst.get_by_text("It fits, and a steward would have to approve it.").wait_for()
-        analyst.get_by_label("Purpose", exact=True).fill("a first job of my own")
-        analyst.get_by_role("button", name="Submit the job").click()
+        analyst.get_by_label("What is it for?", exact=True).fill("a first job of my own")
+        analyst.get_by_role("button", name="Ask", exact=True).click()
         analyst.get_by_text("A steward has to approve it").wait_for(timeout=60_000)
 
         # "read the purpose and the price, write a reason, approve."

@@ -410,7 +410,7 @@ def _say_where(story: Story, configured: Settings, address: str, job: dict[str, 
         (
             "analyst",
             f"/datasets/{DATASET}/submit?like={job['id']}",
-            "say what the texts are for, and submit the job.",
+            "say what the texts are for, and ask.",
         ),
         ("steward", "/inbox", "read the purpose and the price, write a reason, approve."),
         ("auditor", f"/datasets/{DATASET}", "see both in the ledger, and take it home as a file."),

@@ -55,6 +55,8 @@
   document.addEventListener("input", (event) => {
     const shown = document.getElementById(event.target.dataset.shown);
     if (shown) shown.textContent = `${event.target.value} %`;
+    // A price is older than what was typed until the next one is there.
+    event.target.closest("#ask")?.querySelector("#price h2").classList.add("stale");
   });
 
   // A page that comes back from the browser's cache has its buttons again.

@@ -3,9 +3,11 @@
 fields ──schema──▶ parameters ──quote──▶ price here   ──preflight──▶ what would be sent back
 """
 
+import json
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +19,8 @@ from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPe
 from accountant.core.mechanisms import rehearsal
 from accountant.core.mechanisms.base import GOALS, Mechanism
 from accountant.core.mechanisms.fitting import size_of, sizes_of
-from accountant.queries import datasets, jobs, preflight
+from accountant.core.mechanisms.planning import PLANNED
+from accountant.queries import datasets, jobs, plans, preflight
 from accountant.schema.jobs import JobInList
 from accountant.transactions.job_requests import JobRequest
 from web import documents
@@ -26,6 +29,7 @@ from web.api.jobs import NewJob, request_of, submit_job
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
+from web.meaning import guess
 from web.views import job_form_defaults, rehearsals, schema_forms
 from web.views.forms import Form, rejected, sent
 from web.views.job_form_defaults import Start
@@ -41,12 +45,20 @@ _KEPT = ("purpose", "project", "key", "share")
 
 @dataclass(frozen=True)
 class Look:
-    """The request as it looks now: its price here, and what would be sent back."""
+    """The request as it looks now: what it buys, its price here, and what would be sent back.
+
+    `part`: its part of what is left. `guess`: what it tells a guesser. `instead`: what fits where
+    it is not worth it, by the name of a goal. Each is None or empty where it is not known.
+    """
 
     quote: dict[str, Any] | None = None
     errors: tuple[FieldProblem, ...] = ()
     lacks: tuple[FieldProblem, ...] = ()
     rehearsal: dict[str, Any] | None = None
+    part: float | None = None
+    guess: str | None = None
+    instead: Mapping[str, str] = field(default_factory=dict)
+    seen: str = ""
 
 
 @pages.get("/datasets/<name>/submit")
@@ -63,7 +75,7 @@ def _started(name: str, start: Start, more: Mapping[str, str]) -> str:
     values = {**start.values, **more}
     if start.is_fresh:
         return _begun(name, values, start.told)
-    return _page(name, Form(values), start.told)
+    return _page(name, Form(values), start.told, wanted=start.wanted)
 
 
 def _begun(name: str, values: dict[str, str], told: str) -> str:
@@ -111,6 +123,9 @@ def submit(name: str) -> BaseResponse:
                 "again."
             )
             return Response(_page(name, Form({**values, "again": "1"}, general=again)), 409)
+        if not rehearsing and _is_stale(name, values):
+            changed = "The price has changed since you saw it. Read the new one, then ask again."
+            return Response(_page(name, Form(values, general=changed)), 409)
         job_id = submit_job(new_job, key)
     except InvalidRequest as error:
         return Response(_page(name, rejected(error)), 422)
@@ -123,6 +138,13 @@ def submit(name: str) -> BaseResponse:
         )
         return Response(_page(name, Form({**values, "key": str(uuid4())}, general=again)), 409)
     return redirect(url_for("jobs.show", job=job_id), 303)
+
+
+def _is_stale(name: str, values: Mapping[str, str]) -> bool:
+    """Return True if the form shows another price of this very request than it has now."""
+    shown = values.get("seen", "")
+    now = _seen(_quote(name, values)) if shown else ""
+    return shown != now and shown.partition(".")[0] == now.partition(".")[0]
 
 
 def _just_asked(job: NewJob, key: str | None) -> JobInList | None:
@@ -225,9 +247,49 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
     )
     facts = {"dataset": name, "mechanism": mechanism.id, "model": job_request.model}
     (row,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
+    here, outlook = quote["dataset"], quote["outlook"]
+    refused = here["refusal"] and here["refusal"]["cap"] not in ("policy", "steward")
+    lacking = refused or (outlook and outlook["verdict"] == "not enough")
     return Look(
-        quote, lacks=preflight.problems(engine(), job_request, current_actor()), rehearsal=row
+        quote,
+        lacks=preflight.problems(engine(), job_request, current_actor()),
+        rehearsal=row,
+        part=_part(here["remaining"], here["remaining_after"]),
+        guess=_guess(quote),
+        instead=_instead(name, mechanism.goal) if lacking else {},
+        seen=_seen(quote),
     )
+
+
+def _part(now: Mapping[str, Any] | None, then: Mapping[str, Any] | None) -> float | None:
+    """Return the part of what is left that a request takes."""
+    return 1 - then["share"] / now["share"] if now and then and now["share"] else None
+
+
+def _guess(quote: Mapping[str, Any]) -> str | None:
+    """Return what the request tells a guesser; None if no (ε, δ) bounds all that it tells."""
+    dp = quote["dp"]
+    if not dp or not dp["epsilon"] or quote["ex_post"] or quote["secret"]:
+        return None
+    return guess(dp["epsilon"], dp["delta"], quote["neighbours"], quote["dataset"]["unit"])
+
+
+def _instead(name: str, goal: str) -> dict[str, str]:
+    """Return what is worth asking for under other goals, by the name of the goal."""
+    others = [other for other in PLANNED if other != goal]
+    found = {
+        other: plans.proposal_on(engine(), name, other, current_actor()).output for other in others
+    }
+    return {other: output.sentence for other, output in found.items() if output is not None}
+
+
+def _seen(quote: Mapping[str, Any]) -> str:
+    """Return the request and its price in short, for the form to send back: it says whether a
+    price that was shown still holds.
+    """
+    shown = (quote["dp"], quote["ex_post"], quote["secret"], quote["dataset"]["decision"])
+    request = json.dumps([quote["mechanism"], quote["parameters"]], sort_keys=True)
+    return ".".join(sha256(text.encode()).hexdigest() for text in (request, json.dumps(shown)))
 
 
 def _quote(
@@ -292,7 +354,9 @@ def _sized(values: dict[str, str], size: str, found: int | float, share: float) 
 # --- the page -----------------------------------------------------------------------------------
 
 
-def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> str:
+def _page(
+    name: str, form: Form, told: str = "", look: Look | None = None, wanted: str = ""
+) -> str:
     actor = current_actor()
     dataset = datasets.dataset(engine(), name, actor).document()
     try:
@@ -322,6 +386,7 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         dataset=dataset,
         form=form,
         told=told,
+        besides=_instead(name, wanted) if wanted else {},
         mechanism=mechanism,
         mechanisms=runnable,
         goals={
@@ -336,7 +401,9 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None) -> st
         models=offered.models,
         earlier=offered.earlier,
         groups=groups,
-        expert=any(group.is_open for group in groups) or bool(form.problem("mechanism")),
+        expert=any(group.is_open for group in groups)
+        or any(form.problem(each) for each in ("mechanism", "model"))
+        or (mechanism.uses_model and not offered.models),
         fixed=[field for field in fields if field.kind == "fixed"],
         size=size
         if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"]

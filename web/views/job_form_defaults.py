@@ -43,17 +43,20 @@ _ASSUMED_TEMPLATE_TOKENS = 64
 @dataclass(frozen=True)
 class Start:
     """The values a form begins with, and a sentence on where they come from. `is_fresh`: defaults
-    alone; `is_hopeless`: what is left is not enough for any values.
+    alone; `is_hopeless`: what is left is not enough for any values; `wanted`: the goal that it is
+    not enough for, where the form is another one's.
     """
 
     values: Mapping[str, str]
     told: str = ""
     is_fresh: bool = False
     is_hopeless: bool = False
+    wanted: str = ""
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """Return the form that the address asks for: `reuse` and `like` name a job."""
+    """Return the form that the address asks for: `reuse` and `like` name a job, `goal` what is
+    wanted."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
@@ -62,12 +65,13 @@ def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
     if wanted in mechanisms.runnable():
         return begin(actor, dataset, wanted, address)
     own = any(name.startswith(PREFIX) for name in address)
-    start = None if own else proposed(actor, dataset, "texts")
+    goal = address.get("goal", "texts")
+    start = None if own else proposed(actor, dataset, goal)
     start = start or begin(actor, dataset, DEFAULT_MECHANISM, address)
     if not start.is_hopeless:
         return start
     other = begin(actor, dataset, STAND_IN, address)
-    return start if other.is_hopeless else replace(other, told=start.told)
+    return start if other.is_hopeless else replace(other, told=start.told, wanted=goal)
 
 
 def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> Start:
@@ -79,7 +83,10 @@ def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> S
     # one that needs a sweep of the model begins with defaults where there is none
     if start is not None and start.is_hopeless and mechanism.id != PLANNED[mechanism.goal][-1]:
         start = None
-    return start or _fitting(actor, dataset, mechanism, {**_begins(mechanism), **own})
+    if start is not None:
+        return start
+    start = _fitting(actor, dataset, mechanism, {**_begins(mechanism), **own})
+    return replace(start, is_fresh=not own)  # what a link asks for is not made smaller
 
 
 def _begins(mechanism: Mechanism[Any]) -> dict[str, str]:
@@ -109,7 +116,7 @@ def proposed(
         return Start(values, told, is_hopeless=True)
     model = {} if found.model is None else {"model": found.model}
     stated = schema_forms.typed(found.parameters, mechanism.schema)
-    return Start({**values, **stated, **model}, f"Proposed. {told}")
+    return Start({**values, **stated, **model}, "This is a proposal: change what you like.")
 
 
 def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | None:

@@ -13,11 +13,14 @@ from sqlalchemy import text
 from accountant.catalogue import models, registration
 from accountant.core import mechanisms
 from accountant.core.ledger.allowances import Allowance
+from accountant.core.privacy.hypothesis_testing import best_success
 from accountant.core.privacy.price import Terms
 from accountant.queries import jobs
 from accountant.transactions import allowances
 from tests.support import public_things, somebody
+from web.meaning import at_most
 from web.views import job_form_defaults, schema_forms
+from web.views.template_filters import percent
 
 # --- schemas ------------------------------------------------------------------------------------
 
@@ -206,10 +209,17 @@ def test_the_form_begins_with_what_is_worth_it_and_may_be_submitted(site):
     browser, api = site.pages("analyst"), site.api("analyst")
     found = api.get(f"{site.dataset}/proposal").json
     assert found["outlook"]["verdict"] == "good"
+    ask = {name: found[name] for name in ("mechanism", "model", "parameters")}
+    quoted = api.post(f"{site.dataset}/quote", ask).json
     page = browser.get(f"{site.dataset}/submit").text
     assert "It fits, and a steward would have to approve it" in page
     sentence = found["outlook"]["sentence"]
-    assert page.count(sentence) == 2, "as what is proposed, and beside the price"
+    card = page.split('id="price"')[1].split("</aside>")[0]
+    assert sentence in card.split("Costs <strong>")[0], "what one gets before what it costs"
+    used = [1 - quoted["dataset"][when]["share"] for when in ("remaining", "remaining_after")]
+    assert f"Costs <strong>{percent((used[1] - used[0]) / (1 - used[0]))}</strong>" in card
+    success = at_most(best_success(quoted["dp"]["epsilon"], quoted["dp"]["delta"]))
+    assert f"is then right in at most {success} of cases" in card
     form = fields(page)
     assert form["share"] == f"{100 * found['share']:.0f}"
     assert form["model"] == found["model"]
@@ -259,6 +269,47 @@ def test_what_is_not_enough_is_no_default_and_is_said_to_be(site):
     assert "It would be refused now." in own, "no stub that fits stands in its place"
     stub = press(browser, site, fields(own), "price", parameters__tokens_per_batch="1").text
     assert "Not enough: a text of fewer than 16 tokens says nothing." in stub
+
+
+def test_what_fits_instead_is_a_link_to_the_form_filled_in_for_it(site):
+    allow_little(site)
+    browser = site.pages("analyst")
+    page = browser.get(f"{site.dataset}/submit?mechanism=private-prediction").text
+    link = unescape(re.search(r'What fits: <a href="([^"]+goal=counts)">(.*?)</a>', page)[1])
+    again = browser.get(link).text
+    assert fields(again)["mechanism"] == "noisy-count"
+    assert "It fits" in again
+    assert press(browser, site, fields(again), "submit", purpose="how many").status_code == 303
+
+
+@pytest.mark.parametrize("epsilon", ["0.5", "3"])
+def test_counts_are_the_jobs_that_their_link_asks_for(site, epsilon):
+    little = Allowance(epsilon, "0.000001", "a study")
+    allowances.allow(site.engine, site.bench.dataset, little, site.bench.steward)
+    browser = site.pages("analyst")
+    page = browser.get(site.dataset).text
+    counts = re.search(r"([\d,]+) counts\.", page)[1]
+    link = unescape(re.search(r'href="([^"]+)">Ask for a count<', page)[1])
+    asked = browser.get(link).text
+    room = re.search(r'<dl class="pairs room">(.*?)</dl>', asked, re.S)[1]
+    assert f"<strong>{counts}</strong>" in room
+    assert f"or {counts} counts." in asked
+
+
+def test_a_price_that_no_longer_holds_is_shown_again_before_anything_is_asked(site):
+    browser = site.pages("analyst")
+    form = fields(browser.get(f"{site.dataset}/submit").text)
+    site.api("steward").put(f"{site.dataset}/policy", {"auto_approve_epsilon": "3"})
+    before = len(site.api("analyst").get("/jobs").json["jobs"])
+    answer = press(browser, site, form, "submit", purpose="a first job")
+    assert answer.status_code == 409
+    assert "The price has changed since you saw it." in answer.text
+    assert "It fits, and would be admitted at once." in answer.text
+    assert len(site.api("analyst").get("/jobs").json["jobs"]) == before
+    again = press(browser, site, fields(answer.text), "submit")
+    assert again.status_code == 303
+    job = site.api("analyst").get("/jobs/" + again.headers["Location"].rsplit("/", 1)[1]).json
+    assert job["state"] == "queued", "what is said to be admitted at once is"
 
 
 def test_another_goal_brings_its_own_proposal(site):
@@ -348,7 +399,7 @@ def test_the_part_with_the_price_is_the_same(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit").text)
     part = browser.client.post(f"{site.dataset}/price", data=form).text
-    assert part.count("<h2>Price</h2>") == 1
+    assert part.count("<h2>What you get</h2>") == 1
     assert "jobs of this shape left" in part
     bad = browser.client.post(f"{site.dataset}/price", data=form | {"parameters.clip": "x"}).text
     assert "<strong>clip</strong>" in bad
@@ -480,14 +531,13 @@ def test_an_unknown_mechanism_is_named_on_the_page(site):
 def test_a_pure_count_names_no_delta(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit?mechanism=noisy-count").text)
-    headline = re.search(
-        r'<p class="headline">.*?</p>', press(browser, site, form, "price").text, re.S
-    )[0]
-    assert "pure ε" in headline
-    assert "δ" not in headline
+    line = r'<p class="plainly price">.*?</p>'
+    price = re.search(line, press(browser, site, form, "price").text, re.S)[0]
+    assert "pure ε" in price
+    assert "δ" not in price
     gaussian = {"parameters__noise": "gaussian"}
     page = press(browser, site, form, "price", **gaussian).text
-    assert "δ" in re.search(r'<p class="headline">.*?</p>', page, re.S)[0]
+    assert "δ" in re.search(line, page, re.S)[0]
     answer = press(browser, site, form, "submit", purpose="how many there are")
     job = browser.get(answer.headers["Location"]).text
     assert "pure ε" in re.search(r'<p class="headline price">.*?</p>', job, re.S)[0]
@@ -497,13 +547,13 @@ def test_filters_are_folded_and_none_is_red_where_another_decides(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     page = press(browser, site, form, "price", parameters__tokens_per_batch="300").text
-    shown, _, folded = page.partition("<summary>How this is counted</summary>")
+    shown, _, folded = page.split('id="price"')[1].partition("<summary>Details</summary>")
     assert "Filters before and after" not in shown
     assert "share of each filter used" in folded
     assert re.search(
-        r"Now:</span> <strong>100 % left: one more job like this, or \d+ counts\.", shown
+        r"Now:</span> <strong>100 % left: one more job like this, or \d+ counts\.", folded
     )
-    assert re.search(r"After it:</span> <strong>\d+ % left: ", shown)
+    assert re.search(r"After it:</span> <strong>\d+ % left: ", folded)
     quote = site.api("analyst").post(
         f"{site.dataset}/quote",
         {"mechanism": "private-prediction", "parameters": {"tokens_per_batch": 300}},
@@ -527,7 +577,7 @@ def test_a_quote_says_what_the_job_writes(site):
     browser = site.pages("analyst")
     form = fields(browser.get(f"{site.dataset}/submit{OWN}").text)
     page = press(browser, site, form, "price", parameters__tokens_per_batch="1").text
-    assert "Writes at least 15 texts, of at most 1 token each." in page
+    assert "At least 15 texts, of at most 1 token each." in page
 
 
 def test_a_part_of_what_is_left_decides_and_fits(site):

@@ -176,8 +176,8 @@ def test_from_an_artifact_one_click_to_a_free_request(site, released):
     held = fields(form)
     assert held["parameters.from_job"] == released
     assert "parameters.layers" not in held, "of what is released nothing is asked again"
-    assert '<p class="headline">free</p>' in form
-    assert "the price was paid then" in form
+    assert "Costs <strong>nothing</strong>" in form
+    assert "that was paid for then" in form
     assert ">Fit " not in form
     before = spent(site)
     answer = press(browser, site, held, "submit", purpose="more of the same")
@@ -196,7 +196,7 @@ def test_shared_artifacts_are_used_without_showing_whose_request_it_was(site, re
     held = fields(page.text)
     assert (held["parameters.from_job"], held["model"]) == (released, site.bench.model)
     assert held["parameters.max_tokens"] != "20"
-    assert '<p class="headline">free</p>' in page.text
+    assert "Costs <strong>nothing</strong>" in page.text
 
 
 def test_when_an_artifact_was_released_is_told_to_overseers_alone(site, released):
