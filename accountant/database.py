@@ -6,12 +6,13 @@ only add and read entries. `excess_rights` tells what a role may do beyond its p
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache, wraps
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
@@ -278,19 +279,54 @@ def logging_to(
     return engine
 
 
-#: The snapshot that all readers of a context share (`one_moment`).
-_MOMENT: ContextVar[tuple[Engine, Connection] | None] = ContextVar("moment", default=None)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """The snapshot that all readers of a context share (`one_moment`), with what they kept."""
+
+    engine: Engine
+    connection: Connection
+    kept: dict[object, Any] = field(default_factory=dict)
+
+
+_MOMENT: ContextVar[_Moment | None] = ContextVar("moment", default=None)
 
 
 @contextmanager
 def one_moment(engine: Engine) -> Iterator[None]:
     """Read everything within at one moment, on the one connection that `reading` returns."""
+    if _MOMENT.get() is not None:
+        yield
+        return
     with reading(engine, snapshot=True) as connection:
-        held = _MOMENT.set((engine, connection))
+        held = _MOMENT.set(_Moment(engine, connection))
         try:
             yield
         finally:
             _MOMENT.reset(held)
+
+
+def kept(reader: Callable[P, R]) -> Callable[P, R]:
+    """Return a reader that reads once within `one_moment`: it would read the same again.
+
+    Its arguments are hashable, and nobody changes what it returns.
+    """
+
+    @wraps(reader)
+    def read(*args: P.args, **kwargs: P.kwargs) -> R:
+        moment = _MOMENT.get()
+        if moment is None:
+            return reader(*args, **kwargs)
+        key = reader, args, tuple(sorted(kwargs.items()))
+        if key not in moment.kept:
+            moment.kept[key] = reader(*args, **kwargs)
+        result: R = moment.kept[key]
+        return result
+
+    return read
 
 
 def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager[Connection]:
@@ -302,8 +338,8 @@ def reading(engine: Engine, *, snapshot: bool = False) -> AbstractContextManager
     connection of that.
     """
     shared = _MOMENT.get()
-    if shared is not None and shared[0] is engine:
-        return nullcontext(shared[1])
+    if shared is not None and shared.engine is engine:
+        return nullcontext(shared.connection)
     options: dict[str, Any] = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
     return engine.connect().execution_options(postgresql_readonly=True, **options)
 

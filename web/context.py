@@ -1,12 +1,18 @@
 """The objects that the current application was made with."""
 
 import ipaddress
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from flask import current_app, request
 
+from accountant.database import one_moment
 from accountant.identities.sessions import Origin
 from accountant.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def settings() -> Settings:
@@ -23,6 +29,17 @@ def here() -> str:
 def engine() -> Any:
     """Return the database engine of the current application, to be handed on to `accountant`."""
     return current_app.extensions["exchequer"]["engine"]
+
+
+def at_one_moment(view: Callable[P, R]) -> Callable[P, R]:
+    """Return a view that only reads, and reads all of one moment on one connection."""
+
+    @wraps(view)
+    def shown(*args: P.args, **kwargs: P.kwargs) -> R:
+        with one_moment(engine()):
+            return view(*args, **kwargs)
+
+    return shown
 
 
 def origin(method: str) -> Origin:

@@ -17,6 +17,7 @@ from accountant.catalogue import registration
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound
 from accountant.core.names import NAME
 from accountant.core.template import slots
+from accountant.database import kept, reading
 from accountant.identities.actor import Actor
 from accountant.tables import paging
 from accountant.transactions import unit_fingerprints
@@ -67,6 +68,7 @@ def add(engine: Engine, spec: CorpusSpec, actor: Actor, once: Once | None = None
     return registration.register(engine, "corpus", spec.model_dump(mode="json"), actor, once)
 
 
+@kept
 def listing(
     engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[dict[str, Any]]:
@@ -85,7 +87,7 @@ def show(engine: Engine, name: str, viewer: Actor) -> dict[str, Any]:
 
 
 def _shown(engine: Engine, viewer: Actor, query: Select[Any]) -> list[dict[str, Any]]:
-    with engine.connect() as connection:
+    with reading(engine) as connection:
         rows = connection.execute(query).all()
         errors = {row.id: unit_fingerprints.told(connection, viewer, row, True) for row in rows}
     steward = "steward" in viewer.roles

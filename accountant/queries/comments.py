@@ -49,13 +49,3 @@ def is_asked_back() -> ColumnElement[bool]:
     )
     last = turns.order_by(comments.c.created_at.desc(), comments.c.id.desc()).limit(1)
     return func.coalesce(last.correlate(tables.jobs).scalar_subquery(), False)
-
-
-def count_asked_back(engine: Engine, analyst: UUID) -> int:
-    """Return how many requests of an analyst wait for their answer."""
-    jobs = tables.jobs
-    mine = select(func.count()).where(
-        jobs.c.analyst_id == analyst, jobs.c.state == "awaiting_approval", is_asked_back()
-    )
-    with reading(engine) as connection:
-        return int(connection.execute(mine).scalar_one())

@@ -7,19 +7,27 @@ from sqlalchemy import Connection, Row, Select, select
 from accountant import tables
 from accountant.core.errors import NotFound, NotPermitted
 from accountant.core.ledger.policy import Policy
+from accountant.database import kept
 from accountant.identities.actor import Actor
 from accountant.transactions import owners
 from accountant.transactions.artifacts import OVERSEERS
 
 
 def dataset_query() -> Select[Any]:
-    """Return datasets, each with its account."""
+    """Return datasets, each with its account, and whether a version of its data is ready."""
     columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
-    return select(tables.datasets, *columns).join(
+    versions = tables.dataset_versions
+    ready = (
+        select(versions.c.id)
+        .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.state == "ready")
+        .exists()
+    )
+    return select(tables.datasets, *columns, ready.label("ready")).join(
         tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
     )
 
 
+@kept
 def dataset_row(connection: Connection, name: str, viewer: Actor | None = None) -> Row[Any]:
     """Return a dataset with its account. Raises NotFound, NotPermitted (others' overseers)."""
     row = connection.execute(dataset_query().where(tables.datasets.c.name == name)).one_or_none()
@@ -28,6 +36,14 @@ def dataset_row(connection: Connection, name: str, viewer: Actor | None = None) 
     if viewer is not None:
         owners.require(viewer, Policy.model_validate(row.policy), *sorted(OVERSEERS))
     return row
+
+
+@kept
+def language_model_row(connection: Connection, name: str | None) -> Row[Any] | None:
+    """Return a registered language model, or None if there is none of this name."""
+    models = tables.models
+    query = select(models).where(models.c.name == name, models.c.kind == "language")
+    return None if name is None else connection.execute(query).one_or_none()
 
 
 def seen_by(viewer: Actor, row: Any) -> Actor:

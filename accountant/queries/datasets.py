@@ -33,7 +33,7 @@ from accountant.core.ledger.statements import statements
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.database import reading
+from accountant.database import kept, reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
 from accountant.queries.dataset_rows import dataset_query, dataset_row, seen_by
@@ -85,6 +85,7 @@ def datasets(
         ]
 
 
+@kept
 def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
     """Return one dataset. Raises NotFound."""
     with reading(engine) as connection:
@@ -102,6 +103,12 @@ def roles_on(engine: Engine, name: str, viewer: Actor) -> frozenset[str]:
     """Return the roles of `viewer` on a dataset, which may have owners. Raises NotFound."""
     with reading(engine) as connection:
         return seen_by(viewer, dataset_row(connection, name)).roles
+
+
+def labels(engine: Engine, name: str) -> list[str]:
+    """Return the labels of a dataset, which are public."""
+    with reading(engine) as connection:
+        return list(dataset_row(connection, name).labels)
 
 
 def _query() -> Select[Any]:

@@ -103,8 +103,10 @@ def latest_access(engine: Engine, viewer: Actor, dataset: str) -> Decision | Non
     return next(iter(listing(engine, viewer, wanted, limit=1)), None)
 
 
-def count_waiting(engine: Engine, viewer: Actor) -> int:
-    """Count the decisions that await a steward, without jobs that await their analyst."""
+def count_waiting(engine: Engine, viewer: Actor) -> tuple[int, int]:
+    """Return how many decisions await this steward, without jobs that await their analyst, and how
+    many of the viewer's own jobs await their answer.
+    """
     table = tables.jobs
     mine = owners.overseen(viewer, owners.STEWARD)
     asked = (
@@ -122,9 +124,13 @@ def count_waiting(engine: Engine, viewer: Actor) -> int:
         .join_from(table, datasets, datasets.c.id == table.c.dataset_id)
         .where(table.c.state == WAITING, func.not_(comments.is_asked_back()), mine)
     )
+    back = select(func.count()).where(
+        table.c.analyst_id == viewer.id, table.c.state == WAITING, comments.is_asked_back()
+    )
     with reading(engine) as connection:
-        query = select(asked.scalar_subquery() + waiting.scalar_subquery())
-        return int(connection.execute(query).scalar_one())
+        query = select(asked.scalar_subquery() + waiting.scalar_subquery(), back.scalar_subquery())
+        inbox, questions = connection.execute(query).one()
+        return inbox, questions
 
 
 # --- rows ---------------------------------------------------------------------------------------

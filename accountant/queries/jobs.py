@@ -26,7 +26,7 @@ from accountant.core.mechanisms.base import pure
 from accountant.core.names import job_name
 from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.database import reading
+from accountant.database import kept, reading
 from accountant.identities.actor import Actor
 from accountant.queries import comments
 from accountant.queries.dataset_rows import dataset_row, require_overseer
@@ -115,6 +115,7 @@ def _job_query(viewer: Actor) -> Select[Any]:
     return query.where(or_(mine, owners.overseen(viewer)) if viewer.roles & OVERSEERS else mine)
 
 
+@kept
 def jobs(
     engine: Engine,
     viewer: Actor,
@@ -132,6 +133,7 @@ def jobs(
         return [JobInList(**_fields(row)) for row in connection.execute(query)]
 
 
+@kept
 def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
     """Return one job with its realized cost. Raises NotFound, for other people's jobs too."""
     with reading(engine) as connection:
@@ -143,9 +145,10 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
             .where(tables.entries.c.job_id == job_id)
             .order_by(tables.entries.c.seq)
         ).all()
-        decider = connection.execute(
-            select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
-        ).scalar_one_or_none()
+        decider = None
+        if row.decided_by is not None:
+            query = select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
+            decider = connection.execute(query).scalar_one_or_none()
         job_comments = comments.read(connection, [job_id])[str(job_id)]
     return Job(
         **_fields(row),

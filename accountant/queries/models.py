@@ -6,12 +6,13 @@ from sqlalchemy import Engine, Select, select
 
 from accountant import tables
 from accountant.core.errors import NotFound
-from accountant.database import reading
+from accountant.database import kept, reading
 from accountant.identities.actor import Actor
 from accountant.schema.models import Model
 from accountant.tables import paging
 
 
+@kept
 def models(
     engine: Engine, viewer: Actor, *, limit: int | None = None, after: paging.After = None
 ) -> list[Model]:

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     Engine,
     Row,
     Select,
@@ -24,12 +23,12 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, NotPermitted
+from accountant.core.errors import FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms import rehearsal
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.dataset_rows import dataset_query
+from accountant.queries.dataset_rows import dataset_row, language_model_row
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import artifacts, job_requests, owners, public_resources, sources
 from accountant.transactions.artifacts import OVERSEERS
@@ -44,7 +43,7 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
     says so.
     """
     with reading(engine) as connection:
-        dataset = _dataset(connection, request.dataset)
+        dataset = dataset_row(connection, request.dataset)
         policy = Policy.model_validate(dataset.policy)
         problems = [
             *_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))
@@ -58,7 +57,9 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
             priced = job_requests.priced(request, terms)
         except InvalidRequest as error:
             return (*problems, *error.problems)
-        model = _model(connection, request)
+        model = None
+        if mechanisms.get(request.mechanism).uses_model:
+            model = language_model_row(connection, request.model)
         problems += _of_model(request, priced, model)
         model_id = None if model is None else model.id
         problems += _told(
@@ -83,28 +84,6 @@ def _told(field: str, check: Callable[[], object]) -> tuple[FieldProblem, ...]:
     except NotPermitted as error:
         return (FieldProblem(field, str(error)),)
     return ()
-
-
-def _dataset(connection: Connection, name: str) -> Row[Any]:
-    versions = tables.dataset_versions
-    ready = (
-        select(versions.c.id)
-        .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.state == "ready")
-        .exists()
-    )
-    query = dataset_query().add_columns(ready.label("ready")).where(tables.datasets.c.name == name)
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        raise NotFound("dataset", name)
-    return row
-
-
-def _model(connection: Connection, request: JobRequest) -> Row[Any] | None:
-    if request.model is None or not mechanisms.get(request.mechanism).uses_model:
-        return None
-    models = tables.models
-    query = select(models).where(models.c.name == request.model, models.c.kind == "language")
-    return connection.execute(query).one_or_none()
 
 
 def _of_model(request: JobRequest, priced: Priced, model: Row[Any] | None) -> list[FieldProblem]:

@@ -24,7 +24,7 @@ from accountant.core.privacy.pld_bounds import quoted
 from accountant.core.privacy.price import Price, Terms
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.queries.dataset_rows import dataset_row, seen_by
+from accountant.queries.dataset_rows import dataset_row, language_model_row, seen_by
 from accountant.queries.standing import Shape, Standing, refusal_shown
 from accountant.schema.quotes import Duration, Fit, OnDataset, Outlook, Output, Quote
 from accountant.tables.accounts_row import read_books
@@ -95,8 +95,9 @@ def quote_on(
     output = output_of(mechanism.yields(parameters, terms))
     with reading(engine) as connection:
         lasts = duration(connection, mechanism, parameters, model)
-        facts = facts_of(connection, {model if mechanism.uses_model else None})
-    worth = outlook_of(outlook(mechanism, parameters, terms, facts.get(model or "")))
+        found = language_model_row(connection, model) if mechanism.uses_model else None
+    facts = None if found is None else found.facts
+    worth = outlook_of(outlook(mechanism, parameters, terms, facts))
     return Quote(
         **stated,
         **fit_told,

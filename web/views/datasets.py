@@ -64,6 +64,9 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         ledger_page = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
         entries = documents(ledger_page)
     ex_post = documents(jobs.ex_post(engine(), name, actor)) if overseer else []
+    recent = jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)
+    named = {str(job.id): job.name for job in recent}
+    others = [row["job"] for row in (*entries, *ex_post) if row["job"] not in named]
     empty = Form()
     may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(
@@ -71,12 +74,12 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         outside=outside,
         dataset=dataset,
         figures=spending.figures(engine(), name, actor).document(),
-        jobs=documents(jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)),
+        jobs=documents(recent),
         overseer=overseer,
         roles=roles,
         entries=entries,
         ex_post=ex_post,
-        names=jobs.names(engine(), actor, [row["job"] for row in (*entries, *ex_post)]),
+        names={**named, **jobs.names(engine(), actor, others)},
         ex_post_note=jobs.EX_POST_NOTE,
         before=before,
         data_form=forms.get("data", empty),

@@ -28,7 +28,7 @@ from web.api.datasets import QuoteRequest, quote_for
 from web.api.jobs import NewJob, request_of, submit_job
 from web.api.parsing import read
 from web.auth import current_actor, needs_role
-from web.context import engine
+from web.context import at_one_moment, engine
 from web.meaning import guess
 from web.views import job_form_defaults, rehearsals, schema_forms
 from web.views.forms import Form, rejected, sent
@@ -63,6 +63,7 @@ class Look:
 
 @pages.get("/datasets/<name>/submit")
 @needs_role("analyst", "steward")
+@at_one_moment
 def ask(name: str) -> str:
     """The form of a request: with defaults that fit, or filled from an earlier job or its
     artifacts.
@@ -160,6 +161,7 @@ def _just_asked(job: NewJob, key: str | None) -> JobInList | None:
 
 @pages.post("/datasets/<name>/price")
 @needs_role("analyst", "steward")
+@at_one_moment
 def price(name: str) -> str:
     """The price of what the form says now, as a part of its page."""
     values = sent()
@@ -247,14 +249,14 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
     )
     facts = {"dataset": name, "mechanism": mechanism.id, "model": job_request.model}
     (row,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
-    here, outlook = quote["dataset"], quote["outlook"]
+    here, outlook = quote["dataset"], quote.get("outlook")
     refused = here["refusal"] and here["refusal"]["cap"] not in ("policy", "steward")
     lacking = refused or (outlook and outlook["verdict"] == "not enough")
     return Look(
         quote,
         lacks=preflight.problems(engine(), job_request, current_actor()),
         rehearsal=row,
-        part=_part(here["remaining"], here["remaining_after"]),
+        part=_part(here.get("remaining"), here.get("remaining_after")),
         guess=_guess(quote),
         instead=_instead(name, mechanism.goal) if lacking else {},
         seen=_seen(quote),
@@ -354,9 +356,7 @@ def _sized(values: dict[str, str], size: str, found: int | float, share: float) 
 # --- the page -----------------------------------------------------------------------------------
 
 
-def _page(
-    name: str, form: Form, told: str = "", look: Look | None = None, wanted: str = ""
-) -> str:
+def _page(name: str, form: Form, told: str = "", look: Look | None = None, wanted: str = "") -> str:
     actor = current_actor()
     dataset = datasets.dataset(engine(), name, actor).document()
     try:

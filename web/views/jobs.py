@@ -22,7 +22,7 @@ from web.api.jobs import ORDER, card_response
 from web.api.paging import cut, read_window
 from web.api.parsing import read_choice, read_id
 from web.auth import current_actor
-from web.context import engine
+from web.context import at_one_moment, engine
 from web.views import rehearsals, results
 from web.views.decisions import about_job, open_offers
 from web.views.forms import Form, rejected, sent
@@ -95,6 +95,7 @@ def states() -> str:
 
 
 @pages.get("/jobs/<job>")
+@at_one_moment
 def show(job: str) -> str:
     """One job."""
     return page(read_id(job))

@@ -30,7 +30,7 @@ from web.api.ledgers import (
 )
 from web.api.paging import cut, read_window
 from web.auth import current_actor, needs_role
-from web.context import engine, settings
+from web.context import at_one_moment, engine, settings
 
 pages = Blueprint("auditing", __name__)
 
@@ -215,6 +215,7 @@ def exports() -> str:
 
 @pages.get("/datasets/<name>/report")
 @overseers
+@at_one_moment
 def report(name: str) -> str:
     """A dataset's report, to be printed."""
     key = ledgers.read_validity(signing.keys(engine(), seed()))[-1]

@@ -13,7 +13,7 @@ from accountant.schema.base import documents
 from web.api import outputs
 from web.api.parsing import read_count, read_id
 from web.auth import current_actor
-from web.context import engine
+from web.context import at_one_moment, engine
 
 pages = Blueprint("results", __name__)
 
@@ -50,7 +50,7 @@ def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
         "skipped": skipped,
         "more_texts": match is not None and len(match) > PAGE,
         "narrowed": {name: value for name, value in (("q", words), ("label", label)) if value},
-        "labels": datasets.dataset(engine(), job["dataset"], current_actor()).labels,
+        "labels": datasets.labels(engine(), job["dataset"]),
         "evaluations": evaluations(job),
         "beside": others(job),
     }
@@ -86,6 +86,7 @@ def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 @pages.get("/jobs/compare")
+@at_one_moment
 def compare() -> str:
     """Two jobs side by side: what was asked, what it cost, how good the texts are, and the
     texts.

@@ -20,7 +20,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.core.privacy.units import down as rounded_down
 from accountant.core.privacy.units import up as rounded_up
 from accountant.identities import passkeys, people
-from accountant.queries import comments, decisions
+from accountant.queries import decisions
 from accountant.queries.standing import percent as plain_percent
 from web.context import engine
 from web.meaning import judgement
@@ -220,10 +220,12 @@ def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
     return CostCurve.from_json(curve).plots()
 
 
-def waiting() -> int:
-    """Return the number of decisions that wait for a steward; shown beside the inbox."""
-    if not current_user.is_authenticated or "steward" not in current_user.actor.roles:
-        return 0
+def waiting() -> tuple[int, int]:
+    """Return the number of decisions that wait for a steward, shown beside the inbox, and of one's
+    own requests that a steward asked something about.
+    """
+    if not current_user.is_authenticated or not current_user.actor.roles & {"analyst", "steward"}:
+        return 0, 0
     return decisions.count_waiting(engine(), current_user.actor)
 
 
@@ -239,13 +241,6 @@ def signers() -> list[tuple[str, str]]:
         (signer["signer"], f"{signer['person']}: {signer['name']} ({signer['key_sha256'][:16]})")
         for signer in listed
     ]
-
-
-def unanswered() -> int:
-    """Return the number of one's own requests that a steward asked something about."""
-    if not current_user.is_authenticated or not current_user.actor.roles & {"analyst", "steward"}:
-        return 0
-    return comments.count_asked_back(engine(), current_user.actor.id)
 
 
 def init_app(app: Flask) -> None:
@@ -277,7 +272,6 @@ def init_app(app: Flask) -> None:
         waiting=waiting,
         choices=choices,
         signers=signers,
-        unanswered=unanswered,
         about_field=about_field,
         FILTER_NAMES=FILTER_NAMES,
         presets=presets,
