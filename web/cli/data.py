@@ -116,17 +116,19 @@ def _lines(path: Path) -> list[str]:
 @datasets.command("correct")
 def correct_dataset(
     name: DatasetName,
-    uri: Annotated[str | None, typer.Option(help="The address of the corrected data.")] = None,
+    uri: Annotated[str | None, typer.Option(help="Where the right data lies.")] = None,
     text_template: Annotated[str | None, typer.Option(help="Another text template.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
-    labels: Annotated[str | None, typer.Option(help="Other labels, separated by commas.")] = None,
-    unit_column: Annotated[
-        str | None, typer.Option(help="Another column of the privacy unit.")
+    labels: Annotated[
+        str | None, typer.Option(help="The right labels, with commas between.")
     ] = None,
+    unit_column: Annotated[str | None, typer.Option(help="The right column of the unit.")] = None,
     unit_spelling: UnitSpelling | None = None,
     missing_units: MissingUnits | None = None,
     group_column: Annotated[str | None, typer.Option(help="Another column of the group.")] = None,
-    groups: Annotated[str | None, typer.Option(help="Other groups, separated by commas.")] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="The right groups, with commas between.")
+    ] = None,
     secret_pattern: Annotated[
         list[str] | None,
         typer.Option(help="Other patterns of secrets, in RE2 syntax; may be repeated."),
@@ -136,7 +138,7 @@ def correct_dataset(
         typer.Option(help="A file of other secret words, one a line.", exists=True, dir_okay=False),
     ] = None,
     secret_column: Annotated[
-        str | None, typer.Option(help="Another column of a record's secret.")
+        str | None, typer.Option(help="The right column of the secret.")
     ] = None,
     wait: Wait = True,
 ) -> Answer:
@@ -387,7 +389,7 @@ def show_upload(sha256: str) -> Answer:
 
 @uploads.command("remove")
 def remove_upload(sha256: str) -> Answer:
-    """Destroy a file that nothing was registered with."""
+    """Delete a file that nothing was made from."""
     with connect() as client:
         discarded = client.discard_upload(sha256)
     yield discarded

@@ -126,7 +126,7 @@ def approve(job_id: Awaiting, reason: Reason) -> Answer:
 
 
 def refuse(job_id: Awaiting, reason: Reason) -> Answer:
-    """Refuse a job that awaits approval."""
+    """Refuse a job that waits."""
     yield from answer(job_id, False, reason)
 
 
@@ -134,7 +134,7 @@ def offer(
     job_id: Awaiting,
     settings: Annotated[
         list[str],
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter that differs; repeat it."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A field to change, such as clip=4."),
     ],
     reason: Annotated[str, typer.Option(help="Why; without it the offer is only priced.")] = "",
 ) -> Answer:
@@ -164,7 +164,7 @@ def correct(
     ] = None,
     ex_post: Annotated[str | None, typer.Option(help="Another ex-post cap.")] = None,
 ) -> Answer:
-    """Propose another charge for a settled job; a second steward answers."""
+    """Ask for another charge of a job that has ended. A second steward answers."""
     body: dict[str, Any] = {"ex_post": ex_post}
     body["event"] = None if event is None else read_json("--event", event)
     with connect() as client:

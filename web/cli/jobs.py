@@ -46,7 +46,9 @@ def submit(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="A parameter, instead of the file's; repeat it."
+            "--set",
+            metavar="KEY=VALUE",
+            help="A field to set in place of the file's, such as clip=4.",
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,

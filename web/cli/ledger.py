@@ -221,7 +221,7 @@ def checkpoints(
 
 @ledgers.command("keys")
 def keys() -> Answer:
-    """The public keys that sign checkpoints, oldest first; anybody may ask."""
+    """List the keys that sign checkpoints, oldest first. All may ask."""
     with connect() as client:
         keys = client.keys()
     yield {"keys": keys}

@@ -29,7 +29,7 @@ def add(
 
 @notices.command("list")
 def list_notices() -> Answer:
-    """List your addresses, or all of them as an administrator."""
+    """List where you are told. Those who run the service see all."""
     with connect() as client:
         notices = client.notices()
     yield notices

@@ -55,7 +55,7 @@ def refusals(
     mechanism: Annotated[str | None, typer.Option()] = None,
     limit: Limit = 50,
 ) -> Answer:
-    """List refused requests, newest first: what was binding, asked and left."""
+    """List refused jobs, newest first, with the limit that each one met."""
     with connect() as client:
         rows = client.refusals(dataset=dataset, cap=cap, analyst=analyst, mechanism=mechanism)
         newest = list(islice(rows, limit))
@@ -88,7 +88,7 @@ def report(
     output: Output = "-",
     as_json: Json = False,
 ) -> None:
-    """Save everything that the printed report of a dataset says, as JSON."""
+    """Save all that the report of a dataset says, as JSON."""
     with connect() as client:
         report = client.report(dataset, public=public)
     save_json(output, report)

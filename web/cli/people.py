@@ -100,13 +100,13 @@ def set_roles(name: str, role: Roles) -> Answer:
 
 ACTS = {
     "close": ("deactivate", "closed", "Close an account: its sessions and tokens end at once."),
-    "open": ("activate", "open again", "Open a closed account again."),
+    "open": ("activate", "open again", "Let a closed account sign in again."),
     "reset-password": ("reset-password", "reset", "Give an account a one-time password."),
     "unlock": ("unlock", "unlocked", "Forget the failures to sign in to an account."),
     "sign-out": (
         "sign-out",
         "signed out",
-        "End every session of an account and its tokens of sign-ins.",
+        "Sign an account out on each device, and end its tokens of sign-ins.",
     ),
     "revoke-tokens": ("revoke-tokens", "its tokens are ended", "End every token of an account."),
 }

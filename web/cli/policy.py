@@ -36,7 +36,7 @@ def allow(
         str | None, typer.Option(help="What is stated about secrets, as JSON.")
     ] = None,
 ) -> Answer:
-    """Set a dataset's allowance: (ε, δ), ex-post caps, or a statement about secrets."""
+    """Set what a dataset may spend: (ε, δ), ex-post caps, or a bound for secrets."""
     from accountant.core.privacy.units import exact
 
     for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
@@ -82,7 +82,7 @@ def policy(
     share_artifacts: Annotated[
         bool | None,
         typer.Option(
-            "--share-artifacts/--keep-artifacts", help="Whoever may ask sees everybody's artifacts."
+            "--share-artifacts/--keep-artifacts", help="All who may ask see the artifacts of all."
         ),
     ] = None,
     mechanisms: Annotated[
@@ -143,7 +143,7 @@ def policy(
     secret_jobs: Annotated[
         bool | None,
         typer.Option(
-            "--secret-jobs/--no-secret-jobs", help="Admit jobs that protect declared secrets only."
+            "--secret-jobs/--no-secret-jobs", help="Let jobs run that protect secrets alone."
         ),
     ] = None,
     signed: Annotated[

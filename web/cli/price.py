@@ -55,7 +55,7 @@ def price(
         typer.Option(help="With --dataset: the model that would run it; says how long it takes."),
     ] = None,
     public_size: Annotated[
-        int | None, typer.Option(help="Declared size, a round public figure.")
+        int | None, typer.Option(help="The size that all may know, a round figure.")
     ] = None,
     max_records_per_unit: Annotated[
         int | None, typer.Option(help="Records kept of one unit. [1]")

@@ -58,7 +58,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check exported ledgers, offline: chain, signatures, states, prices, balances, and rules."""
+    """Check ledger files at home: the chain, who signed, each price and each sum."""
     from accountant.core.ledger.export_formats import summary
 
     demands = _demands(log_key, witness_key or (), log_checkpoint, log)

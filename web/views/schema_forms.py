@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.core.mechanisms.base import REST, Mechanism, allowed_values
+from accountant.core.mechanisms.base import REST, Mechanism
 from accountant.core.privacy.units import is_plain
 
 PREFIX = "parameters."
@@ -36,7 +36,6 @@ class Input:
     help: str
     kind: str
     default: str
-    bounds: str
     step: str = "any"
     minimum: str = ""
     maximum: str = ""
@@ -146,13 +145,13 @@ def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -
     values = part.get("enum", ("true", "false") if part.get("type") == "boolean" else ())
     options = tuple((str(value), str(value)) for value in values)
     blank: tuple[Option, ...] = (("", "—"),) if field.optional and options else ()
+    written = {"lines": "; one a line", "json": "; as JSON"}.get(field.kind, "")
     return Input(
         name=name,
         label=label[:1].upper() + label[1:],
-        help=schema.get("description", part.get("description", "")),
+        help=schema.get("description", part.get("description", "")) + written,
         kind=field.kind,
         default=_typed(default, field.kind),
-        bounds=_bounds(field),
         step="1" if whole else "any",
         minimum=str(low),
         maximum=str(part.get("maximum", "")),
@@ -162,17 +161,6 @@ def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -
     )
 
 
-def _bounds(field: _Field) -> str:
-    optional = ", or nothing" if field.optional else ""
-    if field.kind == "lines":
-        return "one a line" + optional
-    if field.kind == "json":
-        return "JSON" + optional
-    if "anyOf" in field.part:
-        return " or ".join(allowed_values(option) for option in field.part["anyOf"]) + optional
-    return allowed_values(field.part) + optional
-
-
 def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
     """Return the input as a choice among what is registered; what was typed stays among the
     options.
@@ -180,7 +168,7 @@ def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
     values = {option for option, _ in options}
     extra = ((value, f"{value} (not there)"),) if value and value not in values else ()
     blank: tuple[Option, ...] = (("", "—" if not found.required else "choose one"),)
-    return replace(found, kind="choice", options=(*blank, *options, *extra), bounds="")
+    return replace(found, kind="choice", options=(*blank, *options, *extra))
 
 
 def grouped(

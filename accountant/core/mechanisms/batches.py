@@ -93,8 +93,8 @@ class Supported(Parameters):
         100,
         ge=0,
         le=10_000_000,
-        description="tokens drawn from: the likeliest after the prompt without a record and the "
-        "text so far, which is free; 0: all of the vocabulary",
+        description="draw from this many of the likeliest tokens after the prompt without a"
+        " record and the text so far: free; 0: all",
     )
     min_tokens: int = Field(
         8,
@@ -127,15 +127,17 @@ class Batched(Supported):
         None,
         ge=1,
         le=MOST_BATCHES,
-        description="batches per label, over all its clusters where there are any; nothing: public "
-        "size / labels / records of a batch, at least one a cluster",
+        description="how many batches each label has, over all its clusters, such as 8. "
+        "Nothing: public size / labels / records of a batch, and at least one a"
+        " cluster",
     )
     label_counts: tuple[Annotated[int, Field(ge=0, le=10**12)], ...] = Field(
         (),
         max_length=1_000,
         strict=False,  # JSON has lists
-        description="records of each of the dataset's labels, in their order, by public figures or "
-        "noisy counts: each label gets as many batches as they fill; nothing: all labels alike",
+        description="how many records each label has, in order, such as 300, 200: a public "
+        "figure or a noisy count. Each label gets as many batches as they fill;"
+        " nothing: all alike",
     )
     labels: tuple[str, ...] = Field(
         (),
@@ -145,15 +147,15 @@ class Batched(Supported):
     )
     amplification: Literal["none", "allocation"] = Field(
         "none",
-        description="allocation: pay for what is learned by whoever does not know which batch a "
-        "unit lies in, the whole of it once a token is drawn; none: as if everybody knew",
+        description="allocation: pay for what is learned by those who do not know the "
+        "batches, all of it once a token is drawn. none: as if all knew them",
     )
     rounds: int = Field(
         1,
         ge=1,
         le=1_000_000,
-        description="allocation only: rounds, in each of which every unit draws its batch anew and "
-        "every batch writes as many tokens as without rounds",
+        description="with allocation: how often each unit draws a new batch, such as 2. "
+        "Each round writes as many tokens as one alone",
     )
     batches_to_run: int | None = Field(
         None,

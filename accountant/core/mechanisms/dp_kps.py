@@ -94,7 +94,10 @@ class DpKps(Parameters):
         description="the job that released the public term list V",
     )
     terms_per_record: int = Field(
-        10, ge=1, le=100_000, description="first distinct vocabulary terms S of a record that count"
+        10,
+        ge=1,
+        le=100_000,
+        description="how many terms S of each record count, such as 10: the first ones",
     )
     record_words: int = Field(
         2_000, ge=1, le=1_000_000, description="a record is cut after this many words"
@@ -109,7 +112,8 @@ class DpKps(Parameters):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="Laplace scale over sensitivity, instead of vocabulary_epsilon",
+        description="noise of each count, in units of what one unit can change; or give "
+        "vocabulary_epsilon",
     )
     kde_epsilon: float | None = Field(
         5.0,
@@ -122,7 +126,8 @@ class DpKps(Parameters):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="scale or σ over the sensitivity of each sketch, instead of kde_epsilon",
+        description="noise of each sketch, in units of what one unit can change; or give "
+        "kde_epsilon",
     )
     noise: Literal["laplace", "gaussian"] = Field("laplace", description="noise of the sketches")
     sketch: Literal["histogram", "fourier"] | None = Field(
@@ -154,7 +159,7 @@ class DpKps(Parameters):
         None,
         ge=1,
         le=100_000,
-        description="draw among this many phrases of highest density; nothing: all",
+        description="draw from this many of the heaviest phrases; nothing: from all",
     )
     sequences_per_label: int = Field(
         1_000, ge=1, le=100_000_000, description="sequences per label: free"

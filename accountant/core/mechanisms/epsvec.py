@@ -153,7 +153,8 @@ class Epsvec(GaussianNoise):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="σ over the sensitivity of the counts, instead of shots_epsilon",
+        description="noise of these counts, in units of what one unit can change; or give"
+        " shots_epsilon",
     )
     embedding: str | None = Field(
         None,
@@ -210,7 +211,9 @@ class Epsvec(GaussianNoise):
         max_length=100,
         description="language model that rates samples, for rejection judge",
     )
-    min_quality: int = Field(6, ge=0, le=10, description="samples below this quality are dropped")
+    min_quality: int = Field(
+        6, ge=0, le=10, description="drop each text that is rated below this, such as 5"
+    )
     samples: int = Field(1_000, ge=1, le=100_000_000, description="texts written per label: free")
     label: str | None = Field(
         None,

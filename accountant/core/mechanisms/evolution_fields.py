@@ -40,19 +40,21 @@ class EvolvingTexts(Parameters):
     samples: int = Field(
         2_000, ge=1, le=10_000_000, description="samples per label that survive a round"
     )
-    variations: int = Field(7, ge=0, le=1_000, description="variations L written of each survivor")
+    variations: int = Field(
+        7, ge=0, le=1_000, description="how many new forms L of each kept text are written"
+    )
     select: Literal["rank", "draw"] = Field(
         "rank",
         description="which survive: those with the largest counts, or draws in proportion to the "
         "counts, with replacement",
     )
     temperature: float = Field(
-        1.4, ge=0.001, le=1_000, description="temperature of samples and variations"
+        1.4, ge=0.001, le=1_000, description="how bold the texts are: 0.7 is calm, 1.2 is wild"
     )
     varying: Literal["rewrite", "continue", "blanks"] = Field(
         "rewrite",
-        description="rewrite by a prompt; continue a random prefix, which suits base models; or "
-        "fill in blanks, which only capable models can",
+        description="rewrite by a prompt; go on from a random start, which suits base "
+        "models; or fill in blanks, for strong models alone",
     )
     kept: float = Field(
         0.5,

@@ -30,15 +30,15 @@ class GaussianNoise(Parameters):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="σ over the sensitivity under the dataset's relation, of each release; or give "
-        "epsilon",
+        description="noise of each release, in units of what one unit can change, such as"
+        " 2; or give epsilon",
     )
     epsilon: float | None = Field(
         None,
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        description="what these releases cost together at the dataset's δ; or give "
-        "noise_multiplier",
+        description="what all of these releases cost at the dataset's δ, such as 0.5; or "
+        "give noise_multiplier",
     )
 
     either: ClassVar[tuple[tuple[str, str], ...]] = (("noise_multiplier", "epsilon"),)

@@ -59,8 +59,8 @@ class NoisyCount(Parameters):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="scale or σ over the sensitivity under the dataset's relation, instead of "
-        "epsilon",
+        description="noise of each count, in units of what one unit can change, such as "
+        "2; or give epsilon",
     )
 
 

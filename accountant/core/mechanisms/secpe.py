@@ -114,9 +114,11 @@ class SecPe(EvolvingTexts):
     recluster: bool = Field(
         False, description="release counts and centres in every round; else once, for all rounds"
     )
-    variations: int = Field(6, ge=0, le=1_000, description="variations L written of each survivor")
+    variations: int = Field(
+        6, ge=0, le=1_000, description="how many new forms L of each kept text are written"
+    )
     temperature: float = Field(
-        1.2, ge=0.001, le=1_000, description="temperature of samples and variations"
+        1.2, ge=0.001, le=1_000, description="how bold the texts are: 0.7 is calm, 1.2 is wild"
     )
     voting: Literal["shares", "nearest"] = Field(
         "shares",

@@ -56,8 +56,8 @@ class OneshotReading(StateReading):
         None,
         ge=1,
         le=100_000,
-        description="project onto so many principal directions of the public corpus: free; "
-        "nothing: none",
+        description="keep this many main directions of the public corpus: free; nothing: do"
+        " not project",
     )
     public_texts: int = Field(
         1_000,

@@ -361,14 +361,16 @@ def test_defaults_fit_a_model_with_a_short_context(site):
 
 def test_a_mistake_stands_beside_its_field_and_nothing_is_lost(site):
     browser = site.pages("analyst")
-    form = fields(browser.get(f"{site.dataset}/submit").text)
+    page = browser.get(f"{site.dataset}/submit").text
+    assert "a number from" not in page, "limits appear when they are broken"
+    form = fields(page)
     wrong = {"parameters.clip": "many", "parameters.template": "no slot", "project": "my-project"}
     answer = press(browser, site, form | wrong, "submit", purpose="kept words")
     assert answer.status_code == 422
     after = fields(answer.text)
     assert {name: after[name] for name in wrong} == wrong
     assert after["purpose"] == "kept words"
-    assert 'id="problem-parameters.clip"' in answer.text
+    assert re.search(r'id="problem-parameters.clip">.*; allowed: a number', answer.text)
     empty = press(browser, site, form, "submit", purpose=" ")
     assert empty.status_code == 422
     assert 'id="problem-purpose"' in empty.text
