@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from accountant.core.errors import invalid
 from accountant.core.ledger import runners
+from web.client import progress
 from web.client.api import Api
 from web.client.jobs import Job
 
@@ -141,8 +142,16 @@ class Charge:
 
         The same key and lease begin it once. Raises Refused, JobFailed or StillWaiting.
         """
-        self.job = Job(self._api, self._api.submit(self.request, key=self.key))
-        self.job.wait(self._timeout, until="decided")
+        job = self.job = Job(self._api, self._api.submit(self.request, key=self.key))
+        job._take(
+            progress.watch(
+                lambda: self._api.job(job.id),
+                lambda document: document["state"] not in ("submitted", "awaiting_approval"),
+                progress.silent,
+                self._timeout,
+            )
+        )
+        job._checked()
         self.job._take(self._api.begin(self.job.id, self.lease, self._seconds))
         self._asked = time.monotonic()
         return self

@@ -1,6 +1,7 @@
 """Charges of other programs by the Python client and by the command, over a real service."""
 
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -10,6 +11,7 @@ from sqlalchemy import Engine
 
 import web.client as exchequer
 from accountant.identities.actor import Actor
+from accountant.queries import integrity
 from accountant.transactions import settlement
 from tests.support import Bench
 from tests.web.client.test_client import address, as_person  # noqa: F401  (fixtures)
@@ -89,6 +91,17 @@ def test_a_charge_that_does_not_fit_never_runs(notes: Bench, as_person: As) -> N
     assert not ran
 
 
+def test_a_charge_waits_for_a_steward(notes: Bench, as_person: As) -> None:  # noqa: F811
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    charge = dataset.charge((6, 0), timeout=0.01, **STATED)
+    with pytest.raises(exchequer.StillWaiting):
+        charge.begin()
+    assert charge.job is not None
+    as_person(notes.steward).job(charge.job.id).approve("it fits")
+    with charge:
+        assert charge.job.state == "running"
+
+
 def test_a_script_charges_what_it_runs(notes: Bench, run: Run, tmp_path: Path) -> None:  # noqa: F811
     file, key, who = str(tmp_path / "charge.json"), str(tmp_path / "key"), notes.analyst
     run(who, "charge", "key", "trainer", "-o", key)
@@ -104,3 +117,17 @@ def test_a_script_charges_what_it_runs(notes: Bench, run: Run, tmp_path: Path) -
     run(who, "charge", "alive", file, code=1)
     end = ["--history", "[[1.0, 0.01, 150]]", "--runner", key, "--output", "ab" * 32, "--json"]
     assert json.loads(run(who, "charge", "settle", file, *end))["state"] == "succeeded"
+
+
+def test_opacus_and_opendp_stand_in_one_ledger(notes: Bench, as_person: As) -> None:  # noqa: F811
+    for name in ("opacus", "opendp"):
+        pytest.importorskip(name, reason=f"{name} is no dependency of this project")
+    example = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "charges.py"))
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    trained, counted = example["train"](dataset, RUNNER), example["count"](dataset)
+    assert trained.document["parameters"]["tool"].startswith("opacus 1.")
+    assert shares(trained) == pytest.approx(2 / 3, rel=1e-6)
+    assert shares(counted) == 1
+    notes.warm()
+    notes.submit(1)  # a synthesis job beside them
+    assert integrity.check(notes.engine, notes.dataset) == []
