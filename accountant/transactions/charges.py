@@ -7,6 +7,7 @@ The client draws the lease's secret and shows it with every word, so nobody else
 worker has a part in it.
 """
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,7 @@ from accountant.core.mechanisms.charge import ID
 from accountant.core.privacy.events import from_json, releases
 from accountant.faults import reached
 from accountant.identities.actor import Actor
-from accountant.transactions import leases, settlement
+from accountant.transactions import leases, orders, settlement
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.rows import Claim, fenced
 
@@ -69,6 +70,9 @@ def begin(engine: Engine, job_id: UUID, actor: Actor, secret: bytes, seconds: fl
     if claim is None:
         raise Conflict(f"the charge is {job.state.replace('_', ' ')}, and its lease is another's")
     if job.reading_began_at is None:
+        if claim.order is None:  # it was cut off after the lease was taken
+            with engine.connect() as connection:
+                claim = replace(claim, order=orders.read(connection, job_id))
         leases.begin_reading(engine, claim)
 
 

@@ -141,6 +141,14 @@ def charged(bench: Bench, job: object) -> tuple[object, object]:
     return reserve.costs, commit.costs
 
 
+def test_a_beginning_that_was_cut_off_goes_on(web, bench):
+    job, secret = ask(web, bench, parameters(dp_sgd(1))), secrets.token_bytes(32)
+    assert leases.claim(web, job, 1, "a script", 60, secret=secret, charges=True) is not None
+    charges.begin(web, job, bench.analyst, secret, 60)
+    charges.settle(web, job, bench.analyst, secret, None, None, None)
+    assert kinds(bench)[0] == "COMMIT"
+
+
 def test_without_a_signature_all_is_charged(web, bench):
     job, secret = begun(web, bench, parameters(dp_sgd()))
     charges.settle(web, job, bench.analyst, secret, to_json(dp_sgd(2000)), "ab" * 32, None)
