@@ -173,7 +173,10 @@ class Ledger:
     def commit(self, job: str, event: Event, outcome: str = "succeeded", **others: Any) -> None:
         done = outcome == "succeeded"
         output = output_of(job) if done else None
-        body = commit_body(self.replay.books.account, event, outcome, 1, output, **others)
+        live = self.replay.held(job)
+        held = None if live is None else live.costs
+        account = self.replay.books.account
+        body = commit_body(account, event, outcome, 1, output, held=held, **others)
         self.add("COMMIT", job, body, "worker-1")
 
     def void(self, job: str) -> None:

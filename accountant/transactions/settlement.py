@@ -278,6 +278,7 @@ def _commit(
         artifacts=[each.to_json() for each in released],
         read=job.reading_began_at is not None,
         evidence=evidence,
+        held=held.costs,
     )
     locked.append(EntryKind.COMMIT, by, job.id, body)
     cap_usage.settle(locked.connection, job, charged=True)

@@ -105,7 +105,7 @@ def committed(locked: LockedAccount, job: UUID) -> Body:
     held = read_reservation(locked.reservation(job))
     others = entry_bodies.settled_part(locked.accounts, held, held.event)
     return entry_bodies.commit_body(
-        locked.accounts.dp, held.event, "succeeded", 1, None, others=others
+        locked.accounts.dp, held.event, "succeeded", 1, None, others=others, held=held.costs
     )
 
 

@@ -39,6 +39,7 @@ from accountant.core.ledger.reservations import (
     read_event,
     read_reservation,
     settled,
+    stated,
 )
 from accountant.core.ledger.statements import NO_HISTORY, History
 from accountant.core.names import is_alike
@@ -228,7 +229,7 @@ class Books:
         if body.get("outcome") in UNFINISHED and releases(event) != releases(held.event):
             raise VerificationFailed("a job that did not succeed is charged less than was reserved")
         if account is not None and held.costs:
-            costs = settled(held.costs, _check_costs(account, event, body))
+            costs = settled(held.costs, _check_costs(account, held, event, body))
             account = move(account, held.costs, reserved=-1, keep_closed=True)
             account = move(account, costs, spent=1)
         elif body["costs"] != ({} if account is None else _costs_of(account, event)[1]):
@@ -355,11 +356,11 @@ def filter_states(books: Books) -> tuple[FilterState, ...]:
 
 def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> None:
     """Check that a RESERVE states its event's costs, and takes the account whole if it must."""
-    known, stated = _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
+    known, written = _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
     costs, whole = account.charge(event, known)
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
         raise VerificationFailed("it doesn't take the account for whole jobs as its event does")
-    if body["costs"] != (stated if costs == known else costs_json(costs)):
+    if body["costs"] != (written if costs == known else costs_json(costs)):
         raise VerificationFailed("its costs are not those of its event")
 
 
@@ -368,10 +369,14 @@ def _costs_of(account: Account, event: Event) -> tuple[Costs, dict[str, Any]]:
     return _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
 
 
-def _check_costs(account: Account, event: Event, body: Mapping[str, Any]) -> Costs:
+def _check_costs(
+    account: Account, held: Reservation, event: Event, body: Mapping[str, Any]
+) -> Costs:
     """Return the recorded costs, once they equal the costs recomputed from the event."""
-    costs, stated = _costs_of(account, event)
-    if body["costs"] != stated:
+    costs, written = _costs_of(account, event)
+    if None in held.costs.values():
+        written = costs_json(stated(held.costs, costs))
+    if body["costs"] != written:
         raise VerificationFailed("its costs are not those of its event")
     return costs
 

@@ -13,7 +13,7 @@ from accountant.core.ledger.accounts import (
     secret_json,
 )
 from accountant.core.ledger.admission import Account, limits_of
-from accountant.core.ledger.reservations import Reservation
+from accountant.core.ledger.reservations import Reservation, stated
 from accountant.core.privacy.events import Event, releases, to_json
 from accountant.core.privacy.filters import Amount, Costs, Filter, Kind, granted, portfolio
 from accountant.core.privacy.price import Terms
@@ -114,9 +114,10 @@ def commit_body(
     artifacts: Sequence[Mapping[str, str]] = (),
     read: bool = True,
     evidence: Mapping[str, Any] | None = None,
+    held: Costs | None = None,
 ) -> dict[str, Any]:
     """Return the body of a COMMIT: the privacy really spent. `output` is the SHA-256 of the
-    published output.
+    published output. `held` are the costs of the reservation.
 
     `others` are the ex-post and secret parts as realized (accounts.entry_part). `artifacts` has
     name, kind and SHA-256 of each published artifact. `read` is true if private data was read under
@@ -128,7 +129,7 @@ def commit_body(
         **({} if others is None else others),
         **({"artifacts": [dict(artifact) for artifact in artifacts]} if artifacts else {}),
         "event": to_json(event),
-        "costs": {} if account is None else costs_json(account.costs(event)),
+        "costs": {} if account is None else costs_json(stated(held or {}, account.costs(event))),
         "outcome": outcome,
         "attempt": attempt,
         "output_sha256": output,

@@ -114,6 +114,13 @@ def settled(reserved: Costs, realized: Costs) -> Costs:
     return {kind: charged(kind, cost) for kind, cost in reserved.items()}
 
 
+def stated(reserved: Costs, realized: Costs) -> Costs:
+    """Return the costs that a COMMIT states. They are what is charged where its job closed a
+    filter.
+    """
+    return settled(reserved, realized) if None in reserved.values() else realized
+
+
 def move(
     account: Account, costs: Costs, *, reserved: int = 0, spent: int = 0, keep_closed: bool = False
 ) -> Account:

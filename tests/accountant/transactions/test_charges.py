@@ -33,6 +33,7 @@ from accountant.core.privacy.events import (
     from_json,
     to_json,
 )
+from accountant.core.privacy.units import DELTA_UNITS
 from accountant.database import connect
 from accountant.queries import entries, integrity
 from accountant.queries import jobs as job_queries
@@ -421,3 +422,30 @@ def test_a_stolen_relay_runs_no_charge_again_and_ends_none_that_waits(web, relay
     charges.alive(web, job, bench.analyst, secret, 0, 0)
     refused(relay, REQUEUE, job)
     refused(relay, STOP, waits)
+
+
+def test_charges_known_by_epsilon_and_delta_close_nothing_and_share_one_delta(web, bench):
+    """Four tools on one dataset: each is charged on every filter, and the export verifies."""
+    *_, basic = verified(bench).books.account.filters
+    share = basic.limit.delta / DELTA_UNITS
+    stated = EpsilonDelta(0.2, 0.4 * share)
+    shapes = (stated, dp_sgd(500), Gaussian(20.0), EpsilonDelta(0.1, 0.0), stated)
+    for event in shapes:
+        job, secret = begun(web, bench, parameters(event))
+        charges.settle(web, job, bench.analyst, secret, to_json(event), None, None)
+    over = ask(web, bench, parameters(EpsilonDelta(0.01, 0.5 * share)))
+    refusal = job_queries.job(web, over, bench.analyst).refusal
+    assert refusal["cap"] == "basic δ"
+    found = verified(bench).books.account
+    assert [each.closed for each in found.filters[:3]] == [0, 0, 0]
+    assert found.filters[-1].used.delta <= found.filters[-1].limit.delta
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+def test_a_charge_that_takes_the_account_is_settled_whole(web, bench):
+    whole = EpsilonDelta(4.9, 2e-6)
+    job, secret = begun(web, bench, parameters(whole))
+    charges.settle(web, job, bench.analyst, secret, to_json(whole), None, None)
+    reserved, settled_at = charged(bench, job)
+    assert reserved == settled_at
+    assert [each.closed for each in verified(bench).books.account.filters] == [1, 1, 1, 0]

@@ -87,7 +87,15 @@ class Ledger:
         self.add(
             EntryKind.COMMIT,
             job,
-            commit_body(self.books.account, asked.dp, outcome, 1, None, others=part),
+            commit_body(
+                self.books.account,
+                asked.dp,
+                outcome,
+                1,
+                None,
+                others=part,
+                held=self.replay.held(job).costs,
+            ),
         )
 
     def void(self, job):

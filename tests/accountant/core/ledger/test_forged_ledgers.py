@@ -80,7 +80,9 @@ class Forger:
         return event
 
     def commit(self, job: str, event: Any, outcome: str = "succeeded", **others: Any) -> None:
-        body = commit_body(self.books.account, event, outcome, 1, None, **others)
+        live = self.verifier.replay.held(job)
+        held = None if live is None else live.costs
+        body = commit_body(self.books.account, event, outcome, 1, None, held=held, **others)
         self.add(EntryKind.COMMIT, job, body)
 
 
