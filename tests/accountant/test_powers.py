@@ -334,7 +334,10 @@ def _reserved(connection: Connection, ground: dict[str, object]) -> None:
     locked = LockedAccount(connection, bench.dataset)
     queued = ground["queued"]
     assert isinstance(queued, uuid.UUID)
-    locked.append(EntryKind.RESERVE, "me", queued, locked.reservation(queued))
+    body, account = dict(locked.reservation(queued)), locked.accounts.dp
+    assert account is not None  # what it would cost now is not what it cost then
+    body["costs"] = entry_bodies.costs_json(account.charge(from_json(body["event"]))[0])
+    locked.append(EntryKind.RESERVE, "me", queued, body)
 
 
 def _half(connection: Connection, ground: dict[str, object]) -> None:
