@@ -30,6 +30,8 @@ BLOCK_BYTES = 2**16
 REMEMBERED = 64
 #: What a crash left of a copy is destroyed after this.
 COPY_SECONDS = 3600.0
+#: Seconds that an S3 server may take for a connection and an answer, and tries at each.
+S3_LIMITS = {"connect_timeout": 3, "read_timeout": 10, "retries": {"max_attempts": 3}}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Job, lease token, and which of the attempt's files.
 _DRAFT = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{36})\.[0-9a-z]{1,20}")
@@ -49,7 +51,8 @@ class Results:
 
     @cached_property
     def _store(self) -> "_Store":
-        system, path = fsspec.core.url_to_fs(self.root)
+        limits = {"config_kwargs": S3_LIMITS} if self.root.startswith("s3://") else {}
+        system, path = fsspec.core.url_to_fs(self.root, **limits)
         return _Disk(path) if isinstance(system, LocalFileSystem) else _Objects(system, path)
 
     # --- published ------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from accountant.core.errors import (
     NoRoom,
     NotFound,
     NotPermitted,
+    ResultsAway,
     SignerSilent,
     TooLarge,
     VerificationFailed,
@@ -42,6 +43,7 @@ STATUS: dict[type[ExchequerError], int] = {
     NoRoom: 507,
     LedgerBehind: 503,
     LogUnusable: 503,
+    ResultsAway: 503,
     SignerSilent: 503,
 }
 _TITLES = {
@@ -162,7 +164,10 @@ def _on_purpose(error: ExchequerError) -> Response:
     status = status_of(error)
     if status == 500:
         return _unexpected(error)
-    return answer(status, error.code, str(error), error.facts().get("problems"))
+    response = answer(status, error.code, str(error), error.facts().get("problems"))
+    if status == 503:
+        response.headers["Retry-After"] = "2"
+    return response
 
 
 def _http(error: HTTPException) -> Response | HTTPException:

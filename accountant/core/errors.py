@@ -18,6 +18,7 @@
     ├── LedgerBehind         a dataset's ledger in the database is not that in the log outside it
     ├── LogUnusable          the log outside the database can't be read or written, or is another's
     │   └── LogCut           it lacks lines that the database has marked, or has others
+    ├── ResultsAway          the place of results does not answer
     ├── SignerSilent         the process that signs checkpoints does not answer
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
     └── VerificationFailed   an exported ledger does not hold
@@ -229,6 +230,15 @@ class LogCut(LogUnusable):
 
     def __init__(self, problem: str):
         super().__init__(f"{problem}. Stop all services, then `exchequer ledger recover`")
+
+
+class ResultsAway(ExchequerError):
+    """The place of results does not answer: the output may be there."""
+
+    code = "results-away"
+
+    def __init__(self) -> None:
+        super().__init__("the place of results does not answer; try again later")
 
 
 class SignerSilent(ExchequerError):

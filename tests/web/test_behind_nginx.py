@@ -2,6 +2,7 @@
 nobody.
 """
 
+import re
 import shutil
 import subprocess
 import time
@@ -13,7 +14,7 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from accountant.identities import credentials
-from tests.web.serving import free_port, serving
+from tests.web.serving import ROOT, free_port, serving
 from web.cli.commands import app as commands
 from web.client.client import Client
 from web.client.errors import ApiProblem
@@ -45,12 +46,19 @@ http {{
 """
 
 
+#: What docs/operations.md says for a path of a host.
+DOCUMENTED = re.search(
+    r"    location /exchequer/ \{.*?\n    \}\n", (ROOT / "docs" / "operations.md").read_text(), re.S
+)[0]
+
+
 @contextmanager
 def nginx(folder, service, silent=9):
     port = free_port()
-    (folder / "nginx.conf").write_text(
-        CONFIG.format(folder=folder, port=port, service=service, silent=silent)
-    )
+    config = CONFIG.format(folder=folder, port=port, service=service, silent=silent)
+    documented = DOCUMENTED.replace(":8750/", f":{service}/")
+    config = config.replace("    location / {", f"{documented}    location / {{")
+    (folder / "nginx.conf").write_text(config)
     process = subprocess.Popen([NGINX, "-c", folder / "nginx.conf", "-e", folder / "error.log"])
     url = f"http://127.0.0.1:{port}"
     try:
@@ -161,3 +169,18 @@ def test_a_service_that_is_slow_is_told_apart_from_one_that_is_away(tmp_path, mo
             pytest.raises(ApiProblem, match="no answer from the"),
         ):
             client.whoami()
+
+
+def test_what_the_documents_say_for_a_path_serves_pages_below_it(database_url, tmp_path):
+    settings = {"trusted_proxies": 1, "public_url": "https://tools.example.org/exchequer"}
+    with (
+        serving(database_url, tmp_path, gunicorn=True, **settings) as server,
+        nginx(tmp_path, server.port) as url,
+    ):
+        first = httpx.get(f"{url}/exchequer/")
+        assert first.headers["Location"].startswith("/exchequer/sign-in")
+        page = httpx.get(f"{url}/exchequer/sign-in", headers={"X-Request-ID": "not-this-one"})
+        assert page.status_code == 200
+        assert 'href="/exchequer/static/' in page.text
+        assert len(page.headers["X-Request-ID"]) == 32
+        assert "Secure" in page.headers["Set-Cookie"] or url.startswith("http:")

@@ -18,9 +18,9 @@ from itertools import islice
 from typing import IO, Any
 from uuid import UUID
 
-from flask import Response, request
+from flask import Response, current_app, request
 
-from accountant.core.errors import Conflict, NotFound, invalid
+from accountant.core.errors import Conflict, NotFound, ResultsAway, invalid
 from accountant.core.files import parquet, rows
 from accountant.core.files.rows import Pieces
 from accountant.core.ledger.data_card import markdown
@@ -243,8 +243,18 @@ def open_output(output_sha256: str, job_id: UUID, *, whole: bool = True) -> Publ
     """Open what a job published, an output or an artifact.
 
     Waits for a moment where the worker has just written the COMMIT. Raises NotFound where the file
-    is gone, and Conflict where its bytes changed.
+    is gone, Conflict where its bytes changed, and ResultsAway where a store gives no answer.
     """
+    try:
+        return _opened(output_sha256, job_id, whole)
+    except (Conflict, NotFound):
+        raise
+    except Exception as error:  # of whatever library reads this kind of address
+        current_app.logger.warning("results do not answer: %s", type(error).__name__)
+        raise ResultsAway from None
+
+
+def _opened(output_sha256: str, job_id: UUID, whole: bool) -> Published:
     results = Results(settings().results)
     for _ in range(_TRIES):
         try:
