@@ -64,9 +64,15 @@ def begin(
 ) -> Answer:
     """Reserve a charge, wait for its approval, and begin it. Run the program only after."""
     asked = {
-        **{"dataset": dataset, "event": _json("--event", event), "tool": tool, "unit": unit},
-        **{"relation": relation, "purpose": purpose, "records_per_unit": records_per_unit},
-        **{"project": project, "lease_seconds": lease},
+        "dataset": dataset,
+        "event": _json("--event", event),
+        "tool": tool,
+        "unit": unit,
+        "relation": relation,
+        "purpose": purpose,
+        "records_per_unit": records_per_unit,
+        "project": project,
+        "lease_seconds": lease,
     }
     state = _begun(file) if Path(file).exists() else {}
     if state and state["asked"] != asked:
