@@ -18,7 +18,7 @@ from accountant.core.privacy.price import Price, Terms
 from accountant.core.privacy.units import EPSILON_UNITS
 from workers import models
 from workers.data.records import Counts, Place, Record, Records, Within
-from workers.interface import Progress, Text
+from workers.interface import NOTHING_PUBLIC, Progress, Public, Text
 from workers.mechanisms import runner
 from workers.models import LocalModel
 from workers.noise.meter import Meter
@@ -52,7 +52,8 @@ class Subject:
     parameters: Any
     terms: Terms
     price: Price
-    model: LocalModel
+    model: LocalModel | None
+    public: Public = NOTHING_PUBLIC
 
     def meter(self, kind: type[Meter] = Meter) -> Meter:
         """Return a meter for the price, as a worker makes one."""
@@ -62,7 +63,8 @@ class Subject:
         """Return everything that the mechanism's own runner writes about `records`."""
         running = runner(self.mechanism)
         progress = Progress(running.total(self.parameters, self.terms))
-        texts = running.run(self.parameters, self.terms, records, self.model, meter, progress)
+        given = (self.parameters, self.terms, records, self.model, meter, progress)
+        texts = running.run(*given, self.public)
         return [text for text in texts if isinstance(text, Text)]
 
     @property
@@ -82,7 +84,11 @@ class Subject:
 
 
 def subject(
-    name: str, model: LocalModel, given: Mapping[str, Any], asked: Mapping[str, Any], terms: Terms
+    name: str,
+    model: LocalModel | None,
+    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    terms: Terms,
 ) -> Subject:
     """Return an arm by its name. `given` by the audit and `asked` by the caller override the arm's
     own parameters.

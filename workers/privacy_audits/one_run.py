@@ -1,0 +1,260 @@
+"""One-run audit: a lower bound of ε from a game of coins (Steinke, Nasr and Jagielski 2023).
+
+    canaries, a part of the data for each ── a coin each ──▶ those that are records ──▶ a run
+    score of a canary = ln p(what was released | it is there) − ln p(… | nobody is there)
+    the surest quarter is guessed, by the sign of its score
+
+If a mechanism is (ε, δ)-DP, a guess is right with probability e^ε / (1 + e^ε) at most, so r guesses
+of which v are right refute every ε that makes v too lucky. All noise comes from the meter, so one
+audit serves every mechanism: a score is computed from what the meter was given with one canary and
+with none, and from what it answered. The audit runs the real runner, up to its first releases.
+
+Gaussian noise has no ε but a curve: two normal distributions, μ apart. No (ε, δ) of the curve is
+refuted by a few hundred canaries, but μ is: parts are disjoint, so guesses by the sign of the score
+are independent, each right with probability Φ(μ/2) at most (Nasr and others 2023, section 4). The
+bound of ε is that of the curve of the least μ that is not refuted.
+
+Such a bound is below the true ε. It can find that noise is missing, and prove nothing else.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from random import SystemRandom
+from typing import Any, Literal
+
+import numpy as np
+from scipy import stats
+
+from accountant.core.privacy.composition import epsilon_alone, gaussian_epsilon
+from accountant.core.privacy.divergences import pure_epsilon
+from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, releases
+from workers.data.records import Record, Records
+from workers.noise.meter import Meter, Values
+from workers.noise.samplers import Grid
+from workers.privacy_audits.leave_one_out import Ints, log_probability
+from workers.privacy_audits.subjects import DELTA, KEYS, Subject, record_of
+
+CONFIDENCE = 0.95
+#: The share of canaries that are guessed, where a release is pure: those of the surest scores.
+GUESSED = 0.25
+_STEPS, _MOST = 60, 60.0
+#: Assigns records to batches, the same in every run.
+_KEY = b"k" * 32
+
+
+# --- what was guessed -----------------------------------------------------------------------------
+
+
+def lower_bound(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
+    """Return the largest ε that so many right guesses refute; 0 if they refute none."""
+    return _largest(lambda epsilon: luck(canaries, guesses, right, epsilon, delta) < 1 - confidence)
+
+
+def luck(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
+    """Return the largest probability of so many right guesses under (ε, δ)-DP (Theorem 5.2)."""
+    share = stats.logistic.cdf(epsilon)
+    chance = float(stats.binom.sf(right - 1, guesses, share))
+    if not delta or not right:
+        return min(1.0, chance)
+    fewer = np.arange(1, right + 1)
+    below = stats.binom.pmf(right - fewer, guesses, share).cumsum()
+    return min(1.0, chance + 2 * canaries * delta * float((below / fewer).max()))
+
+
+def lower_mu(guesses: int, right: int, confidence: float) -> float:
+    """Return the largest μ that so many right guesses refute, all of independent canaries."""
+    return _largest(
+        lambda mu: stats.binom.sf(right - 1, guesses, stats.norm.cdf(mu / 2)) < 1 - confidence
+    )
+
+
+def _largest(refuted: Callable[[float], bool]) -> float:
+    low, high = 0.0, _MOST
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low
+
+
+# --- what was released ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the meter was given and answered.
+
+    `noise`: the scale of the scores, or of Laplace noise, or the standard deviation of Gaussian.
+    """
+
+    kind: Literal["token", "gaussian", "laplace"]
+    values: Ints
+    noise: float
+    answer: Any
+
+    def told(self, one: Ints, other: Ints) -> float:
+        """Return ln p(answer | `one`) − ln p(answer | `other`)."""
+        if self.kind == "token":
+            scale = Fraction(self.noise)
+            return log_probability(one, scale, self.answer) - log_probability(
+                other, scale, self.answer
+            )
+        away = [(self.answer - each).astype(np.float64) / self.noise for each in (one, other)]
+        if self.kind == "laplace":
+            return float(np.abs(away[1]).sum() - np.abs(away[0]).sum())
+        return float((away[1] ** 2).sum() - (away[0] ** 2).sum()) / 2
+
+
+class Enough(Exception):
+    """All was released that is looked at: what follows is made of it."""
+
+
+class Watching(Meter):
+    """A meter that notes each part's first release; ends the run after as many as `most`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.first: dict[Hashable, Release] = {}
+        self.most = 0
+
+    def sample_token(
+        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
+    ) -> int:
+        """Draw as `Meter.sample_token` does, and note it."""
+        token = super().sample_token(scores, scale, event, part)
+        self._note(part, Release("token", scores.copy(), float(scale), token))
+        return token
+
+    def gaussian(
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
+    ) -> Grid:
+        """Add noise as `Meter.gaussian` does, and note it."""
+        values = values() if callable(values) else values
+        noisy = super().gaussian(values, sensitivity, event, part)
+        sigma = _multiplier(event) * float(sensitivity)
+        self._note(part, Release("gaussian", values.copy(), sigma, noisy))
+        return noisy
+
+    def laplace(
+        self,
+        values: Values,
+        sensitivity: Fraction | float,
+        event: Event,
+        part: Hashable | None = None,
+    ) -> Grid:
+        """Add noise as `Meter.laplace` does, and note it."""
+        values = values() if callable(values) else values
+        noisy = super().laplace(values, sensitivity, event, part)
+        scale = _multiplier(event) * float(sensitivity)
+        self._note(part, Release("laplace", values.copy(), scale, noisy))
+        return noisy
+
+    def _note(self, part: Hashable, release: Release) -> None:
+        self.first.setdefault(part, release)
+        if len(self.first) == self.most:
+            raise Enough
+
+
+def _multiplier(event: Event) -> float:
+    (leaf,) = releases(event.event if isinstance(event, Sampled) else event)
+    assert isinstance(leaf, Gaussian | Laplace)
+    return leaf.noise_multiplier
+
+
+# --- the game -------------------------------------------------------------------------------------
+
+
+def audit(arms: Sequence[Subject], runs: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
+    """Play the game with every arm: in each run a coin for each label, or group, of its terms."""
+    results = [_play(arm, runs, confidence) for arm in arms]
+    return {
+        "audit": "one-run",
+        "confidence": confidence,
+        "results": results,
+        "passed": all(result["passed"] for result in results),
+    }
+
+
+def _play(arm: Subject, runs: int, confidence: float) -> dict[str, Any]:
+    began, coin = time.perf_counter(), SystemRandom()
+    canaries, nobody = _canaries(arm), _watched(arm, ())
+    effects = [_effect(_watched(arm, [each], len(nobody)), nobody) for each in canaries]
+    scores, coins = [], []
+    for _ in range(runs):
+        thrown = [coin.random() < 0.5 for _ in canaries]
+        planted = [each for each, is_in in zip(canaries, thrown, strict=True) if is_in]
+        released = _watched(arm, planted, len(nobody))
+        scores += [
+            sum(released[part].told(alone, nobody[part].values) for part, alone in effect.items())
+            for effect in effects
+        ]
+        coins += thrown
+    return (
+        arm.describe()
+        | _guessed(arm, scores, coins, confidence)
+        | {"seconds": round(time.perf_counter() - began, 1)}
+    )
+
+
+def _canaries(arm: Subject) -> list[Record]:
+    """Return a record for each part, with a key of its own."""
+    groups = arm.terms.groups
+    parts = groups or arm.terms.labels
+    made = [record_of(10_007 * place % KEYS) for place in range(len(parts))]
+    return [
+        Record(each.unit, None if groups else part, each.text, part if groups else None)
+        for each, part in zip(made, parts, strict=True)
+    ]
+
+
+def _watched(arm: Subject, records: Sequence[Record], most: int = 0) -> dict[Hashable, Release]:
+    """Return each part's first release in a run of the arm; of `most` parts, or all."""
+    meter = arm.meter(Watching)
+    assert isinstance(meter, Watching)
+    meter.most = most
+    labels = arm.terms.labels or (None,)
+    data = Records(labels, tuple(records), _KEY, groups=arm.terms.groups)
+    with suppress(Enough):
+        arm.run(data, meter)
+    return meter.first
+
+
+def _effect(
+    alone: dict[Hashable, Release], nobody: dict[Hashable, Release]
+) -> dict[Hashable, Ints]:
+    """Return what the meter is given of the parts that a canary changes, when it is there."""
+    return {
+        part: release.values
+        for part, release in alone.items()
+        if not np.array_equal(release.values, nobody[part].values)
+    }
+
+
+def _guessed(
+    arm: Subject, scores: list[float], coins: list[bool], confidence: float
+) -> dict[str, Any]:
+    event, count = arm.price.dp, len(coins)
+    assert event is not None
+    pure = pure_epsilon(event)
+    guesses = count if pure is None else max(1, int(count * GUESSED))
+    surest = sorted(range(count), key=lambda place: -abs(scores[place]))[:guesses]
+    right = sum((scores[place] > 0) == coins[place] for place in surest)
+    if pure is not None:
+        found, stated = lower_bound(count, guesses, right, 0.0, confidence), float(pure)
+    else:
+        mu, (stated, _) = lower_mu(guesses, right, confidence), epsilon_alone(event, DELTA)
+        found = gaussian_epsilon(mu, DELTA) if mu else 0.0
+    return {
+        "canaries": count,
+        "guesses": guesses,
+        "right": right,
+        "lower_bound": found,
+        "stated": stated,
+        "passed": found <= stated,
+    }
