@@ -90,6 +90,7 @@ class Release:
     """
 
     kind: Literal["token", "gaussian", "laplace"]
+    event: Event
     values: Ints
     noise: float
     answer: Any
@@ -124,7 +125,7 @@ class Watching(Meter):
     ) -> int:
         """Draw as `Meter.sample_token` does, and note it."""
         token = super().sample_token(scores, scale, event, part)
-        self._note(part, Release("token", scores.copy(), float(scale), token))
+        self._note(part, Release("token", event, scores.copy(), float(scale), token))
         return token
 
     def gaussian(
@@ -138,7 +139,7 @@ class Watching(Meter):
         values = values() if callable(values) else values
         noisy = super().gaussian(values, sensitivity, event, part)
         sigma = _multiplier(event) * float(sensitivity)
-        self._note(part, Release("gaussian", values.copy(), sigma, noisy))
+        self._note(part, Release("gaussian", event, values.copy(), sigma, noisy))
         return noisy
 
     def laplace(
@@ -152,7 +153,7 @@ class Watching(Meter):
         values = values() if callable(values) else values
         noisy = super().laplace(values, sensitivity, event, part)
         scale = _multiplier(event) * float(sensitivity)
-        self._note(part, Release("laplace", values.copy(), scale, noisy))
+        self._note(part, Release("laplace", event, values.copy(), scale, noisy))
         return noisy
 
     def _note(self, part: Hashable, release: Release) -> None:
@@ -185,6 +186,7 @@ def _play(arm: Subject, runs: int, confidence: float) -> dict[str, Any]:
     began, coin = time.perf_counter(), SystemRandom()
     canaries, nobody = _canaries(arm), _watched(arm, ())
     effects = [_effect(_watched(arm, [each], len(nobody)), nobody) for each in canaries]
+    (event,) = {release.event for release in nobody.values()}  # parts are paid for in parallel
     scores, coins = [], []
     for _ in range(runs):
         thrown = [coin.random() < 0.5 for _ in canaries]
@@ -197,7 +199,7 @@ def _play(arm: Subject, runs: int, confidence: float) -> dict[str, Any]:
         coins += thrown
     return (
         arm.describe()
-        | _guessed(arm, scores, coins, confidence)
+        | _guessed(event, scores, coins, confidence)
         | {"seconds": round(time.perf_counter() - began, 1)}
     )
 
@@ -237,11 +239,9 @@ def _effect(
 
 
 def _guessed(
-    arm: Subject, scores: list[float], coins: list[bool], confidence: float
+    event: Event, scores: list[float], coins: list[bool], confidence: float
 ) -> dict[str, Any]:
-    event, count = arm.price.dp, len(coins)
-    assert event is not None
-    pure = pure_epsilon(event)
+    count, pure = len(coins), pure_epsilon(event)
     guesses = count if pure is None else max(1, int(count * GUESSED))
     surest = sorted(range(count), key=lambda place: -abs(scores[place]))[:guesses]
     right = sum((scores[place] > 0) == coins[place] for place in surest)

@@ -1,0 +1,167 @@
+"""The one-run audit: its bound, and arms of every kind of noise, whole and halved."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from scipy import stats
+
+from accountant.core import mechanisms
+from accountant.core.privacy.composition import gaussian_epsilon
+from accountant.core.privacy.price import Terms
+from tests.workers.conformance import toys
+from tests.workers.evolution import writers
+from workers.data.terms import TermList
+from workers.interface import NOTHING_PUBLIC, Artifact, Public, Released
+from workers.models import LocalModel
+from workers.noise import meter
+from workers.privacy_audits import one_run, subjects
+from workers.privacy_audits.subjects import Subject
+
+#: At which a sound arm fails in one of 10^5 runs of the test.
+SURE = 1 - 1e-5
+PARTS = tuple(f"part {number}" for number in range(40))
+
+
+@pytest.fixture(scope="module")
+def copier(tmp_path_factory) -> LocalModel:
+    return subjects.load_model(None, tmp_path_factory.mktemp("copier"))
+
+
+@pytest.fixture
+def halved(monkeypatch) -> None:
+    """The guard taken out: every draw has half the noise that its event states."""
+    draw, gaussian, laplace = meter.draw, meter.gaussian_on_grid, meter.laplace_on_grid
+    monkeypatch.setattr(meter, "draw", lambda scores, scale: draw(scores, 2 * scale))
+    monkeypatch.setattr(meter, "gaussian_on_grid", lambda each, sigma: gaussian(each, sigma / 2))
+    monkeypatch.setattr(meter, "laplace_on_grid", lambda each, scale: laplace(each, scale / 2))
+
+
+def arm(
+    mechanism_id: str,
+    raw: dict,
+    model: LocalModel | None = None,
+    public: Public = NOTHING_PUBLIC,
+    grouped: bool = False,
+) -> Subject:
+    mechanism = mechanisms.get(mechanism_id)
+    parts = {"groups": PARTS} if grouped else {"labels": PARTS}
+    terms = Terms(delta=subjects.DELTA, public_size=10 * len(PARTS), **parts)
+    parameters = mechanism.parse(raw, terms)
+    price = mechanism.price(parameters, terms)
+    return Subject(mechanism_id, mechanism_id, parameters, terms, price, model, public)
+
+
+def laplace_counts(_: LocalModel) -> Subject:
+    return arm("noisy-count", {"noise": "laplace", "noise_multiplier": 0.5, "per": "label"})
+
+
+def gaussian_counts(_: LocalModel) -> Subject:
+    return arm("noisy-count", {"noise": "gaussian", "noise_multiplier": 0.5, "per": "label"})
+
+
+def mean_of_logits(copier: LocalModel) -> Subject:
+    raw = subjects.key_parameters(copier) | {"batch_size": 2, "clip": 3.0, "temperature": 2.0}
+    raw |= {"tokens_per_batch": 1, "max_text_tokens": 1, "batches_per_label": 1, "min_tokens": 0}
+    fields = mechanisms.get("private-prediction").fields
+    return arm("private-prediction", {name: raw[name] for name in raw if name in fields}, copier)
+
+
+def summary_by_token(copier: LocalModel) -> Subject:
+    raw = {"public_size": 1, "min_group": 1, "noise_multiplier": 0.5, "seed": 1, "max_tokens": 1}
+    raw |= {"clip": 1.0, "record_tokens": 24, "template": "{record}\nMy 5-digit key is"}
+    return arm("summary-token", raw, copier, grouped=True)
+
+
+def summary_in_one_shot(_: LocalModel) -> Subject:
+    raw = {"public_size": 1, "min_group": 1, "noise_multiplier": 0.5, "seed": 1, "max_tokens": 1}
+    raw |= {"clip": 1.0, "record_tokens": 24, "soft_tokens": 2, "releases": 1}
+    return arm("summary-oneshot", raw, toys.model(), grouped=True)
+
+
+class Again(writers.Words):
+    """Writes the same in every run."""
+
+    def seeded(self, seed: int | None) -> "Again":
+        return Again(seed)
+
+
+def votes(_: LocalModel) -> Subject:
+    raw = {"epochs": 1, "samples": 3, "variations": 0, "votes": 1, "lookahead": 0, "seed": 1}
+    raw |= {"noise_multiplier": 0.5, "max_tokens": 4, "prompting": "plain"}
+    raw |= {"embedding": "places", "writer": "words"}
+    return arm("aug-pe", raw, None, writers.public(Again()))
+
+
+def vocabulary(_: LocalModel) -> Subject:
+    """A term for each canary, which is its key."""
+    keys = dict.fromkeys((f"{10_007 * part:05d}"[-5:] for part in range(len(PARTS))), 1)
+    made = Artifact.of_json("terms", "term-list", TermList(keys, 9).to_json())
+    listed = {"vocabulary": {"terms": Released(made.name, made.content)}}
+    raw = {"vocabulary": "JOB", "vocabulary_size": 4, "output": "phrases", "seed": 1}
+    raw |= {"sequences_per_label": 1, "sequence_length": 1, "terms_per_record": 1}
+    raw |= {"vocabulary_noise_multiplier": 0.5, "features": 5, "embedding": "toy"}
+    public = replace(toys.public({"embedding": "embedding"}), sources=listed)
+    return arm("dp-kps", raw, None, public)
+
+
+#: How many runs each takes until halved noise is missed in fewer than one of 10^4 of them.
+ARMS: dict[Callable[[LocalModel], Subject], int] = {
+    laplace_counts: 60,
+    vocabulary: 60,
+    gaussian_counts: 8,
+    summary_by_token: 8,
+    votes: 8,
+}
+LONG = {mean_of_logits: 80, summary_in_one_shot: 8}
+
+
+EVERY = [
+    *(pytest.param(*each, id=each[0].__name__) for each in ARMS.items()),
+    *(pytest.param(*each, id=each[0].__name__, marks=pytest.mark.release) for each in LONG.items()),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "runs"), EVERY)
+def test_an_arm_passes_with_its_noise(copier, make, runs):
+    found = one_run.audit([make(copier)], runs, SURE)
+    (result,) = found["results"]
+    assert found["passed"], result
+    assert 0 < result["lower_bound"] <= result["stated"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("halved")
+@pytest.mark.parametrize(("make", "runs"), EVERY)
+def test_an_arm_fails_with_half_its_noise(copier, make, runs):
+    found = one_run.audit([make(copier)], runs, SURE)
+    assert not found["passed"], found["results"]
+
+
+# --- the bound ------------------------------------------------------------------------------------
+
+
+def test_right_guesses_of_a_coin_with_a_known_bias_are_refuted_as_often_as_is_said():
+    """Randomized response is the worst case of ε-DP: the law of its right guesses is the bound."""
+    epsilon, guesses = 1.0, 40
+    law = stats.binom(guesses, stats.logistic.cdf(epsilon))
+    wrong = sum(
+        law.pmf(right)
+        for right in range(guesses + 1)
+        if one_run.lower_bound(guesses, guesses, right, 0.0, 0.95) > epsilon
+    )
+    assert 0.01 < wrong <= 0.05
+
+
+def test_delta_makes_the_bound_smaller_and_no_guess_refutes_nothing():
+    plain, less = (one_run.lower_bound(500, 100, 95, delta, 0.95) for delta in (0.0, 1e-5))
+    assert 0 < less < plain
+    assert one_run.lower_bound(500, 100, 0, 1e-5, 0.95) == 0
+    assert one_run.luck(500, 100, 95, plain, 0.0) == pytest.approx(0.05, rel=1e-6)
+
+
+def test_the_bound_of_gaussian_noise_is_that_of_its_curve():
+    mu = one_run.lower_mu(400, 336, 0.95)  # Φ(1) of them right, which is what μ = 2 gives
+    assert 1.6 < mu < 2
+    assert gaussian_epsilon(mu, 1e-6) < gaussian_epsilon(2.0, 1e-6)
