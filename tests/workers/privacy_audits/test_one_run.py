@@ -1,7 +1,6 @@
 """The one-run audit: its bound, and arms of every kind of noise, whole and halved."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -9,13 +8,13 @@ from scipy import stats
 from accountant.core import mechanisms
 from accountant.core.privacy.composition import gaussian_epsilon
 from accountant.core.privacy.price import Terms
+from benchmarks import one_run
 from tests.workers.conformance import toys
 from tests.workers.evolution import writers
-from workers.data.terms import TermList
-from workers.interface import NOTHING_PUBLIC, Artifact, Public, Released
+from workers.interface import NOTHING_PUBLIC, Public
 from workers.models import LocalModel
 from workers.noise import meter
-from workers.privacy_audits import one_run, subjects
+from workers.privacy_audits import subjects
 from workers.privacy_audits.subjects import Subject
 
 #: At which a sound arm fails in one of 10^5 runs of the test.
@@ -93,27 +92,13 @@ def votes(_: LocalModel) -> Subject:
     return arm("aug-pe", raw, None, writers.public(Again()))
 
 
-def vocabulary(_: LocalModel) -> Subject:
-    """A term for each canary, which is its key."""
-    keys = dict.fromkeys((f"{10_007 * part:05d}"[-5:] for part in range(len(PARTS))), 1)
-    made = Artifact.of_json("terms", "term-list", TermList(keys, 9).to_json())
-    listed = {"vocabulary": {"terms": Released(made.name, made.content)}}
-    raw = {"vocabulary": "JOB", "vocabulary_size": 4, "output": "phrases", "seed": 1}
-    raw |= {"sequences_per_label": 1, "sequence_length": 1, "terms_per_record": 1}
-    raw |= {"vocabulary_noise_multiplier": 0.5, "features": 5, "embedding": "toy"}
-    public = replace(toys.public({"embedding": "embedding"}), sources=listed)
-    return arm("dp-kps", raw, None, public)
-
-
 #: How many runs each takes until halved noise is missed in fewer than one of 10^4 of them.
 ARMS: dict[Callable[[LocalModel], Subject], int] = {
     laplace_counts: 60,
-    vocabulary: 60,
     gaussian_counts: 8,
-    summary_by_token: 8,
     votes: 8,
 }
-LONG = {mean_of_logits: 80, summary_in_one_shot: 8}
+LONG = {mean_of_logits: 80, summary_by_token: 8, summary_in_one_shot: 8}
 
 
 EVERY = [
