@@ -52,7 +52,7 @@ def arm(
 
 
 def laplace_counts(_: LocalModel) -> Subject:
-    return arm("noisy-count", {"noise": "laplace", "noise_multiplier": 0.5, "per": "label"})
+    return arm("noisy-count", {"noise": "laplace", "noise_multiplier": 1.0, "per": "label"})
 
 
 def gaussian_counts(_: LocalModel) -> Subject:
@@ -94,7 +94,7 @@ def votes(_: LocalModel) -> Subject:
 
 #: How many runs each takes until halved noise is missed in fewer than one of 10^4 of them.
 ARMS: dict[Callable[[LocalModel], Subject], int] = {
-    laplace_counts: 60,
+    laplace_counts: 300,
     gaussian_counts: 8,
     votes: 8,
 }
