@@ -456,10 +456,13 @@ def write_logs(ground: Ground, size: Size) -> None:
 
 _MOMENT = "to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"+00:00\"')"
 _DEEP = "FROM jobs WHERE state = 'succeeded' ORDER BY created_at OFFSET 40 LIMIT 1"
+_DONE = (
+    "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' AND "
+    "j.state = 'succeeded' AND j.analyst_id = :analyst ORDER BY j.created_at LIMIT 1"
+)
 _ONE = {
-    "job": "SELECT j.id FROM jobs j JOIN datasets d ON d.id = j.dataset_id WHERE d.name = 'data-0' "
-    "AND "
-    "j.state = 'succeeded' AND j.analyst_id = :analyst ORDER BY j.created_at LIMIT 1",
+    "job": _DONE,
+    "other": f"{_DONE} OFFSET 1",
     "moment": f"SELECT replace({_MOMENT}, '+', '%2B') {_DEEP}",
     "old": "SELECT to_char(min(created_at) + interval '5 days', 'YYYY-MM-DD') FROM jobs "
     "WHERE purpose = 'benchmark' AND state = 'cancelled'",

@@ -89,7 +89,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     ),
     "jobs.states": ("/job-states",),
     "jobs.show": ("/jobs/{job}",),
-    "results.compare": ("/jobs/compare?a={job}&b={job}",),
+    "results.compare": ("/jobs/compare?a={job}&b={other}",),
     "jobs.live": ("/jobs/{job}/live",),
     "jobs.result": ("/jobs/{job}/result",),
     "jobs.output": ("/jobs/{job}/output.csv", "/jobs/{job}/output.parquet"),

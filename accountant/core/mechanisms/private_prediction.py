@@ -161,11 +161,14 @@ class PrivatePrediction(Batched):
         373,
         ge=1,
         le=10_000_000,
-        description="tokens T that every batch writes, over all its texts; with rounds, in each of "
-        "them; no text is begun with fewer than 16 of them left",
+        description="how many tokens T each batch writes in a round, over all its texts, "
+        "such as 48. No text begins with fewer than 16 left",
     )
     max_text_tokens: int | None = Field(
-        None, ge=1, le=1_000_000, description="a text ends here at the latest, and at T; nothing: T"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="how many tokens a text may have, such as 48, at most T; nothing: T",
     )
     record_tokens: int = Field(
         256, ge=1, le=1_000_000, description="a record is cut after this many"
