@@ -226,6 +226,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
 LEFT_OUT = {
     "static": "a file",
     "artifacts.file": "a file",
+    "public_log.file": "a file",
     "api.artifact": "a file",
     "api.export": "the whole ledger",
     "datasets.export": "the whole ledger",
