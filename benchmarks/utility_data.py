@@ -90,7 +90,44 @@ def _dbpedia() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     return found[: len(found) // 2], found[len(found) // 2 :]
 
 
-READ = {"ag_news": _ag_news, "yelp": _yelp, "imdb": _imdb, "dbpedia": _dbpedia}
+DBPEDIA_LABELS = ("Athlete", "Company", "Film", "Plant", "Village")
+
+
+def _dbpedia5() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Five classes of the public corpus, halved."""
+    found = [
+        (row["label_name"], row["text"])
+        for row in rows(PUBLIC)
+        if row["label_name"] in DBPEDIA_LABELS
+    ]
+    random.Random(SPLIT_SEED).shuffle(found)
+    return found[: len(found) // 2], found[len(found) // 2 :]
+
+
+YELP_LABELS = ("Restaurants", "Bars", "Shopping", "Event Planning & Services", "Beauty & Spas")
+YELP_PRIVATE = 400
+
+
+def _yelp5() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Five categories of businesses: of each, so many reviews are private and the rest held out."""
+    found: dict[str, list[tuple[str, str]]] = {label: [] for label in YELP_LABELS}
+    for part in ("dev", "test"):
+        for row in rows(SHARED / f"data/yelp_augpe/{part}.csv.gz"):
+            label = row["label1"].removeprefix("Business Category: ")
+            if label in found:
+                found[label].append((label, row["text"]))
+    private = [pair for pairs in found.values() for pair in pairs[:YELP_PRIVATE]]
+    return private, [pair for pairs in found.values() for pair in pairs[YELP_PRIVATE:]]
+
+
+READ = {
+    "ag_news": _ag_news,
+    "yelp": _yelp,
+    "imdb": _imdb,
+    "dbpedia": _dbpedia,
+    "dbpedia5": _dbpedia5,
+    "yelp5": _yelp5,
+}
 
 
 def load(name: str, records: int | None, held_out: int = 1_000) -> Corpus:

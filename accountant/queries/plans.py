@@ -12,7 +12,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.outlooks import Outlook
-from accountant.core.mechanisms.planning import PLANNED, Proposal, propose, rank
+from accountant.core.mechanisms.planning import PLANNED, SHARES, Proposal, propose_least
 from accountant.database import reading
 from accountant.identities.actor import Actor
 from accountant.queries import models
@@ -26,9 +26,6 @@ from accountant.queries.quotes import (
 )
 from accountant.schema import quotes
 from accountant.transactions.job_requests import terms_of
-
-#: Shares of what is left that are tried where none is named: a small one is taken if it is good.
-SHARES = (0.1, 0.25, 0.5, 1.0)
 
 
 def proposal_on(
@@ -59,16 +56,15 @@ def proposal_on(
     admitted = standing.policy.mechanisms
     offered = [each for each in mechanisms.runnable() if not admitted or each in admitted]
     named, facts = _model(engine, viewer, standing.policy, model)
-    best: tuple[Proposal, float] | None = None
-    for part in SHARES if share is None else (share,):
-        affordable = affordable_by(shown.part(Fraction(part)), terms)
-        found = propose(goal, terms, affordable, facts, offered, mechanism)
-        if best is None or rank(found)[:3] > rank(best[0])[:3]:
-            best = found, part
-        if found.outlook.verdict == "good":
-            break
-    assert best is not None
-    found, part = best
+    found, part = propose_least(
+        goal,
+        terms,
+        lambda part: affordable_by(shown.part(Fraction(part)), terms),
+        facts,
+        offered,
+        mechanism,
+        SHARES if share is None else (share,),
+    )
     if standing.accounts.dp is None:
         found = Proposal(goal, Outlook("not enough", "the dataset has no allowance yet"))
     uses_model = found.mechanism is not None and mechanisms.get(found.mechanism).uses_model

@@ -111,7 +111,7 @@ class Steering:
 SWEPT: Mapping[str, Steering] = {
     # SmolLM2-135M-Instruct, as `exchequer model get smollm2` converts it
     "ec3c2b41b640159d0344162df53ebe9657fc889cf090ef0341aa645aa228dafb": Steering(
-        "17-18", 72.0, 30.0
+        "17-18", 60.0, 12.0
     ),
 }
 
@@ -236,7 +236,8 @@ class Epsvec(GaussianNoise):
         max_length=8_000,
         description="the prompt; slot {examples} for the shots, and {label} and {description}. "
         "What follows "
-        "{examples} stands before each shot and before the text to be written",
+        "{examples} stands before each shot and before the text to be written; without shots it "
+        "may be left out, and the template is the whole request",
     )
     stop: str | None = Field(
         DEFAULT_STOP,
@@ -346,7 +347,9 @@ def _describe_vectors(parameters: Epsvec, terms: Terms, vectors: Event) -> str:
 
 def resolve(parameters: Epsvec, terms: Terms) -> Epsvec:
     """Fill in rates and noise; refuse sampling that the relation or the numbers don't allow."""
-    check_template(parameters.template, required=("examples",), optional=("label", "description"))
+    # what shots stand in; without any, a template may be a whole request
+    needed, free = (("examples",), ()) if parameters.shots else ((), ("examples",))
+    check_template(parameters.template, required=needed, optional=("label", "description", *free))
     check_template(parameters.description, required=(), optional=("label",), field="description")
     if parameters.label is not None and parameters.label not in terms.labels:
         allowed = ", ".join(terms.labels) or "nothing: the dataset has no labels"

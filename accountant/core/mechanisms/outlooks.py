@@ -79,8 +79,9 @@ def outlook(
     if judge is None:
         return None
     found = judge(parameters, terms, facts or {}, made)
-    size = (facts or {}).get("parameters")
-    if made.what == "texts" and size is not None and size < LEAST_PARAMETERS:
+    size, steered = (facts or {}).get("parameters"), (facts or {}).get("sha256") in epsvec.SWEPT
+    tried = steered and mechanism.id == epsvec.MECHANISM.id
+    if made.what == "texts" and size is not None and size < LEAST_PARAMETERS and not tried:
         small = f"{found.why}; a model of {size:,} parameters seldom writes readable ones"
         return replace(found, verdict=worst("thin", found.verdict), why=small)
     return found

@@ -7,7 +7,7 @@ What is not enough is never proposed: the answer is then a verdict alone, with w
 The rules are those that measurements support (docs/utility.md).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ Affordable = Callable[[Price], bool]
 
 #: Beyond so many texts, larger batches are better than more texts.
 SERVING_TEXTS = 200
+#: Shares of what is left that are tried where none is named: a small one is taken if it is good.
+SHARES = (0.1, 0.25, 0.5, 1.0)
 #: Goals that something is proposed for, in the order in which one stands in for another. Each has
 #: its mechanisms, the one that wrote better texts where both are as good by their outlooks first.
 PLANNED: Mapping[str, tuple[str, ...]] = {
@@ -100,6 +102,31 @@ def propose(
     return Proposal(goal, Outlook("not enough", why, instead=_instead(goal, asked, offered)))
 
 
+def propose_least(
+    goal: str,
+    terms: Terms,
+    part: Callable[[float], Affordable],
+    facts: Mapping[str, Any] | None = None,
+    offered: Collection[str] | None = None,
+    only: str | None = None,
+    shares: Iterable[float] = SHARES,
+) -> tuple[Proposal, float]:
+    """Return the proposal of the first share that is good, or of the first that is as good as all,
+    and the share.
+
+    `part`: what a share of what is left has room for. The rest is as `propose` takes it.
+    """
+    best: tuple[Proposal, float] | None = None
+    for share in shares:
+        found = propose(goal, terms, part(share), facts, offered, only)
+        if best is None or rank(found)[:3] > rank(best[0])[:3]:
+            best = found, share
+        if found.outlook.verdict == "good":
+            break
+    assert best is not None
+    return best
+
+
 def rank(proposal: Proposal) -> tuple[int, int, int, int, float]:
     """Return how good a proposal is: by its verdict, its mechanism's place, the length of a text,
     their number up to what serves most ends, and the noise.
@@ -138,26 +165,25 @@ _WHY = {
 
 # --- texts like those in the data: steered ------------------------------------------------------
 
-#: Records of a label that a vector is drawn from, texts that shots are picked from, and texts of
-#: the model alone that records are held against.
-SAMPLES, CANDIDATES, PARTNERS = 200, 24, 60
-#: The part of ε that the shots cost.
-SHOTS_PART = 0.15
-STEERED_TOKENS = 64
-#: Of a label, in all about `SERVING_TEXTS`: more are free.
-LEAST_STEERED = 10
+#: Records of a label that a vector is drawn from, and texts of the model alone that they are held
+#: against.
+SAMPLES, PARTNERS = 400, 24
+#: Texts of all labels together, about, and of one label at least: more are free.
+STEERED_TEXTS, LEAST_STEERED = 100, 10
+#: A chat model is asked for a text about a label, and only the vectors, which all of ε pays for,
+#: tell it how real ones read. What is cut, repeats itself or talks about the task is dropped.
 STEERED: Mapping[str, Any] = {
-    "candidates": CANDIDATES,
+    "shots": 0,
+    "partner": "mean",
     "partners": PARTNERS,
     "temperature": 0.7,
-    "max_tokens": STEERED_TOKENS,
-    "record_tokens": 96,
-    "prompting": "plain",
-    "template": "{examples}A text ({label}):",
+    "max_tokens": 96,
+    "record_tokens": 64,
     "stop": None,
     "rejection": "rule",
     "min_quality": 10,
 }
+ABOUT = "Write a short text{about}. Use two or three sentences. Answer with the text alone."
 
 
 def _steered(asked: Asked) -> Iterator[Proposal]:
@@ -169,22 +195,20 @@ def _steered(asked: Asked) -> Iterator[Proposal]:
     swept = epsvec.SWEPT.get(asked.facts.get("sha256", ""))
     if size is None or swept is None or size // labels < LEAST_BATCH:
         return
+    about = " about this topic: {label}" if asked.terms.labels else ""
     shape = {
         **STEERED,
+        "template": ABOUT.replace("{about}", about),
         "layers": swept.layers,
         "clip": swept.clip,
         "coefficient": swept.coefficient,
         "samples_per_label": min(SAMPLES, size // labels),
-        "samples": max(LEAST_STEERED, -(-SERVING_TEXTS // labels)),
+        "samples": max(LEAST_STEERED, -(-STEERED_TEXTS // labels)),
     }
 
     def request(epsilon: float) -> Proposal | None:
-        parts = {
-            "shots_epsilon": round(SHOTS_PART * epsilon, 6),
-            "epsilon": round((1 - SHOTS_PART) * epsilon, 6),
-        }
         note = "paid once: more texts, other temperatures and coefficients are free"
-        return asked.proposal(mechanism, {**shape, **parts}, (note,))
+        return asked.proposal(mechanism, {**shape, "epsilon": epsilon}, (note,))
 
     context = asked.facts.get("context_tokens")
     needed = mechanism.context_tokens(mechanism.parameters(**shape), TEMPLATE_TOKENS)

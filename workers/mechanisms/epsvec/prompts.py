@@ -5,7 +5,8 @@ entry.
 
 Candidates are written after it without any shot, partners and samples with the shots; a record is
 read in the place of the text that would be written. An instruction model gets the same as a request
-of its chat template, and what it writes is its answer.
+of its chat template, and what it writes is its answer. A template without a place for shots is the
+whole request.
 """
 
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ class Prompt:
         self.tokenizer = tokenizer
         values = {"label": label, "description": filled(scaffold.description, {"label": label})}
         opening = filled(
-            scaffold.template.through(lambda text: text.split("{examples}", 1)[1]), values
+            scaffold.template.through(lambda text: text.rpartition("{examples}")[2]), values
         )
         end = LINE if scaffold.stop is None else joined(LINE, scaffold.stop, PARAGRAPH)
         cut = [shot.through(lambda text: self._cut(text, scaffold.text_tokens)) for shot in shots]
@@ -95,7 +96,8 @@ class Prompt:
         chat = (
             scaffold.prompting == "chat" and getattr(tokenizer, "chat_template", None) is not None
         )
-        self.asked = PublicPrompt(joined(text, REQUEST) if chat else text, chat)
+        asks = chat and "{examples}" in scaffold.template
+        self.asked = PublicPrompt(joined(text, REQUEST) if asks else text, chat)
         # Tokenizers join a blank to the word that follows, so a record brings its own.
         self.lead = "" if chat else " "
         self.ids = prompt_tokens(tokenizer, self.asked)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 from workers.data.public_text import PublicPrompt, PublicText, constant, joined
 from workers.data.words import words
+from workers.generation.rules import fault
 from workers.generation.writer import Manner, Writer, Written, answers
 
 Rate = Callable[[Sequence[Written]], list[int]]
 
+#: Fewer words are a heading or a remark.
+LEAST_WORDS = 8
 #: How often a judge is asked about one text. Without an answer by then the text is not good enough.
 TRIES = 3
 #: Of the judge's answers: sharp, but another one when asked again.
@@ -34,13 +37,15 @@ _OBJECT = re.compile(r"\{[^{}]{0,400}\}")
 
 
 def by_rule(texts: Sequence[Written]) -> list[int]:
-    """Return two points each for: an end, five words or more, letters, few repeated words, few
-    repeated triples.
+    """Return two points each for: an end, LEAST_WORDS, letters, few repeated words, few repeated
+    triples. Refusals, prefaces and talk about the task get none.
     """
     return [_rule(text) for text in texts]
 
 
 def _rule(written: Written) -> int:
+    if fault(written.text) is not None or written.text.endswith(":"):
+        return 0
     text_words = words(written.text)
     triples = list(zip(text_words, text_words[1:], text_words[2:], strict=False))
     # Letters, their vowel signs and accents, and blanks.
@@ -49,7 +54,7 @@ def _rule(written: Written) -> int:
     )
     holds = (
         written.complete,
-        len(text_words) >= 5,
+        len(text_words) >= LEAST_WORDS,
         letters >= 0.8 * len(written.text) > 0,
         len(set(text_words)) >= 0.4 * len(text_words) > 0,
         len(set(triples)) >= 0.9 * len(triples),
