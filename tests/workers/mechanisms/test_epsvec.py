@@ -421,12 +421,17 @@ def test_the_rule_tells_texts_from_noise():
             replace(good, complete=False),
             Written("la la la la la la la la", True),
             Written("", True),
+            Written("I'm sorry, but I can't write a text about rooms and staff.", True),
+            Written("The room was clean and these are the people who worked there:", True),
+            Written("The room was clean, all week.", True),
         ]
     )
     assert rates[0] == 10
     assert rates[1] == 8
     assert rates[2] == 6
     assert rates[3] <= 4
+    assert rates[4:6] == [0, 0]
+    assert rates[6] == 8
 
 
 def test_the_rule_drops_texts_and_fewer_come_out(model, released):
@@ -465,6 +470,19 @@ def test_prompts_for_base_and_instruction_models(model):
     assert chat.startswith("<user>")
     assert chat.endswith("alone.<assistant>")
     assert plain.ids == base.ids
+
+
+def test_a_template_without_a_place_for_shots_is_the_whole_request(model):
+    template = "Write about {label}."
+    parameters = PRICE.parse({"epsilon": 1.0, "shots": 0, "template": template}, LARGE)
+    tokenizer, before = model.tokenizer, model.tokenizer.chat_template
+    tokenizer.chat_template = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+    try:
+        prompt = Scaffold.of(parameters).prompt(tokenizer, vouch("sad"))
+    finally:
+        tokenizer.chat_template = before
+    assert str(prompt.asked.text) == "Write about sad."
+    assert tokenizer.decode(prompt.ids) == "<Write about sad.>"
 
 
 def test_what_a_shot_or_record_says_is_never_read_as_a_slot(model):

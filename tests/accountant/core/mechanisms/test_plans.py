@@ -5,6 +5,7 @@ request.
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -236,7 +237,12 @@ def test_where_a_sweep_found_how_to_steer_texts_are_steered():
     assert found.mechanism == "epsvec"
     assert found.outlook.verdict == "good"
     assert found.makes is not None
-    assert found.makes.number == planning.SERVING_TEXTS
+    assert found.makes.number == planning.STEERED_TEXTS
+    assert "{label}" in found.parameters["template"]
+    # no topic is asked for where there is none
+    unlabelled = propose("texts", Terms(public_size=2_000), real(3.0), facts)
+    assert unlabelled.mechanism == "epsvec"
+    assert "topic" not in unlabelled.parameters["template"]
     # nobody has tried those layers with another model, and too little budget is all noise
     other = judged("epsvec", dict(found.parameters), terms, sha256="other", hidden_size=576)
     assert other.verdict == "thin"
@@ -246,16 +252,38 @@ def test_where_a_sweep_found_how_to_steer_texts_are_steered():
     assert own.mechanism == "private-prediction"
 
 
-def test_texts_of_a_small_model_are_never_called_good():
+def test_the_smallest_share_that_is_good_is_proposed():
+    """Of an account that each share of has a tenth, a quarter, half, and all."""
     (sha256,) = SWEPT
     facts = {"sha256": sha256, "hidden_size": 576, "context_tokens": 8192}
     terms = Terms(public_size=2_000, labels=LABELS[:5], delta=1e-6)
+    tried = []
+
+    def part(share: float) -> Callable[[Price], bool]:
+        tried.append(share)
+        return real(3.0 * share)
+
+    found, share = planning.propose_least("texts", terms, part, facts)
+    assert found.outlook.verdict == "good"
+    assert share == tried[-1] == 0.5
+    # where none is good, the first that is as good as all
+    least, poor = planning.propose_least("texts", terms, lambda _: real(0.3), facts)
+    assert (least.outlook.verdict, poor) == ("thin", planning.SHARES[0])
+
+
+def test_texts_of_a_small_model_are_called_good_where_somebody_read_them():
+    (sha256,) = SWEPT
+    facts = {"sha256": sha256, "hidden_size": 576, "context_tokens": 8192}
+    labelled = Terms(public_size=2_000, labels=LABELS[:5], delta=1e-6)
     for only in PLANNED["texts"]:
-        large = propose("texts", terms, real(3.0), facts | {"parameters": 10**9}, only=only)
-        assert large.outlook.verdict == "good"
-        small = propose("texts", terms, real(3.0), facts | {"parameters": 134_515_008}, only=only)
-        assert small.outlook.verdict == "thin"
-        assert "seldom writes readable" in small.outlook.sentence()
+        for terms in (labelled, replace(labelled, labels=())):
+            large = propose("texts", terms, real(3.0), facts | {"parameters": 10**9}, only=only)
+            assert large.outlook.verdict == "good"
+            small = facts | {"parameters": 134_515_008}
+            found = propose("texts", terms, real(3.0), small, only=only)
+            read = only == "epsvec" and bool(terms.labels)
+            assert found.outlook.verdict == ("good" if read else "thin")
+            assert ("seldom writes readable" in found.outlook.sentence()) is not read
     # a vote is on texts too, and a count is none
     counts = propose("counts", terms, real(3.0), {"parameters": 1})
     assert counts.outlook.verdict == "good"
