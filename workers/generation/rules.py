@@ -35,6 +35,12 @@ _TALK = re.compile(
     r"|i (?:hope this|have (?:written|rewritten)|will (?:write|rewrite))\b"
     r"|let me know (?:if|what)\b)"
 )
+#: How assistants speak to whoever asked, anywhere in the opening.
+_CHAT = re.compile(
+    r"\b(?:an|the|your) ai assistant\b|\bplease provide (?:me|the|your|more)\b"
+    r"|\bi(?:['’]m| am|['’]d be| would be) (?:so |very |always )?(?:happy|glad|here) "
+    r"(?:you|to (?:help|assist|have you))\b"
+)
 #: A refusal, a preface or talk is looked for in this much of a text.
 _OPENING = 200
 #: A text that begins with so many words of the request repeats it.
@@ -50,7 +56,7 @@ def fault(text: str) -> str | None:
         return "refusal"
     if _PREFACES.match(opening):
         return "preface"
-    return "talk about the task" if _TALK.match(opening) else None
+    return "talk about the task" if _TALK.match(opening) or _CHAT.search(opening) else None
 
 
 def is_echo(text: str, request: str) -> bool:

@@ -80,10 +80,7 @@ def outlook(
         return None
     found = judge(parameters, terms, facts or {}, made)
     size = (facts or {}).get("parameters")
-    # Read by somebody: of a model in SWEPT, steered towards labels.
-    tried = mechanism.id == epsvec.MECHANISM.id and bool(terms.labels)
-    tried = tried and (facts or {}).get("sha256") in epsvec.SWEPT
-    if made.what == "texts" and size is not None and size < LEAST_PARAMETERS and not tried:
+    if made.what == "texts" and size is not None and size < LEAST_PARAMETERS:
         small = f"{found.why}; a model of {size:,} parameters seldom writes readable ones"
         return replace(found, verdict=worst("thin", found.verdict), why=small)
     return found

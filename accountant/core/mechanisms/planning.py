@@ -16,7 +16,13 @@ from accountant.core.mechanisms import aug_pe, dp_kps, epsvec, noisy_count, priv
 from accountant.core.mechanisms.base import Mechanism, Yield
 from accountant.core.mechanisms.fitting import bisect_whole
 from accountant.core.mechanisms.noise_fields import resolved
-from accountant.core.mechanisms.outlooks import LEAST_TOKENS, VERDICTS, Outlook, outlook
+from accountant.core.mechanisms.outlooks import (
+    GOOD_NOISE,
+    LEAST_TOKENS,
+    VERDICTS,
+    Outlook,
+    outlook,
+)
 from accountant.core.privacy.price import Price, Terms
 
 Affordable = Callable[[Price], bool]
@@ -119,12 +125,18 @@ def propose_least(
     best: tuple[Proposal, float] | None = None
     for share in shares:
         found = propose(goal, terms, part(share), facts, offered, only)
-        if best is None or rank(found)[:3] > rank(best[0])[:3]:
+        if best is None or _worth(found) > _worth(best[0]):
             best = found, share
         if found.outlook.verdict == "good":
             break
     assert best is not None
     return best
+
+
+def _worth(proposal: Proposal) -> tuple[int, int, int, bool]:
+    """Return what a larger share has to better: more texts and a little less noise don't count."""
+    quiet = (proposal.outlook.noise or 0.0) <= GOOD_NOISE
+    return *rank(proposal)[:3], quiet
 
 
 def rank(proposal: Proposal) -> tuple[int, int, int, int, float]:
