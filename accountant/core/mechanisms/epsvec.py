@@ -107,7 +107,8 @@ class Steering:
     coefficient: float
 
 
-#: By the model's hash: what benchmarks.epsvec_sweep found on public texts (docs/utility.md).
+#: By the model's hash. Layers are those of benchmarks.epsvec_sweep on public texts; clip and
+#: coefficient were set by eye on a few texts of DBpedia, for a chat prompt (docs/utility.md).
 SWEPT: Mapping[str, Steering] = {
     # SmolLM2-135M-Instruct, as `exchequer model get smollm2` converts it
     "ec3c2b41b640159d0344162df53ebe9657fc889cf090ef0341aa645aa228dafb": Steering(
