@@ -20,7 +20,7 @@ from accountant.core.ledger.accounts import Settlement, ex_post_json
 from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import TEXTS, is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import CHARGES, PEOPLE, PRIVATE, Policy
+from accountant.core.ledger.policy import PEOPLE, PRIVATE, Policy
 from accountant.core.ledger.reservations import SHAPES, as_text, read_event
 from accountant.core.names import NAME
 from accountant.core.privacy.events import to_json
@@ -180,7 +180,7 @@ def is_name(value: object) -> bool:
 
 
 def _check_policy(stated: object) -> None:
-    _check_names(stated, "policy", set(Policy.model_fields) - set(CHARGES), CHARGES)
+    _check_names(stated, "policy", set(Policy.model_fields))
     assert isinstance(stated, dict)
     shown = {
         name: () if name in PRIVATE and is_hidden(value) else value
@@ -188,9 +188,7 @@ def _check_policy(stated: object) -> None:
     }
     policy = Policy.model_validate(shown)
     for name, value in policy.model_dump(mode="json").items():
-        if name in CHARGES and bool(value) is not (name in stated):
-            raise VerificationFailed(f"its policy states {name} where it is set, and only there")
-        if name in stated and shown[name] != ():
+        if shown[name] != ():
             check_same(stated[name], value, name)
     for name in PEOPLE:
         for person in getattr(policy, name):

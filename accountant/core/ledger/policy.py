@@ -18,8 +18,6 @@ ACTS = ("approve", "allow", "correct", "policy")
 
 #: Caps in ε: how much jobs of one kind may add up to.
 CAPS = ("analyst_epsilon", "project_epsilon", "stated_charges_epsilon", "signed_charges_epsilon")
-#: What a policy says of charges of other programs. Entries state it where it is set.
-CHARGES = ("stated_charges_epsilon", "signed_charges_epsilon", "runners")
 
 _RUNNER = re.compile(rf"({NAME[1:-1]}) ([0-9a-f]{{64}})")
 _PORT = "(?::[1-9][0-9]{0,4})?"

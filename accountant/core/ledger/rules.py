@@ -34,7 +34,7 @@ from accountant.core.ledger.books import Books
 from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import CHARGES, PRIVATE, Policy, weakened
+from accountant.core.ledger.policy import PRIVATE, Policy, weakened
 from accountant.core.ledger.signatures import SignedActs
 from accountant.core.mechanisms import charge
 from accountant.core.names import is_alike
@@ -100,12 +100,7 @@ def dataset_columns(terms: Mapping[str, Any]) -> dict[str, Any]:
 
 def policy_body(policy: Policy, people: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the body of a POLICY. `people`: the two who made it, with signatures, if any."""
-    stated = policy.model_dump(mode="json")
-    unset = {name for name in CHARGES if not stated[name]}
-    return {
-        **(people or {}),
-        "policy": {name: value for name, value in stated.items() if name not in unset},
-    }
+    return {**(people or {}), "policy": policy.model_dump(mode="json")}
 
 
 class Rules:
