@@ -18,7 +18,6 @@ from accountant.core.errors import Conflict, LeaseLost, NotFound
 from accountant.core.ledger import charges
 from accountant.core.mechanisms.charge import ID
 from accountant.core.privacy.events import from_json, releases
-from accountant.faults import reached
 from accountant.identities.actor import Actor
 from accountant.transactions import leases, orders, settlement
 from accountant.transactions.ledger_log import writing
@@ -66,7 +65,6 @@ def begin(engine: Engine, job_id: UUID, actor: Actor, secret: bytes, seconds: fl
         claim = leases.claim(
             engine, job_id, 1, job.parameters["tool"], seconds, secret=secret, charges=True
         ) or _claim(engine, job_id, secret)
-        reached("charge.claimed")
     if claim is None:
         raise Conflict(f"the charge is {job.state.replace('_', ' ')}, and its lease is another's")
     if job.reading_began_at is None:
@@ -118,4 +116,3 @@ def settle(
     with writing(engine) as connection:
         locked, row = fenced(connection, claim)
         settlement.settle_charge(locked, row, event, actor.name, evidence)
-        reached("charge.settled")

@@ -315,6 +315,10 @@ def test_eight_at_once_with_one_key_make_one_version(site):
 #: What some of them make (a token, an address, an upload) stands in a list, and charges nothing.
 UNKEYED = {
     "POST /api/v1/datasets/{name}/allowance/preview",
+    # The secret of a charge's lease is its key.
+    "POST /api/v1/jobs/{job}/alive",
+    "POST /api/v1/jobs/{job}/begin",
+    "POST /api/v1/jobs/{job}/settle",
     "POST /api/v1/jobs/{job}/offer",
     "POST /api/v1/jobs/{job}/offer/quote",
     "POST /api/v1/me/password",

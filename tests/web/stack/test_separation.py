@@ -68,8 +68,8 @@ def test_composed_addresses_are_encrypted_and_checked_and_have_no_password() -> 
     seen = set()
     for name, service in composed["services"].items():
         for variable, value in service.get("environment", {}).items():
-            if not variable.endswith("_URL"):
-                continue
+            if not variable.endswith("_URL") or value is None:
+                continue  # None: as whoever runs it sets it, and no address of a server here
             seen.add((name, variable))
             address = make_url(value)
             assert address.password is None, (name, variable)
