@@ -35,7 +35,7 @@ from workers.data.corpora import Corpus
 from workers.data.public_text import label as public_label
 from workers.data.records import Record, Records
 from workers.embedding import embedders
-from workers.embedding.embedders import OwnEmbedder
+from workers.embedding.model_states import OwnEmbedder
 from workers.evaluation.mauve import mauve
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written

@@ -27,14 +27,12 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import torch
 
 from workers import interruption, models, networks, vocabularies, weights
 from workers.embedding import phrase_vectors
 from workers.embedding.neighbours import Floats, unit
-from workers.engine import HEAD, Shape, hidden_states, sizes
-from workers.models import READ_FILES, LocalModel, ModelError
-from workers.text_tokens import encoded, text_tokens
+from workers.models import READ_FILES, ModelError
+from workers.text_tokens import encoded
 
 #: Subfolders hold the settings and weights of a sentence-transformers model's parts.
 FILES = (*READ_FILES, *(f"*/{pattern}" for pattern in READ_FILES))
@@ -424,35 +422,3 @@ def _pieces(texts: Iterable[str], rows: int) -> Iterator[list[str]]:
     while piece := list(islice(stream, rows)):
         interruption.check()
         yield piece
-
-
-class OwnEmbedder:
-    """What the model's head receives, averaged over a text's tokens.
-
-    Like `Embedder` for mean-pooled causal models, where no embedding model is named.
-    """
-
-    def __init__(self, model: LocalModel) -> None:
-        self.model = model
-        self.dimensions, self.context_tokens = model.structure.hidden, model.context_tokens
-
-    def embed(self, texts: Iterable[str], tokens: int | None = None) -> Iterator[Floats]:
-        """Embed texts like `Embedder.embed`."""
-        width = min(tokens or self.context_tokens, self.context_tokens)
-        shape = Shape(0, width, 0)
-        chosen = sizes(self.model.network, shape, 1, ROWS, self.model.memory_bytes)
-        group: list[list[int]] = []
-
-        def states() -> Floats:
-            spans = [(0, len(ids)) for ids in group]
-            rows = hidden_states(self.model.structure, group, [HEAD], shape, chosen, spans=spans)
-            return unit(torch.cat(list(rows)).cpu().numpy())  # (rows, hidden)
-
-        for text in texts:
-            shown = text[: 32 * width].strip()
-            group.append(text_tokens(self.model.tokenizer, shown)[:width])
-            if len(group) == ROWS:
-                yield states()
-                group = []
-        if group:
-            yield states()

@@ -9,7 +9,8 @@ import numpy as np
 
 from accountant.core.mechanisms.evolution_fields import EvolvingTexts
 from workers.data.records import Records
-from workers.embedding.embedders import Embedder, OwnEmbedder
+from workers.embedding.embedders import Embedder
+from workers.embedding.model_states import OwnEmbedder
 from workers.embedding.neighbours import Floats, unit
 from workers.interface import Public
 from workers.models import LocalModel

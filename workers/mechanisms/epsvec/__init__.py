@@ -20,7 +20,7 @@ from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicText
 from workers.data.public_text import label as public_label
 from workers.data.records import Records
-from workers.embedding.embedders import OwnEmbedder
+from workers.embedding.model_states import OwnEmbedder
 from workers.embedding.neighbours import Integers
 from workers.generation.kept_texts import kept_texts
 from workers.generation.local_writer import LocalWriter, generator
