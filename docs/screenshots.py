@@ -79,10 +79,11 @@ def prepared(url: str, password: str) -> Scene:
 
 def priced(page: Page) -> None:
     """A price that follows what is typed."""
+    page.fill("[name=purpose]", "one more look at what customers write about")
     page.fill("[name='parameters.max_text_tokens']", "24")
     page.fill("[name='parameters.tokens_per_batch']", "24")
     page.locator("#price").get_by_text("24 tokens of one batch").wait_for(state="attached")
-    page.fill("[name=purpose]", "one more look at what customers write about")
+    page.locator("#price .stale").wait_for(state="detached")
 
 
 def offered(page: Page) -> None:
