@@ -3,6 +3,7 @@
 `docs/powers.md` says it in words, and names the tests of what else stops a stolen process.
 """
 
+import json
 import re
 import time
 import uuid
@@ -18,14 +19,16 @@ from sqlalchemy.exc import DBAPIError
 
 from accountant import tables
 from accountant.catalogue import datasets
+from accountant.core.errors import VerificationFailed
 from accountant.core.ledger import entry_bodies, reversals
-from accountant.core.ledger.export_formats import read_document
+from accountant.core.ledger.checkpoints import introduction, public_key, sign
+from accountant.core.ledger.export_formats import json_header, read_document, verify_lines
 from accountant.core.ledger.hash_chain import Entry, EntryKind
 from accountant.core.ledger.losses import loss_body
 from accountant.core.ledger.rules import register_body
 from accountant.core.privacy.events import FREE, Event, SelfComposed, ZCDp, from_json, to_json
 from accountant.database import connect
-from accountant.queries import integrity
+from accountant.queries import entries, integrity
 from accountant.rights import PROCESSES, Process
 from accountant.tables.accounts_row import book_columns
 from accountant.transactions import approval, decision, kept_draws, leases, settlement
@@ -560,6 +563,28 @@ def test_a_lowered_sum_of_personal_caps_is_found(roles, ground, engine, process)
             held = tables.usage.update().where(*own, tables.usage.c.kind == row.kind)
             connection.execute(held.values(reserved=row.reserved))
     assert [problem.startswith("the sums of analyst") for problem in found] == [True], found
+
+
+def test_what_a_stolen_signer_signs_falsely_is_found(roles, ground, engine):
+    """It introduces a key of its own and states another head; the reader of an export sees it."""
+    bench = ground["bench"]
+    assert isinstance(bench, Bench)
+    now, seed = datetime.now(UTC), b"t" * 32
+    pieces = entries.export(engine, bench.dataset, bench.steward, "jsonl")
+    first, *rest = "".join(pieces).splitlines(keepends=True)
+    claimed, key = json.loads(first), introduction(public_key(seed), now, None)
+    false = sign(bench.dataset, claimed["entries"], "0" * 64, claimed["balances"], now, seed, [key])
+    row = {"id": key["key"]["id"], "introduced_at": now, "document": key}
+    own = select(tables.datasets.c.id).where(tables.datasets.c.name == bench.dataset)
+    made = {"seq": claimed["entries"], "key_id": row["id"], "at": now}
+    with roles["signer"].connect() as connection:  # which is rolled back: others sign here too
+        connection.execute(tables.signing_keys.insert().values(introduced_by="thief", **row))
+        added = tables.checkpoints.insert().values(
+            dataset_id=own.scalar_subquery(), document=json.dumps(false), **made
+        )
+        connection.execute(added)
+    with pytest.raises(VerificationFailed, match="checkpoint"):
+        verify_lines([json_header({**claimed, "checkpoint": false}), *rest])
 
 
 # --- leases -------------------------------------------------------------------------------------
