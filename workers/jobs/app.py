@@ -20,6 +20,7 @@ from workers.jobs.broker import QUEUES, guard
 from workers.jobs.consumer import Alive
 
 
+@signals.celeryd_init.connect  # before Celery warns of anything
 @signals.setup_logging.connect
 def _write_lines(**_: object) -> None:
     """Celery writes its lines as all others of the process."""
