@@ -2,7 +2,6 @@
 nothing.
 """
 
-import hashlib
 import multiprocessing
 import random
 import time
@@ -12,31 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url, text
 
-from accountant.core.errors import Conflict
-from accountant.database import connect
 from accountant.queries import integrity
-from accountant.transactions import charges, submission
-from accountant.transactions.job_requests import JobRequest
+from tests.faults import charging
 from tests.support import Bench
-
-EVENT = {"epsilon": 0.001}
-RAW = {"event": EVENT, "tool": "a script", "unit": "record", "relation": "add-remove"}
-
-
-def work(url: str, bench: Bench, keys: list[str], ran: str) -> None:
-    """A program that asks for its charges one after the other, and goes on where it was killed."""
-    engine = connect(url, pool_size=1)
-    for key in keys:
-        request = JobRequest(bench.dataset, "charge", None, RAW, "a test")
-        job = submission.submit(engine, request, bench.analyst, key)
-        secret = hashlib.sha256(key.encode()).digest()
-        try:
-            charges.begin(engine, job, bench.analyst, secret, 600)
-        except Conflict:
-            continue  # it was settled before it was killed
-        with Path(ran, key).open("a") as file:
-            file.write("released\n")
-        charges.settle(engine, job, bench.analyst, secret, None, None, None)
 
 
 @pytest.mark.slow
@@ -50,13 +27,14 @@ def test_killed_programs_are_charged_once(engine, tmp_path, count, programs, kil
     bench.allow()
     url = make_url(str(engine.url)).render_as_string(hide_password=False)
     keys = [f"charge-{number}" for number in range(count)]
-    first = keys[0]
-    work(url, bench, [first], str(tmp_path))  # what it is made of is loaded before the fork
     shares = [keys[part::programs] for part in range(programs)]
-    forks, draw = multiprocessing.get_context("fork"), random.Random(7)
+    # They are forked from a process that has loaded all of it, and has no threads.
+    forks, draw = multiprocessing.get_context("forkserver"), random.Random(7)
+    forks.set_forkserver_preload(["tests.faults.charging"])
 
     def start(share: list[str]) -> multiprocessing.process.BaseProcess:
-        started = forks.Process(target=work, args=(url, bench, share, str(tmp_path)), daemon=True)
+        known = (url, bench.dataset, bench.analyst, share, str(tmp_path))
+        started = forks.Process(target=charging.work, args=known, daemon=True)
         started.start()
         return started
 

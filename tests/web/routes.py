@@ -73,7 +73,9 @@ class World:
     def charge(self) -> str:
         """A charge of `analyst` that is reserved, on a dataset whose policy admits it."""
         policy = {"auto_approve_epsilon": "1", "stated_charges_epsilon": "1"}
-        bench, analyst = Bench(self.site.engine, policy=policy), self.site.actor("analyst")
+        # In two worlds these datasets stand in one order, by their names.
+        bench = Bench(self.site.engine, tag=self.fresh("charge"), policy=policy)
+        analyst = self.site.actor("analyst")
         bench.allow()
         stated = {"tool": "a test", "unit": "record", "relation": "add-remove"}
         request = JobRequest(
