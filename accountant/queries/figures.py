@@ -1,7 +1,8 @@
 """Figures of the whole service for operators: how much of what waits, runs and is spent.
 
-Every figure is public: it follows from what people asked for, and from no record. Ex-post costs are
-left out, as realized ones depend on the data. One statement reads them all.
+No figure tells more than pages show already: what people asked for, and when jobs began and ended,
+which a policy can hold to the clock (`results_every_seconds`), as how long one took may tell of its
+records. Realized ex-post costs are left out. One statement reads them all.
 """
 
 from collections.abc import Sequence

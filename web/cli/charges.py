@@ -17,8 +17,9 @@ from web.cli.answers import Answer, Group
 from web.cli.options import DatasetName
 from web.cli.output import read_text
 from web.cli.session import connect
-from web.client.charges import LEASE_SECONDS, Charge, Runner
+from web.client.charges import Charge, Runner
 from web.client.progress import state_text
+from web.client.routes.jobs import LEASE_SECONDS
 
 charges = Group(help="Charge what another program releases.", no_args_is_help=True)
 

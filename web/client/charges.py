@@ -20,9 +20,8 @@ from accountant.core.ledger import runners
 from web.client import progress
 from web.client.api import Api
 from web.client.jobs import Job
+from web.client.routes.jobs import LEASE_SECONDS
 
-#: A charge without a word for so long ends, and all of it is charged.
-LEASE_SECONDS = 3600
 #: `alive` asks the server at most so often.
 LEAST_SECONDS = 1.0
 
@@ -170,25 +169,20 @@ class Charge:
     def settle(self, history: Any = None, output: str | None = None) -> Job:
         """End it: what its runner signs is charged, or else all that was reserved.
 
+        May be called again where it was refused or not answered, until the lease ends.
+
         Args:
             history: what was released, in any form that an event has. Counts only with a runner.
             output: the SHA-256 of what was made.
         """
         assert self.job is not None, "begin it first"
+        self._settled = True  # if it is refused, leaving the `with` block charges nothing yet
         history = None if history is None else as_event(history)
         signature = None
         if self._runner is not None:
             act = runners.settle_act(self._dataset, self.job.id, history, output)
             signature = runners.sign(act, self._runner.seed)
-        settled = self._api.settle(self.job.id, self.lease, history, output, signature)
-        self._settled = True
-        return self.job._take(settled)
-
-    def void(self) -> Job:
-        """Take back a charge that has not begun, for nothing."""
-        assert self.job is not None, "ask for it first"
-        self._settled = True
-        return self.job.cancel()
+        return self.job._take(self._api.settle(self.job.id, self.lease, history, output, signature))
 
     def __enter__(self) -> Self:
         return self.begin()

@@ -89,7 +89,7 @@ def look_around(engine: Engine, configured: settings.Settings) -> int:
 
 #: Nobody's lease or message waits longer for the places of results and uploads: they may hang.
 STORE_SECONDS = 1.0
-_stores: dict[Engine, Bounded[int]] = {}
+_stores: dict[tuple[Engine, str], Bounded[int]] = {}
 
 
 def _leftovers(engine: Engine, configured: settings.Settings) -> int:
@@ -106,7 +106,8 @@ def _leftovers(engine: Engine, configured: settings.Settings) -> int:
             uploads.sweep(engine, uploads.Store.of(configured))
         return destroyed
 
-    run = _stores.setdefault(engine, Bounded(destroy)).begin()
+    place = engine, str(configured.results)
+    run = _stores.setdefault(place, Bounded(destroy)).begin()
     return run.result(time.monotonic() + STORE_SECONDS) or 0
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from accountant.core.errors import InvalidRequest, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.admission import alone
-from accountant.core.ledger.caps import counted
+from accountant.core.ledger.caps import SIGNED, STATED, counted
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.runners import begin_act, is_signed, settle_act
@@ -26,7 +26,7 @@ from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
 Body = Mapping[str, Any]
 
-STATED, SIGNED, MEASURED = "stated", "signed", "measured"
+MEASURED = "measured"
 #: What people read of each level.
 LEVELS = {
     MEASURED: "measured here",
@@ -122,12 +122,15 @@ class Unproved(NamedTuple):
 
 
 class Vouched:
-    """The charges of a ledger that rest on somebody's word, by name and sum."""
+    """The charges of a ledger that rest on somebody's word, by name and sum.
+
+    Each counts as much as it asked for, also where it ended early, until it is void or corrected to
+    nothing: as its level's cap does.
+    """
 
     def __init__(self) -> None:
-        self._live: dict[str | None, tuple[Unproved, int]] = {}
-        self._charged: Counter[Unproved] = Counter()
-        self._sums: Counter[Unproved] = Counter()
+        self._asked: dict[str | None, tuple[Unproved, int]] = {}
+        self._counting: set[str | None] = set()
 
     def reserve(self, job: str | None, actor: str, body: Body) -> None:
         """Count a RESERVE, if it is a charge."""
@@ -137,31 +140,34 @@ class Vouched:
         vouched = level(ID, stated)
         who = actor if vouched == STATED else str(stated["runner"]).split(" ")[0]
         amount = counted(alone(read_event(body["event"]), body["terms"]["delta"]))
-        key = Unproved(vouched, who, stated["tool"])
-        self._live[job] = key, amount
-        self._charged[key] += 1
-        self._sums[key] += amount
+        self._asked[job] = Unproved(vouched, who, stated["tool"]), amount
+        self._counting.add(job)
 
-    def void(self, job: str | None) -> None:
-        """Take back what a VOID gives back."""
-        if job in self._live:
-            key, amount = self._live.pop(job)
-            self._charged[key] -= 1
-            self._sums[key] -= amount
+    def count(self, job: str | None, counts: bool) -> None:
+        """Count a job on, or no more, if it is a charge: after a VOID or a REVERSAL."""
+        if job in self._asked and counts:
+            self._counting.add(job)
+        else:
+            self._counting.discard(job)
 
     def sums(self) -> dict[str, int]:
-        """Return what the charges of each level add up to by themselves, in 10^-9."""
-        found: Counter[str] = Counter()
-        for key, amount in self._sums.items():
-            found[key.level] += amount
-        return dict(+found)
+        """Return what the charges of each level asked for, each by itself, in 10^-9."""
+        totals: Counter[str] = Counter()
+        for job in self._counting:
+            unproved, amount = self._asked[job]
+            totals[unproved.level] += amount
+        return dict(+totals)
 
     def sentences(self) -> tuple[str, ...]:
         """Return what nobody here could measure, a sentence for each name and program."""
+        amounts: dict[Unproved, list[int]] = {}
+        for job in self._counting:
+            unproved, amount = self._asked[job]
+            amounts.setdefault(unproved, []).append(amount)
         return tuple(
-            f"not measured here: {count:,} {'charge' if count == 1 else 'charges'} of {key.tool}, "
-            f"{'signed by the runner' if key.level == SIGNED else 'as stated by'} "
-            f"{key.who or 'somebody'}, ε {to_decimal(self._sums[key], EPSILON_UNITS)} by themselves"
-            for key, count in sorted(self._charged.items())
-            if count
+            f"not measured here: {len(asked):,} {'charge' if len(asked) == 1 else 'charges'} of "
+            f"{key.tool}, {'signed by the runner' if key.level == SIGNED else 'as stated by'} "
+            f"{key.who or 'somebody'}, ε {to_decimal(sum(asked), EPSILON_UNITS)} by themselves, "
+            "as asked for"
+            for key, asked in sorted(amounts.items())
         )

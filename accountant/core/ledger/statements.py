@@ -66,7 +66,7 @@ def statements(
     """Return the guarantees that hold now: one sentence per currency, with its exceptions.
 
     Args:
-        vouched: what charges of other programs add up to by themselves, by who vouches for them.
+        vouched: what charges of other programs asked for, each by itself, in 10^-9, by who vouches.
     """
     dp = _dp_statement(accounts, history, neighbours, unit)
     if any(vouched.values()):
@@ -75,7 +75,9 @@ def statements(
             for level, amount in sorted(vouched.items())
             if amount
         )
-        text = f"{dp.text} It rests on charges of other programs, by themselves {rests}."
+        text = (
+            f"{dp.text} It rests on charges of other programs, by themselves {rests}, as asked for."
+        )
         dp = Statement(dp.currency, text, False)
     return (
         dp,

@@ -261,7 +261,9 @@ class Verifier:
         elif entry.kind is EntryKind.RESERVE:
             self._vouched.reserve(entry.job, entry.actor, entry.body)
         elif entry.kind is EntryKind.VOID:
-            self._vouched.void(entry.job)
+            self._vouched.count(entry.job, False)
+        elif entry.kind is EntryKind.REVERSAL:
+            self._vouched.count(entry.job, entry.body["counts"])
         self.head, self._at, self._time = recorded_hash, document["at"], entry.at
         self.count += 1
         if self.count == self._logged:

@@ -33,11 +33,18 @@ from accountant.core.privacy.events import (
     from_json,
     to_json,
 )
-from accountant.core.privacy.units import DELTA_UNITS
+from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 from accountant.database import connect
-from accountant.queries import entries, integrity
+from accountant.queries import datasets, entries, integrity
 from accountant.queries import jobs as job_queries
-from accountant.transactions import charges, leases, messages, settlement, submission
+from accountant.transactions import (
+    charges,
+    corrections,
+    leases,
+    messages,
+    settlement,
+    submission,
+)
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import Writing
 from accountant.transactions.locked_account import LockedAccount
@@ -187,6 +194,26 @@ def test_what_was_never_begun_is_given_back(web, relay, bench, owner_url):
     states = [job_queries.job(web, job, bench.analyst).state for job in (first, second)]
     assert states == ["cancelled", "failed"]
     assert verified(bench).unproved == ()
+
+
+def test_a_void_charge_that_ran_after_all_counts_in_pages_and_verification_alike(
+    web, engine, bench
+):
+    job = ask(web, bench, parameters(dp_sgd(1)))
+    settlement.cancel(web, job, bench.analyst)
+    found = corrections.correct(engine, job, bench.steward, "it ran", event=to_json(dp_sgd(1)))
+    yes(engine, found, person(engine, "steward"), "seen")
+    (shown,) = (
+        statement["text"]
+        for statement in datasets.dataset(engine, bench.dataset, bench.steward)["statements"]
+        if statement["currency"] == "dp"
+    )
+    found = verified(bench)
+    assert found.vouched["stated"] > 0
+    epsilon = to_decimal(found.vouched["stated"], EPSILON_UNITS)
+    assert f"by themselves ε {epsilon} as stated" in shown
+    (unproved,) = found.unproved
+    assert f"ε {epsilon} by themselves" in unproved
 
 
 def age(owner_url: str, job: object) -> None:

@@ -54,6 +54,19 @@ def test_a_run_that_stops_early_is_charged_what_its_runner_signs(
     assert shares(job) == pytest.approx(2 / 3, rel=1e-6)
 
 
+def test_an_end_that_is_refused_charges_nothing_yet_and_can_be_mended(
+    notes: Bench,
+    as_person: As,  # noqa: F811
+) -> None:
+    dataset = as_person(notes.analyst).dataset(notes.dataset)
+    with (
+        pytest.raises(exchequer.InvalidRequest, match="not among the 300 reserved"),
+        dataset.charge(TRAINING, runner=RUNNER, **STATED) as training,
+    ):
+        training.settle(history=[(1.0, 0.01, 400)])
+    assert shares(training.settle(history=[(1.0, 0.01, 200)])) == pytest.approx(2 / 3, rel=1e-6)
+
+
 @pytest.mark.parametrize("ends", ["quietly", "with an error"])
 def test_without_an_end_all_is_charged(
     notes: Bench,

@@ -8,6 +8,9 @@ from typing import Any
 from web.client.errors import Json, RateLimited, ServiceUnavailable, Unreachable
 from web.client.transport import PAGE, Transport, Writable, given, part
 
+#: A charge without a word for so long ends, and all of it is charged.
+LEASE_SECONDS = 3600
+
 
 class JobRoutes(Transport):
     """Asking, waiting, results."""
@@ -53,12 +56,14 @@ class JobRoutes(Transport):
         """Ask a job to stop."""
         return self._json("POST", f"/jobs/{part(job_id)}/cancel")
 
-    def begin(self, job_id: str, lease: str, lease_seconds: int = 3600) -> Json:
+    def begin(self, job_id: str, lease: str, lease_seconds: int = LEASE_SECONDS) -> Json:
         """Begin a charge that is queued; `lease` is 64 hex digits that the caller draws."""
         body = {"lease": lease, "lease_seconds": lease_seconds}
         return self._json("POST", f"/jobs/{part(job_id)}/begin", json=body, repeat=True)
 
-    def alive(self, job_id: str, lease: str, lease_seconds: int = 3600, step: int = 0) -> Json:
+    def alive(
+        self, job_id: str, lease: str, lease_seconds: int = LEASE_SECONDS, step: int = 0
+    ) -> Json:
         """Keep the lease of a charge alive, `step` releases in."""
         body = {"lease": lease, "lease_seconds": lease_seconds, "step": step}
         return self._json("POST", f"/jobs/{part(job_id)}/alive", json=body, repeat=True)
