@@ -154,10 +154,13 @@ class Tally:
                 self.own_delta = fraction(each["share"]) * self.all_delta
 
     def add(self, body: Row, sign: int) -> None:
-        charged = delta_of(body)
+        # a job may close the basic filter, so that half of its delta stays
+        closes = body["costs"]["basic"] is None
+        charged = 0 if closes else delta_of(body)
         for kind, cost in cost_of(body["event"], self.filters, charged).items():
             # a first job may take all of delta
             shut = cost is None or ("whole" in body and kind != "basic")
+            shut = shut or (closes and kind == "basic")
             self.total[kind] += 0 if cost is None or shut else sign * cost
             self.closed[kind] += sign * shut
         self.total["delta"] += sign * charged
