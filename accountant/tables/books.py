@@ -111,6 +111,11 @@ accounts = Table(
         name="whole_epsilon",
     ),
     CheckConstraint(" OR ".join(["overdrawn", *map(_holds, Kind)]), name="a_filter_holds"),
+    # It pays what is known by (epsilon, delta) alone, whichever filter holds.
+    CheckConstraint(
+        "overdrawn OR basic_delta_spent + basic_delta_reserved <= basic_delta_limit",
+        name="deltas_fit",
+    ),
     CheckConstraint("ex_post_settlement IN ('planned','realized')", name="ex_post_settlement"),
     # Realized ex-post costs may pass the allowance; planned caps never do.
     CheckConstraint(

@@ -225,6 +225,16 @@ def age(owner_url: str, job: object) -> None:
     owner.dispose()
 
 
+def test_the_database_holds_the_delta_that_all_filters_share(engine, bench):
+    """Rényi has all of its room: what is known by (epsilon, delta) alone is paid beside it."""
+    beyond = (
+        "UPDATE accounts SET basic_delta_spent = basic_delta_limit + 1 WHERE dataset_id = "
+        "(SELECT id FROM datasets WHERE name = :name)"
+    )
+    with pytest.raises(DBAPIError, match="deltas_fit"), engine.begin() as connection:
+        connection.execute(text(beyond), {"name": bench.dataset})
+
+
 def test_no_worker_is_sent_a_charge(web, engine, bench):
     ask(web, bench, parameters(dp_sgd(1)))
     sent: list[str] = []
