@@ -89,9 +89,13 @@ def begin(
             key=state["key"],
             lease=state["lease"],
             timeout=timeout,
-        ).begin()
+        )
+        try:
+            charge.begin()
+        finally:
+            if charge.job is not None:
+                _keep(file, state | {"job": charge.job.id})
         assert charge.job is not None
-    _keep(file, state | {"job": charge.job.id})
     yield charge.job.document
     yield f"job {charge.job.id} {state_text(charge.job.document)}"
 
@@ -102,7 +106,7 @@ def alive(file: File, step: Annotated[int, typer.Option(help="Releases so far.")
     state = _begun(file)
     with connect() as client:
         seconds = state["asked"]["lease_seconds"]
-        job = client.alive(state["job"], state["lease"], seconds, step)
+        job = client.alive(_job(state, file), state["lease"], seconds, step)
     yield job
     yield state_text(job)
     if job["cancel_requested"]:
@@ -127,7 +131,7 @@ def settle(
     with connect() as client:
         signer = None if runner is None else Runner.load(runner, image or "")
         charge = Charge(client, **state["asked"], runner=signer, lease=state["lease"])
-        charge.take(state["job"])
+        charge.take(_job(state, file))
         stated = None if history is None else _json("--history", history)
         job = charge.settle(stated, output).document
     yield job
@@ -139,8 +143,8 @@ def void(file: File) -> Answer:
     """Take back a charge that has not begun. One that has is charged."""
     state = _begun(file)
     with connect() as client:
-        client.cancel(state["job"])
-        job = client.job(state["job"])
+        client.cancel(_job(state, file))
+        job = client.job(_job(state, file))
     yield job
     yield state_text(job)
 
@@ -150,6 +154,13 @@ def _begun(file: str) -> dict[str, Any]:
     if not isinstance(state, dict) or not {"asked", "key", "lease"} <= state.keys():
         raise invalid("FILE", f"{file} is no file of a charge", "one that `charge begin` made")
     return state
+
+
+def _job(state: dict[str, Any], file: str) -> str:
+    """Return the job of a charge. Raises InvalidRequest where none was made."""
+    if "job" not in state:
+        raise invalid("FILE", f"the charge of {file} was never reserved", "`charge begin` first")
+    return str(state["job"])
 
 
 def _json(field: str, text: str) -> Any:

@@ -99,6 +99,8 @@ def told(error: ExchequerError) -> Told:
             return Told(tuple(error.lines()), None, REFUSED)
         case StillWaiting():
             step = f"Go on waiting with `exchequer job {error.job_id} --wait`."
+            if error.mechanism == "charge":
+                step = "Run the same command again: the charge begins once it is approved."
             return Told((f"{error}.",), step, STILL_WAITING)
         case core.InvalidRequest() | core.NotFound():
             return Told((str(error),), None, BAD_INPUT)

@@ -264,6 +264,7 @@ class StillWaiting(ExchequerError, TimeoutError):
 
     def __init__(self, job: Mapping[str, Any], seconds: float):
         self.job_id, self.state = str(job["id"]), str(job["state"])
+        self.mechanism = str(job["mechanism"])
         state = self.state.replace("_", " ")
         super().__init__(f"job {self.job_id} is still {state} after {seconds:g} s; it goes on")
 

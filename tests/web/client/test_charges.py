@@ -132,6 +132,21 @@ def test_a_script_charges_what_it_runs(notes: Bench, run: Run, tmp_path: Path) -
     assert json.loads(run(who, "charge", "settle", file, *end))["state"] == "succeeded"
 
 
+def test_a_script_takes_back_what_waits_for_a_steward(
+    notes: Bench,
+    run: Run,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    file, who = tmp_path / "charge.json", notes.analyst
+    begin = ["charge", "begin", str(file), notes.dataset, "--event", '{"epsilon": 6}']
+    for name, value in STATED.items():
+        begin += [f"--{name}", value]
+    run(who, *begin, "--timeout", "0.01", code=4)
+    run(who, "charge", "void", str(file))
+    file.write_text(json.dumps({"asked": {}, "key": "k", "lease": "l"}))
+    run(who, "charge", "settle", str(file), code=2)
+
+
 def test_opacus_and_opendp_stand_in_one_ledger(notes: Bench, as_person: As) -> None:  # noqa: F811
     for name in ("opacus", "opendp"):
         pytest.importorskip(name, reason=f"{name} is no dependency of this project")
