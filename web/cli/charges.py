@@ -128,10 +128,11 @@ def settle(
 ) -> Answer:
     """End a charge. Without a runner's signature all that was reserved is charged."""
     state = _begun(file)
+    job_id = _job(state, file)
     with connect() as client:
         signer = None if runner is None else Runner.load(runner, image or "")
         charge = Charge(client, **state["asked"], runner=signer, lease=state["lease"])
-        charge.take(_job(state, file))
+        charge.take(job_id)
         stated = None if history is None else _json("--history", history)
         job = charge.settle(stated, output).document
     yield job
@@ -141,10 +142,10 @@ def settle(
 @charges.command("void")
 def void(file: File) -> Answer:
     """Take back a charge that has not begun. One that has is charged."""
-    state = _begun(file)
+    job_id = _job(_begun(file), file)
     with connect() as client:
-        client.cancel(_job(state, file))
-        job = client.job(_job(state, file))
+        client.cancel(job_id)
+        job = client.job(job_id)
     yield job
     yield state_text(job)
 
