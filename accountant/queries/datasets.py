@@ -171,7 +171,9 @@ def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remainin
     """Return what is left and buys: jobs like the last charged one that `viewer` may see."""
     accounts, policy = read_books(row).accounts, Policy.model_validate(row.policy)
     terms = terms_of(row, accounts)
-    used = cap_usage.used(connection, row.id, viewer.id, None) if limits(policy) else NO_USAGE
+    used = NO_USAGE
+    if limits(policy):
+        used = cap_usage.used(connection, row.id, cap_usage.holders_of(viewer.id, None))
     shown = Standing(accounts, used, policy).shown(bool(seen_by(viewer, row).roles & OVERSEERS))
     return shown.remaining(terms, _last_job(connection, row, viewer, terms), "the last")
 

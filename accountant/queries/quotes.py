@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, Row, func, select
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import invalid
+from accountant.core.ledger import charges
 from accountant.core.ledger.accounts import NOTHING, demand, with_largest
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
@@ -57,7 +58,8 @@ def quote_on(
     """
     with reading(engine) as connection:
         row = dataset_row(connection, name)
-        whole = usable = standing_for(connection, row, viewer, project)
+        vouched = charges.level(mechanism_id, raw)
+        whole = usable = standing_for(connection, row, viewer, project, vouched)
     policy, terms = whole.policy, terms_of(row, whole.accounts)
     mechanism = mechanisms.get(mechanism_id)
     overseer = is_overseer(viewer, row)
@@ -132,13 +134,20 @@ def outlook_of(found: outlooks.Outlook | None) -> Outlook | None:
 
 
 def standing_for(
-    connection: Connection, row: Row[Any], viewer: Actor | None, project: str | None
+    connection: Connection,
+    row: Row[Any],
+    viewer: Actor | None,
+    project: str | None,
+    vouched: str = charges.MEASURED,
 ) -> Standing:
-    """Return how a dataset stands for whoever asks: with their and the project's use of caps."""
+    """Return how a dataset stands for whoever asks: with the use of caps by them, by the project,
+    and by charges that are vouched for alike.
+    """
     policy = Policy.model_validate(row.policy)
     used = NO_USAGE
     if viewer is not None and limits(policy):
-        used = cap_usage.used(connection, row.id, viewer.id, project)
+        holders = cap_usage.holders_of(viewer.id, project, vouched)
+        used = cap_usage.used(connection, row.id, holders)
     return Standing(read_books(row).accounts, used, policy)
 
 

@@ -30,7 +30,7 @@ from accountant.core.ledger.accounts import (
     without_realized,
 )
 from accountant.core.ledger.admission import Account, Decision, FilterAccount
-from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, counted, limits
+from accountant.core.ledger.caps import Usage, counted, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import move
 from accountant.core.mechanisms.base import Mechanism
@@ -91,9 +91,8 @@ class Standing:
             ex_post=_part_of_ex_post(accounts.ex_post, share),
             secret=None if accounts.secret is None else _part_of_secret(accounts.secret, share),
         )
-        used = Usage(
-            analyst=self.used.analyst + _rest(set_by.get(ANALYST, 0) - self.used.analyst, share),
-            project=self.used.project + _rest(set_by.get(PROJECT, 0) - self.used.project, share),
+        used = self.used.changed(
+            lambda cap, amount: amount + _rest(set_by.get(cap, 0) - amount, share)
         )
         return replace(self, accounts=accounts, used=used)
 
@@ -111,7 +110,7 @@ class Standing:
             one = secret.kind is SecretKind.ONE
             secret = replace(secret, reserved=secret.reserved + cost, jobs=secret.jobs + one)
         spent = counted(job.epsilon_alone)
-        used = Usage(self.used.analyst + spent, self.used.project + spent)
+        used = self.used.changed(lambda _, amount: amount + spent)
         return replace(self, accounts=Accounts(dp, ex_post, secret), used=used)
 
     def decide(self, job: Shape, approved: bool) -> Decision:
@@ -143,7 +142,8 @@ class Standing:
         count = count_shape(terms, self.policy)
         share = self.share_left()
         jobs = None if like is None else self._number_of(like)
-        counts = None if count is None else self._number_of(count)
+        for_jobs = replace(self, used=self.used.of_a_job)
+        counts = None if count is None else for_jobs._number_of(count)
         sentence = _sentence(self.accounts.overdrawn, share, jobs, counts, likeness)
         return Remaining(share=share, jobs=jobs, counts=counts, sentence=sentence)
 

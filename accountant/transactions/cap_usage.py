@@ -109,11 +109,11 @@ class Sheet:
         return rows
 
 
-def used(connection: Connection, dataset_id: UUID, analyst: UUID, project: str | None) -> Usage:
-    """Return the present use by analyst and project. Under the account's lock nobody changes it."""
+def used(connection: Connection, dataset_id: UUID, wanted: Mapping[str, str]) -> Usage:
+    """Return the present use by these holders. Under the account's lock nobody changes it."""
     query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
-    rows = connection.execute(query.where(_rows(dataset_id, holders_of(analyst, project))))
-    return Usage(**{kind: int(amount) for kind, amount in rows})
+    found = dict(connection.execute(query.where(_rows(dataset_id, wanted))).all())
+    return Usage(**{kind: int(found.get(kind, 0)) for kind in wanted})
 
 
 def settle(connection: Connection, job: Row[Any], *, charged: bool) -> None:
@@ -139,7 +139,7 @@ def _move(connection: Connection, job: Row[Any], values: dict[str, Any]) -> None
     connection.execute(update(usage).where(_rows(job.dataset_id, holders(job))).values(**values))
 
 
-def _rows(dataset_id: UUID, wanted: dict[str, str]) -> Any:
+def _rows(dataset_id: UUID, wanted: Mapping[str, str]) -> Any:
     pairs = [
         and_(usage.c.kind == kind, usage.c.holder == holder) for kind, holder in wanted.items()
     ]

@@ -156,7 +156,7 @@ def _smaller(accounts: Accounts, job: Row[Any], changes: Mapping[str, Any], term
 def _require_room(
     connection: Connection, locked: LockedAccount, job: Row[Any], offered: Candidate, policy: Policy
 ) -> None:
-    used = cap_usage.used(connection, locked.dataset_id, job.analyst_id, job.project)
+    used = cap_usage.used(connection, locked.dataset_id, cap_usage.holders(job))
     decision = decide_job(locked.accounts, offered.asked, offered.epsilon_alone, policy, True, used)
     if isinstance(decision, Refused):
         raise _NoRoom(Untold(decision, offered, locked.accounts, policy, used))

@@ -5,7 +5,8 @@ composition. It is a planning limit: caps share a dataset out among people, whil
 dataset rests on its filters alone. Ex-post caps and secret parts are not counted.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 
 from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.policy import Policy
@@ -36,6 +37,16 @@ class Usage:
     project: int = 0
     stated: int | None = None
     signed: int | None = None
+
+    def changed(self, change: Callable[[str, int], int]) -> "Usage":
+        """Return the usage with each amount that counts changed, by its name and itself."""
+        counting = {name: used for name, used in asdict(self).items() if used is not None}
+        return replace(self, **{name: change(name, used) for name, used in counting.items()})
+
+    @property
+    def of_a_job(self) -> "Usage":
+        """The usage as it limits a job of this service, which is no charge."""
+        return replace(self, stated=None, signed=None)
 
 
 NO_USAGE = Usage()

@@ -91,10 +91,11 @@ def price(parameters: Charge, terms: Terms) -> Price:
     """Return the stated event, as it is."""
     event = parameters.stated
     epsilon, _ = epsilon_alone(event, terms.delta)
+    count = sum(releases(event).values())
     return Price(
         event,
         (
-            f"{sum(releases(event).values()):,} releases of {parameters.tool}",
+            f"{count:,} {'release' if count == 1 else 'releases'} of {parameters.tool}",
             f"ε {epsilon:.6g} at δ {terms.delta:g}, by the event that it states",
         ),
     )

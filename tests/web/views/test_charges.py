@@ -74,3 +74,29 @@ def test_the_caps_of_charges_are_shown(site, ledger):
     asked = site.api("steward").get(f"/decisions/{jobs['waits']}")
     assert asked.status_code == 200
     assert site.api("analyst").get(f"/jobs/{jobs['runs']}").json["vouched"] == "stated"
+
+
+def test_the_card_counts_charges_by_their_cap_and_counts_without_it(site, ledger):
+    """The cap of 3 leaves ε 2.25: one charge of 2, and then none; jobs of this service go on."""
+    bench, jobs = ledger
+    api = site.api("steward")
+    (card,) = (
+        each
+        for each in api.get("/decisions").json["decisions"]
+        if each["job"] == str(jobs["waits"])
+    )
+    now, then = card["effect"]["remaining"], card["effect"]["remaining_after"]
+    alone = api.get(f"/datasets/{bench.dataset}").json["remaining"]
+    assert (now["jobs"], then["jobs"]) == (1, 0)
+    assert now["counts"] == alone["counts"] > then["counts"] > 1
+
+
+@pytest.mark.parametrize(("epsilon", "fits"), [(2.2, True), (2.3, False)])
+def test_a_quote_of_a_charge_that_fits_is_admitted(site, ledger, epsilon, fits):
+    bench, _ = ledger
+    asked = {"mechanism": "charge", "parameters": {"event": {"epsilon": epsilon}, **STATED}}
+    quote = site.api("analyst").post(f"/datasets/{bench.dataset}/quote", asked).json
+    assert (not quote["dataset"]["refusal"]) is fits
+    job = {**asked, "dataset": bench.dataset, "purpose": "a model"}
+    state = site.api("analyst").post("/jobs", job).json["state"]
+    assert (state == "awaiting_approval") is fits
