@@ -35,7 +35,8 @@ def used(bench: Bench, project: str | None = None):
     query = text("SELECT id FROM datasets WHERE name = :name")
     with bench.engine.connect() as connection:
         dataset = connection.execute(query, {"name": bench.dataset}).scalar_one()
-        return cap_usage.used(connection, dataset, bench.analyst.id, project)
+        holders = cap_usage.holders_of(bench.analyst.id, project)
+        return cap_usage.used(connection, dataset, holders)
 
 
 # --- approvals that expire ----------------------------------------------------------------------
