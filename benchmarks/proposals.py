@@ -1,14 +1,15 @@
 """What a proposal writes, played whole: the planner's own request, run as a worker runs it.
 
     python -m benchmarks.proposals MODEL --dataset dbpedia5 [--records 2000] [--epsilon 3]
-        [--set coefficient=10 ...] [--show 20] [--save FILE.json]
+        [--set coefficient=10 ...] [--show 20] [--save FILE.json] [--coefficients 0 4 8 --cells DIR]
 
 The dataset has a fresh account of this ε (δ 1e-6). The first row is the job's texts, the second
 what the model writes after the same prompts without a record at the same temperature, the third as
 many real texts. Columns: texts, the share that came to their end, the share that a classifier of
 real held-out texts gives their own label, loss under the same model in nats a token, the share that
 is readable by `workers.evaluation.usable`, and words. `--set` changes fields of the proposal, to
-compare.
+compare. `--coefficients` pays for the vectors of `epsvec` once, and steers by each of these in
+turn, with nothing dropped: a cell each, kept in a folder, so that a run that was cut goes on.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from accountant.queries.standing import Standing
 from benchmarks import utility_data
 from workers import mechanisms as runners
 from workers import models
+from workers.data.public_text import vouch
 from workers.data.records import Records
 from workers.evaluation import zero_shot
 from workers.evaluation.language import losses
@@ -47,8 +49,9 @@ from workers.evaluation.sides import Texts
 from workers.evaluation.transfer import Labelled, transfer
 from workers.evaluation.usable import readable
 from workers.generation.local_writer import LocalWriter, generator
-from workers.generation.writer import Manner
-from workers.interface import Progress, Text
+from workers.generation.writer import Manner, Written
+from workers.interface import Artifact, Progress, Released, Text
+from workers.mechanisms.epsvec.quality import by_rule
 from workers.noise.meter import Meter
 
 DELTA = 1e-6
@@ -70,16 +73,52 @@ def written(
     terms: Terms,
     corpus: utility_data.Corpus,
     model: models.LocalModel,
-) -> tuple[list[Text], Price]:
-    """Return the texts of one job and its price."""
+) -> tuple[list[Text], dict[str, Released], Price]:
+    """Return the texts of one job, its artifacts and its price."""
     mechanism, runner = mechanisms.get(name), runners.runner(name)
     parameters = mechanism.parse(raw, terms)
     price = mechanism.price(parameters, terms)
     records = Records(terms.labels, corpus.records(), secrets.token_bytes(32))
     meter = Meter(price.dp or FREE, price.ex_post_draws)
     progress = Progress(runner.total(parameters, terms))
-    made = runner.run(parameters, terms, records, model, meter, progress)
-    return [each for each in made if isinstance(each, Text)], price
+    made = list(runner.run(parameters, terms, records, model, meter, progress))
+    artifacts = {e.name: Released(e.name, e.content) for e in made if isinstance(e, Artifact)}
+    return [each for each in made if isinstance(each, Text)], artifacts, price
+
+
+def steered(
+    options: argparse.Namespace,
+    raw: Mapping[str, Any],
+    terms: Terms,
+    corpus: utility_data.Corpus,
+    model: models.LocalModel,
+) -> None:
+    """Print a row for each coefficient, with vectors that are paid for once."""
+    parsed = mechanisms.get("epsvec").parse({**raw, "rejection": "none"}, terms)
+    kept = {name: options.cells / name for name in ("shots", "vectors")}
+    if not all(path.exists() for path in kept.values()):
+        options.cells.mkdir(parents=True, exist_ok=True)
+        _, artifacts, _ = written("epsvec", {**raw, "samples": 1}, terms, corpus, model)
+        for name, path in kept.items():
+            path.write_bytes(artifacts[name].content)
+    released = {name: Released(name, path.read_bytes()) for name, path in kept.items()}
+    rows = {}
+    for coefficient in options.coefficients:
+        cell = options.cells / f"{coefficient:g}.json"
+        if not cell.exists():
+            own = parsed.model_copy(update={"coefficient": coefficient})
+            progress = Progress(0)
+            texts = list(runners.runner("epsvec").reuse(own, terms, released, model, progress))
+            cell.write_text(json.dumps([each.to_json() for each in texts]))
+        texts = [Text(**each) for each in json.loads(cell.read_text())]
+        rated = by_rule([Written(vouch(e.text), e.complete) for e in texts])
+        ours = side(
+            [e.text for e in texts], [str(e.label) for e in texts], [e.complete for e in texts]
+        )
+        real = losses(model, corpus.held_out.texts[:100], tokens=TOKENS)
+        kept_share = float(np.mean([rating >= raw["min_quality"] for rating in rated]))
+        rows[f"{coefficient:g}"] = figures(ours, corpus, model, real) | {"by rule": kept_share}
+        print_table(rows)
 
 
 def without_records(
@@ -152,8 +191,11 @@ def main() -> None:
         return
     changes = {name: json.loads(value) for name, value in (e.split("=", 1) for e in options.set)}
     raw = {**found.parameters, **changes}
+    if options.coefficients:
+        steered(options, raw, terms, corpus, model)
+        return
     began = time.monotonic()
-    texts, price = written(found.mechanism, raw, terms, corpus, model)
+    texts, _, price = written(found.mechanism, raw, terms, corpus, model)
     seconds = time.monotonic() - began
     assert price.dp is not None
     print(f"ε {epsilon_alone(price.dp, DELTA)[0]:.3g} at δ {DELTA:g}, {seconds:.0f} s", raw)
@@ -184,6 +226,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--show", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--coefficients", type=float, nargs="+")
+    parser.add_argument("--cells", type=Path, help="folder that keeps what --coefficients wrote")
     return parser.parse_args()
 
 

@@ -91,14 +91,15 @@ def _dbpedia() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 
 
 DBPEDIA_LABELS = ("Athlete", "Company", "Film", "Plant", "Village")
+DBPEDIA_OTHERS = ("Album", "Animal", "Artist", "Building", "NaturalPlace")
 
 
-def _dbpedia5() -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _dbpedia5(
+    labels: Sequence[str] = DBPEDIA_LABELS,
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Five classes of the public corpus, halved."""
     found = [
-        (row["label_name"], row["text"])
-        for row in rows(PUBLIC)
-        if row["label_name"] in DBPEDIA_LABELS
+        (row["label_name"], row["text"]) for row in rows(PUBLIC) if row["label_name"] in labels
     ]
     random.Random(SPLIT_SEED).shuffle(found)
     return found[: len(found) // 2], found[len(found) // 2 :]
@@ -126,6 +127,7 @@ READ = {
     "imdb": _imdb,
     "dbpedia": _dbpedia,
     "dbpedia5": _dbpedia5,
+    "dbpedia5b": lambda: _dbpedia5(DBPEDIA_OTHERS),
     "yelp5": _yelp5,
 }
 

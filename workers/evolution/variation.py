@@ -71,8 +71,9 @@ class Scribe:
             progress,
         )
         self.random = random
-        self.manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
         self.chat = parameters.prompting == "chat"
+        end = parameters.stop or ("" if self.chat else "\n")
+        self.manner = Manner(parameters.max_tokens, parameters.temperature, end)
 
     def seeded_by(self, writer: Writer, seed: int) -> "Scribe":
         """Return the same with another writer, and with prefixes and blanks of another seed."""

@@ -21,6 +21,19 @@ from workers.data.terms import TermList
 from workers.data.words import uncut_script, words
 from workers.interface import Artifact, Progress, Public
 
+#: English articles, pronouns, prepositions, conjunctions and auxiliaries: they say nothing alone.
+FUNCTION_WORDS = """
+a about after again all also although am among an and any are as at be because been before being
+between both but by can could did do does doing done down during each either even ever every few for
+from further had has have having he her here hers herself him himself his how i if in into is it its
+itself just may me might more most much must my myself neither no nor not of off on once only onto
+or other our ours ourselves out over own quite rather same shall she should since so some such than
+that the their theirs them themselves then there these they this those though through to too under
+until up upon us very was we were what when where whether which while who whom whose why will with
+within without would yet you your yours yourself can't couldn't didn't doesn't don't hadn't hasn't
+haven't he's i'd i'll i'm i've isn't it's she's that's there's they're wasn't we're we've weren't
+won't wouldn't you're you've
+"""
 #: Texts between two looks at whether the job was cancelled.
 BETWEEN_CHECKS = 1_000
 
@@ -70,7 +83,7 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
     Raises DataError for a text whose words can't be told apart.
     """
     terms: dict[str, int] = {}
-    common: frozenset[str] = frozenset()
+    common = frozenset([] if parameters.function_words else FUNCTION_WORDS.split())
     frequent: frozenset[str] = frozenset()
     texts = 0
     for length in range(1, parameters.words + 1):
@@ -90,9 +103,7 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
             term: count for term, count in counts.items() if count >= parameters.least_documents
         }
         if length == 1 and parameters.most_documents is not None:
-            common = frozenset(
-                term for term, count in enough.items() if count > parameters.most_documents
-            )
+            common |= {term for term, count in enough.items() if count > parameters.most_documents}
         terms |= {term: count for term, count in enough.items() if not _at_an_end(term, common)}
         frequent = frozenset(enough)
         progress.advance()
@@ -115,5 +126,5 @@ def _sequences(own: list[str], length: int, frequent: frozenset[str]) -> set[str
 
 
 def _at_an_end(term: str, common: frozenset[str]) -> bool:
-    parts = term.split(" ")
+    parts = term.replace("’", "'").split(" ")
     return parts[0] in common or parts[-1] in common

@@ -56,7 +56,7 @@ from accountant.core.privacy.events import FREE, Composed, Event, Gaussian, Lapl
 from accountant.core.privacy.price import Price, Terms
 from accountant.core.template import check_template
 
-DEFAULT_PROMPT = "Write a text that contains these terms: {phrases}"
+DEFAULT_PROMPT = "These terms stand in a text: {phrases}\nThe text:"
 #: A phrase is cut here in a prompt, so that the longest context is known beforehand.
 PHRASE_TOKENS = 16
 #: Tokens set aside for what a chat template puts around a request.
@@ -177,6 +177,11 @@ class DpKps(Parameters):
     prompt: str = Field(
         DEFAULT_PROMPT, max_length=8_000, description="slot {phrases}, and {label} if wanted"
     )
+    prompting: Literal["chat", "plain"] = Field(
+        "plain",
+        description="plain: the model goes on from the prompt; chat: it is asked by its chat "
+        "template, where it has one",
+    )
     examples: str | None = Field(
         None,
         min_length=1,
@@ -190,7 +195,8 @@ class DpKps(Parameters):
         None,
         min_length=1,
         max_length=100,
-        description="ends a text; nothing: only the model's own end does",
+        description="ends a text; nothing: the model's own end, and a new line where prompting is "
+        "plain",
     )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of the texts")
     max_tokens: int = Field(300, ge=1, le=1_000_000, description="a text ends here at the latest")
@@ -431,7 +437,8 @@ def unfit_public(
         if parameters.examples is None
         else parameters.shots * (prompt + parameters.max_tokens + 4)
     )
-    rest = context - shots - prompt - CHAT_TOKENS
+    chat = CHAT_TOKENS if parameters.prompting == "chat" else 0
+    rest = context - shots - prompt - chat
     if parameters.max_tokens <= rest:
         return None
     problem = f"prompts may leave a text {max(rest, 0):,} of the writer's {context:,} tokens"
@@ -470,7 +477,7 @@ MECHANISM = Mechanism(
     needs={
         "from_job=": "vocabulary noise vocabulary_epsilon vocabulary_noise_multiplier kde_epsilon "
         "kde_noise_multiplier",
-        "output=texts": "writer prompt examples stop temperature max_tokens",
+        "output=texts": "writer prompt prompting examples stop temperature max_tokens",
         "examples": "shots",
     },
     progress_unit="sequences",
@@ -480,7 +487,7 @@ MECHANISM = Mechanism(
         "kde_epsilon kde_noise_multiplier noise terms_per_record record_words vocabulary_size",
         "Sketches and sequences": "sketch method embedding bandwidth features sequence_length "
         "top_phrases sequences_per_label seed",
-        "Texts": "output writer prompt examples shots stop temperature max_tokens",
+        "Texts": "output writer prompt prompting examples shots stop temperature max_tokens",
     },
     order=4,
     goal="phrases",

@@ -75,13 +75,16 @@ class EvolvingTexts(Parameters):
         "a plain one",
     )
     prompting: Literal["chat", "plain"] = Field(
-        "chat", description="chat: by the model's chat template, where it has one; plain: never"
+        "plain",
+        description="plain: the model goes on from the prompt; chat: it is asked by its chat "
+        "template, where it has one",
     )
     stop: str | None = Field(
         None,
         min_length=1,
         max_length=100,
-        description="text that ends a sample; nothing: the model's own end",
+        description="text that ends a sample; nothing: the model's own end, and a new line where "
+        "prompting is plain",
     )
     max_tokens: int = Field(128, ge=1, le=1_000_000, description="a sample ends here at the latest")
     record_tokens: int = Field(

@@ -32,6 +32,11 @@ class Vocabulary(Parameters):
         description="words of more texts are left out, and terms that begin or end with one; "
         "nothing: none",
     )
+    function_words: bool = Field(
+        False,
+        description="keep words such as the, of and was (a public English list), and terms that "
+        "begin or end with one",
+    )
     most_terms: int = Field(
         20_000, ge=1, le=1_000_000, description="the terms of most texts are kept"
     )
@@ -73,7 +78,8 @@ MECHANISM = Mechanism(
     public=True,
     runner="workers.mechanisms.vocabulary",
     groups={
-        "Size and privacy": "corpus words least_documents most_documents most_terms most_texts",
+        "Size and privacy": "corpus words least_documents most_documents function_words "
+        "most_terms most_texts",
     },
     order=10,
     goal="preparation",

@@ -61,7 +61,11 @@ def test_prompts_have_the_drawn_phrases_and_the_label_only_where_it_is_asked_for
     assert [each.label for each in texts] == ["a", "a", "b", "b"]  # the empty ones are left out
     assert progress.done == progress.total == 6
     assert (echo.manner.temperature, echo.manner.stop) == (0.7, "\n")
-    assert all(each.chat for each in echo.prompts)
+    assert not any(each.chat for each in echo.prompts)
+    _, asked, _ = written({"prompting": "chat"})
+    assert all(each.chat for each in asked.prompts)
+    # a text after a plain prompt ends with its line
+    assert (asked.manner.stop, written({})[1].manner.stop) == ("", "\n")
     for prompt in echo.prompts:
         phrases = prompt.text.removeprefix("About: ").removesuffix(".").split(", ")
         assert len(phrases) == 3
@@ -128,4 +132,5 @@ def test_a_later_job_draws_from_the_artifacts_alone(raw):
     else:
         wider = PRICE.parse(again | {"bandwidth": 5.0, "sequence_length": 9}, terms)
         texts = list(RUNNER.reuse(wider, terms, artifacts, None, Progress(6), things))
-        assert all(len(each.text.split(", ")) == 9 for each in texts)
+        # each of the six terms once: no sequence has one twice
+        assert all(len(set(each.text.split(", "))) == 6 for each in texts)

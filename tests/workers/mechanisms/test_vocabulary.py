@@ -39,18 +39,25 @@ def test_counts_are_those_of_a_plain_count(tmp_path):
     for text in texts:
         own = text.split()
         plain.update({" ".join(own[i : i + n]) for n in (1, 2, 3) for i in range(len(own) - n + 1)})
-    found, progress = made(tmp_path, texts, words=3, least_documents=7, most_terms=10**6)
+    found, progress = made(tmp_path, texts, words=3, least_documents=7, function_words=True)
     assert found.documents == {term: count for term, count in plain.items() if count >= 7}
     assert list(found.documents.values()) == sorted(found.documents.values(), reverse=True)
     assert (found.texts, progress.done) == (200, progress.total)
-    fewer, _ = made(tmp_path, texts, words=3, least_documents=7, most_terms=5)
+    fewer, _ = made(tmp_path, texts, words=3, least_documents=7, function_words=True, most_terms=5)
     assert list(fewer.documents) == list(found.documents)[:5]
 
 
 def test_common_words_are_left_out_and_end_no_term(tmp_path):
     texts = ["the end of the line", "the end of days", "the end of it", "an end"]
-    found, _ = made(tmp_path, texts, words=3, least_documents=2, most_documents=3)
+    kept = {"words": 3, "least_documents": 2, "function_words": True}
+    found, _ = made(tmp_path, texts, most_documents=3, **kept)
     assert set(found.documents) == {"the", "of", "the end of"}
+
+
+def test_function_words_are_left_out_and_end_no_term(tmp_path):
+    texts = ["The end of the line.", "It’s an end of the line"]
+    found, _ = made(tmp_path, texts, words=4)
+    assert set(found.documents) == {"end", "line", "end of the line"}
 
 
 def test_records_are_cut_and_cased_as_the_list_is():

@@ -171,7 +171,8 @@ def _written(
                     yield Text(listed(phrase), label)
                 continue
             requests = [asking.of(phrase, public_label(terms, label)) for phrase in phrases]
-            manner = Manner(parameters.max_tokens, parameters.temperature, parameters.stop or "")
+            end = parameters.stop or ("" if asking.chat else "\n")
+            manner = Manner(parameters.max_tokens, parameters.temperature, end)
             make = partial(_advancing, progress, requests, manner)
             texts = f"texts of {name}"
             for written in kept_texts(kept, texts, parameters.seed, asking.writer, progress, make):

@@ -37,11 +37,12 @@ class Prompts:
     template: PublicText
     examples: PublicText
     writer: Writer
+    chat: bool
 
     def of(self, phrases: Sequence[PublicText], label: PublicText) -> PublicPrompt:
         """Return the prompt of one sequence."""
         cut = [self.writer.shortened(phrase, PHRASE_TOKENS) for phrase in phrases]
-        return PublicPrompt(joined(self.examples, _asked(self.template, cut, label)), chat=True)
+        return PublicPrompt(joined(self.examples, _asked(self.template, cut, label)), self.chat)
 
 
 def listed(phrases: Sequence[PublicText]) -> PublicText:
@@ -64,15 +65,15 @@ def prompts(
     """Return the prompts of a job. Texts of the corpus that have none of the phrases are no
     examples.
     """
-    template = parameter(parameters, "prompt")
+    template, chat = parameter(parameters, "prompt"), parameters.prompting == "chat"
     if corpus is None:
-        return Prompts(template, NOTHING, writer)
+        return Prompts(template, NOTHING, writer, chat)
     parts: list[PublicText] = []
     for text, examples, label in _examples(parameters, terms, phrases, corpus):
         cut = [writer.shortened(phrase, PHRASE_TOKENS) for phrase in examples]
         shown = writer.shortened(text, parameters.max_tokens)
         parts += [_asked(template, cut, label), LINE, shown, PARAGRAPH]
-    return Prompts(template, joined(*parts), writer)
+    return Prompts(template, joined(*parts), writer, chat)
 
 
 def _examples(

@@ -7,7 +7,7 @@ only.
 
 "High scoring" in paper 002 (section 2, ii) is a draw here: the best phrase of each step would write
 one sequence a thousand times. Noise makes some densities negative; they are clipped at 0 after
-summation.
+summation. No sequence has a phrase twice.
 """
 
 from dataclasses import dataclass
@@ -25,6 +25,8 @@ Integers = NDArray[np.int64]
 
 #: Rows of the kernel that are held at a time.
 ROWS = 512
+#: Densities that are drawn from at a time.
+CELLS = 2**22
 
 
 def smoothed(weights: Doubles, points: Floats, bandwidth: float) -> Doubles:
@@ -56,22 +58,23 @@ def draw(
     usable: NDArray[np.bool_] | None = None,
     top: int | None = None,
 ) -> Integers:
-    """`count` draws from each row's densities, clipped at 0: (n, terms) to (n, count).
+    """`count` different terms of each row, one after the other by its densities, clipped at 0: (n,
+    terms) to (n, count).
 
-    `top`: only among so many of the highest, and others as high. A row that has none above 0 tells
-    nothing: each term is as likely, of the `usable` ones where there are.
+    `top`: only among so many of the highest, and others as high. Where none above 0 is left, the
+    rest tells nothing: each term is as likely, of the `usable` ones where there are.
     """
     likely = np.maximum(densities, 0)
-    if top is not None and top < likely.shape[1]:
-        least = np.partition(likely, -top, axis=1)[:, -top, None]
+    if top is not None and max(top, count) < likely.shape[1]:
+        least = np.partition(likely, -max(top, count), axis=1)[:, -max(top, count), None]
         likely = np.where(likely >= least, likely, 0)
-    likely[likely.sum(axis=1) <= 0] = 1 if usable is None or not usable.any() else usable
-    bounds = likely.cumsum(axis=1)
-    points = random.random((len(bounds), count)) * bounds[:, -1:]
-    places = [
-        np.searchsorted(row, at, side="right") for row, at in zip(bounds, points, strict=True)
-    ]
-    return np.minimum(np.stack(places), densities.shape[1] - 1).astype(np.int64)
+    rest = True if usable is None else usable | ~usable.any(axis=-1, keepdims=True)
+    weights = np.where(likely > 0, likely, np.finfo(np.float64).tiny * rest)
+    # The largest of log weight + Gumbel noise is a draw by weight, and the next one a draw of the
+    # others.
+    with np.errstate(divide="ignore"):
+        keys = np.log(weights) + random.gumbel(size=weights.shape)
+    return np.argsort(-keys, axis=1)[:, :count].astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -113,14 +116,23 @@ class Sequences:
         return np.where(self.known, densities, 0)
 
     def drawn(self, label: int, count: int, length: int, random: np.random.Generator) -> Integers:
-        """`count` sequences of `length` terms of the label at this place: (count, length)."""
+        """`count` sequences of `length` terms of the label at this place, or of all that are known:
+        (count, length).
+        """
+        length = min(length, int(self.known.sum()) or len(self.known))
         if self.sketched.layout.method == "independent":
-            places = draw(self.single[label][None], count * length, random, self.known, self.top)
-            return places.reshape(count, length)
+            rows = max(1, CELLS // len(self.known))
+            single = np.repeat(self.single[label][None], min(rows, count), axis=0)
+            groups = (single[: count - first] for first in range(0, count, rows))
+            return np.concatenate(
+                [draw(each, length, random, self.known, self.top) for each in groups]
+            )
         places = np.zeros((count, 0), np.int64)
+        usable = np.repeat(self.known[None], count, axis=0)
         for place in range(1, length + 1):
             number = next(n for n, most in enumerate(self.sketched.layout.blocks) if most >= place)
             weights = self.sketched.sums[number, label] / self.sketched.layout.steps
-            scores = np.where(self.known, self.features[number].densities(weights, places), 0)
-            places = np.concatenate([places, draw(scores, 1, random, self.known, self.top)], axis=1)
+            scores = np.where(usable, self.features[number].densities(weights, places), 0)
+            places = np.concatenate([places, draw(scores, 1, random, usable, self.top)], axis=1)
+            np.put_along_axis(usable, places, False, axis=1)
         return places
