@@ -70,6 +70,7 @@ WRITING = {
     "prompt": "Write a short Yelp review of a business.",
     "rewriting": "Rewrite this Yelp review in other words, about another business of this kind: "
     "{text}",
+    "prompting": "chat",
     "temperature": 0.9,
     "max_tokens": 40,
     "record_tokens": TOKENS,
@@ -356,7 +357,7 @@ def of_phrases(bench: Bench, writer: Shared, seed: int) -> dict[str, Any]:
         "writer": "given",
         "sequences_per_label": bench.options.samples,
         "prompt": "Write a short Yelp review of a business that has these words: {phrases}",
-        **{name: WRITING[name] for name in ("temperature", "max_tokens")},
+        **{name: WRITING[name] for name in ("prompting", "temperature", "max_tokens")},
         **{**EPSILON, "sequence_length": bench.options.phrases, "seed": seed},
     }
     price = mechanisms.get("dp-kps")
