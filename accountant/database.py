@@ -406,7 +406,8 @@ _RIGHTS = {
     "job_keys": "SELECT, INSERT, DELETE",  # a job's key ends with it, and is never another
     "kept_draws": "SELECT, INSERT, DELETE",  # so do its draws, and none is changed
     "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
-    "stopped_workers": "SELECT, INSERT, UPDATE, DELETE",  # one that works again says nothing
+    # one that works again says nothing, and one that ended is forgotten
+    **dict.fromkeys(("stopped_workers", "live_workers"), "SELECT, INSERT, UPDATE, DELETE"),
     "hooks": "SELECT, INSERT, DELETE",
     # a message ends when it is delivered or given up
     "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",

@@ -30,8 +30,8 @@ _FORGET = "SELECT (job_id), DELETE"  # a job's secrets end with it, whoever ends
 #: What ends a job, or queues another attempt at it.
 _ENDS = "state, attempt, failure, finished_at"
 _PARTS_SHOWN = (
-    "job_id, number, state, attempt, handed_back, progress_done, progress_total, lease_token, "
-    "lease_expires, lease_secret_sha256"
+    "job_id, number, state, hardware, attempt, handed_back, progress_done, progress_total, "
+    "lease_token, lease_expires, lease_secret_sha256"
 )
 _PARTS_STOP = (
     "state, lease_token, lease_expires, draft, staged_sha256, realized, "
@@ -74,7 +74,8 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "comments": _ADD,
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
         **dict.fromkeys(
-            ("artifacts", "realized_ex_post", "stopped_workers", "refused_parts"), _READ
+            ("artifacts", "realized_ex_post", "stopped_workers", "live_workers", "refused_parts"),
+            _READ,
         ),
         "outbox": _ADD,
         # The ledger.
@@ -91,7 +92,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "jobs": f"SELECT, UPDATE ({_ENDS})",
         "parts": f"SELECT, UPDATE ({_PARTS_END})",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
-        **dict.fromkeys(("artifacts", "refused_parts"), _READ),
+        **dict.fromkeys(("artifacts", "refused_parts", "live_workers"), _READ),
         "decisions": "SELECT, UPDATE (state, answered_at)",
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",
@@ -112,7 +113,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("job_keys", "kept_draws"), "SELECT, INSERT, DELETE"),
         "artifacts": _ADD,
         "realized_ex_post": "INSERT",
-        "stopped_workers": "SELECT, INSERT, UPDATE, DELETE",
+        **dict.fromkeys(("stopped_workers", "live_workers"), "SELECT, INSERT, UPDATE, DELETE"),
         "refused_parts": _CHANGE,
         "outbox": _ADD,
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
@@ -130,7 +131,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "dataset_versions": "SELECT, UPDATE (state, error, shared_with, data)",
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
-        **dict.fromkeys(("datasets", "artifacts"), _READ),
+        **dict.fromkeys(("datasets", "artifacts", "live_workers"), _READ),
         "users": "SELECT (id, name, active, roles)",  # whether who asked left while it waited
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, INSERT, UPDATE (reserved, cap)",

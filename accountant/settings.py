@@ -10,7 +10,7 @@ import secrets
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
@@ -114,11 +114,19 @@ class Settings(BaseSettings):
     )
     resend_seconds: float = Field(120.0, gt=0, description="send an unclaimed job again after this")
     max_attempts: int = Field(3, ge=1, description="attempts under one reservation")
+    hardware: dict[
+        Annotated[str, Field(pattern=r"^(cpu|gpu)[a-z0-9-]*$")], Annotated[float, Field(gt=0)]
+    ] = Field(
+        {},
+        description='JSON: GiB of memory of each class of workers, as {"cpu": 2, "gpu80": 80}; a '
+        "job waits for the smallest that holds its model and a batch. Nothing: any worker takes it",
+    )
     fan_out: int = Field(
-        1,
-        ge=1,
+        0,
+        ge=0,
         le=1000,
-        description="workers that may share the batches of one job: how many there are",
+        description="workers that may share the batches of one job; 0: as many as serve its class "
+        "when it is admitted",
     )
     soft_limit_seconds: int = Field(
         21_000,

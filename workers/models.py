@@ -93,6 +93,8 @@ def resolve(path: str, roots: list[str], hub: bool) -> Path:
 
 def inspect(folder: Path) -> dict[str, Any]:
     """Return public facts of a model, by its files. Raises ModelError naming the problem."""
+    from workers.engine.sizing import cached_numbers
+
     config = check_config(folder)
     architectures = config.get("architectures") or []
     if not any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
@@ -122,6 +124,7 @@ def inspect(folder: Path) -> dict[str, Any]:
         "parameters": weights.parameters(held, copies),
         "layers": layers,
         "hidden_size": width,
+        "cached_numbers": cached_numbers(network.config),
         "dtype": _saved_type(config),
         "end_tokens": end_tokens(folder),
         **origin(folder),

@@ -18,7 +18,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from accountant.core.states import JOB_STATES
 from accountant.tables.columns import Units, key, metadata, moment
@@ -129,6 +129,8 @@ parts = Table(
     Column("job_id", ForeignKey("jobs.id"), primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("state", Text, nullable=False),
+    # the class of workers that it waits for (transactions.hardware); "": any
+    Column("hardware", Text, nullable=False, server_default=""),
     Column("attempt", Integer, nullable=False),
     Column("lease_token", Uuid),
     Column("lease_secret_sha256", LargeBinary),
@@ -193,6 +195,16 @@ stopped_workers = Table(
     metadata,
     Column("worker", Text, primary_key=True),
     Column("why", Text, nullable=False),
+    moment("at", required=True),
+)
+
+# Workers that take jobs, with the classes that each serves, as it says again and again while it
+# lasts (transactions.hardware).
+live_workers = Table(
+    "live_workers",
+    metadata,
+    Column("worker", Text, primary_key=True),
+    Column("classes", ARRAY(Text), nullable=False),
     moment("at", required=True),
 )
 

@@ -29,7 +29,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import Reservation, read_reservation
 from accountant.core.names import is_alike
 from accountant.transactions import cap_usage as usage
-from accountant.transactions import job_requests, second_calculation, signed_acts
+from accountant.transactions import hardware, job_requests, second_calculation, signed_acts
 from accountant.transactions.job_requests import Candidate
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import task_of
@@ -71,7 +71,8 @@ class Verdict:
     """The outcome of a job: columns to set, a message to send, and facts that the refusal still
     lacks.
 
-    `parts`: the number of parts that a queued job is split into; each has a row and a message.
+    `parts`: the number of parts that a queued job is split into; each has a row and a message, and
+    waits for workers of the class `hardware`.
     `to_reserve`: of a request that waits for a look at its model, what is reserved if the model
     fits; None: nothing yet.
     """
@@ -80,12 +81,14 @@ class Verdict:
     task: str | None = None
     untold: Untold | None = None
     parts: int = 0
+    hardware: str = ""
     to_reserve: Mapping[str, Any] | None = None
 
     def rows(self, job_id: UUID) -> list[tuple[Table, list[dict[str, Any]]]]:
         """Return the rows written along with the job's own, by table."""
         numbers = range(self.parts)
-        parts = [{"job_id": job_id, "number": n, "state": "queued", "attempt": 1} for n in numbers]
+        part = {"job_id": job_id, "state": "queued", "attempt": 1, "hardware": self.hardware}
+        parts = [{**part, "number": number} for number in numbers]
         found = [(tables.parts, parts)] if parts else []
         if self.task is not None:
             message = {"task": self.task, "subject": job_id, "attempt": self.columns["attempt"]}
@@ -147,7 +150,12 @@ def consider(
         if looked_at is None or looked_at.to_reserve is None
         else looked_at.to_reserve.get("parts", 1)
     )
-    parts = job_requests.parts_of(job, decided or settings.load().fan_out)
+    configured = settings.load()
+    waits_for = hardware.class_of(job, facts, probe, configured.hardware, configured.model_dtype)
+    most = decided or configured.fan_out
+    parts = job_requests.parts_of(job, most or hardware.MOST_WORKERS)
+    if parts > 1 and not most:
+        parts = min(parts, hardware.workers(locked.connection, waits_for))
     if isinstance(decision, Admitted):
         unconfirmed = second_calculation.refusal(locked.accounts, job, decision.costs)
         if unconfirmed is None and approval is None and (probe is None or looked_at is not None):
@@ -176,7 +184,7 @@ def consider(
             # Nobody is sent a message about a charge: another program runs it.
             task = task_of(not job.is_free) if vouched == charges.MEASURED else None
             verdict = _verdict("queued", reason=reason, attempt=1, queued_at=locked.now, task=task)
-            return replace(verdict, parts=parts)
+            return replace(verdict, parts=parts, hardware=waits_for)
 
 
 def refused(

@@ -72,8 +72,10 @@ def is_refused(job_id: ColumnElement[UUID], part: ColumnElement[int]) -> ColumnE
     return query.exists()
 
 
-def _waiting(tasks: Collection[str] | None = None) -> CTE:
-    """Return what waits, as (task, subject, attempt, part): all of it, or for these tasks."""
+def _waiting(tasks: Collection[str] | None = None, classes: Collection[str] | None = None) -> CTE:
+    """Return what waits, as (task, subject, attempt, part): all of it, or for these tasks, and for
+    workers of these classes.
+    """
     versions, models, corpora = tables.dataset_versions, tables.models, tables.corpora
     none = literal(0)
     queued = (
@@ -88,6 +90,7 @@ def _waiting(tasks: Collection[str] | None = None) -> CTE:
             jobs.c.reads_records.is_(reads),
             jobs.c.mechanism != charge.ID,  # another program runs it
             ~is_refused(parts.c.job_id, parts.c.number),
+            *(() if classes is None else (parts.c.hardware.in_(classes),)),
         )
         for reads in (True, False)
     }
@@ -160,9 +163,12 @@ def resend(engine: Engine, seconds: float) -> int:
     return count
 
 
-def longest_wait(engine: Engine, tasks: set[str]) -> float:
-    """Return the longest time (s) that a message of these tasks is unclaimed, or 0."""
-    waiting = _waiting(tasks)
+def longest_wait(engine: Engine, tasks: set[str], classes: Collection[str] | None = None) -> float:
+    """Return the longest time (s) that a message of these tasks is unclaimed, or 0.
+
+    Of jobs, those that wait for these classes of workers.
+    """
+    waiting = _waiting(tasks, classes)
     first = select(func.min(outbox.c.first_sent_at)).where(*_about(waiting))
     age = func.extract("epoch", func.clock_timestamp() - first.scalar_subquery())
     with engine.connect() as connection:
@@ -210,7 +216,9 @@ def _turns() -> Subquery:
 
 def _unsent(ahead: int | None) -> Select[Any]:
     """Return the messages to send: looks first, then jobs' messages, people in turn."""
-    query = select(outbox).where(outbox.c.sent_at.is_(None))
+    of_part = (parts.c.job_id == outbox.c.subject, parts.c.number == outbox.c.part)
+    hardware = select(parts.c.hardware).where(*of_part, outbox.c.task.in_(FAIR)).scalar_subquery()
+    query = select(outbox, hardware.label("hardware")).where(outbox.c.sent_at.is_(None))
     if ahead is None:
         return query.order_by(outbox.c.id)
     turns = _turns()
@@ -229,7 +237,7 @@ def deliver(
 
     `ahead`: people take turns, and one has at most so many at the broker that no worker has
     claimed; None: all. A message is marked after it was sent, so it may be sent twice and never not
-    at all.
+    at all. Behind a task stands, after a dot, the class of workers that its part waits for.
     """
     now = func.clock_timestamp()
     sent = {
@@ -244,7 +252,8 @@ def deliver(
         if rows:
             reached("relay.taken")
         for row in rows:
-            send(row.task, row.subject, row.attempt, row.part)
+            task = f"{row.task}.{row.hardware}" if row.hardware else row.task
+            send(task, row.subject, row.attempt, row.part)
             reached("relay.sent")
         if rows:
             connection.execute(

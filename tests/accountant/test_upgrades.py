@@ -229,3 +229,12 @@ def test_use_by_people_stays_when_charges_are_counted_beside_it(old, old_url):
         )
         assert kept == [("analyst", 7), ("stated", 7)]
         assert jobs.one() == ("succeeded", "0" * 64)
+
+
+def test_parts_that_wait_go_to_any_worker_before_classes_are_named(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        insert(connection, "parts", job_id=MADE, number=0, state="queued", attempt=1)
+    command.upgrade(config(old_url), "head")
+    with old.connect() as connection:
+        assert connection.execute(text("SELECT state, hardware FROM parts")).one() == ("queued", "")

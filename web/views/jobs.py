@@ -14,7 +14,7 @@ from accountant.core.errors import Conflict, InvalidRequest, invalid
 from accountant.core.mechanisms import charge
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
-from accountant.queries import jobs
+from accountant.queries import jobs, workers
 from accountant.transactions import artifacts, comments, settlement
 from accountant.transactions.artifacts import OVERSEERS
 from web.api import outputs
@@ -150,6 +150,9 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
         and not mechanism.reads_output,
         "slot": jobs.slot(engine(), read_id(job["id"]), actor)
         if job["state"] in ("running", "settling")
+        else None,
+        "lacks": workers.missing(engine(), read_id(job["id"]))
+        if job["state"] == "queued"
         else None,
         "rehearses": None if mechanism is None else mechanism.rehearses,
         "may_ask": bool(actor.roles & {"analyst", "steward"}) and job["mechanism"] != charge.ID,

@@ -59,11 +59,16 @@ def extent(columns: int, capacity: int, device: str) -> int:
 
 def cache_bytes(network: Any, capacity: int) -> int:
     """Return the approximate size of one context's keys and values, in bytes."""
-    config = network.config.get_text_config()
+    each = max(network.dtype.itemsize, 4 if network.device.type == "cpu" else 0)
+    return cached_numbers(network.config) * capacity * each
+
+
+def cached_numbers(config: Any) -> int:
+    """Return how many numbers a token's keys and values are."""
+    config = config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    each = max(network.dtype.itemsize, 4 if network.device.type == "cpu" else 0)
-    return int(2 * config.num_hidden_layers * heads * width * capacity * each)
+    return int(2 * config.num_hidden_layers * heads * width)
 
 
 def reading_bytes(network: Any, shape: Shape) -> int:

@@ -34,7 +34,10 @@ def make_app() -> Celery:
     # The `celery` command hands BROKER_URL on as it stands, without its password and unchecked.
     os.environ.pop("CELERY_BROKER_URL", None)
     broker = None if configured.broker_url is None else broker_address(configured.broker_url)
-    parts = [f"workers.jobs.{name}" for name in ("tasks", "checks", "child_watch", "results_watch")]
+    parts = [
+        f"workers.jobs.{name}"
+        for name in ("tasks", "checks", "child_watch", "results_watch", "presence")
+    ]
     guard()
     app = Celery("exchequer", broker=broker, include=parts)
     app.steps["consumer"].add(Alive)

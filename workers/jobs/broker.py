@@ -6,6 +6,7 @@ what it can't read: that ends the worker. Here it is thrown away, which loses no
 sends a hint again. No message is unpacked either: a kilobyte could become a gigabyte.
 """
 
+from collections.abc import Iterable
 from queue import Empty
 from typing import Any
 
@@ -24,6 +25,24 @@ QUEUES = {
     "check_model": "checks",
     "check_corpus": "checks",
 }
+
+
+def queue_of(task: str) -> str:
+    """Return the queue of a task, behind which the class of its workers may stand after a dot."""
+    name, dot, hardware = task.partition(".")
+    return QUEUES[name] + dot + hardware
+
+
+def is_served(task: str, queues: Iterable[str]) -> bool:
+    """Return whether a task is for one of these queues, of whichever class."""
+    return QUEUES[task] in {queue.partition(".")[0] for queue in queues}
+
+
+def classes_of(queues: Iterable[str]) -> list[str]:
+    """Return the classes whose jobs come by these queues; "" stands for jobs that name none."""
+    jobs = ("generate", "free")
+    parted = (queue.partition(".") for queue in queues)
+    return sorted({hardware for name, _, hardware in parted if name in jobs})
 
 
 def _is_away(channel: redis.Channel, error: Exception) -> bool:

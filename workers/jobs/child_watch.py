@@ -32,7 +32,7 @@ from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Results
 from accountant.transactions import leases, messages, settlement
 from workers.jobs import staging
-from workers.jobs.broker import QUEUES
+from workers.jobs.broker import QUEUES, classes_of, is_served
 
 log = structlog.get_logger()
 
@@ -110,8 +110,9 @@ def start_watchdog(instance: Any, **_: Any) -> None:
     configured = settings.load()
     if configured.watchdog_seconds and configured.database_url is not None:
         queues = set(instance.app.amqp.queues.consume_from)
-        tasks = {task for task, queue in QUEUES.items() if queue in queues}
-        watchdog = Watchdog(configured.database_url, tasks, configured.watchdog_seconds)
+        tasks = {task for task in QUEUES if is_served(task, queues)}
+        seconds = configured.watchdog_seconds
+        watchdog = Watchdog(configured.database_url, tasks, seconds, classes_of(queues))
         threading.Thread(target=watchdog.run, name="watchdog", daemon=True).start()
 
 
@@ -120,7 +121,8 @@ def start_watchdog(instance: Any, **_: Any) -> None:
 def start_publishing(sender: Any, **_: Any) -> None:
     """Start a thread that publishes what a worker committed that died before it could publish."""
     configured = settings.load()
-    if configured.database_url is not None and "generate" in sender.app.amqp.queues.consume_from:
+    queues = sender.app.amqp.queues.consume_from
+    if configured.database_url is not None and is_served("generate", queues):
         threading.Thread(
             target=publish_waiting, args=(configured,), name="publisher", daemon=True
         ).start()
@@ -143,9 +145,11 @@ def publish_waiting(configured: settings.Settings) -> None:
 class Watchdog:
     """Ends this process once it has been idle, and its messages have waited, for `seconds`."""
 
-    def __init__(self, database_url: str, tasks: set[str], seconds: float) -> None:
+    def __init__(
+        self, database_url: str, tasks: set[str], seconds: float, classes: list[str]
+    ) -> None:
         self._engine = unpooled(database_url)
-        self._tasks, self._seconds = tasks, seconds
+        self._tasks, self._seconds, self._classes = tasks, seconds, classes
 
     def run(self) -> None:
         """Watch until the process ends."""
@@ -163,7 +167,7 @@ class Watchdog:
 
     def _waits(self) -> bool:
         try:
-            return messages.longest_wait(self._engine, self._tasks) > self._seconds
+            return messages.longest_wait(self._engine, self._tasks, self._classes) > self._seconds
         except UNAVAILABLE:
             return False  # nothing can be known, and nothing could be claimed
 

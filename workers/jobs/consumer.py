@@ -17,7 +17,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 from celery.worker.consumer import Tasks
 
 from workers.jobs.alive import ALIVE_SECONDS, sign_of_life
-from workers.jobs.broker import QUEUES
+from workers.jobs.broker import is_served
 
 log = structlog.get_logger()
 
@@ -68,7 +68,7 @@ def reduce_to_hint(message: Any, served: Set[str]) -> None:
     if message.errors:
         raise ValueError("the message can't be read")
     task, body = message.headers["task"], message.body
-    if QUEUES[task.removeprefix("exchequer.")] not in served or not task.startswith("exchequer."):
+    if not is_served(task.removeprefix("exchequer."), served) or not task.startswith("exchequer."):
         raise ValueError("another worker's task")
     if len(body) > MOST_BYTES:
         raise ValueError("the message is too long")

@@ -24,11 +24,11 @@ from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Results
-from accountant.transactions import asking, leases, ledger_log, messages, spending_sums
+from accountant.transactions import asking, hardware, leases, ledger_log, messages, spending_sums
 from workers.jobs import notice_sender, staging
 from workers.jobs.alive import sign_of_life
 from workers.jobs.app import app
-from workers.jobs.broker import QUEUES
+from workers.jobs.broker import queue_of
 
 log = structlog.get_logger()
 
@@ -37,13 +37,16 @@ SWEEP_SECONDS = 5.0
 
 
 def send(task: str, subject: UUID, attempt: int, part: int) -> None:
-    """One message to the broker."""
-    args = (
-        [str(subject), attempt, part] if task in ("generate", "free") else [str(subject), attempt]
-    )
+    """One message to the broker; the class of its workers may stand behind the task."""
+    name = task.partition(".")[0]
+    numbers = [attempt, part] if name in messages.FAIR else [attempt]
     try:
         app.send_task(
-            f"exchequer.{task}", args=args, queue=QUEUES[task], retry=False, ignore_result=True
+            f"exchequer.{name}",
+            args=[str(subject), *numbers],
+            queue=queue_of(task),
+            retry=False,
+            ignore_result=True,
         )
     except (BrokerError, OSError):
         raise
@@ -170,7 +173,7 @@ def run(stop: threading.Event) -> None:
     looking = Bounded(Results(configured.results).problem).begin()
     if problem := looking.result(time.monotonic() + STORE_SECONDS):
         log.error("nothing can be tidied up", problem=problem)
-    reconciled, ahead = False, max(messages.AHEAD, configured.fan_out)  # enough for every worker
+    reconciled, ahead = False, messages.AHEAD
     sweeps, looks = _Every(SWEEP_SECONDS), _Every(configured.leftover_seconds)
     while not stop.is_set():
         sign_of_life()
@@ -182,6 +185,8 @@ def run(stop: threading.Event) -> None:
                 looks.done()
             if sweeps.due():
                 sweep(engine, configured, configured.resend_seconds)
+                # enough for every worker that may share a job
+                ahead = max(messages.AHEAD, configured.fan_out or hardware.all_workers(engine))
                 sweeps.done()
             if looks.due():
                 look_around(engine, configured)

@@ -21,6 +21,7 @@ from accountant.core.errors import Unwritable
 from accountant.database import UNAVAILABLE, Engine, unpooled
 from accountant.results import draft_name
 from accountant.transactions import stopped_workers
+from workers.jobs.broker import classes_of
 from workers.jobs.staging import Drafts
 
 log = structlog.get_logger()
@@ -63,9 +64,7 @@ def name(process: int) -> str:
 def start(sender: Any, **_: Any) -> None:
     """Watch the results folder in the main process of a worker that takes jobs."""
     configured = settings.load()
-    if configured.database_url is not None and {"generate", "free"} & set(
-        sender.app.amqp.queues.consume_from
-    ):
+    if configured.database_url is not None and classes_of(sender.app.amqp.queues.consume_from):
         threading.Thread(target=watch, args=(configured,), name="results", daemon=True).start()
 
 
