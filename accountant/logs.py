@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 #: Libraries that tell more than anybody reads.
-_QUIET = ("celery", "kombu", "alembic", "waitress", "werkzeug", "httpx", "httpcore")
+_QUIET = ("celery", "kombu", "alembic", "waitress", "werkzeug", "httpx2", "httpcore2")
 
 _BEFORE: list[Any] = [
     structlog.contextvars.merge_contextvars,

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
-import httpx
+import httpx2
 import psycopg
 from sqlalchemy import Engine, make_url, text
 
@@ -373,13 +373,13 @@ def http(ground: Ground, seconds: float, repeats: int) -> dict[tuple[str, int], 
     for _ in range(repeats):
         for clients in CLIENTS[:2]:
             asking = [
-                httpx.Client(base_url=address, headers=headers, timeout=60) for _ in range(clients)
+                httpx2.Client(base_url=address, headers=headers, timeout=60) for _ in range(clients)
             ]
 
-            def empty(client: int, _: int, asking: list[httpx.Client] = asking) -> None:
+            def empty(client: int, _: int, asking: list[httpx2.Client] = asking) -> None:
                 asking[client].get("/empty").raise_for_status()
 
-            def job(client: int, number: int, asking: list[httpx.Client] = asking) -> None:
+            def job(client: int, number: int, asking: list[httpx2.Client] = asking) -> None:
                 request = ground.request(ground.datasets[0], number)
                 body = {
                     name: getattr(request, name)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import httpx
+import httpx2
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -52,7 +52,7 @@ def prepared(url: str, password: str) -> Scene:
     """Find the dataset with the most entries and its newest result; ask for another job unless one
     waits.
     """
-    with httpx.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=30) as client:
+    with httpx2.Client(base_url=f"{url}/api/v1", trust_env=False, timeout=30) as client:
         signed_in = client.post("/session", json={"name": "analyst", "password": password})
         client.headers["Authorization"] = f"Bearer {signed_in.raise_for_status().json()['token']}"
         datasets = client.get("/datasets").json()["datasets"]

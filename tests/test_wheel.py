@@ -11,7 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 from tests.ledger_exports import export, honest
@@ -91,7 +91,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([*command, str(wheel)], check=True, capture_output=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
-    (packages / "borrowed.pth").write_text(f"{Path(httpx.__file__).parents[1]}\n")
+    (packages / "borrowed.pth").write_text(f"{Path(httpx2.__file__).parents[1]}\n")
     return folder
 
 

@@ -9,7 +9,7 @@ The published log says that an entry was written, and in which order; its docume
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import httpx
+import httpx2
 
 from accountant.core.errors import LogUnusable, VerificationFailed, invalid
 from accountant.core.transparency.notes import COSIGNATURE, Head, Key, key_of, read_key
@@ -121,10 +121,10 @@ def _witness_key(text: str) -> Key:
 def _asking(address: str) -> Ask:
     def ask(request: str) -> tuple[int, str]:
         try:
-            answer = httpx.post(
+            answer = httpx2.post(
                 f"{address.rstrip('/')}/add-checkpoint", content=request.encode(), timeout=_SECONDS
             )
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise VerificationFailed(f"the witness at {address} gives no answer: {error}") from None
         return answer.status_code, answer.text
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from unittest.mock import patch
 
-import httpx
+import httpx2
 import psutil
 import pytest
 
@@ -118,7 +118,7 @@ def test_the_web_service_says_that_its_database_is_frozen_with_every_thread_in_u
     with (
         serving(server.database_url, tmp_path, **settings) as web,
         ThreadPoolExecutor(24) as pool,
-        httpx.Client(timeout=PATIENCE_SECONDS) as client,
+        httpx2.Client(timeout=PATIENCE_SECONDS) as client,
     ):
 
         def get(path, base=web.url):

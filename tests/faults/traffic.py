@@ -12,7 +12,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
+import httpx2
 
 MECHANISM, PHRASES = "noisy-count", "dp-kps"
 #: A job whose artifacts later jobs read for nothing; its vocabulary is that of a public job.
@@ -86,13 +86,13 @@ class Person:
 
     def __init__(self, desk: Desk, token: str, chance: random.Random) -> None:
         self.desk, self.chance = desk, chance
-        self.http = httpx.Client(
+        self.http = httpx2.Client(
             headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(8.0, connect=2.0),
+            timeout=httpx2.Timeout(8.0, connect=2.0),
             trust_env=False,
         )
 
-    def ask(self, method: str, path: str, **values: Any) -> httpx.Response | None:
+    def ask(self, method: str, path: str, **values: Any) -> httpx2.Response | None:
         """The first answer that is no failure of the service, from any of its processes; None: none
         came.
         """
@@ -104,7 +104,7 @@ class Person:
                 )
                 if answer.status_code < 500:
                     return answer
-            except httpx.HTTPError:
+            except httpx2.HTTPError:
                 pass
             time.sleep(0.1)
         return None

@@ -15,7 +15,7 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from playwright.sync_api import expect
 
@@ -102,7 +102,7 @@ def approve(engine, address: str, steward, job_id: str) -> None:
     token = credentials.add_token(engine, steward.id, "journey", None)
     headers = {"Authorization": f"Bearer {token}"}
     path = f"{address}/api/v1/decisions/{job_id}/answer"
-    httpx.post(
+    httpx2.post(
         path, json={"yes": True, "reason": "it fits"}, headers=headers, trust_env=False
     ).raise_for_status()
 

@@ -8,7 +8,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner
@@ -64,9 +64,9 @@ def nginx(folder, service, silent=9):
     try:
         for _ in range(100):
             try:
-                httpx.get(f"{url}/livez", timeout=5)
+                httpx2.get(f"{url}/livez", timeout=5)
                 break
-            except httpx.HTTPError:
+            except httpx2.HTTPError:
                 time.sleep(0.05)
         yield url
     finally:
@@ -89,15 +89,17 @@ def test_a_policy_that_came_compressed_is_changed(site, proxied):
     token = token_of(site, "steward")
     headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "gzip"}
     path = f"{proxied}/api/v1{site.dataset}/policy"
-    read = httpx.get(path, headers=headers)
+    read = httpx2.get(path, headers=headers)
     assert (read.headers["Content-Encoding"], read.headers["ETag"][:2]) == ("gzip", "W/")
     changed = read.json() | {"approval_days": 3}
     for status in (200, 412):
-        answer = httpx.put(path, json=changed, headers=headers | {"If-Match": read.headers["ETag"]})
+        answer = httpx2.put(
+            path, json=changed, headers=headers | {"If-Match": read.headers["ETag"]}
+        )
         assert answer.status_code == status, answer.text
-    seen = httpx.get(path, headers=headers)
+    seen = httpx2.get(path, headers=headers)
     assert (
-        httpx.get(path, headers=headers | {"If-None-Match": seen.headers["ETag"]}).status_code
+        httpx2.get(path, headers=headers | {"If-None-Match": seen.headers["ETag"]}).status_code
         == 304
     )
     environment = {"EXCHEQUER_URL": proxied, "EXCHEQUER_TOKEN": token}
@@ -113,7 +115,7 @@ def test_a_policy_that_came_compressed_is_changed(site, proxied):
 def test_the_address_is_the_one_that_nginx_saw(site, proxied, claimed):
     name = f"nobody-{time.monotonic_ns()}"
     body = {"name": name, "password": "certainly not the password"}
-    httpx.post(f"{proxied}/api/v1/session", json=body, headers=claimed)
+    httpx2.post(f"{proxied}/api/v1/session", json=body, headers=claimed)
     with site.engine.connect() as connection:
         query = text("SELECT address FROM sign_ins WHERE name = :name")
         assert connection.execute(query, {"name": name}).scalar_one() == "127.0.0.1"
@@ -129,7 +131,7 @@ FORGED = (
 
 @pytest.mark.parametrize("forged", FORGED)
 def test_a_client_says_no_host_through_it(proxied, forged):
-    page = httpx.get(f"{proxied}/api/docs", headers=forged).text
+    page = httpx2.get(f"{proxied}/api/docs", headers=forged).text
     assert f"URL={proxied.replace('http://', 'https://')}\n" in page
     assert "evil.example" not in page
     assert ":666" not in page
@@ -177,9 +179,9 @@ def test_what_the_documents_say_for_a_path_serves_pages_below_it(database_url, t
         serving(database_url, tmp_path, gunicorn=True, **settings) as server,
         nginx(tmp_path, server.port) as url,
     ):
-        first = httpx.get(f"{url}/exchequer/")
+        first = httpx2.get(f"{url}/exchequer/")
         assert first.headers["Location"].startswith("/exchequer/sign-in")
-        page = httpx.get(f"{url}/exchequer/sign-in", headers={"X-Request-ID": "not-this-one"})
+        page = httpx2.get(f"{url}/exchequer/sign-in", headers={"X-Request-ID": "not-this-one"})
         assert page.status_code == 200
         assert 'href="/exchequer/static/' in page.text
         assert len(page.headers["X-Request-ID"]) == 32

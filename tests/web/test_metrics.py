@@ -2,7 +2,7 @@
 
 import re
 
-import httpx
+import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import text
@@ -108,9 +108,9 @@ def test_processes_of_one_server_are_added_up(database_url, tmp_path):
     settings = {"gunicorn": True, "workers": 2, "probe_address": probe}
     with serving(database_url, tmp_path, **settings) as server:
         for _ in range(20):  # each on a connection of its own: either process
-            assert httpx.get(f"{server.url}/livez").status_code == 200
+            assert httpx2.get(f"{server.url}/livez").status_code == 200
         for _ in range(3):  # whichever process is asked
-            found = families(httpx.get(f"http://{probe}/metrics").text)
+            found = families(httpx2.get(f"http://{probe}/metrics").text)
             counted = {"route": "/livez", "method": "GET", "status": "200"}
             assert value(found, "http_requests", **counted) == 20
 

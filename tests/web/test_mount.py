@@ -9,7 +9,7 @@ import subprocess
 import time
 from urllib.parse import urljoin, urlsplit
 
-import httpx
+import httpx2
 import pytest
 from pydantic import ValidationError
 from sqlalchemy import text
@@ -198,9 +198,9 @@ def test_every_page_behind_nginx_links_below_its_path(
 def _wait(url):
     for _ in range(100):
         try:
-            if httpx.get(url, trust_env=False).status_code == 200:
+            if httpx2.get(url, trust_env=False).status_code == 200:
                 return
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             pass
         time.sleep(0.1)
     raise AssertionError("nginx did not start")
@@ -209,7 +209,7 @@ def _wait(url):
 def crawl(host, name):
     """Follow every link of every page; whatever leaves the path is an error."""
     root, seen = f"{host}/exchequer/", set()
-    with httpx.Client(trust_env=False, timeout=60) as client:
+    with httpx2.Client(trust_env=False, timeout=60) as client:
         form = client.get(f"{root}sign-in").text
         token = re.search(r'name="csrf_token" value="([^"]+)"', form)[1]
         answer = client.post(

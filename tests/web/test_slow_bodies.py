@@ -4,7 +4,7 @@ import socket
 import time
 from contextlib import ExitStack
 
-import httpx
+import httpx2
 import pytest
 
 from tests.web.serving import serving
@@ -37,6 +37,6 @@ def test_sixteen_slow_senders_stop_nobody_else(database_url, tmp_path):
             open_ones.enter_context(sender)
             sender.sendall(HEAD + b"Content-Length: 1000\r\n\r\n{")
         time.sleep(0.5)
-        with httpx.Client(timeout=5) as client:
+        with httpx2.Client(timeout=5) as client:
             for _ in range(20):
                 assert client.get(f"{server.url}/sign-in").status_code == 200

@@ -1,6 +1,6 @@
 """The Python client, which people import as `exchequer`.
 
-Needs no more than httpx, pydantic, tenacity and rich; pandas only for `to_pandas`.
+Needs no more than httpx2, pydantic, tenacity and rich; pandas only for `to_pandas`.
 """
 
 from accountant.core.errors import ExchequerError

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
-import httpx
+import httpx2
 
 from accountant.core.errors import ExchequerError
 from web.client.errors import ApiProblem, InvalidRequest, NotFound
@@ -35,7 +35,7 @@ class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, Not
         repeat: bool | None = None,
         stream: bool = False,
         **options: Any,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         try:
             return super()._send(method, path, repeat=repeat, stream=stream, **options)
         except (NotFound, InvalidRequest) as error:

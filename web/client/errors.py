@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import httpx
+import httpx2
 
 from accountant.core.errors import ExchequerError, FieldProblem
 
@@ -74,7 +74,7 @@ class ApiProblem(ExchequerError):
         return {"status": self.status, "problems": problems, "near": list(self.near)}
 
     @staticmethod
-    def of(response: httpx.Response) -> "ApiProblem":
+    def of(response: httpx2.Response) -> "ApiProblem":
         """Return the problem that a response states, or says by its status alone."""
         try:
             body = response.json()
@@ -111,7 +111,7 @@ _BY_STATUS = {
 }
 
 
-def _elsewhere(response: httpx.Response) -> str:
+def _elsewhere(response: httpx2.Response) -> str:
     """Return the words for an answer that states no problem, as a proxy's own page."""
     server = "".join(filter(str.isprintable, response.headers.get("Server", "")))[:40]
     sender = f"a proxy before the service ({server})" if server else "a proxy before the service"

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
-import httpx
+import httpx2
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -62,13 +62,13 @@ class Transport:
             {"Authorization": f"Bearer {token}"} if token else {}
         )
         try:
-            self._http = httpx.Client(
+            self._http = httpx2.Client(
                 base_url=f"{self.url}/api/v1",
                 headers=headers,
-                timeout=httpx.Timeout(timeout_seconds, connect=min(5.0, timeout_seconds)),
+                timeout=httpx2.Timeout(timeout_seconds, connect=min(5.0, timeout_seconds)),
                 trust_env=not is_loopback(self.url),  # no proxy stands between us and this machine
             )
-        except httpx.InvalidURL as error:
+        except httpx2.InvalidURL as error:
             raise Unreachable(self.url, f"this is no address ({error})") from None
         except UnicodeEncodeError:
             raise Unreachable(self.url, "the token holds characters that no token has") from None
@@ -136,11 +136,11 @@ class Transport:
         repeat: bool | None = None,
         stream: bool = False,
         **options: Any,
-    ) -> httpx.Response:
+    ) -> httpx2.Response:
         """Return one request, repeated where that can't act twice."""
         repeatable = method == "GET" if repeat is None else repeat
 
-        def attempt() -> httpx.Response:
+        def attempt() -> httpx2.Response:
             request = self._http.build_request(method, path, **options)
             response = self._http.send(request, stream=stream)
             if response.status_code in _AWAY:
@@ -149,11 +149,11 @@ class Transport:
             return response
 
         def again(error: BaseException) -> bool:
-            if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
                 return True  # nothing was sent, so nothing can act twice
             if isinstance(error, _Away) and error.pause > _LONGEST_REQUESTED_PAUSE_SECONDS:
                 return False
-            return repeatable and isinstance(error, httpx.TransportError | _Away)
+            return repeatable and isinstance(error, httpx2.TransportError | _Away)
 
         retrying = Retrying(
             stop=stop_after_attempt(self.attempts),
@@ -163,7 +163,7 @@ class Transport:
             sleep=_sleep,
         )
         with self._translated():
-            response: httpx.Response = retrying(attempt)
+            response: httpx2.Response = retrying(attempt)
         if response.is_success:
             return response
         response.read()
@@ -176,14 +176,14 @@ class Transport:
             yield
         except _Away as error:
             raise ApiProblem.of(error.response) from None
-        except (httpx.TransportError, httpx.InvalidURL) as error:
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise Unreachable(self.url, str(error) or type(error).__name__) from None
 
 
 class _Away(Exception):
     """The server, or a proxy before it, is busy or not ready."""
 
-    def __init__(self, response: httpx.Response):
+    def __init__(self, response: httpx2.Response):
         self.response = response
         self.pause = retry_after(response.headers) or 0.0
 
@@ -204,7 +204,7 @@ def _raise_last(state: RetryCallState) -> None:
     state.outcome.result()
 
 
-def document(response: httpx.Response) -> Any:
+def document(response: httpx2.Response) -> Any:
     """Return the JSON of an answer. Raises Unreadable."""
     try:
         return response.json()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-import httpx
+import httpx2
 from pydantic import SecretStr
 from tenacity import (
     AsyncRetrying,
@@ -145,8 +145,8 @@ class Endpoint:
         self, prompts: Sequence[PublicPrompt], manner: Manner, group: list[tuple[int, int]]
     ) -> list[Written]:
         # One connection a request: an endpoint that dies takes no other answer with it.
-        limits = httpx.Limits(max_keepalive_connections=0)
-        async with httpx.AsyncClient(
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        async with httpx2.AsyncClient(
             trust_env=False, timeout=self.seconds, limits=limits
         ) as client:
             tasks = [
@@ -167,7 +167,12 @@ class Endpoint:
             return [task.result() for task in tasks]
 
     async def _ask(
-        self, client: httpx.AsyncClient, prompt: PublicPrompt, manner: Manner, row: int, number: int
+        self,
+        client: httpx2.AsyncClient,
+        prompt: PublicPrompt,
+        manner: Manner,
+        row: int,
+        number: int,
     ) -> Written:
         if not isinstance(prompt, PublicPrompt):
             raise TypeError("an endpoint is asked with a PublicPrompt only")
@@ -209,7 +214,7 @@ class Endpoint:
             return "/chat/completions", body | {"messages": messages}
         return "/completions", body | {"prompt": str(prompt.text)}
 
-    async def _sent(self, client: httpx.AsyncClient, path: str, content: bytes) -> bytes:
+    async def _sent(self, client: httpx2.AsyncClient, path: str, content: bytes) -> bytes:
         """Return the body of an answer with status 200. Raises _Passing, or WriterError where no
         other try helps.
         """
@@ -234,7 +239,7 @@ class Endpoint:
                 raise _Passing(f"answered {error.status}") from None
             raise WriterError(f"the endpoint {self.name!r} answered {error.status}") from None
         # their texts may quote what was sent
-        except (httpx.HTTPError, OSError, UnicodeError) as error:
+        except (httpx2.HTTPError, OSError, UnicodeError) as error:
             raise _Passing(f"could not be reached ({type(error).__name__})") from None
 
     def _where(self) -> tuple[Target, str]:
@@ -296,7 +301,7 @@ class _Status(Exception):
         self.status = status
 
 
-async def _bounded(response: httpx.Response) -> bytes:
+async def _bounded(response: httpx2.Response) -> bytes:
     if response.status_code != 200:
         raise _Status(response.status_code)
     content = b""

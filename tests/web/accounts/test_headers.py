@@ -2,7 +2,7 @@
 
 import re
 
-import httpx
+import httpx2
 import pytest
 from flask import Flask
 from sqlalchemy import text
@@ -266,10 +266,10 @@ def test_so_it_is_under_the_servers_that_people_run(site, tmp_path, gunicorn, ho
     with serving(
         url, tmp_path, gunicorn=gunicorn, trusted_proxies=hops, proxy_addresses=proxies
     ) as server:
-        answer = httpx.get(f"{server.url}/sign-in", headers=claimed)
+        answer = httpx2.get(f"{server.url}/sign-in", headers=claimed)
         believed = bool(hops) and named
         assert ("secure" in answer.headers["Set-Cookie"].lower()) == believed
-        httpx.post(f"{server.url}/api/v1/session", json=form, headers=claimed)
+        httpx2.post(f"{server.url}/api/v1/session", json=form, headers=claimed)
     query = text("SELECT address FROM sign_ins WHERE name = :name")
     with site.engine.connect() as connection:
         came = connection.execute(query, {"name": form["name"]}).scalar_one()

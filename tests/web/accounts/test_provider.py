@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import text
 
@@ -30,7 +30,7 @@ def provider():
         [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     port = int(running.stdout.readline())
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+    with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
         yield client
     running.terminate()
     running.wait(10)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from sqlalchemy import text
 
@@ -40,7 +40,7 @@ class Provider:
         self._tell()
 
     def _tell(self):
-        httpx.put(self.url, json=self.people).raise_for_status()
+        httpx2.put(self.url, json=self.people).raise_for_status()
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def forms(page):
 
 def sign_in(service, name):
     """A browser that signed in at the provider under a name, and the page that it came to."""
-    browser = httpx.Client(follow_redirects=True, timeout=30)
+    browser = httpx2.Client(follow_redirects=True, timeout=30)
     page = browser.get(f"{service}/sign-in/provider?next=/account")
     for _ in range(4):
         if "/interaction/" not in str(page.url):
@@ -118,7 +118,7 @@ def token_of(engine, provider, name):
 
 
 def asked(service, token):
-    return httpx.get(
+    return httpx2.get(
         f"{service}/api/v1/me", headers={"Authorization": f"Bearer {token}"}, timeout=30
     )
 
@@ -155,7 +155,7 @@ def test_the_issuer_in_the_answer_is_looked_at(service, provider):
         "&iss=https://elsewhere.example",
         f"&iss={provider.url}&iss=https://elsewhere.example",
     ):
-        browser = httpx.Client(timeout=30)
+        browser = httpx2.Client(timeout=30)
         page = browser.get(f"{service}/sign-in/provider", follow_redirects=True)
         address, fields = forms(page)
         answer = browser.post(address, data=fields | {"login": "ada", "password": "any"})
@@ -231,7 +231,7 @@ def test_signing_out_here_signs_out_there(service, provider, engine):
     there = page.headers["Refresh"].removeprefix("0; url=")
     assert there.startswith(f"{provider.url}/session/end?")
     assert {"id_token_hint", "post_logout_redirect_uri", "state", "client_id"} <= set(
-        httpx.URL(there).params
+        httpx2.URL(there).params
     )
     address, fields = forms(browser.get(there))  # it asks whether one wants to
     back = browser.post(address, data=fields | {"logout": "yes"})

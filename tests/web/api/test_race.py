@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
+import httpx2
 import pytest
 from waitress import create_server
 
@@ -39,7 +39,7 @@ def test_room_for_twenty_admits_twenty_of_sixty_four(address, engine):
     }
 
     def ask(_: int) -> tuple[int, str]:
-        answer = httpx.post(
+        answer = httpx2.post(
             f"{address}/jobs", json=body, headers={"Authorization": f"Bearer {token}"}, timeout=60
         )
         return answer.status_code, answer.json().get("state")
@@ -62,7 +62,7 @@ def test_one_key_is_one_job_however_many_send_it_at_once(address, engine):
         tokens = 400 if number % 4 else 10  # too much; every fourth has another body
         body = {"dataset": bench.dataset, "mechanism": "private-prediction", "model": bench.model}
         body |= {"parameters": {"tokens_per_batch": tokens}, "purpose": "a race"}
-        answer = httpx.post(f"{address}/jobs", json=body, headers=headers, timeout=60)
+        answer = httpx2.post(f"{address}/jobs", json=body, headers=headers, timeout=60)
         return answer.status_code, answer.json().get("state"), answer.json().get("id")
 
     with ThreadPoolExecutor(32) as pool:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 import redis
 from sqlalchemy import NullPool, create_engine, make_url, text
@@ -240,10 +240,10 @@ def test_no_process_shows_a_password_or_key(composed: Composed) -> None:
 
 
 def ready(made: Composed) -> bool:
-    with httpx.Client(
-        trust_env=False, transport=httpx.HTTPTransport(uds=str(made.folder / "web.sock"))
+    with httpx2.Client(
+        trust_env=False, transport=httpx2.HTTPTransport(uds=str(made.folder / "web.sock"))
     ) as client:
         try:
             return client.get("http://web/readyz", timeout=30).status_code == 200
-        except httpx.HTTPError:
+        except httpx2.HTTPError:
             return False

@@ -143,7 +143,7 @@ def test_output_onto_a_full_disk_is_a_sentence(words: str, unbuffered: str) -> N
 
 
 @pytest.mark.parametrize(
-    "package", ["scipy", "httpx"], ids=["when it is used", "when the command starts"]
+    "package", ["scipy", "httpx2"], ids=["when it is used", "when the command starts"]
 )
 def test_a_library_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, package: str) -> None:
     broken = (

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
+import httpx2
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -63,8 +63,8 @@ def token(engine, steward) -> dict[str, str]:
     return {"Authorization": f"Bearer {credentials.add_token(engine, steward.id, 'test', None)}"}
 
 
-def send(server: Served, token: dict[str, str], content: object, **headers: str) -> httpx.Response:
-    return httpx.post(
+def send(server: Served, token: dict[str, str], content: object, **headers: str) -> httpx2.Response:
+    return httpx2.post(
         f"{server.url}/api/v1/uploads", content=content, headers={**token, **headers}, timeout=300
     )
 
@@ -141,7 +141,7 @@ def test_the_kind_of_body_does_not_matter_and_a_form_is_told_what_to_send(server
     content = rows(4)
     for named in ("application/x-www-form-urlencoded", "application/octet-stream", "text/csv"):
         assert send(server, token, content, **{"Content-Type": named}).status_code == 201
-    answer = httpx.post(
+    answer = httpx2.post(
         f"{server.url}/api/v1/uploads",
         files={"file": ("x.csv", content)},
         headers=token,
@@ -312,14 +312,14 @@ def test_a_file_that_is_too_large_is_refused_in_little_memory(server, token, chu
     assert len(block) * count > 3 * SETTINGS["upload_bytes"]
     try:
         answer = send(server, token, stream(block, count), **length)
-    except (httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
+    except (httpx2.WriteError, httpx2.ReadError, httpx2.RemoteProtocolError):
         assert chunked  # the server closed while we still sent
     else:
         assert answer.status_code == 413
         assert chunked or answer.json()["code"] == "too-large"
     assert server.kept() == kept
     assert server.peak_bytes() - before < 24 * MIB
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert httpx2.get(f"{server.url}/healthz").status_code == 200
 
 
 def test_a_bomb_is_refused_in_little_memory(server, token):
@@ -342,7 +342,7 @@ def test_everybody_else_is_stopped_at_a_mib(server, engine, token):
     assert send(server, {}, CSV).status_code == 401
     assert send(server, {"Authorization": "Bearer exq_none"}, large).status_code == 401
     assert send(server, {}, large).status_code == 413  # a stranger's body is not even taken in
-    answer = httpx.post(f"{server.url}/api/v1/corpora", content=large, headers=token, timeout=60)
+    answer = httpx2.post(f"{server.url}/api/v1/corpora", content=large, headers=token, timeout=60)
     assert answer.status_code == 413
     assert server.kept() == before
 
