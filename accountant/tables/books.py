@@ -166,6 +166,12 @@ entries = Table(
         unique=True,
         postgresql_where=text("kind IN ('COMMIT','VOID')"),
     ),
+    Index(
+        "uq_entries_signature",
+        text("(document::jsonb #>> '{body,parameters,signature}'::text[])"),
+        unique=True,
+        postgresql_where=text("kind = 'RESERVE'"),
+    ),
     # What an auditor looks for: the newest anywhere, one person's, one job's, and the kinds that
     # are few. The last columns are there to be filtered by without a look at the rows.
     Index("ix_entries_at", "at", "dataset_id", "seq", "kind"),

@@ -70,6 +70,12 @@ jobs = Table(
     Index(None, "dataset_id", "created_at"),
     Index(None, "analyst_id", "created_at"),
     Index("ix_jobs_state", "state", "created_at"),
+    Index(
+        "uq_jobs_signature",
+        text("(parameters ->> 'signature')"),
+        unique=True,
+        postgresql_where=text("mechanism = 'charge'"),
+    ),
     Index("ix_jobs_mechanism", "mechanism", "created_at"),
     Index("ix_jobs_created_at", "created_at", "id"),
     Index(

@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Table
+from sqlalchemy import Table, select
 
-from accountant import settings
+from accountant import settings, tables
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.ledger import charges, lineage
@@ -111,6 +111,7 @@ class Batch:
             assert terms is not None  # every ledger begins with a REGISTER
             recorded = priced.candidate.parameters
             charges.check_stated(locked.dataset, terms["unit_column"], recorded)
+            _check_unused(locked, recorded.get("signature"))
         if submission.sha256 is None:
             raise invalid(
                 "parameters", "holds what has no canonical JSON form", "finite numbers and text"
@@ -194,6 +195,20 @@ class Batch:
             )
             raise invalid("model", problem, ready)
         return found
+
+
+def _check_unused(locked: LockedAccount, signature: str | None) -> None:
+    """Raise InvalidRequest if a runner's signature asked for a charge before, whatever came of it.
+
+    Of two at once the database refuses one (`uq_jobs_signature`), which is then looked at alone.
+    """
+    table = tables.jobs
+    used = select(table.c.id).where(
+        table.c.mechanism == charge.ID, table.c.parameters["signature"].astext == signature
+    )
+    if signature is not None and locked.connection.execute(used).first() is not None:
+        problem = "it asked for another charge already"
+        raise invalid("parameters.signature", problem, "the runner's, with a nonce of its own")
 
 
 def looked_up(locked: LockedAccount, submissions: Sequence[Submission]) -> Batch:

@@ -54,6 +54,13 @@ def _claim(engine: Engine, job_id: UUID, secret: bytes) -> Claim | None:
     return claim if claim.secret_sha256 == row.lease_secret_sha256 else None
 
 
+def _not_held(job: Row[Any]) -> Conflict | LeaseLost:
+    """Return why nobody speaks for a charge with this secret."""
+    if job.reading_began_at is None:
+        return Conflict(f"the charge is {job.state.replace('_', ' ')}: it has not begun")
+    return LeaseLost("the lease has ended, or is another's")
+
+
 def begin(engine: Engine, job_id: UUID, actor: Actor, secret: bytes, seconds: float) -> None:
     """Take a reserved charge: from here on it is charged, whatever happens.
 
@@ -84,7 +91,7 @@ def alive(
     job = _own(engine, job_id, actor)
     claim = _claim(engine, job_id, secret)
     if claim is None:
-        raise LeaseLost("the lease has ended, or is another's")
+        raise _not_held(job)
     total = sum(releases(from_json(job.event)).values())
     return leases.renew(engine, claim, seconds, min(step, total), total)
 
@@ -108,7 +115,7 @@ def settle(
     if claim is None:
         if job.state == "succeeded":
             return  # the answer to an earlier try was lost
-        raise LeaseLost("the lease has ended, or is another's")
+        raise _not_held(job)
     said = {"history": stated, "output": output, "signature": signature}
     evidence = {name: value for name, value in said.items() if value is not None}
     held = from_json(job.event)

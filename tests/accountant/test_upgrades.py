@@ -8,6 +8,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Gaussian, to_json
@@ -213,6 +214,18 @@ def test_accounts_have_lost_nothing_before_losses_are_counted(old, old_url):
         ).scalars()
         assert (kept, now) == ({"chain_seq": 256, "loss_count": 0}, 0)
         assert set(triggers) == {"O"}
+
+
+def test_a_signature_that_asked_before_an_upgrade_asks_for_nothing_after_it(old, old_url):
+    command.upgrade(config(old_url), "0118")
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        charged = "UPDATE jobs SET mechanism = 'charge', parameters = :stated WHERE id = :id"
+        for job, stated in ((REFUSED, '{"signature": "00"}'), (MADE, "{}")):
+            connection.execute(text(charged), {"id": job, "stated": stated})
+    command.upgrade(config(old_url), "head")
+    with pytest.raises(DBAPIError, match="uq_jobs_signature"), old.begin() as connection:
+        connection.execute(text(charged), {"id": MADE, "stated": '{"signature": "00"}'})
 
 
 def test_use_by_people_stays_when_charges_are_counted_beside_it(old, old_url):

@@ -112,6 +112,7 @@ class Charge:
         lease: str | None = None,
         timeout: float | None = None,
     ):
+        self.key, self.lease = key or str(uuid.uuid4()), lease or secrets.token_hex(32)
         self.parameters: dict[str, Any] = {
             "event": as_event(event),
             "tool": tool,
@@ -120,12 +121,11 @@ class Charge:
             "records_per_unit": records_per_unit,
         }
         if runner is not None:
-            self.parameters |= {"runner": runner.named, "image": runner.image}
+            self.parameters |= {"runner": runner.named, "image": runner.image, "nonce": self.key}
             act = runners.begin_act(dataset, self.parameters)
             self.parameters["signature"] = runners.sign(act, runner.seed)
         self.request: dict[str, Any] = {"dataset": dataset, "mechanism": "charge"}
         self.request |= {"parameters": self.parameters, "purpose": purpose, "project": project}
-        self.key, self.lease = key or str(uuid.uuid4()), lease or secrets.token_hex(32)
         self.job: Job | None = None
         self._api, self._runner, self._dataset = api, runner, dataset
         self._seconds, self._timeout = lease_seconds, timeout

@@ -65,6 +65,8 @@ def check_stated(dataset: str, unit: str | None, parameters: Body) -> None:
         raise invalid("parameters.runner", "not given, and only a runner signs", "name and key")
     if runner is not None and not parameters.get("image"):
         raise invalid("parameters.image", "not given", "the image or commit that the runner ran")
+    if runner is not None and not parameters.get("nonce"):
+        raise invalid("parameters.nonce", "not given", "text that is drawn for this charge alone")
     if runner is not None and not is_signed(begin_act(dataset, parameters), runner, signature):
         problem = "it is not the runner's signature of these parameters on this dataset"
         raise invalid("parameters.signature", problem, "the runner's, in hex")

@@ -66,6 +66,7 @@ class Ends:
 
     def __init__(self) -> None:
         self.live: dict[str | None, Live] = {}
+        self._signatures: set[str] = set()
 
     def add(self, entry: Entry, held: Reservation | None) -> None:
         """Check one more entry, which resolves `held`. Raises VerificationFailed."""
@@ -73,6 +74,7 @@ class Ends:
             body = entry.body
             most = most_ex_post(body["parameters"]) if "ex_post" in body else 0
             stated = body["parameters"] if body["mechanism"] == charge.ID else None
+            self._begin_once(stated)
             self.live[entry.job] = body["mechanism"], "version" in body["source"], most, stated
         elif entry.kind in (EntryKind.COMMIT, EntryKind.VOID):
             known = self.live.get(entry.job)
@@ -87,6 +89,14 @@ class Ends:
                 elif "evidence" in entry.body:
                     raise VerificationFailed("it states evidence, and its job is no charge")
             del self.live[entry.job]
+
+    def _begin_once(self, stated: Body | None) -> None:
+        """Raise VerificationFailed if a runner's signature began an earlier charge."""
+        signature = None if stated is None else stated.get("signature")
+        if signature in self._signatures:
+            raise VerificationFailed("its runner's signature began another charge already")
+        if signature is not None:
+            self._signatures.add(signature)
 
 
 def _check_void(body: Body) -> None:

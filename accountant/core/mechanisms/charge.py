@@ -52,8 +52,16 @@ class Charge(Parameters):
     image: str | None = Field(
         None, pattern=_LINE, max_length=200, description="the image or commit that the runner ran"
     )
+    nonce: str | None = Field(
+        None,
+        pattern=_LINE,
+        max_length=200,
+        description="drawn for this charge, and signed: a runner's signature begins one charge",
+    )
     signature: str | None = Field(
-        None, max_length=128, description="the runner's signature of all the other fields"
+        None,
+        pattern="^[0-9a-f]{128}$",
+        description="the runner's signature of all the other fields",
     )
 
     @property

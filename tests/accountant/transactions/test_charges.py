@@ -2,6 +2,8 @@
 
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -17,8 +19,9 @@ from accountant.core.errors import (
     VerificationFailed,
 )
 from accountant.core.ledger import entry_bodies, runners
-from accountant.core.ledger.export_formats import verify_lines
-from accountant.core.ledger.hash_chain import EntryKind
+from accountant.core.ledger.export_formats import read_document, verify_lines
+from accountant.core.ledger.hash_chain import EntryKind, read_entry
+from accountant.core.ledger.realization import Ends
 from accountant.core.privacy.events import (
     Allocated,
     Composed,
@@ -95,7 +98,8 @@ def parameters(event: Event, **others: object) -> dict[str, object]:
 
 def signed(bench: Bench, event: Event, **others: object) -> dict[str, object]:
     """Parameters that the runner signs, as a client makes them."""
-    raw = parameters(event, runner=RUNNER, image="git 01234567", **others)
+    raw = parameters(event, runner=RUNNER, image="git 01234567")
+    raw |= {"nonce": str(uuid4()), **others}
     whole = {"records_per_unit": 1, **raw}
     return {**raw, "signature": runners.sign(runners.begin_act(bench.dataset, whole), SEED)}
 
@@ -351,6 +355,69 @@ def test_a_beginning_that_the_runner_did_not_sign_is_refused(web, bench, change)
     other = str(raw[change])[:-1] + ("1" if str(raw[change])[-1] == "0" else "0")
     with pytest.raises((InvalidRequest, NotPermitted)):
         ask(web, bench, raw | {change: other})
+
+
+def test_a_signature_begins_one_charge(web, bench):
+    """Whoever saw it can't send it again, whether the first was reserved, waits or was refused."""
+    raw = signed(bench, dp_sgd(1))
+    job = ask(web, bench, raw, "first")
+    assert ask(web, bench, raw, "first") == job
+    with pytest.raises(InvalidRequest, match="another charge already"):
+        ask(web, bench, raw, "second")
+    with pytest.raises(InvalidRequest, match="signature"):
+        ask(web, bench, raw | {"signature": str(raw["signature"]).upper()})
+    with pytest.raises(InvalidRequest, match="nonce"):
+        ask(web, bench, signed(bench, dp_sgd(1), nonce=None))
+    assert ask(web, bench, signed(bench, dp_sgd(1))) != job
+
+
+def test_of_two_that_send_a_signature_at_once_one_is_charged(web, bench):
+    raw = signed(bench, dp_sgd(1))
+
+    def attempt(_: int) -> object:
+        try:
+            return ask(web, bench, raw)
+        except InvalidRequest as error:
+            return error
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(attempt, range(4)))
+    assert sum(isinstance(answer, InvalidRequest) for answer in answers) == 3
+    assert kinds(bench).count("RESERVE") == 1
+
+
+def test_a_stolen_web_reserves_no_second_charge_by_a_signature(web, bench):
+    job = ask(web, bench, signed(bench, dp_sgd(1)))
+    refused = ask(web, bench, parameters(Gaussian(0.01)))
+    again = text(
+        "INSERT INTO entries (dataset_id, seq, kind, at, actor, job_id, document, previous, hash) "
+        "SELECT dataset_id, seq + 9, kind, at, actor, :other, document, reverse(hash), hash "
+        "FROM entries WHERE kind = 'RESERVE' AND job_id = :job"
+    )
+    with pytest.raises(DBAPIError, match="uq_entries_signature"), web.begin() as connection:
+        connection.execute(again, {"job": job, "other": refused})
+
+
+def test_verify_finds_a_second_charge_by_a_signature(web, bench):
+    job = ask(web, bench, signed(bench, dp_sgd(1)))
+    with bench.engine.connect() as connection:
+        query = text("SELECT document, seq FROM entries WHERE job_id = :job")
+        document, seq = connection.execute(query, {"job": job}).one()
+    reserve = read_entry(read_document(document), seq)
+    ends = Ends()
+    ends.add(reserve, None)
+    with pytest.raises(VerificationFailed, match="began another charge already"):
+        ends.add(replace(reserve, job=str(uuid4())), None)
+
+
+def test_an_end_before_the_beginning_says_so(web, bench):
+    job, secret = ask(web, bench, parameters(dp_sgd(1))), secrets.token_bytes(32)
+    for act in (
+        lambda: charges.settle(web, job, bench.analyst, secret, None, None, None),
+        lambda: charges.alive(web, job, bench.analyst, secret, 60, 1),
+    ):
+        with pytest.raises(Conflict, match="the charge is queued: it has not begun"):
+            act()
 
 
 # --- what a stolen process can't do ---------------------------------------------------------------
