@@ -217,9 +217,10 @@ def test_accounts_have_lost_nothing_before_losses_are_counted(old, old_url):
 
 
 def test_a_signature_that_asked_before_an_upgrade_asks_for_nothing_after_it(old, old_url):
-    command.upgrade(config(old_url), "0118")
     with old.begin() as connection:
         write_people_and_jobs(connection)
+    command.upgrade(config(old_url), "0118")
+    with old.begin() as connection:
         charged = "UPDATE jobs SET mechanism = 'charge', parameters = :stated WHERE id = :id"
         for job, stated in ((REFUSED, '{"signature": "00"}'), (MADE, "{}")):
             connection.execute(text(charged), {"id": job, "stated": stated})
