@@ -408,6 +408,7 @@ _RIGHTS = {
     "outbox": "SELECT, INSERT, UPDATE, DELETE",  # a message that nobody waits for is taken away
     # one that works again says nothing, and one that ended is forgotten
     **dict.fromkeys(("stopped_workers", "live_workers"), "SELECT, INSERT, UPDATE, DELETE"),
+    "maintenance": "SELECT, INSERT, DELETE",  # its end takes the row away
     "hooks": "SELECT, INSERT, DELETE",
     # a message ends when it is delivered or given up
     "hook_deliveries": "SELECT, INSERT, UPDATE, DELETE",

@@ -77,6 +77,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
             ("artifacts", "realized_ex_post", "stopped_workers", "live_workers", "refused_parts"),
             _READ,
         ),
+        "maintenance": "SELECT, INSERT, DELETE",
         "outbox": _ADD,
         # The ledger.
         **dict.fromkeys(("accounts", "usage"), _CHANGE),
@@ -92,7 +93,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "jobs": f"SELECT, UPDATE ({_ENDS})",
         "parts": f"SELECT, UPDATE ({_PARTS_END})",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
-        **dict.fromkeys(("artifacts", "refused_parts", "live_workers"), _READ),
+        **dict.fromkeys(("artifacts", "refused_parts", "live_workers", "maintenance"), _READ),
         "decisions": "SELECT, UPDATE (state, answered_at)",
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",
@@ -116,7 +117,9 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         **dict.fromkeys(("stopped_workers", "live_workers"), "SELECT, INSERT, UPDATE, DELETE"),
         "refused_parts": _CHANGE,
         "outbox": _ADD,
-        **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
+        **dict.fromkeys(
+            ("datasets", "dataset_versions", "models", "corpora", "maintenance"), _READ
+        ),
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, UPDATE (spent, reserved)",
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
@@ -131,7 +134,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "dataset_versions": "SELECT, UPDATE (state, error, shared_with, data)",
         "models": f"SELECT, UPDATE ({_CHECKED})",
         "corpora": f"SELECT, UPDATE ({_CHECKED}, shared_with)",
-        **dict.fromkeys(("datasets", "artifacts", "live_workers"), _READ),
+        **dict.fromkeys(("datasets", "artifacts", "live_workers", "maintenance"), _READ),
         "users": "SELECT (id, name, active, roles)",  # whether who asked left while it waited
         "accounts": "SELECT, UPDATE",
         "usage": "SELECT, INSERT, UPDATE (reserved, cap)",

@@ -27,6 +27,7 @@ from accountant.core.errors import (
     ResultsAway,
     SignerSilent,
     TooLarge,
+    UnderMaintenance,
     VerificationFailed,
     invalid,
 )
@@ -45,6 +46,7 @@ STATUS: dict[type[ExchequerError], int] = {
     LogUnusable: 503,
     ResultsAway: 503,
     SignerSilent: 503,
+    UnderMaintenance: 503,
 }
 _TITLES = {
     401: "Not signed in",
@@ -166,7 +168,7 @@ def _on_purpose(error: ExchequerError) -> Response:
         return _unexpected(error)
     response = answer(status, error.code, str(error), error.facts().get("problems"))
     if status == 503:
-        response.headers["Retry-After"] = "2"
+        response.headers["Retry-After"] = str(getattr(error, "retry_after_seconds", 2))
     return response
 
 

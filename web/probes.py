@@ -25,7 +25,7 @@ from accountant.deadlines import Bounded
 from accountant.queries import log_comparison, workers
 from accountant.results import Results
 from accountant.settings import Settings
-from accountant.transactions import second_calculation, signing
+from accountant.transactions import maintenance, second_calculation, signing
 from web.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Probes:
         }
         self._needed = {name: Bounded(_never_none(look)) for name, look in needed.items()}
         self._signer = Bounded(_never_none(self._signer_problem))
+        self._closed = Bounded(self._maintenance)
         self._health = Bounded(self._worth_a_look)
 
     def live(self) -> tuple[dict[str, Any], int]:
@@ -68,11 +69,12 @@ class Probes:
     def ready(self) -> tuple[dict[str, Any], int]:
         """Return 200 where requests can be served, else 503 and why.
 
-        A signer that is silent takes no pages away: exports say so themselves.
+        A signer that is silent takes no pages away: exports say so themselves. Nor does
+        maintenance, under which admissions answer 503.
         """
         deadline = time.monotonic() + SECONDS
         looks = {name: look.begin() for name, look in self._needed.items()}
-        signer = self._signer.begin()
+        signer, closed = self._signer.begin(), self._closed.begin()
         for name, look in looks.items():
             problem = look.result(deadline)
             if problem != "":
@@ -80,7 +82,8 @@ class Probes:
                 logger.warning("not ready: %s", problem)
                 return {"status": problem}, 503
         silent = signer.result(deadline)
-        return {"status": "ok", **({"signer": silent} if silent else {})}, 200
+        told = {"signer": silent, "maintenance": closed.result(deadline)}
+        return {"status": "ok", **{name: text for name, text in told.items() if text}}, 200
 
     def health(self) -> tuple[dict[str, Any], int]:
         """Return as `ready`, and what people should look at."""
@@ -89,6 +92,10 @@ class Probes:
             return answer, status
         seen = self._health.begin().result(time.monotonic() + SECONDS)
         return answer | ({"health": "unknown now"} if seen is None else seen), 200
+
+    def _maintenance(self) -> str | None:
+        with self._engine.connect() as connection:
+            return maintenance.reason(connection)
 
     def _signer_problem(self) -> str | None:
         waited = signing.silence(self._engine)

@@ -12,7 +12,7 @@ MEANINGS = {
     "budget:approve": "answer decisions (approve, refuse, accept an offer), make offers, set "
     "allowances",
     "data:manage": "send files, register datasets, versions, corpora and models, set policies",
-    "admin": "accounts: add, close, roles, passwords",
+    "admin": "accounts: add, close, roles, passwords; maintenance",
 }
 
 #: What belongs to no scope: any token may ask whose it is, and end itself.
@@ -41,6 +41,7 @@ _WRITING = {
         "unlock_user",
         "sign_out_user",
         "revoke_tokens_of_user",
+        "switch_maintenance",
     ),
     # A token that made others, or took others away, would be worth more than it says; and an
     # address goes on being told after its setter's token ended.

@@ -19,6 +19,7 @@
     ├── LogUnusable          the log outside the database can't be read or written, or is another's
     │   └── LogCut           it lacks lines that the database has marked, or has others
     ├── ResultsAway          the place of results does not answer
+    ├── UnderMaintenance     nothing is admitted until an administrator ends it
     ├── SignerSilent         the process that signs checkpoints does not answer
     ├── DataError            a dataset can't be read as declared (shown to its steward only)
     └── VerificationFailed   an exported ledger does not hold
@@ -239,6 +240,17 @@ class ResultsAway(ExchequerError):
 
     def __init__(self) -> None:
         super().__init__("the place of results does not answer; try again later")
+
+
+class UnderMaintenance(ExchequerError):
+    """An administrator stopped admissions for a while. Nothing was recorded, and reads go on."""
+
+    code = "maintenance"
+    retry_after_seconds = 120  # more than a client waits for by itself
+
+    def __init__(self, reason: str):
+        self.reason = reason
+        super().__init__(f"the service is under maintenance and admits nothing now: {reason}")
 
 
 class SignerSilent(ExchequerError):

@@ -34,6 +34,16 @@ class SignedIn(Answer):
     roles: list[str]
 
 
+class Maintenance(Answer):
+    """Whether the service admits nothing for a while, and why."""
+
+    on: bool
+    running_jobs: int = Field(description="jobs that go on to their end")
+    reason: str | None = None
+    by: str | None = None
+    since: Time | None = None
+
+
 class Me(Answer):
     """The owner of a token, and what the token may do."""
 

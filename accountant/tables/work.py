@@ -17,6 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
     Uuid,
     text,
+    true,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
@@ -212,6 +213,17 @@ live_workers = Table(
     Column("worker", Text, primary_key=True),
     Column("classes", ARRAY(Text), nullable=False),
     moment("at", required=True),
+)
+
+# Why nothing is admitted or begun now; no row: the service is open (transactions.maintenance).
+maintenance = Table(
+    "maintenance",
+    metadata,
+    Column("one", Boolean, primary_key=True, server_default=true()),
+    Column("reason", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    moment("since", default=True),
+    CheckConstraint("one", name="one"),
 )
 
 # Parts that a worker refused, as the entries make no order for them: nobody is sent a message

@@ -24,7 +24,7 @@ from accountant.core.mechanisms import charge
 from accountant.core.privacy.events import Event, to_json
 from accountant.core.privacy.ex_post_curves import CostCurve
 from accountant.faults import reached
-from accountant.transactions import job_keys, ledger_log, orders, set_aside
+from accountant.transactions import job_keys, ledger_log, maintenance, orders, set_aside
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, fenced, held, part_of, show, task_of
@@ -66,6 +66,10 @@ def claim(
     """
     ledger_log.ensure_job(engine, job_id)
     with engine.begin() as connection:
+        if charges:
+            maintenance.require_open(connection)
+        elif maintenance.reason(connection) is not None:
+            return None  # it stays queued, and is sent again
         job = connection.execute(_live_job(job_id)).one_or_none()
         if job is None:
             return None

@@ -18,7 +18,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Table, select
 
 from accountant import tables
-from accountant.core.errors import NotFound
+from accountant.core.errors import NotFound, UnderMaintenance
 from accountant.core.ledger import reversals
 from accountant.core.ledger.accounts import Accounts
 from accountant.core.ledger.commitments import hidden
@@ -50,7 +50,8 @@ def _locking(column: str) -> str:
     return f"""
         SELECT row_to_json(account) AS account, greatest(clock_timestamp(), (
             SELECT at FROM entries
-            WHERE dataset_id = account.dataset_id AND seq = account.chain_seq)) AS now
+            WHERE dataset_id = account.dataset_id AND seq = account.chain_seq)) AS now,
+            (SELECT reason FROM maintenance)
         FROM (
             SELECT accounts.*, datasets.name
             FROM accounts JOIN datasets ON datasets.id = accounts.dataset_id
@@ -81,10 +82,12 @@ class LockedAccount:
             raise NotFound("dataset", str(dataset))
         account: dict[str, Any] = row[0]
         self.now: datetime = row[1]
+        self._maintenance: str | None = row[2]
         self.dataset_id = UUID(account["dataset_id"])
         self.dataset: str = account["name"]
         self.seq: int = account["chain_seq"]
         self.head: str = account["chain_head"]
+        self._recovering = recovering
         self._writing = ledger_log.transaction_of(connection)
         if not recovering:
             ledger_log.compare(connection, self.dataset_id, self.dataset, Head(self.seq, self.head))
@@ -104,6 +107,11 @@ class LockedAccount:
         if self._rules is None:
             self._rules = rules_of(self.connection, self.dataset_id)
         return self._rules
+
+    def require_open(self) -> None:
+        """Raise UnderMaintenance while nothing is admitted."""
+        if self._maintenance is not None:
+            raise UnderMaintenance(self._maintenance)
 
     def use_rules(self, newest: str | None) -> None:
         """Take the rules in force from the hash of the newest entry that states one."""
@@ -168,6 +176,8 @@ class LockedAccount:
         return entry
 
     def _post(self, entry: Entry, job_id: UUID | None, text: str, recorded: str) -> None:
+        if entry.kind is EntryKind.RESERVE and not self._recovering:
+            self.require_open()
         row = {"seq": entry.seq, "kind": str(entry.kind), "at": entry.at, "actor": entry.actor}
         place = {"dataset_id": self.dataset_id, "job_id": job_id, "previous": self.head}
         self._posted.append({**row, **place, "document": text, "hash": recorded})

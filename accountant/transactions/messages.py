@@ -32,6 +32,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from accountant import tables
 from accountant.core.mechanisms import charge
 from accountant.faults import reached
+from accountant.transactions import maintenance
 from accountant.transactions.rows import task_of
 
 jobs, parts, outbox = tables.jobs, tables.parts, tables.outbox
@@ -246,6 +247,8 @@ def deliver(
         "sends": outbox.c.sends + 1,
     }
     with engine.begin() as connection:
+        if maintenance.reason(connection) is not None:
+            return 0
         rows = connection.execute(
             _unsent(ahead).limit(limit).with_for_update(of=outbox, skip_locked=True)
         ).all()

@@ -20,7 +20,14 @@ from sqlalchemy import Connection, Engine, bindparam, select
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from accountant import tables
-from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable, NotFound, invalid
+from accountant.core.errors import (
+    ExchequerError,
+    LedgerBehind,
+    LogUnusable,
+    NotFound,
+    UnderMaintenance,
+    invalid,
+)
 from accountant.core.ledger.accounts import Accounts
 from accountant.core.privacy.price import Terms
 from accountant.faults import reached
@@ -178,8 +185,8 @@ def _settle(ticket: Ticket[Submission, Answer], answer: Answer | Exception) -> N
 
 
 def _is_hopeless(error: Exception) -> bool:
-    """Return True if a retry would fail alike: database or log away, or the row locked."""
-    if isinstance(error, LedgerBehind | LogUnusable):
+    """Return True if a retry would fail alike: database or log away, the row locked, closed."""
+    if isinstance(error, LedgerBehind | LogUnusable | UnderMaintenance):
         return True
     lock_not_available = "55P03"
     return isinstance(error, OperationalError) and (
@@ -201,6 +208,7 @@ def _lock(connection: Connection, dataset: str) -> LockedAccount:
 
 def _admit(locked: LockedAccount, submissions: Sequence[Submission]) -> list[Answer | Exception]:
     """Decide on each in order and write all. What is wrong with one is the answer to that one."""
+    locked.require_open()
     batch = looked_up(locked, submissions)
     _remember(locked.dataset, batch.facts.terms, locked.accounts)
     answers: list[Answer | Exception] = []

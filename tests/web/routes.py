@@ -327,6 +327,8 @@ API: Final[dict[str, Route]] = {
     "api.deactivate_user": Route(ADMINISTRATOR, post("/users/{person}/deactivate")),
     "api.activate_user": Route(ADMINISTRATOR, post("/users/{person}/activate")),
     "api.reset_password": Route(ADMINISTRATOR, post("/users/{person}/reset-password")),
+    "api.show_maintenance": Route(ADMINISTRATOR, get("/maintenance")),
+    "api.switch_maintenance": Route(ADMINISTRATOR, put("/maintenance", {"on": False, **REASON})),
     "api.unlock_user": Route(ADMINISTRATOR, post("/users/{person}/unlock")),
     "api.sign_out_user": Route(ADMINISTRATOR, post("/users/{person}/sign-out")),
     "api.revoke_tokens_of_user": Route(ADMINISTRATOR, post("/users/{person}/revoke-tokens")),

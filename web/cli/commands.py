@@ -201,6 +201,7 @@ for group, name, panel in (
     (people.users, "user", LOCAL),
     (people.tokens, "token", LOCAL),
     (people.admin, "admin", LOCAL),
+    (people.maintenance, "maintenance", LOCAL),
     (notices.notices, "notice", LOCAL),
     (data.datasets, "dataset", WORK),
     (charges.charges, "charge", WORK),

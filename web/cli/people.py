@@ -129,6 +129,42 @@ for _name, (_act_name, _done, _text) in ACTS.items():
     users.command(_name)(_command(_act_name, _done, _text))
 
 
+# --- maintenance ----------------------------------------------------------------------------------
+
+maintenance = Group(help="Stop admissions for a while (administrators).", no_args_is_help=True)
+
+
+@maintenance.command("on")
+def begin_maintenance(
+    reason: Annotated[str, typer.Option(help="A sentence that everybody reads.")],
+) -> Answer:
+    """Admit nothing and begin no job until `maintenance off`; what runs goes on."""
+    with connect() as client:
+        state = client.maintenance(True, reason)
+    yield state
+    yield f"on: {state['running_jobs']} jobs still run (`exchequer maintenance show`)"
+
+
+@maintenance.command("off")
+def end_maintenance(
+    reason: Annotated[str, typer.Option(help="For the log of who did what.")] = "done",
+) -> Answer:
+    """Admit and begin jobs again."""
+    with connect() as client:
+        state = client.maintenance(False, reason)
+    yield state
+    yield "off: waiting jobs begin within two minutes"
+
+
+@maintenance.command("show")
+def show_maintenance() -> Answer:
+    """Say whether maintenance is on, and how many jobs still run."""
+    with connect() as client:
+        state = client.maintenance()
+    yield state
+    yield facts([(name.replace("_", " "), str(value)) for name, value in state.items()])
+
+
 # --- tokens ---------------------------------------------------------------------------------------
 
 tokens = Group(help="Your own tokens, for programs.", no_args_is_help=True)

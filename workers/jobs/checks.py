@@ -19,7 +19,7 @@ from accountant.core.secret_patterns import Secrets
 from accountant.core.template import templates
 from accountant.core.webhook_rules import networks
 from accountant.database import UNAVAILABLE
-from accountant.transactions import approval, unit_fingerprints
+from accountant.transactions import approval, maintenance, unit_fingerprints
 from workers import models
 from workers.data import corpora, fingerprints, manifest, records
 from workers.embedding import embedders
@@ -35,6 +35,8 @@ log = structlog.get_logger()
 def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Count the tokens of a waiting job's longest template in its model. Reads nothing private."""
     engine, configured = job_inputs.engine(), settings.load()
+    if maintenance.standing(engine)["on"]:
+        return  # it is sent again
     found = approval.waiting(engine, UUID(job_id))
     if found is None:
         return

@@ -118,7 +118,7 @@ def tell(site: Site, publish: Publish) -> Recorder:
         two_people,
         audit,
     )
-    for chapter in (*chapters, notices, mistakes):
+    for chapter in (*chapters, notices, mistakes, maintenance):
         chapter(recorder, publish)
     return recorder
 
@@ -434,3 +434,10 @@ def mistakes(r: Recorder, _: Publish) -> None:
     ask(Api(r.site.app, None), "GET", "/me", 401)
     ask(analyst, "GET", "/jobs", 422, query="?cursor=nonsense")
     ask(analyst, "GET", "/jobs", 422, query="?limit=0")
+
+
+def maintenance(r: Recorder, _: Publish) -> None:
+    ask, administrator = r.ask, r.api("administrator")
+    ask(administrator, "GET", "/maintenance", 200)
+    for on in (True, False):
+        ask(administrator, "PUT", "/maintenance", 200, {"on": on, "reason": "an upgrade"})

@@ -1,0 +1,27 @@
+"""An administrator stops admissions for a while: a row that all processes see."""
+
+from alembic import op
+
+revision = "0119"
+down_revision = "0118"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute(
+        """
+        CREATE TABLE maintenance (
+            one boolean DEFAULT true NOT NULL,
+            reason text NOT NULL,
+            by text NOT NULL,
+            since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+            CONSTRAINT pk_maintenance PRIMARY KEY (one),
+            CONSTRAINT ck_maintenance_one CHECK (one)
+        )
+        """
+    )
+
+
+def downgrade() -> None:
+    op.execute("DROP TABLE maintenance")
