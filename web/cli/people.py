@@ -140,7 +140,7 @@ def begin_maintenance(
 ) -> Answer:
     """Admit nothing and begin no job until `maintenance off`; what runs goes on."""
     with connect() as client:
-        state = client.maintenance(True, reason)
+        state = client.set_maintenance(True, reason)
     yield state
     yield f"on: {state['running_jobs']} jobs still run (`exchequer maintenance show`)"
 
@@ -151,7 +151,7 @@ def end_maintenance(
 ) -> Answer:
     """Admit and begin jobs again."""
     with connect() as client:
-        state = client.maintenance(False, reason)
+        state = client.set_maintenance(False, reason)
     yield state
     yield "off: waiting jobs begin within two minutes"
 

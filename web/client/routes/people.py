@@ -51,10 +51,12 @@ class PeopleRoutes(Transport):
         """End a token."""
         return self._json("POST", f"/me/tokens/{part(token_id)}/revoke")
 
-    def maintenance(self, on: bool | None = None, reason: str = "") -> Json:
-        """Return whether the service admits nothing now. `on`: begin that, or end it."""
-        if on is None:
-            return self._json("GET", "/maintenance")
+    def maintenance(self) -> Json:
+        """Return whether the service admits nothing now, and how many jobs still run."""
+        return self._json("GET", "/maintenance")
+
+    def set_maintenance(self, on: bool, reason: str) -> Json:
+        """Begin maintenance, or end it."""
         return self._json("PUT", "/maintenance", json={"on": on, "reason": reason})
 
     # --- accounts (administrators)
