@@ -281,7 +281,7 @@ class LedgerLog:
                 raise LogUnusable("it was not begun")
             if self._offset >= self._segment_bytes:
                 self._make_segment(self._identity)
-            after, payload = self._position.copy(), bytearray()
+            after, payload = self._position.draft(), bytearray()
             outcomes = [_add(after, payload, dataset, entries) for dataset, entries in groups]
             if payload:
                 self._write(bytes(payload), after)
@@ -422,7 +422,7 @@ class LedgerLog:
             os.close(handle)
         self._offset += len(payload)
         self._last_bytes = len(payload) - payload.rfind(b"\n", 0, -1) - 2
-        self._position = after
+        self._position.take(after)
 
     def _make_segment(self, identity: str) -> None:
         """Begin the next file; the one before it is on the disk by then, whoever wrote it."""

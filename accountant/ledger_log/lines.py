@@ -10,7 +10,8 @@ database keeps it.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,13 +52,23 @@ class Position:
 
     n: int
     line: str
-    heads: dict[str, Head]
+    heads: MutableMapping[str, Head]
     #: The XOR of the first digits of all heads: one number, by which sets of heads are compared at
     #: a glance.
     folded: int = 0
 
     def copy(self) -> "Position":
         return Position(self.n, self.line, dict(self.heads), self.folded)
+
+    def draft(self) -> "Position":
+        """Return a position that moves on by itself, for `take`: few heads are copied."""
+        return Position(self.n, self.line, ChainMap({}, self.heads), self.folded)
+
+    def take(self, draft: "Position") -> None:
+        """Move to where a draft of this position stands."""
+        assert isinstance(draft.heads, ChainMap)
+        self.n, self.line, self.folded = draft.n, draft.line, draft.folded
+        self.heads.update(draft.heads.maps[0])
 
     def move(self, dataset: str, head: Head) -> None:
         """A dataset's head is another one now."""

@@ -370,3 +370,11 @@ def test_a_child_that_was_forked_within_the_lock_does_not_keep_it(log, monkeypat
     finally:
         for child in children:
             child.kill()
+
+
+def test_an_append_copies_no_heads_of_other_datasets(log, monkeypatch):
+    """Its time does not grow with the number of datasets."""
+    write(log, "a", chain(1))
+    monkeypatch.setattr(lines.Position, "copy", lambda _: pytest.fail("it copies all heads"))
+    write(log, "b", chain(1, of="b"))
+    assert log.head("a").seq == log.head("b").seq == 1
