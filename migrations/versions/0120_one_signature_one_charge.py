@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0119"
-down_revision = "0118"
+revision = "0120"
+down_revision = "0119"
 branch_labels = None
 depends_on = None
 
