@@ -1,15 +1,16 @@
 """What a proposal writes, played whole: the planner's own request, run as a worker runs it.
 
     python -m benchmarks.proposals MODEL --dataset dbpedia5 [--records 2000] [--epsilon 3]
-        [--set coefficient=10 ...] [--show 20] [--save FILE.json] [--coefficients 0 4 8 --cells DIR]
+        [--set coefficient=10 ...] [--show 20] [--save FILE.json] [--keep DIR]
+        [--coefficients 0 4 8]
 
 The dataset has a fresh account of this ε (δ 1e-6). The first row is the job's texts, the second
 what the model writes after the same prompts without a record at the same temperature, the third as
 many real texts. Columns: texts, the share that came to their end, the share that a classifier of
 real held-out texts gives their own label, loss under the same model in nats a token, the share that
 is readable by `workers.evaluation.usable`, and words. `--set` changes fields of the proposal, to
-compare. `--coefficients` pays for the vectors of `epsvec` once, and steers by each of these in
-turn, with nothing dropped: a cell each, kept in a folder, so that a run that was cut goes on.
+compare. `--keep` is a folder for what the job released besides texts: a run that was cut goes on
+from there. `--coefficients` steers by each of these in turn, with nothing dropped.
 """
 
 import argparse
@@ -50,7 +51,7 @@ from workers.evaluation.transfer import Labelled, transfer
 from workers.evaluation.usable import readable
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
-from workers.interface import Artifact, Progress, Released, Text
+from workers.interface import Progress, Released, Text
 from workers.mechanisms.epsvec.quality import by_rule
 from workers.noise.meter import Meter
 
@@ -73,17 +74,29 @@ def written(
     terms: Terms,
     corpus: utility_data.Corpus,
     model: models.LocalModel,
-) -> tuple[list[Text], dict[str, Released], Price]:
-    """Return the texts of one job, its artifacts and its price."""
+    folder: Path | None = None,
+) -> tuple[list[Text], Price]:
+    """Return the texts of one job and its price. `folder`: keeps what it releases besides, which a
+    later call writes from for nothing.
+    """
     mechanism, runner = mechanisms.get(name), runners.runner(name)
     parameters = mechanism.parse(raw, terms)
     price = mechanism.price(parameters, terms)
+    progress = Progress(runner.total(parameters, terms))
+    kept = {path.name: path for path in sorted(folder.glob("*"))} if folder else {}
+    if name == "epsvec" and "vectors" in kept:
+        released = {part: Released(part, path.read_bytes()) for part, path in kept.items()}
+        return list(runner.reuse(parameters, terms, released, model, progress)), price
     records = Records(terms.labels, corpus.records(), secrets.token_bytes(32))
     meter = Meter(price.dp or FREE, price.ex_post_draws)
-    progress = Progress(runner.total(parameters, terms))
-    made = list(runner.run(parameters, terms, records, model, meter, progress))
-    artifacts = {e.name: Released(e.name, e.content) for e in made if isinstance(e, Artifact)}
-    return [each for each in made if isinstance(each, Text)], artifacts, price
+    texts = []
+    for each in runner.run(parameters, terms, records, model, meter, progress):
+        if isinstance(each, Text):
+            texts.append(each)
+        elif folder:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / each.name).write_bytes(each.content)
+    return texts, price
 
 
 def steered(
@@ -93,31 +106,21 @@ def steered(
     corpus: utility_data.Corpus,
     model: models.LocalModel,
 ) -> None:
-    """Print a row for each coefficient, with vectors that are paid for once."""
-    parsed = mechanisms.get("epsvec").parse({**raw, "rejection": "none"}, terms)
-    kept = {name: options.cells / name for name in ("shots", "vectors")}
-    if not all(path.exists() for path in kept.values()):
-        options.cells.mkdir(parents=True, exist_ok=True)
-        _, artifacts, _ = written("epsvec", {**raw, "samples": 1}, terms, corpus, model)
-        for name, path in kept.items():
-            path.write_bytes(artifacts[name].content)
-    released = {name: Released(name, path.read_bytes()) for name, path in kept.items()}
+    """Print a row for each coefficient: vectors are paid for once, and nothing is dropped."""
+    real = losses(model, corpus.held_out.texts[:100], tokens=TOKENS)
     rows = {}
     for coefficient in options.coefficients:
-        cell = options.cells / f"{coefficient:g}.json"
+        cell = options.keep / f"coefficient-{coefficient:g}.json"
         if not cell.exists():
-            own = parsed.model_copy(update={"coefficient": coefficient})
-            progress = Progress(0)
-            texts = list(runners.runner("epsvec").reuse(own, terms, released, model, progress))
+            own = {**raw, "coefficient": coefficient, "rejection": "none", "drafts": 1}
+            texts, _ = written("epsvec", own, terms, corpus, model, options.keep)
             cell.write_text(json.dumps([each.to_json() for each in texts]))
         texts = [Text(**each) for each in json.loads(cell.read_text())]
-        rated = by_rule([Written(vouch(e.text), e.complete) for e in texts])
-        ours = side(
-            [e.text for e in texts], [str(e.label) for e in texts], [e.complete for e in texts]
-        )
-        real = losses(model, corpus.held_out.texts[:100], tokens=TOKENS)
-        kept_share = float(np.mean([rating >= raw["min_quality"] for rating in rated]))
-        rows[f"{coefficient:g}"] = figures(ours, corpus, model, real) | {"by rule": kept_share}
+        rated = by_rule([Written(vouch(each.text), each.complete) for each in texts])
+        labels, complete = [str(each.label) for each in texts], [each.complete for each in texts]
+        row = figures(side([e.text for e in texts], labels, complete), corpus, model, real)
+        held = float(np.mean([rating >= raw["min_quality"] for rating in rated]))
+        rows[f"{coefficient:g}"] = row | {"by rule": held}
         print_table(rows)
 
 
@@ -195,7 +198,7 @@ def main() -> None:
         steered(options, raw, terms, corpus, model)
         return
     began = time.monotonic()
-    texts, _, price = written(found.mechanism, raw, terms, corpus, model)
+    texts, price = written(found.mechanism, raw, terms, corpus, model, options.keep)
     seconds = time.monotonic() - began
     assert price.dp is not None
     print(f"ε {epsilon_alone(price.dp, DELTA)[0]:.3g} at δ {DELTA:g}, {seconds:.0f} s", raw)
@@ -226,8 +229,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--show", type=int, default=20)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--save", type=Path)
-    parser.add_argument("--coefficients", type=float, nargs="+")
-    parser.add_argument("--cells", type=Path, help="folder that keeps what --coefficients wrote")
+    parser.add_argument("--coefficients", type=float, nargs="+", help="needs --keep")
+    parser.add_argument("--keep", type=Path, help="folder that keeps what was released")
     return parser.parse_args()
 
 

@@ -10,7 +10,6 @@ from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger.data_card import markdown
 from accountant.core.states import JOB_STATES
-from accountant.queries import data_cards
 from accountant.queries import jobs as job_queries
 from accountant.schema.jobs import Card, Job, JobInList
 from accountant.transactions import charges, comments, job_requests, settlement, submission
@@ -299,7 +298,7 @@ def card(job: str) -> Response:
 
 def card_response(job_id: UUID, form: str) -> Response:
     """Return a data card as JSON or Markdown; pages offer it too."""
-    document = data_cards.card(engine(), job_id, current_actor()).document()
+    document = outputs.card(job_id)
     as_json = form == "json"
     response = (
         jsonify(document) if as_json else Response(markdown(document), mimetype="text/markdown")

@@ -12,6 +12,7 @@ import json
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from heapq import nsmallest
 from itertools import islice
@@ -24,6 +25,7 @@ from accountant.core.errors import Conflict, NotFound, ResultsAway, invalid
 from accountant.core.files import parquet, rows
 from accountant.core.files.rows import Pieces
 from accountant.core.ledger.data_card import markdown
+from accountant.core.mechanisms.batches import LEFT_OUT
 from accountant.identities import activity_log
 from accountant.queries import data_cards, jobs
 from accountant.results import Changed, Published, Results
@@ -83,9 +85,7 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     published = jobs.output(engine(), job_id, actor)
     body = _body(job_id, form, published.sha256)
     if with_card:
-        body = _archive(
-            f"{job_id}.{form}", body, data_cards.card(engine(), job_id, actor).document()
-        )
+        body = _archive(f"{job_id}.{form}", body, card(job_id))
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
     file = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
     response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
@@ -98,6 +98,20 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
             engine(), actor, "result downloaded", "job", str(job_id), dataset=published.dataset
         )
     return response
+
+
+def card(job_id: UUID) -> dict[str, Any]:
+    """Return the data card of a job, with how many texts public rules left out where it counted
+    them.
+    """
+    document: dict[str, Any] = data_cards.card(engine(), job_id, current_actor()).document()
+    for artifact in document["artifacts"]:
+        if artifact["name"] == LEFT_OUT:
+            # without its file a card still says all that the ledger holds
+            away = suppress(Conflict, NotFound, ResultsAway)
+            with away, open_output(artifact["sha256"], job_id) as file:
+                document["output"] |= json.load(file)
+    return document
 
 
 def _body(job_id: UUID, form: str, output_sha256: str) -> Iterator[bytes]:

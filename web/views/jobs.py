@@ -2,6 +2,7 @@
 state.
 """
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,7 +12,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, invalid
-from accountant.core.mechanisms import charge
+from accountant.core.mechanisms import charge, noisy_count
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import jobs, workers
@@ -114,6 +115,7 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
         **published,
         artifacts=released,
         rehearsal=report,
+        label_counts=_label_counts(job),
         rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(job)),
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},
@@ -122,6 +124,15 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
         said=said or Form(),
         **_live(job),
     )
+
+
+def _label_counts(job: Mapping[str, Any]) -> str:
+    """Return noisy counts of labels as a form's field takes them; "" for another job."""
+    if job["mechanism"] != noisy_count.MECHANISM.id or not job["output_sha256"]:
+        return ""
+    lines = outputs.first_texts(job["output_sha256"], UUID(job["id"]), RELEASED) or []
+    counts = [max(0, line["count"]) for line in lines if line.get("label") is not None]
+    return "\n".join(map(str, counts))
 
 
 def _job(job_id: UUID) -> dict[str, Any]:

@@ -118,6 +118,7 @@ def markdown(card: Mapping[str, Any]) -> str:
                 **_public(card["lineage"]),
                 **_read_beside(card["lineage"]),
                 "file": f"SHA-256 `{output['sha256']}` (JSON Lines)",
+                **_left_out(output),
                 **{
                     f"artifact {artifact['name']}": f"`{artifact['sha256']}`"
                     for artifact in card["artifacts"]
@@ -162,6 +163,14 @@ def markdown(card: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _left_out(output: Mapping[str, Any]) -> dict[str, str]:
+    """Return how many texts public rules kept, where the job counted them."""
+    if "written" not in output:
+        return {}
+    written, lost = output["written"], sum(output["left_out"].values())
+    return {"texts": f"kept {written - lost:,} of {written:,} drafts by public rules"}
 
 
 def _section(title: str, facts: Mapping[str, str]) -> list[str]:

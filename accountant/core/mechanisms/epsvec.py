@@ -41,7 +41,7 @@ from pydantic import Field
 
 from accountant.core.errors import FieldProblem, invalid
 from accountant.core.mechanisms.base import Mechanism, texts
-from accountant.core.mechanisms.batches import doubled
+from accountant.core.mechanisms.batches import LEFT_OUT, LEFT_OUT_TEXTS, doubled
 from accountant.core.mechanisms.noise_fields import (
     ARTIFACTS_ARE_FREE,
     GaussianNoise,
@@ -215,6 +215,13 @@ class Epsvec(GaussianNoise):
         6, ge=0, le=10, description="drop each text that is rated below this, such as 5"
     )
     samples: int = Field(1_000, ge=1, le=100_000_000, description="texts written per label: free")
+    drafts: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="texts written for each that is kept: those that lie furthest the label's way, "
+        "by the vectors; 1: all. Free",
+    )
     label: str | None = Field(
         None,
         min_length=1,
@@ -467,7 +474,7 @@ MECHANISM = Mechanism(
     missing=missing,
     unfit=unfit,
     resources=resources,
-    releases=("fixed-shots", "dataset-vectors"),
+    releases=("fixed-shots", "dataset-vectors", LEFT_OUT),
     needs={
         "from_job=": "epsilon noise_multiplier shots candidates shots_epsilon "
         "shots_noise_multiplier "
@@ -481,8 +488,8 @@ MECHANISM = Mechanism(
     groups={
         "Size and privacy": "from_job epsilon noise_multiplier samples_per_label sampling "
         "sampling_rate clip temperature",
-        "Texts": "samples label max_tokens record_tokens coefficient stop template description "
-        "prompting",
+        "Texts": "samples drafts label max_tokens record_tokens coefficient stop template "
+        "description prompting",
         "Aggregation and clusters": "embedding",
     },
     order=3,
@@ -503,5 +510,6 @@ MECHANISM = Mechanism(
     artifacts={
         "shots": "the prompt, the fixed shots and their noisy counts",
         "vectors": "one noisy direction for each label and layer",
+        **LEFT_OUT_TEXTS,
     },
 )

@@ -598,3 +598,16 @@ def test_a_part_of_what_is_left_decides_and_fits(site):
         answer = site.api("analyst").post(f"{site.dataset}/quote", ask | {"share": share})
         assert answer.status_code == 422
         assert answer.json["problems"][0]["field"] == "share"
+
+
+def test_paid_counts_of_labels_are_named_for_texts_in_one_click(site, publish):
+    browser = site.pages("analyst")
+    body = site.job(mechanism="noisy-count", model=None, parameters={"epsilon": 0.5})
+    job = site.api("analyst").post("/jobs", body).json["id"]
+    site.api("steward").post(f"/decisions/{job}/answer", {"yes": True, "reason": "it fits"})
+    publish(job, b'{"label": "a", "count": 300}\n{"label": "b", "count": -3}\n')
+    page = browser.get(f"/jobs/{job}").text
+    link = unescape(re.search(r'href="([^"]+label_counts=[^"]+)"', page)[1])
+    form = fields(browser.get(link).text)
+    assert form["mechanism"] == "private-prediction"
+    assert form["parameters.label_counts"].split() == ["300", "0"]

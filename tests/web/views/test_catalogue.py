@@ -157,7 +157,9 @@ def released(site):
     leases.begin_reading(site.engine, claim)
     digest = put(site.results, uuid.uuid4().bytes)[1]
     stored = Stored("vectors", "dataset-vectors", "application/x-safetensors", digest, 16, "draft")
-    output = settlement.Output("x", "0" * 64, (stored,))
+    counts = b'{"written": 60, "left_out": {"refusal": 2, "further from the label": 38}}'
+    counted = "texts-left-out", "texts-left-out", "application/json", put(site.results, counts)[1]
+    output = settlement.Output("x", "0" * 64, (stored, Stored(*counted, len(counts), "counts")))
     settlement.publish(site.engine, claim, from_json(answer["event"]), output, "a worker")
     return answer["id"]
 
@@ -201,8 +203,20 @@ def test_shared_artifacts_are_used_without_showing_whose_request_it_was(site, re
 
 def test_when_an_artifact_was_released_is_told_to_overseers_alone(site, released):
     for who, told in (("analyst", False), ("auditor", True)):
-        (found,) = site.api(who).get(f"/artifacts?job={released}").json["artifacts"]
-        assert (found["created_at"] is not None) == told
+        for found in site.api(who).get(f"/artifacts?job={released}").json["artifacts"]:
+            assert (found["created_at"] is not None) == told
+
+
+def test_a_card_tells_how_many_drafts_public_rules_kept(site, released):
+    told = "kept 20 of 60 drafts by public rules"
+    assert told in site.api("analyst").get(f"/jobs/{released}/card?format=md").text
+    card = site.api("analyst").get(f"/jobs/{released}/card").json
+    assert card["output"]["written"] == 60
+    (counts,) = (e for e in card["artifacts"] if e["name"] == "texts-left-out")
+    (site.results / counts["sha256"]).unlink()
+    bare = site.api("analyst").get(f"/jobs/{released}/card?format=md")
+    assert bare.status_code == 200
+    assert told not in bare.text
 
 
 def test_the_card_of_what_was_made_from_it_inherits_its_guarantee(site, released, publish):
@@ -222,5 +236,6 @@ def test_the_card_of_what_was_made_from_it_inherits_its_guarantee(site, released
     assert card["guarantee"].startswith(f"Made from the artifacts of job {released}")
     assert card["guarantee"].endswith(source["guarantee"])
     assert card["charged"]["epsilon"] == 0
-    assert card["lineage"]["artifacts"]["vectors"] == source["artifacts"][0]["sha256"]
+    published = {each["name"]: each["sha256"] for each in source["artifacts"]}
+    assert card["lineage"]["artifacts"]["vectors"] == published["vectors"]
     assert site.api("analyst").get(f"/jobs/{job_id}").json["finished_at"] is not None

@@ -246,6 +246,7 @@ def test_a_count_is_asked_for_by_form_without_a_model_and_its_result_is_shown(si
     text = browser.get(page).text
     assert "<dt>model</dt><dd>none</dd>" in text
     assert '<strong class="tab">-3</strong>' in text
+    assert "by these counts" not in text, "no label has one"
 
 
 def test_models_by_form(site):

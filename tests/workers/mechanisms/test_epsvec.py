@@ -14,7 +14,7 @@ import torch
 
 from accountant.core import mechanisms
 from accountant.core.errors import DataError, InvalidRequest, MeterExceeded
-from accountant.core.mechanisms.epsvec import shots_sensitivity, vector_sensitivity
+from accountant.core.mechanisms.epsvec import layer_range, shots_sensitivity, vector_sensitivity
 from accountant.core.privacy.events import FREE, Composed, releases
 from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
@@ -24,7 +24,7 @@ from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
 from workers.interface import Artifact, Progress, Public, Released, Text
 from workers.mechanisms import runner
-from workers.mechanisms.epsvec import quality
+from workers.mechanisms.epsvec import quality, vectors
 from workers.mechanisms.epsvec.prompts import Scaffold
 from workers.mechanisms.epsvec.steering import ROUNDS
 from workers.mechanisms.epsvec.vectors import GRID
@@ -440,6 +440,30 @@ def test_the_rule_drops_texts_and_fewer_come_out(model, released):
     assert quality.by_rule([Written(each.text, each.complete) for each in texts]) == [10] * len(
         texts
     )
+
+
+def test_of_several_drafts_those_furthest_the_labels_way_are_kept(model, released):
+    parameters, texts, artifacts, _, _ = run(model, {"drafts": 3, "rejection": "none"})
+    assert artifacts["texts-left-out"].json()["written"] == 2 * 3 * 3
+    assert sum(artifacts["texts-left-out"].json()["left_out"].values()) == 18 - len(texts)
+    raw = {"label": LABELS[1], "rejection": "none", "temperature": 1.0}
+    every = again(model, released, samples=12, **raw)
+    kept = again(model, released, samples=3, drafts=4, **raw)
+    assert len(kept) == len({each.text for each in kept}) == 3
+    assert {each.text for each in kept} < {each.text for each in every}
+    found = released["vectors"].tensors()
+    direction = found["vectors"][1] - found["vectors"][0]
+    scaffold = Scaffold.released(Released("shots", released["shots"].content))
+    shots = [each["text"] for each in released["shots"].json()["labels"][1]["shots"]]
+    prompt = scaffold.prompt(model.tokenizer, constant(LABELS[1]), [constant(e) for e in shots])
+    layers = layer_range(parameters)
+
+    def scores(texts: list[Text]) -> list[float]:
+        states = vectors.states(model, prompt, [each.text for each in texts], 24, layers)
+        return [float(np.sum(state * direction)) for state in states]
+
+    rest = [each for each in every if each.text not in {one.text for one in kept}]
+    assert min(scores(kept)) >= max(scores(rest))
 
 
 # --- prompts ------------------------------------------------------------------------------------

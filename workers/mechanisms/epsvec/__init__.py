@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from accountant.core.mechanisms.batches import LEFT_OUT
 from accountant.core.mechanisms.epsvec import Epsvec, layer_range
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import PublicText
@@ -46,7 +47,7 @@ class Runner:
     def total(self, parameters: Epsvec, terms: Terms) -> int:
         """Return texts read and written, as the parameters state them: public."""
         labels = max(1, len(terms.labels))
-        written = parameters.samples * (labels if parameters.label is None else 1)
+        written = _wanted(parameters, terms)
         if parameters.from_job is not None:
             return written
         candidates = parameters.candidates if parameters.shots else 0
@@ -77,7 +78,14 @@ class Runner:
             VECTORS, "dataset-vectors", {"vectors": vectors, "layers": layers}
         )
         steered = Steered(scaffold, chosen, layers, vectors)
-        yield from _write(parameters, terms, writer, progress, public, steered, meter.kept)
+        kept = 0
+        for text in _write(parameters, terms, writer, progress, public, steered, meter.kept):
+            kept += 1
+            yield text
+        if parameters.drafts > 1:
+            drafts = parameters.drafts * _wanted(parameters, terms)
+            left_out = {"further from the label, or dropped by rule": drafts - kept}
+            yield Artifact.of_json(LEFT_OUT, LEFT_OUT, {"written": drafts, "left_out": left_out})
 
     def reuse(
         self,
@@ -99,6 +107,11 @@ class Runner:
         check_fit(parameters, terms, model, steered)
         writer = LocalWriter(model, generator(model.device, parameters.seed))
         yield from _write(parameters, terms, writer, progress, public, steered, KeptDraws())
+
+
+def _wanted(parameters: Epsvec, terms: Terms) -> int:
+    """Return the texts that are asked for."""
+    return parameters.samples * (max(1, len(terms.labels)) if parameters.label is None else 1)
 
 
 def find_shots(

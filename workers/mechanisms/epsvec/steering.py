@@ -17,13 +17,15 @@ from accountant.core.errors import DataError
 from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import label as public_label
+from workers.data.words import words
 from workers.generation.kept_texts import kept_texts
 from workers.generation.local_writer import LocalWriter
 from workers.generation.writer import Manner, Writer, Written
 from workers.interface import Progress, Text
-from workers.mechanisms.epsvec.prompts import Scaffold
+from workers.mechanisms.epsvec.prompts import Prompt, Scaffold
 from workers.mechanisms.epsvec.quality import Judge, Rate, by_rule
 from workers.mechanisms.epsvec.shots import Label, Shot
+from workers.mechanisms.epsvec.vectors import states
 from workers.models import LocalModel
 from workers.noise.kept_draws import KeptDraws
 
@@ -100,6 +102,13 @@ def texts_of(
 
     def good(own: LocalWriter, left: int, judge: Writer | None) -> Iterator[Written]:
         rate = _rating(parameters, judge)
+        if parameters.drafts > 1:
+            drafts = own.write([prompt.asked], manner, left * parameters.drafts, bias)
+            groups = _groups(drafts, TOGETHER)
+            rated = [row for each in groups for row in _good(each, rate, parameters.min_quality)]
+            yield from _nearest(parameters, own.model, prompt, rated, steered, label)[:left]
+            progress.advance(left)
+            return
         for _ in range(ROUNDS if rate is not None else 1):
             written = own.write([prompt.asked], manner, left, bias)
             for group in _groups(written, TOGETHER if rate is not None else 1):
@@ -126,6 +135,32 @@ def texts_of(
         make = partial(good, left=min(AT_A_TIME, parameters.samples - first), judge=rater)
         for row in kept_texts(kept, name, parameters.seed, writer, progress, make):
             yield Text(row.text, label, row.complete)
+
+
+def _nearest(
+    parameters: Epsvec,
+    model: LocalModel,
+    prompt: Prompt,
+    drafts: Sequence[Written],
+    steered: Steered,
+    label: Label,
+) -> list[Written]:
+    """Return different drafts, those first that lie furthest along the label's vectors and least
+    along others'. Public: drafts and vectors are.
+    """
+    unique = list({tuple(words(row.text)): row for row in drafts if row.text}.values())
+    place, many = list(steered.shots).index(label), len(steered.vectors)
+    direction = steered.vectors[place] - (steered.vectors.sum(0) - steered.vectors[place]) / max(
+        1, many - 1
+    )  # (layers, hidden)
+    layers = range(steered.layers[0], steered.layers[-1] + 1)
+    tokens = parameters.max_tokens
+    texts = [row.text for row in unique]
+    scores = [
+        float(np.sum(state * direction)) for state in states(model, prompt, texts, tokens, layers)
+    ]
+    order = sorted(range(len(unique)), key=lambda row: scores[row], reverse=True)
+    return [unique[row] for row in order]
 
 
 def _rating(parameters: Epsvec, judge: Writer | None) -> Rate | None:
