@@ -22,10 +22,10 @@ demo: service          ## watch a private dataset get synthetic text under a bud
 	@$(BIN)/exchequer demo $(if $(MODEL),--model $(MODEL))
 
 up: service            ## start the local stack
-	$(BIN)/exchequer up
+	$(BIN)/exchequer stack up
 
 down: service          ## stop it; everything is kept
-	$(BIN)/exchequer down
+	$(BIN)/exchequer stack down
 
 test: dev              ## the whole suite; ARGS='-m "not slow"' for the quick one
 	$(BIN)/python -m pytest -n $(or $(WORKERS),auto) $(ARGS)

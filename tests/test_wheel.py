@@ -220,22 +220,22 @@ def test_a_wheel_says_what_it_is_and_where_to_begin(environment: Path) -> None:
     found = run(environment, "exchequer")
     assert (found.returncode, found.stdout.count("\n") <= 25) == (0, True)
     assert "exchequer demo" not in found.stdout
-    assert "exchequer verify FILE" in found.stdout
+    assert "exchequer login URL" in found.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
-        "up",
-        "down",
+        "stack up",
+        "stack down",
         "status",
         "demo",
         "audit reconstruction",
         "model get smollm2",
-        "admin create-user ada --role analyst",
-        "admin unlock ada",
-        "admin rotate-key",
+        "user add ada --role analyst --database",
+        "user unlock ada --database",
+        "key rotate",
         "ledger check --all --database",
         "ledger recover --yes",
         "ledger publish-log",

@@ -79,7 +79,9 @@ def create_app(settings: Settings | None = None) -> Flask:
 
     settings = load() if settings is None else settings
     if settings.database_url is None:
-        raise RuntimeError("DATABASE_URL is not set; `exchequer up` sets it for the local stack")
+        raise RuntimeError(
+            "DATABASE_URL is not set; `exchequer stack up` sets it for the local stack"
+        )
     app = Flask("web")
     app.config.update(
         SECRET_KEY=settings.secret("session"),

@@ -33,7 +33,7 @@ def problem(engine: Engine, *, in_their_words: bool) -> str | None:
     sentences = [f"worker {row.worker} takes none, {row.why}" for row in rows]
     if rows and not in_their_words:
         few = "a worker takes" if len(rows) == 1 else f"{len(rows)} workers take"
-        sentences = [f"{few} none; `exchequer status` says why"]
+        sentences = [f"{few} none; `exchequer stack status` says why"]
     if jobs:
         many = "1 job" if jobs == 1 else f"{jobs:,} jobs"
         sentences.append(

@@ -110,7 +110,9 @@ def source(
 
 def _refused(problem: str) -> InvalidRequest:
     return invalid(
-        "parameters.from_job", problem, "the id of an earlier job; `exchequer artifacts` lists them"
+        "parameters.from_job",
+        problem,
+        "the id of an earlier job; `exchequer artifact list` lists them",
     )
 
 

@@ -203,7 +203,7 @@ def _signing(connection: Connection, seed: bytes) -> list[dict[str, Any]]:
     if rows[-1].id != key_id(public_key(seed)):
         raise Conflict(
             f"this server's signing key is not the one in use, {rows[-1].id}: "
-            "`exchequer admin rotate-key` introduces a new one"
+            "`exchequer key rotate` introduces a new one"
         )
     return [row.document for row in rows]
 

@@ -104,7 +104,7 @@ def test_a_policy_that_came_compressed_is_changed(site, proxied):
     )
     environment = {"EXCHEQUER_URL": proxied, "EXCHEQUER_TOKEN": token}
     told = CliRunner().invoke(
-        commands, ["policy", site.bench.dataset, "--approval-days", "4"], env=environment
+        commands, ["dataset", "policy", site.bench.dataset, "--approval-days", "4"], env=environment
     )
     assert told.exit_code == 0, told.output
 

@@ -62,21 +62,21 @@ def test_people_and_tokens(bench: Bench, engine: Engine, run: Run) -> None:
     assert "shown once" in run(admin, "user", "reset-password", bench.analyst.name)
     for act in ("unlock", "sign-out", "revoke-tokens", "close", "open"):
         run(admin, "user", act, bench.analyst.name)
-    both(run, admin, "sign-ins")
+    both(run, admin, "user", "sign-ins")
 
 
 def test_offers(bench: Bench, run: Run) -> None:
     bench.warm()
     job = str(bench.submit(100))
-    assert job in [each["id"] for each in both(run, bench.steward, "decisions")]
-    assert both(run, bench.steward, "decisions", job)["kind"] == "approval"
-    smaller = ("offer", job, "--set", "tokens_per_batch=20")
+    assert job in [each["id"] for each in both(run, bench.steward, "decision", "list")]
+    assert both(run, bench.steward, "decision", "show", job)["kind"] == "approval"
+    smaller = ("job", "offer", job, "--set", "tokens_per_batch=20")
     assert both(run, bench.steward, *smaller)["epsilon_alone"] > 0
     offered = json.loads(run(bench.steward, *smaller, "--reason", "smaller will do", "--json"))
-    listed = both(run, bench.analyst, "decisions", "--kind", "offer")
+    listed = both(run, bench.analyst, "decision", "list", "--kind", "offer")
     assert [each["id"] for each in listed] == [offered["id"]]
-    assert both(run, bench.analyst, "decisions", offered["id"])["state"] == "open"
-    made = json.loads(run(bench.analyst, "answer", offered["id"], "--yes", "--json"))
+    assert both(run, bench.analyst, "decision", "show", offered["id"])["state"] == "open"
+    made = json.loads(run(bench.analyst, "decision", "answer", offered["id"], "--yes", "--json"))
     assert made["parameters"]["tokens_per_batch"] == 20
     assert made["state"] == "queued"
 
@@ -107,8 +107,8 @@ def test_one_answers_for_all_kinds_of_decisions(bench: Bench, run: Run) -> None:
         "--reason",
         "more",
     )
-    decision = re.search(r"exchequer answer (\S+) --yes", asked)[1]
-    said = run(second, "answer", decision, "--yes", "--reason", "seen")
+    decision = re.search(r"exchequer decision answer (\S+) --yes", asked)[1]
+    said = run(second, "decision", "answer", decision, "--yes", "--reason", "seen")
     assert f"of {bench.dataset} is written" in said
 
 
@@ -126,21 +126,23 @@ def test_what_auditors_look_through(open_bench: Bench, run: Run, tmp_path: Path)
     bench = open_bench
     bench.submit(10)
     bench.submit(600)
-    refusals = both(run, bench.auditor, "refusals", "--dataset", bench.dataset)
+    refusals = both(run, bench.auditor, "job", "refused", "--dataset", bench.dataset)
     assert [each["refusal"]["cap"] for each in refusals] == ["basic"]
-    assert both(run, bench.auditor, "activity", "--dataset", bench.dataset)
+    assert both(run, bench.auditor, "user", "activity", "--dataset", bench.dataset)
     found = both(
         run, bench.auditor, "ledger", "find", "--dataset", bench.dataset, "--kind", "RESERVE"
     )
     assert {each["kind"] for each in found} == {"RESERVE"}
     entry = both(run, bench.auditor, "ledger", "entry", bench.dataset, found[0]["seq"])
     assert json.dumps(entry).count(found[0]["hash"]) >= 1
-    run(bench.auditor, "ledger", "checkpoint", bench.dataset, "-o", tmp_path / "checkpoint.json")
-    assert both(run, bench.auditor, "ledger", "checkpoints")
-    assert both(run, bench.auditor, "ledger", "checkpoints", bench.dataset)
+    run(bench.auditor, "checkpoint", "add", bench.dataset, "-o", tmp_path / "checkpoint.json")
+    assert both(run, bench.auditor, "checkpoint", "list")
+    assert both(run, bench.auditor, "checkpoint", "list", bench.dataset)
     assert both(run, bench.auditor, "ledger", "ex-post", bench.dataset)["jobs"] == []
-    assert both(run, bench.auditor, "spending", bench.dataset)["dataset"] == bench.dataset
-    assert json.loads(run(bench.auditor, "report", bench.dataset))
-    run(bench.analyst, "refusals", code=1)
+    assert (
+        both(run, bench.auditor, "dataset", "spending", bench.dataset)["dataset"] == bench.dataset
+    )
+    assert json.loads(run(bench.auditor, "dataset", "report", bench.dataset))
+    run(bench.analyst, "job", "refused", code=1)
     whole = json.loads(run(bench.auditor, "ledger", "show", bench.dataset, "--all", "--json"))
     assert whole[-1]["seq"] == 1

@@ -132,5 +132,8 @@ def test_health_says_that_a_worker_takes_no_jobs_and_nothing_in_its_words(site, 
     ready, health = client.get("/readyz"), client.get("/healthz")
     stopped_workers.forget(site.engine, "machine/1")
     assert (ready.status_code, health.status_code) == (200, 200)
-    assert health.json["workers"] == "jobs wait: a worker takes none; `exchequer status` says why"
+    assert (
+        health.json["workers"]
+        == "jobs wait: a worker takes none; `exchequer stack status` says why"
+    )
     assert "workers" not in client.get("/healthz").json

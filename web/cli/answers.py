@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, get_args
 
-import typer
 from rich.table import Table
 from typer.models import ParameterInfo
 
@@ -19,17 +18,10 @@ from web.cli.output import out, print_json, say
 Answer = Iterator[Any]
 
 
-class Group(typer.Typer):
-    """Commands of which those that yield an Answer have the option --json."""
-
-    def command(self, *given: Any, **options: Any) -> Callable[[Any], Any]:
-        register = super().command(*given, **options)
-
-        def add(each: Any) -> Any:
-            _read_plain_digits(each)
-            return register(_printed(each) if inspect.isgeneratorfunction(each) else each)
-
-        return add
+def prepared(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that takes plain digits; one that yields an Answer has the option --json."""
+    _read_plain_digits(command)
+    return _printed(command) if inspect.isgeneratorfunction(command) else command
 
 
 def _read_plain_digits(command: Callable[..., Any]) -> None:

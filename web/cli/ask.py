@@ -27,10 +27,7 @@ def ask(
         typer.Option("-o", "--output", metavar="FILE.json", help="Save the request."),
     ] = None,
 ) -> Answer:
-    """Say what to ask for, and what it would be worth. Asks for nothing itself.
-
-    Exit code 1 where nothing would be enough.
-    """
+    """See what to ask for, and what you would get. The exit code is 1 if too little is left."""
     with connect() as client:
         found = client.proposal(dataset, goal, share=share, model=model, project=project)
     yield found
@@ -61,4 +58,4 @@ def ask(
     request |= {name: found[name] for name in ("mechanism", "model", "parameters")}
     kept = {name: value for name, value in request.items() if value is not None}
     save_json(output, kept)
-    yield f"saved; say in it what it is for, then: exchequer submit {shlex.quote(output)}"
+    yield f"saved; say in it what it is for, then: exchequer job submit {shlex.quote(output)}"

@@ -13,15 +13,13 @@ import typer
 
 from accountant.core.errors import invalid
 from accountant.core.files.private import private_draft
-from web.cli.answers import Answer, Group
+from web.cli.answers import Answer
 from web.cli.options import DatasetName
 from web.cli.output import read_text
 from web.cli.session import connect
 from web.client.charges import Charge, Runner
 from web.client.progress import state_text
 from web.client.routes.jobs import LEASE_SECONDS
-
-charges = Group(help="Charge what another program releases.", no_args_is_help=True)
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="Made by `charge begin`; keep it.")]
 Lease = Annotated[
@@ -33,9 +31,8 @@ Key = Annotated[
 Image = Annotated[str | None, typer.Option(help="With --runner: the image or commit that runs.")]
 
 
-@charges.command("key")
 def make_key(name: str, file: Annotated[str, typer.Option("-o", "--output")]) -> Answer:
-    """Make a runner's key, and print how a policy names it."""
+    """Make a key for a runner, and print how a policy names it."""
     runner = Runner(name, secrets.token_bytes(32), "")
     if Path(file).exists():
         raise invalid("--output", f"{file} exists", "a new file: a key is never overwritten")
@@ -45,13 +42,12 @@ def make_key(name: str, file: Annotated[str, typer.Option("-o", "--output")]) ->
     yield runner.named
 
 
-@charges.command("begin")
 def begin(
     file: File,
     dataset: DatasetName,
     event: Annotated[str, typer.Option(metavar="JSON", help="What it releases: docs/charges.md.")],
     tool: Annotated[str, typer.Option(help='The program and its version, as "opacus 1.6".')],
-    unit: Annotated[str, typer.Option(help="The dataset's privacy unit, or record.")],
+    unit: Annotated[str, typer.Option(help="Who is kept safe: the dataset's unit, or record.")],
     relation: Annotated[str, typer.Option(metavar="add-remove|replace-one")],
     purpose: Annotated[str, typer.Option(help="What the output is for.")],
     records_per_unit: Annotated[int, typer.Option(help="Records of a unit.")] = 1,
@@ -63,7 +59,7 @@ def begin(
         float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for a steward no longer.")
     ] = None,
 ) -> Answer:
-    """Reserve a charge, wait for its approval, and begin it. Run the program only after."""
+    """Reserve a charge, and begin it once it is approved. Run your program after that."""
     asked = {
         "dataset": dataset,
         "event": _json("--event", event),
@@ -100,9 +96,8 @@ def begin(
     yield f"job {charge.job.id} {state_text(charge.job.document)}"
 
 
-@charges.command("alive")
 def alive(file: File, step: Annotated[int, typer.Option(help="Releases so far.")] = 0) -> Answer:
-    """Say that the program still runs. Exit code 1 if somebody asked it to stop."""
+    """Say that your program still runs. The exit code is 1 if it should stop."""
     state = _begun(file)
     with connect() as client:
         seconds = state["asked"]["lease_seconds"]
@@ -113,7 +108,6 @@ def alive(file: File, step: Annotated[int, typer.Option(help="Releases so far.")
         raise typer.Exit(1)
 
 
-@charges.command("settle")
 def settle(
     file: File,
     history: Annotated[
@@ -126,7 +120,7 @@ def settle(
     runner: Key = None,
     image: Image = None,
 ) -> Answer:
-    """End a charge. Without a runner's signature all that was reserved is charged."""
+    """End a charge. All that was reserved is spent, if no runner signs for less."""
     state = _begun(file)
     job_id = _job(state, file)
     with connect() as client:
@@ -139,9 +133,8 @@ def settle(
     yield state_text(job)
 
 
-@charges.command("void")
 def void(file: File) -> Answer:
-    """Take back a charge that has not begun. One that has is charged."""
+    """Take back a charge that has not begun."""
     job_id = _job(_begun(file), file)
     with connect() as client:
         client.cancel(job_id)

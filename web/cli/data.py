@@ -12,7 +12,7 @@ from rich.table import Table
 from accountant.core.errors import invalid
 from accountant.core.names import FILTER_NAMES
 from accountant.core.privacy.units import percent_up
-from web.cli.answers import Answer, Group
+from web.cli.answers import Answer
 from web.cli.options import DatasetName, Wait
 from web.cli.output import Failed, err, facts, table
 from web.cli.price import split
@@ -23,24 +23,21 @@ CHECK_SECONDS = 600.0
 LOOK_SECONDS = 0.3
 FILES_SHOWN = 5
 
-datasets = Group(help="Datasets.", no_args_is_help=True)
-
 UnitSpelling = Annotated[
     str,
     typer.Option(
         metavar="refuse|merge|keep",
-        help="Units whose spellings differ in capitals, blanks or zeros alone.",
+        help="What to do with units that are all but spelled the same.",
     ),
 ]
 MissingUnits = Annotated[
     str,
     typer.Option(
-        metavar="refuse|separate", help="Records without a unit: refused, or each a unit."
+        metavar="refuse|separate", help="Refuse records that name no unit, or count each as one."
     ),
 ]
 
 
-@datasets.command("add")
 def add_dataset(
     name: str,
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
@@ -52,7 +49,7 @@ def add_dataset(
         str, typer.Option(help="A record's text from its columns.")
     ] = "{text}",
     unit_column: Annotated[
-        str | None, typer.Option(help="Column of the privacy unit. [each record is a unit]")
+        str | None, typer.Option(help="Column that says whose a record is. [each stands alone]")
     ] = None,
     max_records_per_unit: Annotated[int, typer.Option()] = 1,
     unit_spelling: UnitSpelling = "refuse",
@@ -82,7 +79,7 @@ def add_dataset(
     auto_approve: Annotated[str, typer.Option(help="ε up to which a job needs no approval.")] = "0",
     wait: Wait = True,
 ) -> Answer:
-    """Register a dataset. A worker reads it through before any job can run."""
+    """Add a dataset. A worker reads it through before any job can run."""
     declaration = {
         "name": name,
         "uri": local_address(uri),
@@ -113,7 +110,6 @@ def _lines(path: Path) -> list[str]:
     return [line.strip() for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
-@datasets.command("correct")
 def correct_dataset(
     name: DatasetName,
     uri: Annotated[str | None, typer.Option(help="Where the right data lies.")] = None,
@@ -131,7 +127,7 @@ def correct_dataset(
     ] = None,
     secret_pattern: Annotated[
         list[str] | None,
-        typer.Option(help="Other patterns of secrets, in RE2 syntax; may be repeated."),
+        typer.Option(help="Other patterns of secrets, in RE2; repeat it."),
     ] = None,
     secret_terms: Annotated[
         Path | None,
@@ -142,7 +138,7 @@ def correct_dataset(
     ] = None,
     wait: Wait = True,
 ) -> Answer:
-    """Declare a dataset whose data was refused again; what is not given stays as it was."""
+    """Change a dataset that was refused. What you don't name stays."""
     fields = {
         "uri": None if uri is None else local_address(uri),
         "text_template": text_template,
@@ -165,7 +161,6 @@ def correct_dataset(
     yield from _checked(dataset)
 
 
-@datasets.command("add-version")
 def add_version(
     name: DatasetName,
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
@@ -173,7 +168,7 @@ def add_version(
     label_column: Annotated[str | None, typer.Option(help="Another label column.")] = None,
     wait: Wait = True,
 ) -> Answer:
-    """Add data of the same people to a dataset: a new version, on the same account."""
+    """Add new data of the same people to a dataset."""
     fields = {"text_template": text_template, "label_column": label_column}
     layout = {field: value for field, value in fields.items() if value is not None}
     with connect() as client:
@@ -195,9 +190,7 @@ def _version(client: Api, name: str, number: int) -> dict[str, Any]:
 
 
 def local_address(uri: str) -> str:
-    """Return a path on this machine in full, as the workers start in another folder; anything else
-    as it is.
-    """
+    """Return a path on this machine in full, as workers start elsewhere; else the address."""
     path = Path(uri).expanduser()
     return uri if "://" in uri or not path.exists() else str(path.resolve())
 
@@ -221,9 +214,7 @@ def files_text(version: Mapping[str, Any]) -> str:
 
 
 def data_refused(dataset: dict[str, Any]) -> Failed:
-    """Return the error for a dataset whose data a worker refused; only its steward is told the
-    reason.
-    """
+    """Return the error for data that a worker refused; only its steward is told why."""
     name = dataset["name"]
     why = (dataset.get("versions") or [{}])[-1].get("error") or "its steward can see why"
     hint = (
@@ -246,16 +237,15 @@ def until_checked(what: str, read: Callable[[], dict[str, Any]]) -> dict[str, An
         while (thing := read())["state"] == "checking":
             if time.monotonic() > ends:
                 raise Failed(
-                    f"{what} takes over {CHECK_SECONDS:.0f} s. See `exchequer status` for the "
+                    f"{what} takes over {CHECK_SECONDS:.0f} s. `exchequer stack status` shows the "
                     "workers."
                 )
             time.sleep(LOOK_SECONDS)
     return thing
 
 
-@datasets.command("list")
 def list_datasets() -> Answer:
-    """List the catalogue."""
+    """List the datasets, and how much of each is used."""
     with connect() as client:
         datasets = client.datasets()
     yield datasets
@@ -278,9 +268,8 @@ def used_text(dataset: dict[str, Any]) -> str | None:
     return None if account is None else percent_up(account["used_share"])
 
 
-@datasets.command("show")
 def show_dataset(name: DatasetName) -> Answer:
-    """Show one dataset with its account."""
+    """Show a dataset, and what is left of it."""
     with connect() as client:
         dataset = client.dataset(name)
     yield dataset
@@ -314,7 +303,7 @@ def account(dataset: dict[str, Any]) -> Iterator[str | Table]:
     """Yield the filters of a dataset's account."""
     if dataset["account"] is None:
         name = dataset["name"]
-        yield f"no allowance yet: exchequer allow {name} --epsilon E --delta D --reason TEXT"
+        yield f"no allowance yet. Set it: exchequer dataset allow {name} --epsilon E --delta D"
         return
     rows = [
         (
@@ -343,14 +332,9 @@ def _state(each: dict[str, Any]) -> str:
 
 # --- `upload`: files that become data ------------------------------------------------------------
 
-uploads = Group(help="Files that become data (stewards).", no_args_is_help=True)
 
-
-@uploads.command("add")
 def add_upload(file: Path) -> Answer:
-    """Send a file: CSV or JSON Lines in UTF-8, plain or in gzip, or Parquet. Its address is for
-    --uri.
-    """
+    """Send a file of CSV, JSON Lines or Parquet. `dataset add` takes the address it prints."""
     try:
         with file.open("rb") as content, connect() as client:
             upload = client.upload(content, file.stat().st_size, file.name)
@@ -362,9 +346,8 @@ def add_upload(file: Path) -> Answer:
     yield f"kept; register it: exchequer dataset add NAME --uri {upload['address']}"
 
 
-@uploads.command("list")
 def list_uploads() -> Answer:
-    """List files that are kept."""
+    """List the files that are kept."""
     with connect() as client:
         uploads = client.uploads()
     yield uploads
@@ -373,7 +356,6 @@ def list_uploads() -> Answer:
     yield table(["sha256", *columns], rows, right="bytes", whole="sha256")
 
 
-@uploads.command("show")
 def show_upload(sha256: str) -> Answer:
     """Show one file that is kept."""
     with connect() as client:
@@ -387,7 +369,6 @@ def show_upload(sha256: str) -> Answer:
     yield facts((name, ", ".join(map(str, v)) if isinstance(v, list) else v) for name, v in rows)
 
 
-@uploads.command("remove")
 def remove_upload(sha256: str) -> Answer:
     """Delete a file that nothing was made from."""
     with connect() as client:

@@ -1,4 +1,4 @@
-"""`decisions`, `answer`, `approve`, `refuse`, `offer`, `correct`: what takes a second person."""
+"""`decision`, and `job approve | refuse | offer | correct`: what takes a second person."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from web.cli.answers import Answer
 from web.cli.jobs import alone_text, outcome
 from web.cli.options import JobId
 from web.cli.output import facts, table
-from web.cli.policy import stated
+from web.cli.policy import PROPOSED, stated
 from web.cli.price import parameters, read_json
 from web.cli.session import connect
 
@@ -21,10 +21,7 @@ Awaiting = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion
 Reason = Annotated[str, typer.Option(help="Why; it is kept with the decision.")]
 
 
-def decisions(
-    decision: Annotated[
-        str | None, typer.Argument(metavar="[ID]", autocompletion=completion.decisions)
-    ] = None,
+def list_decisions(
     state: Annotated[
         str | None, typer.Option(metavar="open|accepted|refused|withdrawn|expired", help="[open]")
     ] = None,
@@ -33,11 +30,8 @@ def decisions(
     ] = None,
     job: Annotated[str | None, typer.Option(help="About this job.")] = None,
 ) -> Answer:
-    """List what a second person has to answer, or show one decision."""
+    """List what waits for a second person."""
     with connect() as client:
-        if decision is not None:
-            yield from _shown(client.decision(decision))
-            return
         decisions = client.decisions(state=state, kind=kind, job=job)
     yield decisions
     if not decisions:
@@ -55,7 +49,7 @@ def decisions(
         for pending in decisions
     ]
     yield table(["id", "name", "kind", "dataset", "ε", "by"], rows, right="ε", whole="id")
-    yield "what one would do: exchequer decisions ID; answer: exchequer answer ID --help"
+    yield "see one: exchequer decision show ID; then: exchequer decision answer ID"
 
 
 def _price(decision: dict[str, Any]) -> str:
@@ -72,8 +66,10 @@ def _who(decision: dict[str, Any]) -> str:
     return f"{decision['asked_by']}{until}{asked_back}{f' (left: {left})' if left else ''}"
 
 
-def _shown(decision: dict[str, Any]) -> Answer:
-    """Show one decision."""
+def show_decision(decision_id: DecisionId) -> Answer:
+    """Show one decision, and what a yes would do."""
+    with connect() as client:
+        decision = client.decision(decision_id)
     yield decision
     names = (
         "id",
@@ -99,10 +95,10 @@ def _shown(decision: dict[str, Any]) -> Answer:
 
 def answer(
     decision: DecisionId,
-    yes: Annotated[bool, typer.Option("--yes/--no", help="A yes makes it true at once.")],
+    yes: Annotated[bool, typer.Option("--yes/--no", help="Your answer.")],
     reason: Annotated[str, typer.Option(help="Why; an offer needs none.")] = "",
 ) -> Answer:
-    """Answer a decision: approve, confirm, grant or accept it, or say no."""
+    """Say yes or no to a decision. A yes takes effect at once."""
     with connect() as client:
         answer = client.answer(decision, yes, reason)
         job_id = answer["made_job"] or (answer["id"] if answer["kind"] == "approval" else None)
@@ -112,7 +108,7 @@ def answer(
         return
     yield answer
     if answer["made_decision"] is not None:
-        command = f"exchequer answer {answer['made_decision']} --yes"
+        command = f"exchequer decision answer {answer['made_decision']} --yes"
         yield f"another steward answers the policy: {command}"
     elif answer["entry"] is not None:
         yield f"entry {answer['entry']} of {answer['dataset']} is written"
@@ -121,12 +117,12 @@ def answer(
 
 
 def approve(job_id: Awaiting, reason: Reason) -> Answer:
-    """Approve a job: it is reserved and queued, or refused where it no longer fits."""
+    """Approve a job. It is refused if it no longer fits."""
     yield from answer(job_id, True, reason)
 
 
 def refuse(job_id: Awaiting, reason: Reason) -> Answer:
-    """Refuse a job that waits."""
+    """Refuse a job that waits for approval."""
     yield from answer(job_id, False, reason)
 
 
@@ -138,7 +134,7 @@ def offer(
     ],
     reason: Annotated[str, typer.Option(help="Why; without it the offer is only priced.")] = "",
 ) -> Answer:
-    """Refuse a job and offer a smaller one, or only price that."""
+    """Offer a smaller job instead, or see what it would cost."""
     changes = parameters(settings)
     if not changes:
         raise invalid("--set", "nothing differs", "KEY=VALUE, such as tokens_per_batch=64")
@@ -146,7 +142,7 @@ def offer(
         if reason:
             offer = client.offer(job_id, changes, reason)
             yield offer
-            yield f"offered; its analyst runs: exchequer answer {offer['id']} --yes"
+            yield f"offered; its analyst runs: exchequer decision answer {offer['id']} --yes"
             return
         offer = client.price_offer(job_id, changes)
     yield offer
@@ -164,11 +160,11 @@ def correct(
     ] = None,
     ex_post: Annotated[str | None, typer.Option(help="Another ex-post cap.")] = None,
 ) -> Answer:
-    """Ask for another charge of a job that has ended. A second steward answers."""
+    """Ask to change what an ended job was charged. A second steward answers."""
     body: dict[str, Any] = {"ex_post": ex_post}
     body["event"] = None if event is None else read_json("--event", event)
     with connect() as client:
         stated = {name: value for name, value in body.items() if value is not None}
         decision = client.correct(job, reason, **stated)["decision"]
     yield decision
-    yield f"proposed; another steward runs: exchequer answer {decision['id']} --yes --reason TEXT"
+    yield PROPOSED.format(id=decision["id"])

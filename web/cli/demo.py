@@ -310,7 +310,7 @@ def _decided(analyst: Api, request: dict[str, Any]) -> dict[str, Any]:
     job = decided(analyst, analyst.submit(request), DECISION_SECONDS)
     if job["state"] == "submitted":
         raise Failed(
-            "no worker has looked at the job. See `exchequer status`, then run the demo again."
+            "no worker took the job. Look at `exchequer stack status`, then run the demo again."
         )
     return job
 

@@ -1,4 +1,4 @@
-"""`evaluate`: published texts beside a public corpus. `audit`: mechanisms on planted records."""
+"""`job evaluate`: texts beside a public corpus. `audit`: mechanisms on planted records."""
 
 import io
 import json
@@ -23,15 +23,13 @@ def evaluate(
         str,
         typer.Argument(
             metavar="JOB",
-            help="The job whose texts are looked at.",
+            help="The job that made the texts.",
             autocompletion=completion.succeeded,
         ),
     ],
     corpus: Annotated[
         str,
-        typer.Option(
-            help="The registered corpus to compare with.", autocompletion=completion.corpora
-        ),
+        typer.Option(help="The public texts to compare with.", autocompletion=completion.corpora),
     ],
     embedding: Annotated[str | None, typer.Option(help="A registered embedding model.")] = None,
     language_model: Annotated[str | None, typer.Option(help="A registered language model.")] = None,
@@ -43,7 +41,7 @@ def evaluate(
         str | None, typer.Option("-o", "--output", metavar="FILE.html", help="Save the report.")
     ] = None,
 ) -> Answer:
-    """Evaluate a published output. Costs nothing: no private record is compared with anything."""
+    """Measure how good a job's texts are. It is free and reads no private data."""
     body: dict[str, Any] = {
         "from_job": job_id,
         "corpus": corpus,
@@ -99,8 +97,8 @@ Arms = Annotated[
     list[str] | None,
     typer.Option(
         "--arm",
-        help="mean, median, invisible-ink; leave-one-out: summary-token, summary-oneshot too; "
-        "repeat it.",
+        metavar="mean|median|invisible-ink|summary-token|summary-oneshot",
+        help="What is tested; repeat it.",
     ),
 ]
 Settings = Annotated[
@@ -120,13 +118,10 @@ Output = Annotated[
     str | None, typer.Option("--output", "-o", metavar="FOLDER", help="[audit-reconstruction, …]")
 ]
 
-audits = typer.Typer(help="Checks of the mechanisms on planted records.", no_args_is_help=True)
 
-
-@audits.command()
 def reconstruction(
     keys: Annotated[
-        int | None, typer.Option(help="Five-digit keys, half of them planted. [50000]")
+        int | None, typer.Option(help="How many keys; half are planted. [50000]")
     ] = None,
     arm: Arms = None,
     settings: Settings = None,
@@ -134,11 +129,10 @@ def reconstruction(
     texts: Texts = None,
     output: Output = None,
 ) -> None:
-    """Do planted keys come out more often than others? Exit code 1 where they do."""
+    """Test if planted keys come out more than others. If so, the exit code is 1."""
     _run("reconstruction", arm, settings, output, model=model, keys=keys, texts=texts)
 
 
-@audits.command("leave-one-out")
 def leave_one_out(
     keys: Annotated[int | None, typer.Option(help="Planted records. [256]")] = None,
     sample: Annotated[
@@ -150,7 +144,7 @@ def leave_one_out(
     texts: Texts = None,
     output: Output = None,
 ) -> None:
-    """Is what a batch lost below what it is stated to cost? Exit code 1 where it is not."""
+    """Test if one record costs more than stated. If so, the exit code is 1."""
     flags = ("--sample",) if sample else ()
     _run("leave-one-out", arm, settings, output, *flags, model=model, keys=keys, texts=texts)
 

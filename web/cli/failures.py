@@ -50,12 +50,12 @@ _ELSEWHERE = (
 )
 _LISTS = {
     "dataset": "`exchequer dataset list`",
-    "job": "`exchequer jobs`",
+    "job": "`exchequer job list`",
     "model": "`exchequer model list`",
     "corpus": "`exchequer corpus list`",
-    "decision": "`exchequer decisions`",
-    "artifact": "`exchequer artifacts`",
-    "mechanism": "`exchequer mechanisms`",
+    "decision": "`exchequer decision list`",
+    "artifact": "`exchequer artifact list`",
+    "mechanism": "`exchequer mechanism list`",
 }
 
 
@@ -86,19 +86,17 @@ def told(error: ExchequerError) -> Told:
             return _answer(error)
         case Unreachable():
             step = (
-                "Start the local stack with `exchequer up`, or name a server: `exchequer login "
-                "URL`."
+                "Start the service here with `exchequer stack up`, or sign in to one elsewhere: "
+                "`exchequer login URL`."
             )
             return Told((f"{error}.",), _again(error.key) or step, UNREACHABLE)
         case NoSuchProfile():
-            step = (
-                "`exchequer profiles` lists them; `exchequer login URL --profile NAME` makes one."
-            )
+            step = "`exchequer profile list` shows them. `exchequer login URL` adds one."
             return Told((f"{error}.",), step, BAD_INPUT)
         case Refused():
             return Told(tuple(error.lines()), None, REFUSED)
         case StillWaiting():
-            step = f"Go on waiting with `exchequer job {error.job_id} --wait`."
+            step = f"Go on waiting with `exchequer job show {error.job_id} --wait`."
             if error.mechanism == "charge":
                 step = "Run the same command again: the charge begins once it is approved."
             return Told((f"{error}.",), step, STILL_WAITING)
@@ -114,7 +112,9 @@ def _answer(error: ApiProblem) -> Told:
         case NotSignedIn():
             return Told(sentences, "Sign in with `exchequer login`.", REFUSED)
         case Forbidden():
-            step = "`exchequer whoami` shows your roles; `exchequer dataset show NAME` the policy."
+            step = (
+                "`exchequer profile show` shows your roles; `exchequer dataset policy` the rules."
+            )
             return Told(sentences, step, REFUSED)
         case NotFound():
             return Told(sentences, None if error.near else _where_to_look(error.detail), BAD_INPUT)
@@ -124,7 +124,7 @@ def _answer(error: ApiProblem) -> Told:
         case ServiceUnavailable():
             if error.code == FROM_ELSEWHERE:
                 return Told(sentences, _again(error.key), UNREACHABLE)
-            step = _again(error.key) or "Try again, or look at `exchequer status`."
+            step = _again(error.key) or "Try again, or look at `exchequer stack status`."
             return Told((f"the server is not ready: {sentences[0]}",), step, UNREACHABLE)
         case Conflict():
             return Told(sentences, None, REFUSED)
@@ -219,11 +219,23 @@ def report(error: ExchequerError, next_step: str | None = None, **more: Any) -> 
     return sentence.exit_code
 
 
-def report_usage(message: str) -> int:
-    """Tell wrong usage as JSON; returns the exit code."""
-    step = "`exchequer COMMAND --help` says what it takes."
-    document = {"code": "usage", "message": message, "next": step, "exit_code": BAD_INPUT}
-    print_error({"error": document})
+def report_usage(error: Any) -> int:
+    """Tell wrong usage, with what to type; returns the exit code."""
+    message, command = _full_stop(error.format_message()), error.ctx.command
+    path = error.ctx.command_path
+    needed = [
+        (f"{param.opts[0]} " if param.opts[0].startswith("-") else "")
+        + (param.metavar or param.name.upper())
+        for param in command.params
+        if param.required
+    ]
+    form = f"Type: {' '.join((path, *needed))}\n" if needed else ""
+    step = f"{form}`{path} --help` says more."
+    if Mode.json:
+        document = {"code": "usage", "message": message, "next": step, "exit_code": BAD_INPUT}
+        print_error({"error": document})
+    else:
+        complain(f"{message}\n{step}")
     return BAD_INPUT
 
 

@@ -1,4 +1,4 @@
-"""`submit`, `jobs`, `job`, `comment`, `cancel`."""
+"""`job submit | list | show | comment | cancel`."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ REQUEST_FIELDS = ("dataset", "mechanism", "model", "parameters", "purpose", "pro
 def submit(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE.json", help="dataset, mechanism, model, parameters, purpose"),
+        typer.Argument(metavar="FILE.json", help="The request, as `ask -o` saves it."),
     ],
     settings: Annotated[
         list[str] | None,
@@ -61,7 +61,7 @@ def submit(
         typer.Option("--rehearse", metavar="CORPUS", help="The same job on public texts, free."),
     ] = None,
 ) -> Answer:
-    """Submit a job. Exit code 1 where it is refused (or, with --wait, does not succeed)."""
+    """Send a job. The exit code is 1 if it is refused or fails."""
     request = read_request(file)
     changed = parameters(settings or [])
     require_finite(changed, "parameters")
@@ -146,7 +146,7 @@ def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
         with progress.shown(err, note) as show:
             return progress.watch(lambda: client.job(job_id), progress.ended, show, seconds)
     except KeyboardInterrupt:
-        note(f"the job goes on; follow it with `exchequer job {job_id} --wait`")
+        note(f"the job goes on; follow it with `exchequer job show {job_id} --wait`")
         raise
 
 
@@ -169,10 +169,10 @@ def outcome(job: Job, file: str | None = None) -> Answer:
 
 
 NEXT = {
-    "submitted": ": not decided yet; look again with `exchequer job {id}`",
-    "awaiting_approval": ": a steward runs `exchequer approve {id} --reason TEXT`",
-    "queued": ": follow it with `exchequer job {id} --wait`",
-    "succeeded": ": `exchequer result {id} -o FILE`",
+    "submitted": ": not decided yet; look again with `exchequer job show {id}`",
+    "awaiting_approval": ": a steward runs `exchequer job approve {id} --reason TEXT`",
+    "queued": ": follow it with `exchequer job show {id} --wait`",
+    "succeeded": ": `exchequer job result {id} -o FILE`",
 }
 
 
@@ -187,7 +187,7 @@ def explain_refusal(job: Job, file: str | None = None) -> None:
         report(refused, f"submit it again with {refused.size_field} = {refused.largest}")
     else:
         command = (
-            f"exchequer submit {shlex.quote(file)} --set {refused.size_field}={refused.largest}"
+            f"exchequer job submit {shlex.quote(file)} --set {refused.size_field}={refused.largest}"
         )
         report(refused, f"submit that: {command}", command=command)
 
@@ -256,7 +256,7 @@ def list_jobs(
         yield (
             "no such job"
             if any(wanted.values())
-            else "no job yet. Submit one: exchequer submit FILE.json"
+            else "no job yet. Submit one: exchequer job submit FILE.json"
         )
         return
     rows = [
@@ -271,7 +271,7 @@ def show_job(
     wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False,
     timeout: Timeout = None,
 ) -> Answer:
-    """Show one job. With --wait: follow it, exit code 1 where it does not succeed."""
+    """Show one job, or follow it with --wait."""
     with connect() as client:
         job = (yield from _followed(client, job_id, timeout)) if wait else client.job(job_id)
     yield job
@@ -329,12 +329,12 @@ def _decision(job: Job) -> str | None:
 
 def comment(
     job_id: JobId,
-    text: Annotated[str, typer.Argument(help="What you say; of a question to you, the answer.")],
+    text: Annotated[str, typer.Argument(help="What you say.")],
     ask: Annotated[
-        bool, typer.Option("--ask", help="A steward's question: the job waits for it.")
+        bool, typer.Option("--ask", help="Ask the analyst; the job waits for the answer.")
     ] = False,
 ) -> Answer:
-    """Say something about a job, ask its analyst back, or answer. Nothing is decided by it."""
+    """Write about a job: a question, an answer or a note."""
     with connect() as client:
         job = client.comment(job_id, text, asks=ask)
     yield job
@@ -344,7 +344,7 @@ def comment(
 
 
 def cancel(job_id: JobId) -> Answer:
-    """Cancel a job. Once a worker reads the data, the whole reservation is charged."""
+    """Stop a job. If it has read the data, all that was reserved is spent."""
     with connect() as client:
         client.cancel(job_id)
         job = client.job(job_id)

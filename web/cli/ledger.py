@@ -1,4 +1,4 @@
-"""`ledger`: entries, exports, checkpoints, keys, and the check of a live ledger."""
+"""`ledger`, `checkpoint` and `key list`: entries, exports, and the check of a live ledger."""
 
 import json
 from collections.abc import Iterator
@@ -10,17 +10,14 @@ from rich.table import Table
 
 from accountant.core.errors import invalid
 from web.cli import bootstrap, completion
-from web.cli.answers import Answer, Group
-from web.cli.options import DatasetName, DatasetOption, Json, Output
+from web.cli.answers import Answer
+from web.cli.options import Database, DatasetName, DatasetOption, Json, Output
 from web.cli.output import REFUSED, Failed, facts, note, print_json, save, save_json, stop, table
 from web.cli.session import connect
 
 FORMATS = ("jsonl", "csv")
 
-ledgers = Group(help="The ledger of a dataset (stewards and auditors).", no_args_is_help=True)
 
-
-@ledgers.command("show")
 def show(
     dataset: DatasetName,
     limit: Annotated[int, typer.Option(min=1)] = 50,
@@ -38,9 +35,7 @@ def show(
 
 
 def entry_table(entries: list[dict[str, Any]]) -> Table:
-    """Return ledger entries as rows that fit 80 columns; the cost is the one on the first
-    filter.
-    """
+    """Return entries as rows that fit 80 columns; the cost is that on the first filter."""
     from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 
     def cost(body: dict[str, Any]) -> str | None:
@@ -91,9 +86,8 @@ def _what(entry: dict[str, Any]) -> str:
             return f"job {str(entry['job'])[:8]} {outcome}".rstrip()
 
 
-@ledgers.command("entry")
 def entry(dataset: DatasetName, seq: int) -> Answer:
-    """Show one entry as it is hashed, priced anew, with the balances after it."""
+    """Show an entry in full, with its price and what was left."""
     with connect() as client:
         entry = client.entry(dataset, seq)
     yield entry
@@ -107,12 +101,11 @@ def entry(dataset: DatasetName, seq: int) -> Answer:
     yield facts(rows)
 
 
-@ledgers.command("find")
 def find(
     dataset: DatasetOption = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="ALLOW, RESERVE, COMMIT, VOID, REVERSAL, REGISTER, POLICY or LOSS."),
+        typer.Option(metavar="ALLOW|RESERVE|COMMIT|…", help="What was entered."),
     ] = None,
     actor: Annotated[str | None, typer.Option(help="Who.")] = None,
     mechanism: Annotated[str | None, typer.Option()] = None,
@@ -121,7 +114,7 @@ def find(
     until: Annotated[str | None, typer.Option(metavar="DAY")] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
 ) -> Answer:
-    """Find entries over all datasets, newest first."""
+    """Find entries of all datasets, newest first."""
     wanted = {"dataset": dataset, "kind": kind, "actor": actor, "mechanism": mechanism, "job": job}
     with connect() as client:
         entries = list(islice(client.entries(**wanted, since=since, until=until), limit))
@@ -129,9 +122,8 @@ def find(
     yield entry_table(entries)
 
 
-@ledgers.command("ex-post")
 def ex_post(dataset: DatasetName) -> Answer:
-    """Show what ex-post jobs really cost beside their caps. The figures depend on the data."""
+    """Show what ex-post jobs really cost. These figures are private."""
     with connect() as client:
         ex_post = client.ex_post(dataset)
     yield ex_post
@@ -140,14 +132,13 @@ def ex_post(dataset: DatasetName) -> Answer:
     yield str(ex_post["note"])
 
 
-@ledgers.command("export")
 def export(
     dataset: DatasetName,
     form: Annotated[str, typer.Option("--format", metavar="jsonl|csv")] = "jsonl",
     public: Annotated[
         bool,
         typer.Option(
-            "--public", help="For publication: no names, reasons, prompts or realized costs."
+            "--public", help="Leave out names, reasons, prompts and what ex-post jobs really cost."
         ),
     ] = False,
     output: Output = "-",
@@ -156,9 +147,7 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a ledger for an auditor, with a signed checkpoint in it; `exchequer verify` checks
-    it.
-    """
+    """Save a signed copy of a ledger, for `exchequer verify`."""
     if form not in FORMATS:
         raise invalid("--format", f"{form!r} is no format", ", ".join(FORMATS))
     if as_json and output == "-":
@@ -175,11 +164,8 @@ def export(
         note(f"saved {output}; check it with `exchequer verify {output}`")
 
 
-@ledgers.command("checkpoint")
 def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False) -> None:
-    """Sign what a ledger is now; an auditor keeps the file, and later exports must begin with
-    it.
-    """
+    """Sign what a ledger is now. All later exports must begin with it."""
     with connect() as client:
         checkpoint = client.make_checkpoint(dataset)
     save_json(output, checkpoint)
@@ -187,12 +173,11 @@ def checkpoint(dataset: DatasetName, output: Output = "-", as_json: Json = False
         print_json({"file": output, "seq": checkpoint["checkpoint"]["seq"]})
 
 
-@ledgers.command("checkpoints")
 def checkpoints(
     dataset: Annotated[str | None, typer.Argument(autocompletion=completion.datasets)] = None,
     limit: Annotated[int, typer.Option(min=1)] = 50,
 ) -> Answer:
-    """List the checkpoints that were handed out, of a dataset or all, newest first."""
+    """List what was signed, newest first."""
     with connect() as client:
         if dataset is None:
             newest = list(islice(client.all_checkpoints(), limit))
@@ -219,9 +204,8 @@ def checkpoints(
     yield table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key")
 
 
-@ledgers.command("keys")
 def keys() -> Answer:
-    """List the keys that sign checkpoints, oldest first. All may ask."""
+    """List the keys that sign ledgers, oldest first."""
     with connect() as client:
         keys = client.keys()
     yield {"keys": keys}
@@ -233,20 +217,12 @@ def keys() -> Answer:
     yield table(["key", "since (UTC)", "public bytes"], rows)
 
 
-@ledgers.command("check")
 def check(
     dataset: Annotated[str | None, typer.Argument(help="A dataset; or give --all.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every dataset.")] = False,
-    database: Annotated[
-        bool,
-        typer.Option(
-            "--database", help="Straight on the database: DATABASE_URL, or the local stack's."
-        ),
-    ] = False,
+    database: Database = False,
 ) -> Answer:
-    """Compare cached balances, entries and jobs on the live database; exit code 1 where they
-    disagree.
-    """
+    """Check the balances and jobs of a live ledger. If one is wrong, the exit code is 1."""
     if (dataset is None) is not everything:
         raise invalid("DATASET", "one dataset or all of them", "a name, or --all")
     if database:
@@ -271,9 +247,7 @@ def _checked_there(dataset: str | None) -> dict[str, list[str]]:
 
 
 def _checked_here(dataset: str | None) -> dict[str, list[str]]:
-    """Return the same without a web server, and without its limit of time; the log outside is read
-    as a whole.
-    """
+    """Return the problems found without a server, which has no time to read the whole log."""
     from uuid import UUID
 
     engine = bootstrap.engine(bootstrap.settings())
@@ -298,25 +272,24 @@ def _checked_here(dataset: str | None) -> dict[str, list[str]]:
     return problems_by_name
 
 
-@ledgers.command("recover")
 def recover(
     dataset: Annotated[
         str | None, typer.Option(help="This one alone; else all that are behind.")
     ] = None,
     restored: Annotated[
-        bool, typer.Option("--restored", help="It was restored, though no entry may be missing.")
+        bool,
+        typer.Option("--restored", help="A backup was put back, even if no entry is missing."),
     ] = False,
     lost: Annotated[
         bool,
-        typer.Option("--lost", help="Although signed entries are in neither; then settle-loss."),
+        typer.Option("--lost", help="Go on though signed entries are lost. Run settle-loss next."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> Answer:
-    """Bring a database that is behind its log forward, after a backup was restored; straight on the
-    database.
+    """Write what a restored database lacks. Stop all services first.
 
-    Entries that the database lacks are verified and written again. A job that no entry ends may
-    have read data: it is charged in full, and runs no more. Stop web, workers and relay before.
+    The log holds these entries, and each is checked. A job without an end may have read data. It is
+    charged in full and runs no more.
     """
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
@@ -403,18 +376,17 @@ def _plan_told(plan: Any) -> str:
     return sentences
 
 
-@ledgers.command("settle-loss")
 def settle_loss(
     person: Annotated[str, typer.Argument(help="A steward of the datasets.")],
     reason: Annotated[str, typer.Option(help="What happened; it stands in the ledger.")],
     dataset: Annotated[str | None, typer.Option(help="This one alone; else all.")] = None,
     refuse: Annotated[bool, typer.Option("--refuse", help="Answer no, or take it back.")] = False,
 ) -> Answer:
-    """Say that signed entries are in no copy any more; two stewards, one after the other.
+    """Say that signed entries are lost for good. It takes two stewards.
 
-    The first one asks, and another one answers. Each ledger then says what is lost, and all that
-    its dataset has left is charged. It needs the owner of the tables, all services stopped, and the
-    person's password, or an API token of theirs.
+    One asks, and then one more answers. Each ledger then says what is lost, and all that its
+    dataset has left is charged. Stop all services first, and run it as the owner of the tables. It
+    asks for the password or a token of the steward.
     """
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
@@ -470,15 +442,14 @@ def _settled(
         return "problem", str(error)
 
 
-@ledgers.command("new-log")
 def new_log(
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> Answer:
-    """Write the log outside the database anew, after its disk was lost; straight on the database.
+    """Begin a new log outside the database, if its disk was lost.
 
-    All ledgers are verified first, and compared with what else remembers them: the public log,
-    signed checkpoints, marks. Stop web, workers, relay and signer before; EXCHEQUER_LEDGER_LOG is
-    an empty folder. It needs the owner of the tables.
+    First it checks all ledgers against the public log, and all else that was signed. Stop all
+    services first, and run it as the owner of the tables. `EXCHEQUER_LEDGER_LOG` names an empty
+    folder.
     """
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
@@ -537,13 +508,11 @@ def _new_log_told(plan: Any) -> Iterator[str]:
         yield f"can't begin: {problem}"
 
 
-@ledgers.command("publish-log")
 def publish_log() -> Answer:
-    """Publish what the log holds by now as a signed Merkle tree, which witnesses cosign; on this
-    machine.
+    """Publish the log as a tree that its witnesses sign.
 
-    EXCHEQUER_LEDGER_LOG is read; EXCHEQUER_PUBLIC_LOG is written, and can be served as it is. The
-    signer does it every EXCHEQUER_PUBLIC_LOG_SECONDS: this is for a machine without it, or for now.
+    It reads `EXCHEQUER_LEDGER_LOG` and writes `EXCHEQUER_PUBLIC_LOG`, a folder to be served as it
+    is. Where a signer runs, it does this by itself.
     """
     configured = bootstrap.settings()
     if configured.ledger_log is None or configured.public_log is None:

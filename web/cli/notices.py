@@ -4,30 +4,26 @@ from typing import Annotated
 
 import typer
 
-from web.cli.answers import Answer, Group
+from web.cli.answers import Answer
 from web.cli.output import table
 from web.cli.session import connect
 
 NoticeId = Annotated[str, typer.Argument(metavar="ID")]
 
-notices = Group(help="Addresses that are told when something changes.", no_args_is_help=True)
 
-
-@notices.command("add")
 def add(
     url: str,
     kind: Annotated[str, typer.Option(help="mail (mailto:NAME@DOMAIN), chat, teams or json.")],
     person: Annotated[str, typer.Option(help="Whose roles decide what the address is told.")],
     event: Annotated[list[str], typer.Option("--event", help="Such as job.succeeded; repeat it.")],
 ) -> Answer:
-    """Set an address for a person (administrators)."""
+    """Tell a person at this address. It needs an administrator."""
     with connect() as client:
         notice = client.add_notice(url, event, kind=kind, person=person)
     yield notice
     yield f"notice {notice['id']}: {kind} for {person}"
 
 
-@notices.command("list")
 def list_notices() -> Answer:
     """List where you are told. Those who run the service see all."""
     with connect() as client:
@@ -44,9 +40,8 @@ def list_notices() -> Answer:
     yield table(["id", "for", "address", "events"], rows, whole="id") if rows else nothing
 
 
-@notices.command("events")
 def events() -> Answer:
-    """List what an address may be told of."""
+    """List what a person can be told of."""
     with connect() as client:
         notice_events = client.notice_events()
     yield notice_events
@@ -56,18 +51,16 @@ def events() -> Answer:
     )
 
 
-@notices.command("remove")
 def remove(notice_id: NoticeId) -> Answer:
-    """End the notices to an address."""
+    """Stop telling an address."""
     with connect() as client:
         removed = client.remove_notice(notice_id)
     yield removed
     yield f"notice {notice_id} is removed"
 
 
-@notices.command("test")
 def test(notice_id: NoticeId) -> Answer:
-    """Send a message that says nothing (administrators)."""
+    """Send an empty message as a test."""
     with connect() as client:
         sent = client.test_notice(notice_id)
     yield sent

@@ -9,6 +9,10 @@ from web.cli import completion
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DatasetName = Annotated[str, typer.Argument(autocompletion=completion.datasets)]
 DatasetOption = Annotated[str | None, typer.Option(autocompletion=completion.datasets)]
+Database = Annotated[
+    bool,
+    typer.Option("--database", help="Work on the database itself, where no server runs."),
+]
 JobId = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.jobs)]
 Output = Annotated[
     str, typer.Option("-o", "--output", metavar="FILE", help='"-": standard output.')

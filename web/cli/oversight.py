@@ -1,4 +1,4 @@
-"""`activity`, `refusals`, `sign-ins`, `report`, `spending`: what auditors look through."""
+"""What auditors look through: acts, refused jobs, sign-ins, reports, spending, registry entries."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from web.cli.answers import Answer, Group
+from web.cli.answers import Answer
 from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import note, print_json, save_json, table
 from web.cli.session import connect
@@ -40,7 +40,7 @@ def activity(
     until: Until = None,
     limit: Limit = 50,
 ) -> Answer:
-    """Say who did what, newest first."""
+    """List who did what, newest first."""
     with connect() as client:
         rows = client.activity(what=what, actor=actor, dataset=dataset, since=since, until=until)
         acts = list(islice(rows, limit))
@@ -55,7 +55,7 @@ def refusals(
     mechanism: Annotated[str | None, typer.Option()] = None,
     limit: Limit = 50,
 ) -> Answer:
-    """List refused jobs, newest first, with the limit that each one met."""
+    """List refused jobs with the limit that each one met."""
     with connect() as client:
         rows = client.refusals(dataset=dataset, cap=cap, analyst=analyst, mechanism=mechanism)
         newest = list(islice(rows, limit))
@@ -70,9 +70,7 @@ def sign_ins(
     method: Annotated[str | None, typer.Option()] = None,
     limit: Limit = 50,
 ) -> Answer:
-    """List tries to sign in, newest first: your own, or everybody's for auditors and
-    administrators.
-    """
+    """List tries to sign in, newest first."""
     with connect() as client:
         rows = client.sign_ins(name=name, outcome=outcome, method=method)
         attempts = list(islice(rows, limit))
@@ -83,12 +81,15 @@ def sign_ins(
 def report(
     dataset: DatasetName,
     public: Annotated[
-        bool, typer.Option("--public", help="No names, no reasons, no realized ex-post costs.")
+        bool,
+        typer.Option(
+            "--public", help="Leave out names, reasons and what ex-post jobs really cost."
+        ),
     ] = False,
     output: Output = "-",
     as_json: Json = False,
 ) -> None:
-    """Save all that the report of a dataset says, as JSON."""
+    """Save a dataset's report as JSON."""
     with connect() as client:
         report = client.report(dataset, public=public)
     save_json(output, report)
@@ -97,7 +98,7 @@ def report(
 
 
 def spending(dataset: DatasetName) -> Answer:
-    """Show what is left, and what it went on by month, analyst and mechanism."""
+    """Show what is left, and what the rest was spent on."""
     with connect() as client:
         figures = client.spending(dataset)
     yield figures
@@ -112,10 +113,6 @@ def spending(dataset: DatasetName) -> Answer:
     yield table(columns, went, right=" ".join(["jobs", *measures]))
 
 
-registry = Group(help="Entries for a public registry of deployments.", no_args_is_help=True)
-
-
-@registry.command("export")
 def export(
     dataset: DatasetName,
     curator: Annotated[
@@ -125,9 +122,7 @@ def export(
     contact: Annotated[str | None, typer.Option(help="Whom to ask. Nothing checks it.")] = None,
     output: Output = "-",
 ) -> None:
-    """Make a registry entry from the public export of a ledger, verified here (stewards and
-    auditors).
-    """
+    """Make an entry for a public registry. It checks the ledger first."""
     from accountant.core.ledger.registry_entries import registry_entry
     from web.cli.verify import verified
 

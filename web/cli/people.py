@@ -1,4 +1,4 @@
-"""`user`, `token`, `admin`: accounts, by an administrator or straight in the database."""
+"""`user`, `token` and `key rotate`: accounts, by an administrator or on the database itself."""
 
 import sys
 from collections.abc import Callable
@@ -7,48 +7,68 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from accountant.core.errors import ExchequerError, invalid
+from accountant.core.errors import invalid
 from web.cli import bootstrap
-from web.cli.answers import Answer, Group
+from web.cli.answers import Answer
+from web.cli.options import Database
 from web.cli.output import Failed, facts, note, table
 from web.cli.session import connect
 
 Roles = Annotated[
-    list[str], typer.Option("--role", help="steward, analyst, auditor or administrator; repeat it.")
+    list[str],
+    typer.Option(
+        "--role", metavar="steward|analyst|auditor|administrator", help="A role; repeat it."
+    ),
 ]
 
 PasswordStdin = Annotated[
     bool,
     typer.Option(
         "--password-stdin",
-        help="Read a password that you choose from standard input; a terminal asks. [generated and "
-        "printed]",
+        help="Read the password from standard input. [made here and shown]",
     ),
 ]
 #: Not to be used: it says what to use.
 PasswordArgument = Annotated[str | None, typer.Option("--password", hidden=True)]
 
-users = Group(help="Accounts (administrators).", no_args_is_help=True)
 
-
-@users.command("add")
 def add_user(
     name: str,
     role: Roles,
     password_stdin: PasswordStdin = False,
     password: PasswordArgument = None,
+    database: Database = False,
 ) -> Answer:
     """Make an account."""
     chosen = _password(password_stdin, password)
-    with connect() as client:
-        client.add_user(name, chosen, role)
-    yield from _account(name, role, None if password_stdin else chosen)
+    if database:
+        _create(name, role, chosen)
+    else:
+        with connect() as client:
+            client.add_user(name, chosen, role)
+    generated = None if password_stdin else chosen
+    yield {"name": name, "roles": role, "password": generated}
+    yield f"made the account {name} ({', '.join(role)})"
+    if generated is not None:
+        yield f"its password, shown once: {generated}"
+
+
+def _create(name: str, role: list[str], password: str) -> None:
+    """Make an account in the database itself. Raises Failed if it does not answer."""
+    try:
+        bootstrap.create_person(bootstrap.settings(), name, tuple(role), password)
+    except Exception as error:
+        # SQLAlchemy's errors can't be named here without importing it for every command.
+        if not type(error).__module__.startswith("sqlalchemy"):
+            raise
+        raise Failed(
+            "the database can't be used. Start it with `exchequer stack up`, or set DATABASE_URL; "
+            f"the reason: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _password(from_stdin: bool, argument: str | None) -> str:
-    """Return a new account's password: the first line of standard input, asked for at a terminal,
-    or made here.
-    """
+    """Return a new account's password: read from standard input or a terminal, or made here."""
     if argument is not None:
         raise invalid(
             "--password",
@@ -65,7 +85,6 @@ def _password(from_stdin: bool, argument: str | None) -> str:
     return text
 
 
-@users.command("list")
 def list_users() -> Answer:
     """List accounts."""
     with connect() as client:
@@ -74,7 +93,6 @@ def list_users() -> Answer:
     yield table(["name", "roles"], [(user["name"], ", ".join(user["roles"])) for user in users])
 
 
-@users.command("show")
 def show_user(name: str) -> Answer:
     """Show one account, with its tokens."""
     with connect() as client:
@@ -89,9 +107,8 @@ def show_user(name: str) -> Answer:
     yield tokens_table(user["tokens"])
 
 
-@users.command("roles")
 def set_roles(name: str, role: Roles) -> Answer:
-    """Give an account other roles, instead of those that it has."""
+    """Replace the roles of an account."""
     with connect() as client:
         person = client.set_roles(name, role)
     yield person
@@ -101,18 +118,19 @@ def set_roles(name: str, role: Roles) -> Answer:
 ACTS = {
     "close": ("deactivate", "closed", "Close an account: its sessions and tokens end at once."),
     "open": ("activate", "open again", "Let a closed account sign in again."),
-    "reset-password": ("reset-password", "reset", "Give an account a one-time password."),
-    "unlock": ("unlock", "unlocked", "Forget the failures to sign in to an account."),
+    "reset-password": ("reset-password", "reset", "Give an account a password for one use."),
     "sign-out": (
         "sign-out",
         "signed out",
-        "Sign an account out on each device, and end its tokens of sign-ins.",
+        "Sign an account out on each device.",
     ),
-    "revoke-tokens": ("revoke-tokens", "its tokens are ended", "End every token of an account."),
+    "revoke-tokens": ("revoke-tokens", "its tokens are ended", "End all the tokens of an account."),
 }
 
 
-def _command(act: str, done: str, text: str) -> Callable[..., Answer]:
+def act(act: str, done: str, text: str) -> Callable[..., Answer]:
+    """Return the command of one act on an account."""
+
     def command(name: str) -> Answer:
         with connect() as client:
             person = client.act_on_user(name, act)
@@ -125,40 +143,31 @@ def _command(act: str, done: str, text: str) -> Callable[..., Answer]:
     return command
 
 
-for _name, (_act_name, _done, _text) in ACTS.items():
-    users.command(_name)(_command(_act_name, _done, _text))
-
-
 # --- maintenance ----------------------------------------------------------------------------------
 
-maintenance = Group(help="Stop admissions for a while (administrators).", no_args_is_help=True)
 
-
-@maintenance.command("on")
 def begin_maintenance(
     reason: Annotated[str, typer.Option(help="A sentence that everybody reads.")],
 ) -> Answer:
-    """Admit nothing and begin no job until `maintenance off`; what runs goes on."""
+    """Let no job begin until `maintenance off`. What runs goes on."""
     with connect() as client:
         state = client.set_maintenance(True, reason)
     yield state
     yield f"on: {state['running_jobs']} jobs still run (`exchequer maintenance show`)"
 
 
-@maintenance.command("off")
 def end_maintenance(
     reason: Annotated[str, typer.Option(help="For the log of who did what.")] = "done",
 ) -> Answer:
-    """Admit and begin jobs again."""
+    """Let jobs begin again."""
     with connect() as client:
         state = client.set_maintenance(False, reason)
     yield state
     yield "off: waiting jobs begin within two minutes"
 
 
-@maintenance.command("show")
 def show_maintenance() -> Answer:
-    """Say whether maintenance is on, and how many jobs still run."""
+    """Show if it is on, and how many jobs still run."""
     with connect() as client:
         state = client.maintenance()
     yield state
@@ -167,19 +176,20 @@ def show_maintenance() -> Answer:
 
 # --- tokens ---------------------------------------------------------------------------------------
 
-tokens = Group(help="Your own tokens, for programs.", no_args_is_help=True)
 
-
-@tokens.command("add")
 def add_token(
     name: Annotated[str, typer.Argument(help="What it is for.")],
     scope: Annotated[
         list[str],
-        typer.Option("--scope", help="read, jobs:submit, budget:approve, data:manage, admin."),
+        typer.Option(
+            "--scope",
+            metavar="read|jobs:submit|budget:approve|data:manage|admin",
+            help="What it may do; repeat it.",
+        ),
     ],
     days: Annotated[int, typer.Option(min=1, help="Until it ends.")] = 30,
 ) -> Answer:
-    """Make a token that may do some of what you may. It is shown once."""
+    """Make a token that may do some of what you may do."""
     with connect() as client:
         token = client.add_token(name, scope, days)
     yield token
@@ -187,9 +197,8 @@ def add_token(
     note(f"shown once; it ends {token['expires_at']}. Use it: exchequer login URL --token-stdin")
 
 
-@tokens.command("list")
 def list_tokens() -> Answer:
-    """List your tokens that work; never the tokens themselves."""
+    """List your tokens by name."""
     with connect() as client:
         tokens = client.tokens()
     yield tokens
@@ -210,7 +219,6 @@ def tokens_table(found: list[dict[str, Any]]) -> Table:
     return table(["id", "for", "may", "until"], rows, whole="id until")
 
 
-@tokens.command("revoke")
 def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")]) -> Answer:
     """End a token."""
     with connect() as client:
@@ -219,65 +227,24 @@ def revoke_token(token_id: Annotated[str, typer.Argument(metavar="ID")]) -> Answ
     yield f"token {token_id} is ended"
 
 
-admin = Group(
-    help="Acts on the database itself, where no web server is needed.", no_args_is_help=True
-)
+def unlock(name: str, database: Database = False) -> Answer:
+    """Forget an account's failed tries to sign in."""
+    if database:
+        engine = bootstrap.engine(bootstrap.settings())
+        from accountant.identities import people
 
-
-@admin.callback()
-def _admin() -> None:
-    """Makes `admin` a group."""
-
-
-@admin.command("create-user")
-def create_user(
-    name: str,
-    role: Roles,
-    password_stdin: PasswordStdin = False,
-    password: PasswordArgument = None,
-) -> Answer:
-    """Make an account straight in the database (DATABASE_URL, or the local stack's)."""
-    chosen = _password(password_stdin, password)
-    try:
-        bootstrap.create_person(bootstrap.settings(), name, tuple(role), chosen)
-    except ExchequerError:
-        raise
-    except Exception as error:
-        # SQLAlchemy's errors can't be named here without importing it for every command.
-        if type(error).__module__.startswith("sqlalchemy"):
-            raise Failed(
-                "the database can't be used. Start it with `exchequer up`, or set DATABASE_URL; "
-                f"the reason: {str(error).splitlines()[0]}"
-            ) from None
-        raise
-    yield from _account(name, role, None if password_stdin else chosen)
-
-
-@admin.command("unlock")
-def unlock(name: str) -> Answer:
-    """Forget the failures to sign in to an account, where no administrator can do it on the
-    page.
-    """
-    engine = bootstrap.engine(bootstrap.settings())
-    from accountant.identities import people
-
-    people.unlock(engine, None, name)
-    yield {"name": name}
+        people.unlock(engine, None, name)
+        yield {"name": name}
+    else:
+        with connect() as client:
+            yield client.act_on_user(name, "unlock")
     yield f"{name} can sign in again"
 
 
-@admin.command("rotate-key")
 def rotate_key() -> Answer:
-    """Replace the key that signs checkpoints; the old key signs the introduction of the new one."""
+    """Replace the key that signs ledgers. The old key signs the new one."""
     from web.cli.keys import rotate
 
     key = rotate(bootstrap.settings())
     yield {"key": key}
     yield f"checkpoints are signed by key {key} from now on"
-
-
-def _account(name: str, roles: list[str], generated: str | None) -> Answer:
-    yield {"name": name, "roles": roles, "password": generated}
-    yield f"made the account {name} ({', '.join(roles)})"
-    if generated is not None:
-        yield f"its password, shown once: {generated}"

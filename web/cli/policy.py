@@ -1,4 +1,4 @@
-"""`allow`, `policy`: what a steward lets a dataset's jobs spend, and who may ask for what."""
+"""`dataset allow | policy`: what jobs on a dataset may spend, and who may ask for what."""
 
 from typing import Annotated, Any
 
@@ -12,31 +12,32 @@ from web.cli.output import facts
 from web.cli.price import parameters, read_json, split
 from web.cli.session import connect
 
-PROPOSED = "proposed; another steward runs: exchequer answer {id} --yes --reason TEXT"
+PROPOSED = "proposed; another steward runs: exchequer decision answer {id} --yes --reason TEXT"
 
 
 def allow(
     dataset: DatasetName,
     reason: Annotated[str, typer.Option(help="Why; it stands in the ledger.")],
-    epsilon: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
-    delta: Annotated[str | None, typer.Option(help="In all, not in addition.")] = None,
+    epsilon: Annotated[str | None, typer.Option(help="New total ε, in place of the old.")] = None,
+    delta: Annotated[str | None, typer.Option(help="New total δ, in place of the old.")] = None,
     share: Annotated[
         list[str] | None,
-        typer.Option(help="FILTER=SHARE of δ, with the first allowance; all four."),
+        typer.Option(metavar="FILTER=SHARE", help="Parts of the first δ, for all four."),
     ] = None,
     order: Annotated[
         str | None,
-        typer.Option(help="Rényi order of the filters, with the first allowance. [chosen]"),
+        typer.Option(help="Rényi order of the first allowance. [chosen]"),
     ] = None,
-    ex_post: Annotated[str | None, typer.Option(help="Sum of ex-post caps, in all.")] = None,
+    ex_post: Annotated[str | None, typer.Option(help="New total of all ex-post caps.")] = None,
     settlement: Annotated[
-        str | None, typer.Option(help="Of ex-post jobs: planned or realized.")
+        str | None,
+        typer.Option(metavar="planned|realized", help="How an ex-post job is charged."),
     ] = None,
     secret: Annotated[
-        str | None, typer.Option(help="What is stated about secrets, as JSON.")
+        str | None, typer.Option(metavar="JSON", help="What you state about secrets.")
     ] = None,
 ) -> Answer:
-    """Set what a dataset may spend: (ε, δ), ex-post caps, or a bound for secrets."""
+    """Set what all jobs on a dataset may spend together."""
     from accountant.core.privacy.units import exact
 
     for name, amount in (("epsilon", epsilon), ("delta", delta), ("ex_post", ex_post)):
@@ -97,7 +98,7 @@ def policy(
         str | None, typer.Option(metavar="A,B,...", help='Owners; "": all auditors.')
     ] = None,
     approval_days: Annotated[
-        int | None, typer.Option(help="Requests expire after this; 0: never.")
+        int | None, typer.Option(help="Days until a request ends; 0: never.")
     ] = None,
     analyst_epsilon: Annotated[
         str | None, typer.Option(help='Cap on one person\'s sum of stand-alone ε; "": none.')
@@ -152,16 +153,14 @@ def policy(
     ] = None,
     signers: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B,...", help='Whose passkeys sign, each "person origin key"; "": nobody\'s.'
-        ),
+        typer.Option(metavar="A,B,...", help='Who may sign, each as "person origin key".'),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any field by its name; repeat it."),
     ] = None,
 ) -> Answer:
-    """Change a dataset's policy: what is given changes, the rest stays. Alone, shows it."""
+    """Show a dataset's policy, or change what you name."""
     options: dict[str, Any] = {
         "auto_approve_epsilon": auto_approve,
         "solo": solo,

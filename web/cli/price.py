@@ -66,7 +66,7 @@ def price(
         typer.Option(
             metavar="FILE",
             encoding="utf-8",
-            help="Price an event instead: ours, a DpEvent, Opacus' history or (ε, δ), as JSON.",
+            help="Price an event of another tool instead, from a file of JSON.",
         ),
     ] = None,
     as_dp_event: Annotated[
@@ -74,10 +74,10 @@ def price(
     ] = False,
     secret: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="What the dataset states about secrets, for secpe."),
+        typer.Option(metavar="JSON", help="For secpe: what the data states about secrets."),
     ] = None,
 ) -> Answer:
-    """Price a job, or an event. Needs no server, except with --dataset."""
+    """See what a job costs. You need no server, but for --dataset."""
     raw = parameters(settings or [])
     _check_fit(raw, fit, epsilon, dataset)
     terms = {
@@ -229,9 +229,7 @@ def price_event(file: TextIO, given: Quote) -> Quote:
 
 
 def _as_dp_event(quote: Quote) -> Quote:
-    """Return the event of dp-accounting that a quote's is equal to. Raises InvalidRequest where
-    there is none.
-    """
+    """Return a quote's event as dp-accounting's. Raises InvalidRequest if it has none."""
     from accountant.core.privacy.events import from_json
     from accountant.core.privacy.foreign_events import as_dp_event
 
@@ -241,9 +239,7 @@ def _as_dp_event(quote: Quote) -> Quote:
 
 
 def _terms(given: Quote) -> Any:
-    """Return the terms of a price without a dataset. Raises InvalidRequest naming each wrong
-    one.
-    """
+    """Return a price's terms without a dataset. Raises InvalidRequest naming each wrong one."""
     from accountant.core.privacy.price import Neighbours, Terms
 
     allowed = [str(neighbour) for neighbour in Neighbours]
@@ -375,9 +371,7 @@ def dataset_part(on: Quote) -> Iterator[str | Table]:
 
 
 def _refusal(refusal: Quote) -> Iterator[str]:
-    """Yield the lines of a refusal: binding cap, what was asked, what is left, and the largest that
-    fits.
-    """
+    """Yield a refusal: the cap, what was asked, what is left, and the largest that fits."""
     yield f"  {refusal['why']}"
     if refusal.get("asked") is not None:
         yield f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}"

@@ -1,4 +1,4 @@
-"""`result`, `card`, `artifact`: what a job released, and what holds of it."""
+"""`job result | card` and `artifact`: what a job released, and what holds of it."""
 
 import io
 import json
@@ -26,7 +26,7 @@ def result(
     card: Annotated[bool, typer.Option("--card", help="A zip of it with its data card.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Save the texts that a job published, as JSON Lines. --json without -o: one array."""
+    """Save the texts that a job made."""
     if form not in FORMATS:
         raise invalid("--format", f"{form!r} is no format", ", ".join(FORMATS))
     plain = form == "jsonl" and not card
@@ -64,7 +64,7 @@ def _save_checked(client: Api, job_id: str, file: BinaryIO) -> None:
 
 
 def card(job_id: Succeeded, output: Output = "-", as_json: Json = False) -> None:
-    """Save the data card of a published output, as Markdown: what it is, and what holds of it."""
+    """Save a page that says what a job's texts are."""
     with connect() as client:
         if as_json and output == "-":
             print_json(client.card(job_id))
@@ -81,7 +81,7 @@ def card(job_id: Succeeded, output: Output = "-", as_json: Json = False) -> None
         note(f"saved {output}")
 
 
-# --- `artifacts`, `artifact`: what jobs released besides texts -----------------------------------
+# --- `artifact`: what jobs released besides texts ------------------------------------------------
 
 SHOWN = 16  # digits of a hash: 64 bits tell artifacts apart
 
@@ -93,9 +93,7 @@ def list_artifacts(
     dataset: DatasetOption = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Answer:
-    """List artifacts that you may see, of one job or all. A job that reads only these costs
-    nothing.
-    """
+    """List what jobs made besides texts. A job that reads only these costs nothing."""
     with connect() as client:
         artifacts = client.artifacts(job=job_id, dataset=dataset, limit=limit)
     yield artifacts
@@ -108,7 +106,7 @@ def list_artifacts(
         for artifact in artifacts
     ]
     yield table(["sha256", *columns], rows, right="size", whole="sha256")
-    yield "save one: exchequer artifact SHA256 -o FILE; the first digits are enough"
+    yield "save one: exchequer artifact get SHA256 -o FILE; the first digits are enough"
 
 
 def artifact(
@@ -116,7 +114,7 @@ def artifact(
     output: Output = "-",
     as_json: Json = False,
 ) -> None:
-    """Save an artifact. Its bytes are compared with the hash that you name."""
+    """Save one, and check that its hash is the one you named."""
     if as_json and output == "-":
         raise invalid(
             "--json", "the artifact itself goes to standard output", "-o FILE beside --json"

@@ -1,4 +1,4 @@
-"""`login`, `logout`, `whoami`, `profiles`: who you are, and to which server commands talk."""
+"""`login` and `profile`: who you are, and to which server commands talk."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ def login(
         ),
     ] = False,
 ) -> Answer:
-    """Sign in and keep the token. The password is asked for, or read from EXCHEQUER_PASSWORD."""
+    """Sign in to a service. It asks for your password, or reads EXCHEQUER_PASSWORD."""
     kept_as = profile or Selected.name
     server = _address(address or url, kept_as)
     if not server.startswith("https:") and not is_loopback(server):
@@ -124,15 +124,13 @@ def logout(
     ] = None,
     everywhere: Annotated[
         bool,
-        typer.Option(
-            "--everywhere", help="End all your sessions and tokens of sign-ins there, too."
-        ),
+        typer.Option("--everywhere", help="Sign out on all your other devices, too."),
     ] = False,
 ) -> Answer:
-    """End a profile's token and forget it: the one in use, or the one that is named."""
+    """Sign out, and forget the profile."""
     name = profiles.name_in_use(profile or Selected.name)
     if name is None:
-        raise Failed("you are signed in nowhere. `exchequer profiles` lists what is kept.")
+        raise Failed("you are signed in nowhere. `exchequer profile list` lists what is kept.")
     stored_profile = profiles.named(name)
     if everywhere:
         with Api(stored_profile.url, stored_profile.token) as api:
@@ -164,26 +162,21 @@ def _ended(kept: Profile) -> bool:
 
 
 def whoami() -> Answer:
-    """Say who you are signed in as, and where."""
+    """Show who you are signed in as, and where."""
     with connect() as client:
         me = client.me()
     yield {"url": client.url} | me
     yield f"{me['name']} ({', '.join(me['roles'])}) at {client.url}"
 
 
-def list_profiles(
-    use: Annotated[
-        str | None,
-        typer.Option(
-            "--use", metavar="NAME", help="Use it from now on.", autocompletion=completion.profiles
-        ),
-    ] = None,
-) -> Answer:
-    """List the servers that you are signed in to. --profile and EXCHEQUER_PROFILE choose for one
-    command.
-    """
-    if use is not None:
-        profiles.use(use)
+def use_profile(name: Annotated[str, typer.Argument(autocompletion=completion.profiles)]) -> Answer:
+    """Use a profile from now on. With `--profile` a command uses one just once."""
+    profiles.use(name)
+    yield from list_profiles()
+
+
+def list_profiles() -> Answer:
+    """List where you are signed in."""
     saved, current = profiles.read(), profiles.name_in_use(Selected.name)
     rows = [
         {
@@ -211,7 +204,7 @@ def list_profiles(
 
 
 def password() -> Answer:
-    """Choose another password. Your sessions and tokens of sign-ins end; sign in again after."""
+    """Change your password. It signs you out on all devices."""
     _require_somebody("password", "somebody at a terminal")
     current = str(typer.prompt("Password now", hide_input=True, err=True))
     new = str(typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True))

@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`: the local stack."""
+"""`stack up | down | status`: the service on this machine."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +16,7 @@ from web.client.profiles import Profile
 
 
 def up(as_json: Json = False) -> None:
-    """Start the local stack: servers, web and workers. Makes the first account on a first start."""
+    """Start the service here. The first start makes an account for you."""
     configured = bootstrap.settings()
     address = start(configured)
     _tell_ledger_problem(configured)
@@ -52,7 +52,7 @@ def start(configured: Settings, on_progress: Callable[[str], None] = note) -> st
             note(error.log)
         remedy = error.remedy or f"Its log is in {configured.home / 'logs'}"
         raise Failed(
-            f"{error.process} {error.reason}. {remedy}; then `exchequer up` again."
+            f"{error.process} {error.reason}. {remedy}; then `exchequer stack up` again."
         ) from None
     if address != former:
         _move_profiles(former, address)
@@ -62,7 +62,7 @@ def start(configured: Settings, on_progress: Callable[[str], None] = note) -> st
 def _tell_ledger_problem(configured: Settings) -> None:
     problem = bootstrap.ledger_problem(configured)
     if problem is not None:
-        note(f"{problem} (`exchequer down` stops the local stack)")
+        note(f"{problem} (`exchequer stack down` stops the local stack)")
 
 
 def _move_profiles(former: str, address: str) -> None:
@@ -95,7 +95,7 @@ def sign_in_here(configured: Settings, address: str) -> None:
         profiles.keep(Profile(address, bootstrap.STEWARD, token), here[0] if here else None)
     if saved.current is not None and saved.current not in here:
         note(
-            f"commands go to {address} from here on; `exchequer profiles --use {saved.current}` "
+            f"commands go to {address} from here on; `exchequer profile use {saved.current}` "
             "goes back"
         )
 
@@ -108,7 +108,7 @@ def _is_signed_in(address: str, token: str | None) -> bool:
 
 
 def down() -> Answer:
-    """Stop the local stack. It keeps its data."""
+    """Stop the service here. It keeps its data."""
     configured = bootstrap.settings()
     from web import local
 
@@ -116,13 +116,13 @@ def down() -> Answer:
         local.down(configured, on_progress=note)
     except local.StackError as error:
         note(error.log)
-        raise Failed(f"{error.process} {error.reason}. Run `exchequer down` again.") from None
+        raise Failed(f"{error.process} {error.reason}. Run `exchequer stack down` again.") from None
     yield {"running": False}
     yield "the local stack is stopped"
 
 
 def status() -> Answer:
-    """Say what runs. Exit code 3 where the local stack is not running."""
+    """Show what runs here. The exit code is 3 if the service is down."""
     configured = bootstrap.settings()
     from web import local
 
@@ -131,7 +131,7 @@ def status() -> Answer:
     yield (
         f"{status.phase}; the page: {status.address}"
         if status.running
-        else f"{status.phase}; `exchequer up`"
+        else f"{status.phase}; `exchequer stack up`"
     )
     if status.processes:
         rows = [

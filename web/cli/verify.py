@@ -20,7 +20,7 @@ from web.cli.output import REFUSED, facts, out, print_json, say, stop, table
 def verify(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help='JSON Lines exports; "-": standard input.'),
+        typer.Argument(metavar="FILE...", help='Saved ledgers; "-" is standard input.'),
     ],
     checkpoint: Annotated[
         list[str] | None,
@@ -58,7 +58,7 @@ def verify(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check ledger files at home: the chain, who signed, each price and each sum."""
+    """Check a saved ledger at home: each hash, signature, price and sum. It needs no server."""
     from accountant.core.ledger.export_formats import summary
 
     demands = _demands(log_key, witness_key or (), log_checkpoint, log)
@@ -260,7 +260,7 @@ def _checkpoint(file: str, pinned: bytes | None) -> Any:
 def _check_registry(file: str, found: Any) -> None:
     from accountant.core.ledger.registry_entries import differences
 
-    entry = _json(file, "--registry", "a file made by `exchequer registry export`")
+    entry = _json(file, "--registry", "a file made by `exchequer ledger registry`")
     if problems := differences(entry if isinstance(entry, dict) else {}, found):
         raise VerificationFailed(f"the registry entry is not this ledger's: {'; '.join(problems)}")
 
@@ -281,7 +281,7 @@ def _pinned(given: str) -> bytes:
         return read_keys(key.get("keys") if isinstance(key, dict) else None)[0].public
     except VerificationFailed as error:
         raise invalid(
-            "--public-key", str(error), "a file made by `exchequer ledger keys --json`"
+            "--public-key", str(error), "a file made by `exchequer key list --json`"
         ) from None
 
 

@@ -79,7 +79,7 @@ def _title(budget: Budget) -> str:
 
 def _sentence(budget: Budget) -> str:
     if budget.account is None:
-        return "a steward sets one: exchequer allow"
+        return "a steward sets one: exchequer dataset allow"
     if not any(filter_.holds and not filter_.closed for filter_ in budget.filters):
         return "No filter holds: no further job is admitted."
     return budget.sentence

@@ -53,7 +53,7 @@ def run(stop: threading.Event) -> None:
     while not stop.is_set():
         sign_of_life()
         try:
-            seed = configured.secret(KEY)  # read anew: `exchequer admin rotate-key` replaces it
+            seed = configured.secret(KEY)  # read anew: `exchequer key rotate` replaces it
             if not introduced:  # so that the public key is known before anything is signed
                 signing.keys(engine, seed)
                 introduced = True

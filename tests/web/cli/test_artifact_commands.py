@@ -1,4 +1,4 @@
-"""`exchequer artifacts`, `artifact` and `dataset add-version` against a stand-in server."""
+"""`exchequer artifact list | get` and `dataset add-version` against a stand-in server."""
 
 import hashlib
 import json
@@ -31,12 +31,12 @@ def test_artifacts_of_a_job_are_listed(exchequer: Run, server: StandIn) -> None:
         (200, {"artifacts": [ROW], "next": None}),
         (200, {"artifacts": [], "next": None}),
     ]
-    result = exchequer("artifacts", "7")
+    result = exchequer("artifact", "list", "7")
     assert result.exit_code == 0
     assert SHA[:16] in result.stdout
     assert server.requests[0][1] == "/api/v1/artifacts?limit=200&job=7"
-    assert json.loads(exchequer("artifacts", "--json").stdout) == [ROW]
-    assert "no artifact" in exchequer("artifacts", "--dataset", "reviews").stdout
+    assert json.loads(exchequer("artifact", "list", "--json").stdout) == [ROW]
+    assert "no artifact" in exchequer("artifact", "list", "--dataset", "reviews").stdout
 
 
 def test_an_artifact_is_saved_when_its_bytes_are_the_ones_asked_for(
@@ -44,10 +44,10 @@ def test_an_artifact_is_saved_when_its_bytes_are_the_ones_asked_for(
 ) -> None:
     server.answers = [(200, CONTENT), (200, CONTENT + b" ")]
     file = tmp_path / "counts.json"
-    assert exchequer("artifact", SHA, "-o", file).exit_code == 0
+    assert exchequer("artifact", "get", SHA, "-o", file).exit_code == 0
     assert file.read_bytes() == CONTENT
     other = tmp_path / "other.json"
-    result = exchequer("artifact", SHA, "-o", other)
+    result = exchequer("artifact", "get", SHA, "-o", other)
     assert result.exit_code == 1
     assert "do not use it" in result.stderr
     assert not other.exists()

@@ -115,7 +115,7 @@ def test_login_with_a_wrong_password(exchequer: Run, server: StandIn) -> None:
 
 def test_a_password_is_read_and_never_an_argument(exchequer: Run, server: StandIn) -> None:
     words = ("user", "add", "ada", "--role", "analyst")
-    for command in (words, ("admin", "create-user", "ada", "--role", "analyst")):
+    for command in (words, (*words, "--database")):
         found = exchequer(*command, "--password", "open sesame")
         assert found.exit_code == 2
         assert "--password-stdin" in found.stderr
@@ -327,7 +327,7 @@ def test_an_impossible_allowance_is_not_sent(exchequer: Run, server: StandIn, ep
 def test_a_policy_keeps_what_is_not_named(exchequer: Run, server: StandIn) -> None:
     before = {"auto_approve_epsilon": "0", "solo": True, "models": ["small"]}
     server.answers += [(200, before, {"ETag": '"read"'}), (200, {"policy": before})]
-    assert exchequer("policy", "reviews", "--auto-approve", "1").exit_code == 0
+    assert exchequer("dataset", "policy", "reviews", "--auto-approve", "1").exit_code == 0
     assert json.loads(server.requests[1][3]) == before | {"auto_approve_epsilon": "1"}
     assert server.requests[1][2]["If-Match"] == '"read"'
 
@@ -354,7 +354,7 @@ def test_output_to_an_impossible_place(exchequer: Run, server: StandIn, tmp_path
 def test_status_of_a_stack_that_is_not_running(exchequer: Run) -> None:
     found = exchequer("status")
     assert found.exit_code == 3
-    assert "exchequer up" in found.stdout
+    assert "exchequer stack up" in found.stdout
     assert json.loads(exchequer("status", "--json").stdout)["running"] is False
 
 
@@ -362,7 +362,7 @@ def test_status_of_a_stack_that_is_not_running(exchequer: Run) -> None:
 def test_a_database_that_is_away(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "postgresql+psycopg://nobody@127.0.0.1:9/none")
     code = "from web.cli import main; main()"
-    words = ["admin", "create-user", "ada", "--role", "analyst"]
+    words = ["user", "add", "ada", "--role", "analyst", "--database"]
     found = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
     )

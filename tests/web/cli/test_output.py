@@ -15,14 +15,14 @@ from typer.main import get_command
 from accountant.core.ledger.policy import Policy
 from tests.web.cli.stand_ins import Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
-from web.cli.commands import app
+from web.cli.commands import TREE, app
 from web.client import NotFound, profiles
 
 ROOT = Path(__file__).resolve().parents[3]
 
 # A walk-through for people, and audits, which write reports of their own.
 AUDITS = {f"audit {name}" for name in ("reconstruction", "leave-one-out")}
-WITHOUT_JSON = {"demo", "registry export", *AUDITS}  # the entry is JSON itself
+WITHOUT_JSON = {"demo", "ledger registry", "registry export", *AUDITS}  # the entry is JSON itself
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +78,18 @@ def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn)
     words += ["--stated-charges", "1", "--signed-charges", "2", "--runners", "gpu 0a"]
     words += ["--signed", "allow,policy", "--signers", "bo host key"]
     server.answers += [(200, {}, {"ETag": '"seen"'}), (200, {"policy": {}})]
-    assert exchequer("policy", "reviews", *words).exit_code == 0
+    assert exchequer("dataset", "policy", "reviews", *words).exit_code == 0
     assert server.requests[1][2]["If-Match"] == '"seen"'  # nobody else's change is lost
     sent = json.loads(server.requests[1][3])
     assert set(sent) == set(Policy.model_fields)
     assert sent["time_limit_seconds"] == 60
     server.answers += [(200, {}), (200, {"policy": {}})]
-    assert exchequer("policy", "reviews", "--time-limit", "0", "--set", "later=[1]").exit_code == 0
+    assert (
+        exchequer(
+            "dataset", "policy", "reviews", "--time-limit", "0", "--set", "later=[1]"
+        ).exit_code
+        == 0
+    )
     assert json.loads(server.requests[3][3]) == {"time_limit_seconds": None, "later": [1]}
 
 
@@ -92,11 +97,15 @@ def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn)
 
 ERRORS = [
     ((401, {"detail": "sign in first"}), 1, "exchequer login"),
-    ((403, {"detail": "only for stewards"}), 1, "exchequer whoami"),
-    ((404, {"detail": "there is no job '7', or it is not yours to see"}), 2, "exchequer jobs"),
+    ((403, {"detail": "only for stewards"}), 1, "exchequer profile show"),
+    ((404, {"detail": "there is no job '7', or it is not yours to see"}), 2, "exchequer job list"),
     ((409, {"detail": "it is queued"}), 1, None),
     ((429, {"detail": "too many requests"}, {"Retry-After": "3600"}), 3, "in 3600 s"),
-    ((503, {"detail": "the database is away"}, {"Retry-After": "3600"}), 3, "exchequer status"),
+    (
+        (503, {"detail": "the database is away"}, {"Retry-After": "3600"}),
+        3,
+        "exchequer stack status",
+    ),
     ((500, {"detail": "reference abc"}), 1, "can be repeated"),
 ]
 
@@ -127,7 +136,7 @@ def test_nobody_answers(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert found.exit_code == 3
     error = json.loads(found.stderr)["error"]
     assert error["code"] == "unreachable"
-    assert "exchequer up" in error["next"]
+    assert "exchequer stack up" in error["next"]
 
 
 def test_a_submission_that_may_have_arrived_says_how_to_find_out(
@@ -171,7 +180,7 @@ def test_a_slip_in_a_name_is_told(exchequer: Run, server: StandIn) -> None:
     server.answers += [missing, (200, {"datasets": [{"name": "notes"}], "next": None})]
     assert "exchequer dataset list" in exchequer("dataset", "show", "reveiws").stderr
     server.answers += [missing, (200, {"datasets": [{"name": "reviews"}], "next": None})]
-    error = json.loads(exchequer("policy", "reveiws", "--json").stderr)["error"]
+    error = json.loads(exchequer("dataset", "policy", "reveiws", "--json").stderr)["error"]
     assert error["near"] == ["reviews"]
 
 
@@ -198,7 +207,7 @@ def test_the_command_that_a_refusal_names_submits_what_fits(
 ) -> None:
     server.answers += [(201, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file)
-    command = f"exchequer submit '{request_file}' --set tokens_per_batch=64"
+    command = f"exchequer job submit '{request_file}' --set tokens_per_batch=64"
     assert command in found.stderr
     server.answers += [(201, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file, "--json")
@@ -234,7 +243,7 @@ def test_a_wait_that_ends_first(exchequer: Run, server: StandIn) -> None:
     assert json.loads(found.stdout)["state"] == "running"
     error = json.loads(found.stderr)["error"]
     assert (error["code"], error["exit_code"]) == ("still-waiting", 4)
-    assert "exchequer job 7 --wait" in error["next"]
+    assert "exchequer job show 7 --wait" in error["next"]
 
 
 def test_followed_without_a_terminal_it_is_lines(exchequer: Run, server: StandIn) -> None:
@@ -306,10 +315,10 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
     }
     answers: list[tuple[tuple[str, ...], list[Any]]] = [
         (("jobs",), [{"jobs": [long]}]),
-        (("decisions",), [{"decisions": [decision, raised]}]),
-        (("artifacts",), [{"artifacts": [artifact]}]),
-        (("mechanisms",), [{"mechanisms": [mechanism]}]),
-        (("profiles",), []),
+        (("decision", "list"), [{"decisions": [decision, raised]}]),
+        (("artifact", "list"), [{"artifacts": [artifact]}]),
+        (("mechanism", "list"), [{"mechanisms": [mechanism]}]),
+        (("profile", "list"), []),
     ]
     profiles.keep(
         profiles.Profile(
@@ -398,16 +407,73 @@ def test_an_entry_that_changes_other_allowances_only_is_listed():
     ]
 
 
-def test_the_bare_command_fits_a_screen_and_its_commands_exist(exchequer: Run) -> None:
-    found = exchequer()
-    assert (found.exit_code, found.stderr) == (0, "")
-    assert found.stdout.count("\n") <= 25
-    steps = re.findall(r"^  exchequer ([a-z]+)", found.stdout, re.M)
-    assert steps == ["demo", "up", "price", "ask", "submit", "verify"]
-    assert set(steps) <= {each.name for each in app.registered_commands}
-    documents = re.search(r"documents: (\S+)", found.stdout)
-    assert documents is not None
-    assert Path(documents[1]).is_file()
+def test_twelve_commands_stand_at_the_top_and_each_help_fits_a_screen(exchequer: Run) -> None:
+    top = exchequer()
+    assert (top.exit_code, top.stderr, top.stdout) == (0, "", exchequer("--help").stdout)
+    listed = re.findall(r"^  ([a-z]+)  +[A-Z].*\.$", top.stdout, re.M)
+    assert listed == list(TREE)[:12]
+    rest = top.stdout.partition("More: ")[2].strip(".\n").replace("\n", " ").split(", ")
+    assert rest == list(TREE)[12:]
+    for noun, about in TREE.items():
+        if callable(about):
+            continue
+        shown = exchequer(noun)
+        assert (shown.exit_code, shown.stderr) == (2, "")
+        for help_ in (top.stdout, shown.stdout):
+            lines = help_.splitlines()
+            assert len(lines) <= 25, noun
+            assert max(map(len, lines)) <= 80, noun
+            assert "..." not in help_.replace("[ARGS]...", ""), "a sentence is cut"
+
+
+def test_the_short_forms_that_scripts_rely_on_are_hidden_and_do_the_same(
+    exchequer: Run, server: StandIn
+) -> None:
+    """Section 9 of the design."""
+    forms = {
+        "up": "stack up",
+        "down": "stack down",
+        "status": "stack status",
+        "allow": "dataset allow",
+        "submit": "job submit",
+        "jobs": "job list",
+        "approve": "job approve",
+        "refuse": "job refuse",
+        "result": "job result",
+        "registry export": "ledger registry",
+    }
+    short = {path: command for path, command in COMMANDS.items() if path.split()[0] not in TREE}
+    assert short.keys() == forms.keys()
+    for path, form in forms.items():
+        names = [
+            [param.name for param in command.params] for command in (short[path], COMMANDS[form])
+        ]
+        assert names[0] == names[1], path
+        assert short[path].help == COMMANDS[form].help
+        assert get_command(app).commands[path.split()[0]].hidden
+    for words in (("job", "7"), ("job", "show", "7"), ("job", "0b5fb1a6", "--json")):
+        server.answers.append((200, job("queued")))
+        assert exchequer(*words).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("jbo",), "Did you mean `exchequer job`?"),
+        (("job", "shwo", "7"), "Did you mean `exchequer job show`?"),
+        (("cancel", "7"), "Did you mean `exchequer job cancel`?"),
+        (("job", "show"), "Missing argument 'ID'.\nType: exchequer job show ID\n"),
+        (("allow", "notes"), "Type: exchequer allow DATASET --reason REASON\n"),
+        (("job", "list", "--colour"), "`exchequer job list --help` says more."),
+        (("zzz",), "exchequer has no command 'zzz'.\n`exchequer --help` says more."),
+    ],
+)
+def test_a_slip_in_a_command_is_told_with_what_to_type(
+    exchequer: Run, words: tuple[str, ...], said: str
+) -> None:
+    found = exchequer(*words)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert said in found.stderr
 
 
 def test_the_version_names_commit_and_python(exchequer: Run) -> None:

@@ -192,7 +192,7 @@ def test_with_a_dataset_the_server_is_asked(
 def test_without_a_server_a_dataset_can_not_be_priced(exchequer: Run) -> None:
     found = exchequer("price", MECHANISM, "--dataset", "reviews")
     assert found.exit_code == 3
-    assert "exchequer up" in found.stderr
+    assert "exchequer stack up" in found.stderr
 
 
 def test_a_share_is_of_a_dataset(exchequer: Run) -> None:
@@ -233,7 +233,7 @@ def test_a_proposal_is_told_and_saved_as_a_request(
     assert (method, path) == ("GET", "/api/v1/datasets/reviews/proposal?goal=texts&share=0.25")
     file = tmp_path / "job.json"
     told = exchequer("ask", "reviews", "-o", file).stdout
-    assert "exchequer submit" in told
+    assert "exchequer job submit" in told
     assert json.loads(file.read_text()) == {
         "dataset": "reviews",
         "purpose": "",

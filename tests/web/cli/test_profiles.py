@@ -37,18 +37,18 @@ def test_two_profiles_and_who_speaks(exchequer: Run, server: StandIn) -> None:
     assert stat.S_IMODE(profiles.path().stat().st_mode) == 0o600
     assert stat.S_IMODE(profiles.path().parent.stat().st_mode) == 0o700
     for words, expected, environment in (
-        (("whoami",), "two", {}),
-        (("--profile", "work", "whoami"), "one", {}),
-        (("whoami",), "one", {"EXCHEQUER_PROFILE": "work"}),
-        (("--profile", "home", "whoami"), "two", {"EXCHEQUER_PROFILE": "work"}),
-        (("whoami",), "three", {"EXCHEQUER_TOKEN": "three"}),
-        (("--profile", "work", "whoami"), "one", {"EXCHEQUER_TOKEN": "three"}),
+        (("profile", "show"), "two", {}),
+        (("--profile", "work", "profile", "show"), "one", {}),
+        (("profile", "show"), "one", {"EXCHEQUER_PROFILE": "work"}),
+        (("--profile", "home", "profile", "show"), "two", {"EXCHEQUER_PROFILE": "work"}),
+        (("profile", "show"), "three", {"EXCHEQUER_TOKEN": "three"}),
+        (("--profile", "work", "profile", "show"), "one", {"EXCHEQUER_TOKEN": "three"}),
     ):
         server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
         assert exchequer(*words, env=environment).exit_code == 0
         assert sent(server) == f"Bearer {expected}", words
-    assert exchequer("profiles", "--use", "work").exit_code == 0
-    rows = json.loads(exchequer("profiles", "--json").stdout)
+    assert exchequer("profile", "use", "work").exit_code == 0
+    rows = json.loads(exchequer("profile", "list", "--json").stdout)
     assert [(each["profile"], each["in_use"]) for each in rows] == [("work", True), ("home", False)]
     assert "token" not in rows[0]
 
@@ -81,15 +81,15 @@ def test_logout_ends_a_token_and_forgets_it(exchequer: Run, server: StandIn) -> 
     profiles.keep(Profile(server.url, "ada", "one"), "work")
     profiles.keep(Profile(server.url, "bob", "two"), "home")
     server.answers.append((200, {"id": "0"}))
-    assert exchequer("logout", "--profile", "work").exit_code == 0
+    assert exchequer("profile", "logout", "--profile", "work").exit_code == 0
     assert server.requests[-1][:2] == ("DELETE", "/api/v1/session")
     assert sent(server) == "Bearer one"
     assert list(profiles.read().known) == ["home"]
     server.answers.append((500, {}))  # it is not ended, so it is not forgotten either
-    assert exchequer("logout", "--everywhere").exit_code == 1
+    assert exchequer("profile", "logout", "--everywhere").exit_code == 1
     assert list(profiles.read().known) == ["home"]
     server.answers.append((200, {"name": "bob"}))
-    found = exchequer("logout", "--everywhere", "--json")
+    found = exchequer("profile", "logout", "--everywhere", "--json")
     assert json.loads(found.stdout) == {
         "profile": "home",
         "token_ended": True,
@@ -97,7 +97,7 @@ def test_logout_ends_a_token_and_forgets_it(exchequer: Run, server: StandIn) -> 
     }
     assert server.requests[-1][:2] == ("POST", "/api/v1/me/sign-out-everywhere")
     assert sent(server) == "Bearer two"
-    assert exchequer("logout").exit_code == 1
+    assert exchequer("profile", "logout").exit_code == 1
 
 
 @pytest.mark.parametrize(("answer", "ended"), [(401, True), (503, False)])
@@ -109,7 +109,7 @@ def test_logout_says_whether_the_token_is_worth_nothing(
     """
     profiles.keep(Profile(server.url, "ada", "one", "2030-01-31T00:00:00+00:00"), "work")
     server.answers.append((answer, {}))
-    found = exchequer("logout")
+    found = exchequer("profile", "logout")
     assert found.exit_code == 0
     assert ("2030-01-31" in found.stdout) == (not ended)
     assert list(profiles.read().known) == []
@@ -133,7 +133,7 @@ def test_an_unknown_profile_says_which_there_are(exchequer: Run) -> None:
     found = exchequer("--profile", "wrok", "jobs")
     assert found.exit_code == 2
     assert "work" in found.stderr
-    assert "exchequer profiles" in found.stderr
+    assert "exchequer profile list" in found.stderr
 
 
 def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn) -> None:
@@ -141,7 +141,7 @@ def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn
     kept = {"current": server.url, "servers": {server.url: {"name": "ada", "token": "old"}}}
     profiles.path().write_text(json.dumps(kept))
     server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
-    assert exchequer("whoami").exit_code == 0
+    assert exchequer("profile", "show").exit_code == 0
     assert sent(server) == "Bearer old"
 
 
@@ -171,7 +171,7 @@ def test_a_stack_takes_over_no_profile_of_another_and_says_where_commands_go(
     assert server.requests == []
     assert profiles.chosen() == Profile(stack, "steward", "new")
     assert (
-        f"commands go to {stack} from here on; `exchequer profiles --use {first}`"
+        f"commands go to {stack} from here on; `exchequer profile use {first}`"
         in capsys.readouterr().err
     )
     server.answers.append((200, ME))

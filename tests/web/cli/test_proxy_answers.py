@@ -59,7 +59,10 @@ def test_it_says_who_answered_and_what_to_do(exchequer, server, answer, body):
     status, name, headers, said, code = answer
     server.answers += [(status, body, {"Server": name} | headers)] * 5
     told = exchequer(
-        "whoami", env={"EXCHEQUER_URL": server.url, "EXCHEQUER_TOKEN": "exq_x"}, terminal_width=400
+        "profile",
+        "show",
+        env={"EXCHEQUER_URL": server.url, "EXCHEQUER_TOKEN": "exq_x"},
+        terminal_width=400,
     )
     assert told.exit_code == code, told.output
     output = " ".join(told.stderr.split())
@@ -83,6 +86,8 @@ def test_the_service_s_own_words_stay(exchequer, server):
         "problems": [],
     }
     server.answers.append((413, problem))
-    told = exchequer("whoami", env={"EXCHEQUER_URL": server.url, "EXCHEQUER_TOKEN": "exq_x"})
+    told = exchequer(
+        "profile", "show", env={"EXCHEQUER_URL": server.url, "EXCHEQUER_TOKEN": "exq_x"}
+    )
     assert "more than 1 MiB" in told.stderr
     assert "proxy" not in told.stderr

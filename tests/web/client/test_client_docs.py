@@ -77,7 +77,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     made = Shell(tmp_path_factory.mktemp("docs"))
     url = f"http://127.0.0.1:{made.port}"
     try:
-        done = made("exchequer up --json")
+        done = made("exchequer stack up --json")
         assert done.returncode == 0, done.stdout
         first = json.loads(done.stdout)["first_account"]
         for line, password in (
@@ -90,7 +90,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             assert done.returncode == 0, done.stdout
         yield made
     finally:
-        made("exchequer down")
+        made("exchequer stack down")
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def test_filters_stand_in_the_address(site):
     ):
         page = browser.get(f"/jobs?{query}").text
         assert job_id not in rows_of(page), query
-        assert "exchequer submit" in page
+        assert "exchequer job submit" in page
     overseer = site.pages("auditor")
     assert job_id in rows_of(overseer.get(f"/jobs?analyst={site.bench.analyst.name}").text)
     assert job_id not in rows_of(overseer.get("/jobs?analyst=nobody").text)
