@@ -204,9 +204,7 @@ class Standing:
 
 
 def _closing(account: Account | None, asked: Demand) -> str:
-    """Return what a job that fits closes, and what that costs later; empty where it closes
-    nothing.
-    """
+    """Return what a job that fits closes, and what that costs later."""
     if account is None or not releases(asked.dp):
         return ""
     costs, _ = account.charge(asked.dp)

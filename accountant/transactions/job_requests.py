@@ -48,9 +48,7 @@ class JobRequest:
         return json.dumps(dict(self.parameters), sort_keys=True)
 
     def sha256(self) -> str:
-        """Return identity of the body, for idempotency keys. Raises ValueError where it has no
-        canonical form.
-        """
+        """Return the body's identity. Raises ValueError if it has no canonical form."""
         body = {"dataset": self.dataset, "mechanism": self.mechanism, "model": self.model}
         body["purpose"] = self.purpose
         if self.project is not None:  # requests without one keep the identity that they had before

@@ -55,9 +55,7 @@ def artifact(sha256: str) -> Response:
 
 
 def download(sha256: str) -> Response:
-    """Return an artifact's file, after its bytes were compared with the hash that the ledger
-    holds.
-    """
+    """Return an artifact's file, once its bytes match the hash in the ledger."""
     if not _SHA256.fullmatch(sha256):
         raise NotFound("artifact", sha256[:64])
     actor = current_actor()

@@ -95,9 +95,7 @@ class NewAllowance(Body):
     secret: dict[str, Any] | None = None
 
     def allowance(self) -> Allowance:
-        """Return the allowance that the ledger takes. Raises InvalidRequest for figures of too many
-        digits.
-        """
+        """Return the allowance. Raises InvalidRequest for figures of too many digits."""
         for field in ("epsilon", "delta", "order", "ex_post"):
             if len(str(getattr(self, field))) > 100:
                 raise invalid(field, "too many digits", "at most 100 characters")
@@ -126,9 +124,7 @@ class Correction(Body):
 
 
 class NewVersion(Body):
-    """More or changed data of a dataset; what is not given stays as in the newest version in
-    use.
-    """
+    """A new version of the data; fields not given stay as in the newest in use."""
 
     uri: str = Field(min_length=1, max_length=2000)
     text_template: str | None = Field(None, min_length=1, max_length=4000)
@@ -474,9 +470,7 @@ def export_response(name: str, form: str) -> Response:
 
 
 def _blocks(pieces: Iterator[str], size: int = 1 << 16) -> Iterator[bytes]:
-    """Yield the same bytes in larger pieces: one write to the network for each line would be
-    slow.
-    """
+    """Yield the bytes in larger pieces: a write for each line would be slow."""
     block = bytearray()
     for piece in pieces:
         block += piece.encode()

@@ -25,9 +25,7 @@ def etag(body: bytes) -> str:
 
 
 def add_etag(response: Response) -> Response:
-    """After a GET: the ETag of what is not streamed, or 304 where the asker has these very
-    bytes.
-    """
+    """Add the ETag of an answer to GET, or answer 304 if the asker has its bytes."""
     if request.method not in ("GET", "HEAD") or response.status_code != 200:
         return response
     # What one person may see another may not: no cache gives it on, and none keeps it unasked.

@@ -79,9 +79,7 @@ def request_of(job: NewJob) -> job_requests.JobRequest:
 
 
 def submit_job(job: NewJob, key: str | None) -> UUID:
-    """Submit a job for the current actor; pages call it too. Raises InvalidRequest without a
-    purpose.
-    """
+    """Submit a job for the current actor. Raises InvalidRequest without a purpose."""
     if not job.purpose.strip():
         raise invalid("purpose", "empty", "a sentence: what the output is for")
     try:
@@ -272,9 +270,7 @@ def result(job: str) -> Response:
     )
 )
 def output(job: str) -> Response:
-    """The published output as JSON Lines, CSV or Parquet; with `card=true` in a zip with its data
-    card.
-    """
+    """Return the output as JSON Lines, CSV or Parquet; `card=true`: a zip with its card."""
     job_id = read_id(job)
     with_card = read_choice("card", ("true", "false")) == "true"
     return outputs.export(job_id, request.args.get("format") or "jsonl", with_card)
@@ -290,9 +286,7 @@ def output(job: str) -> Response:
     )
 )
 def card(job: str) -> Response:
-    """The data card of a published output: what it is, what holds of it, and where the ledger says
-    so.
-    """
+    """Return the data card of a published output: what it is, and what holds of it."""
     return card_response(read_id(job), read_choice("format", ("json", "md")) or "json")
 
 

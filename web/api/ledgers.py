@@ -183,8 +183,6 @@ def dataset_report(name: str) -> Response:
 
 
 def report_named(name: str) -> Report:
-    """Return the report of a dataset; `public` leaves out names, reasons and what ex-post jobs
-    really cost.
-    """
+    """Return a dataset's report; `public`: without names, reasons and realized costs."""
     public = read_choice("public", ("true", "false")) == "true"
     return audit_report.build(engine(), name, current_actor(), public=public)

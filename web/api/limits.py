@@ -46,9 +46,7 @@ class RateLimits:
         self._away_until = 0.0
 
     def count(self, name: str, holder: str) -> None:
-        """Count one request of `holder`. Raises TooManyRequests (429) beyond the limit; 0 is no
-        limit.
-        """
+        """Count a request of `holder`. Raises TooManyRequests beyond the limit; 0: no limit."""
         allowed = self.limits[name]
         if not allowed:
             return
@@ -83,9 +81,7 @@ def _counted(
 
 
 def _storage(broker_url: str) -> FixedWindowRateLimiter:
-    """Return counters in the broker. Its address is Celery's; this library spells a socket
-    otherwise.
-    """
+    """Return counters in the broker; this library spells a socket unlike Celery."""
     url = broker_address(broker_url)
     parts = urlsplit(url)
     options: dict[str, Any] = {

@@ -75,9 +75,7 @@ OBJECT: Schema = {"type": "object"}
 
 @dataclass(frozen=True)
 class Listing:
-    """An object with one list, `name`, of `item`s; one of pages, in an order, says where the next
-    begins.
-    """
+    """An object with one list, `name`, of `item`s; a paged one says where the next begins."""
 
     name: str
     item: type[BaseModel] | None = None
@@ -88,9 +86,7 @@ class Listing:
 def listing(
     name: str, item: type[BaseModel] | None = None, *, paged: Order | None = None, **others: Schema
 ) -> Listing:
-    """Return an answer {name: [item, ...]}, with `next` and `Link` where it is `paged`
-    (web.api.paging).
-    """
+    """Return an answer {name: [item, ...]}, with `next` and `Link` if it is `paged`."""
     return Listing(name, item, paged, others)
 
 
@@ -180,9 +176,7 @@ class Route:
 
 
 def routes(app: Flask) -> list[Route]:
-    """Return every route below /api/v1, by path. Raises LookupError naming a view that has no
-    description.
-    """
+    """Return all routes below /api/v1, by path. Raises LookupError without a description."""
     routes = []
     for rule in sorted(app.url_map.iter_rules(), key=lambda each: each.rule):
         if not rule.endpoint.startswith("api."):
@@ -200,9 +194,7 @@ def routes(app: Flask) -> list[Route]:
 
 @lru_cache(maxsize=2)
 def document(app: Flask) -> dict[str, Any]:
-    """Return the description of every route below /api/v1. Raises LookupError naming a view that
-    has none.
-    """
+    """Describe all routes below /api/v1. Raises LookupError naming a view without one."""
     every = routes(app)
     schemas, shared = _schemas(every)
     paths: dict[str, dict[str, Any]] = {}

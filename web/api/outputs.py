@@ -51,9 +51,7 @@ _LEAST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def download(job_id: UUID) -> Response:
-    """Return a published output as JSON Lines; its SHA-256, which the ledger holds too, is the
-    ETag.
-    """
+    """Return a published output as JSON Lines, with its SHA-256 as the ETag."""
     actor = current_actor()
     output = jobs.output(engine(), job_id, actor)
     # The bytes that the ledger's hash is of: no reader may take them for text and decode them.
@@ -146,9 +144,7 @@ def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
 
 
 def _archive(name: str, body: Iterator[bytes], card: dict[str, Any]) -> Iterator[bytes]:
-    """Yield a zip of the data and its card, made while it is sent; unpacked, a folder for
-    `load_dataset`.
-    """
+    """Yield a zip of data and card while it is made; `load_dataset` reads the folder."""
     sink = Pieces()
     members = {
         "README.md": _HEADER.format(name=name) + markdown(card),

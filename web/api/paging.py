@@ -53,9 +53,7 @@ BY_TIME = (("created_at", datetime), ("id", UUID))
 
 @dataclass(frozen=True)
 class Window:
-    """The page asked for. One row more than `limit` is read: it tells whether there is a next
-    page.
-    """
+    """The page asked for. One row more than `limit` tells whether there is a next."""
 
     limit: int
     after: tuple[Any, ...] | None
@@ -68,9 +66,7 @@ class Window:
 
 
 def read_window(order: Order, limit: int | None = None, *, parameter: str = "cursor") -> Window:
-    """`limit` of the request, where it is not given, and the cursor in `parameter`. Raises
-    InvalidRequest.
-    """
+    """Return the page that the request asks for. Raises InvalidRequest."""
     text = request.args.get(parameter)
     after = _decoded(text, order, parameter) if text else None
     return Window(read_limit(order.rows) if limit is None else limit, after, order)

@@ -109,9 +109,7 @@ def _check(value: object, path: str, depth: int) -> None:
 
 
 def read(model: type[M], raw: Mapping[str, Any] | None = None) -> M:
-    """Return the body (or `raw`) as `model`. Raises InvalidRequest with every field that is
-    wrong.
-    """
+    """Return the body (or `raw`) as `model`. Raises InvalidRequest with every wrong field."""
     document = read_object() if raw is None else dict(raw)
     try:
         # JSON mode: lists serve as tuples, and everything else stays strict.
@@ -198,9 +196,7 @@ def read_moment(name: str) -> datetime | None:
 
 
 def read_when(name: str) -> datetime | None:
-    """Return a moment, or a day: `since` from its beginning, `until` to its end. A time without
-    offset is UTC.
-    """
+    """Return a moment, or a day's beginning or end; without an offset in UTC."""
     text = request.args.get(name)
     if not text:
         return None

@@ -118,9 +118,7 @@ def sign_in() -> tuple[Response, int]:
 @api.delete("/session")
 @describe(Operation(answer=Ended))
 def sign_out() -> Response:
-    """Revoke the token of this request, with any scopes. Other tokens of the same person stay
-    valid.
-    """
+    """Revoke the token of this request. Other tokens of the same person stay valid."""
     people.revoke_token(engine(), current_actor(), g.token_id)
     return jsonify(id=str(g.token_id))
 
@@ -136,9 +134,7 @@ def me() -> Response:
 @api.post("/me/password")
 @describe(Operation(body=NewPassword, refusals=(429,), answer=Named))
 def change_password() -> Response:
-    """Another password. Every session ends, and every token that a sign-in made, this one
-    included.
-    """
+    """Change one's password. Sessions and sign-ins' tokens end, this one included."""
     actor, body = current_actor(), read(NewPassword)
     wrong = invalid(
         "current", "is not the password of this account", "the password that you sign in with"
@@ -199,9 +195,7 @@ def revoke_token(token: str) -> Response:
     )
 )
 def sign_in_log() -> Response:
-    """Tries to sign in, newest first: all for auditors and administrators, else under one's own
-    name.
-    """
+    """List attempts to sign in, newest first; without a role only one's own."""
     window = read_window(SIGN_INS)
     rows = sign_ins.listing(
         engine(),
@@ -310,9 +304,7 @@ def activate_user(name: str) -> Response:
 @api.post("/users/<name>/reset-password")
 @describe(Operation(refusals=(409,), answer=OneTime, roles=("administrator",)))
 def reset_password(name: str) -> Response:
-    """A one-time password instead of an account's own; it is shown once. The account is
-    unlocked.
-    """
+    """Give an account a one-time password, shown once, and unlock it."""
     password = new_password()
     until = people.reset_password(engine(), current_actor(), name, hash_password(password, name))
     return jsonify(name=name, password=password, password_expires=until.isoformat())

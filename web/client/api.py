@@ -23,9 +23,7 @@ from web.client.routes.people import NoticeRoutes, PeopleRoutes
 
 
 class Api(PeopleRoutes, DataRoutes, JobRoutes, DecidingRoutes, LedgerRoutes, NoticeRoutes):
-    """All routes. Methods raise the errors of web.client.errors; wrong names bring those that are
-    close.
-    """
+    """All routes. Methods raise the errors of web.client.errors, with names that are close."""
 
     def _send(
         self,

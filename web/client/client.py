@@ -55,9 +55,7 @@ class Client:
     # -----------------------------------------------------------------------------------------
 
     def datasets(self, **wanted: Any) -> list[Dataset]:
-        """Return the catalogue. wanted: q (words in name, description or labels), mechanism,
-        open.
-        """
+        """Return the catalogue. `wanted`: q (name, description, labels), mechanism, open."""
         return [Dataset(self.api, row) for row in self.api.datasets(**wanted)]
 
     def dataset(self, name: str) -> Dataset:

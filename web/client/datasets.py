@@ -47,9 +47,7 @@ class Dataset:
         *,
         project: str | None = None,
     ) -> Quote:
-        """Return the price of a request here, and what admission would say now. Free, and changes
-        nothing.
-        """
+        """Return a request's price here, and the decision now. Free, and changes nothing."""
         return read(Quote, self._api.quote(self.name, mechanism, parameters or {}, project=project))
 
     def propose(
@@ -147,9 +145,7 @@ class Dataset:
         )
 
     def budget_chart(self) -> Chart:
-        """Return the budget as a picture: displays itself in a notebook, and `save(path)` writes
-        the SVG.
-        """
+        """Return the budget as a picture for a notebook; `save(path)` writes the SVG."""
         return budget_chart(self.budget())
 
     def spending(self) -> Json:

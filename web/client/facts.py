@@ -28,9 +28,7 @@ A = TypeVar("A", bound=Answer)
 
 
 def read(model: type[A], document: Any) -> A:
-    """Return a JSON document as `model`. Raises Unreadable where the server speaks another
-    version.
-    """
+    """Return a JSON document as `model`. Raises Unreadable for another version's."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -48,9 +46,7 @@ class DatasetFacts(Dataset):
 
 
 class JobFacts(Job):
-    """A job as it stood when the server was asked; one from a list has no decider, entries or
-    comments.
-    """
+    """A job when the server was asked; in a list without decider, entries and comments."""
 
     decided_by: str | None = None
     entries: list[EntryOfJob] = Field(default_factory=list)
@@ -58,9 +54,7 @@ class JobFacts(Job):
 
 
 class Budget(Answer):
-    """A dataset's allowance, and how much of it is left. `account` is None before the first
-    allowance.
-    """
+    """A dataset's allowance and what is left; `account` is None before the first."""
 
     dataset: str
     account: Account | None

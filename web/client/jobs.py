@@ -65,9 +65,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """One of the public states: submitted, awaiting_approval, queued, running, succeeded,
-        ...
-        """
+        """Return a public state: submitted, awaiting_approval, queued, running, succeeded, ..."""
         return self.facts.state
 
     @property
@@ -111,9 +109,7 @@ class Job:
         return self
 
     def cancel(self) -> Self:
-        """Ask it to stop. Once a worker reads the data, the whole reservation is charged all the
-        same.
-        """
+        """Ask it to stop. Once a worker reads the data, the whole reservation is charged."""
         self._api.cancel(self.id)
         return self.refresh()
 
@@ -147,9 +143,7 @@ class Job:
         return [json.loads(line) for line in file.getvalue().splitlines()]
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return its published rows as a DataFrame; its `attrs` say where it comes from. Raises
-        NoPandas.
-        """
+        """Return its rows as a DataFrame; `attrs` say where it is from. Raises NoPandas."""
         try:
             import pandas
         except ImportError:
@@ -218,9 +212,7 @@ class Job:
         return target
 
     def card(self) -> Json:
-        """Return its data card: what was published, what holds of it, and where the ledger says
-        so.
-        """
+        """Return its data card: what was published, and what holds of it."""
         return self._ready()._api.card(self.id)
 
     def _save(self, file: Hashing) -> None:
@@ -228,17 +220,13 @@ class Job:
         file.check(self.facts.output_sha256)
 
     def _ready(self) -> Self:
-        """Return the job as it stands now. Raises Refused or JobFailed if it can't succeed any
-        more.
-        """
+        """Return the job as it stands now. Raises Refused or JobFailed if it can't succeed."""
         if self.state not in watching.ENDED:
             self.refresh()
         return self._checked()
 
     def artifacts(self) -> list[Artifact]:
-        """Return everything that it released besides texts; a job that reads only these costs
-        nothing.
-        """
+        """Return what it released besides texts; jobs that read only these are free."""
         return [read(Artifact, artifact) for artifact in self._api.artifacts(job=self.id)]
 
     # --- showing

@@ -74,9 +74,7 @@ def amount_text(job: Json) -> str | None:
 
 
 def how_far(job: Json) -> tuple[int, int | None]:
-    """Return tokens written, of how many; what the worker told last, unless it has succeeded
-    since.
-    """
+    """Return the units done, and of how many."""
     total = job["progress"]["total"] or None
     done = total if job["state"] == "succeeded" else job["progress"]["done"]
     return done or 0, total
@@ -88,9 +86,7 @@ def silent(job: Json) -> None:
 
 @contextmanager
 def shown(console: Any, line: Callable[[str], None]) -> Iterator[Show]:
-    """Return a bar on a terminal or in a notebook, else a line for each state and each tenth of the
-    way.
-    """
+    """Return a bar in a terminal or notebook, else a line for each state and tenth."""
     with _bar(console) if console.is_terminal or console.is_jupyter else _lines(line) as show:
         yield show
 

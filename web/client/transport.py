@@ -192,9 +192,7 @@ _sleep = time.sleep
 
 
 def _pause(state: RetryCallState) -> float:
-    """Return seconds before the next attempt: our own backoff, or what the server asks for where
-    that is more.
-    """
+    """Return seconds before the next attempt: the larger of our backoff and Retry-After."""
     error = None if state.outcome is None else state.outcome.exception()
     return max(_backoff(state), error.pause if isinstance(error, _Away) else 0.0)
 

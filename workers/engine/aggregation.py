@@ -75,9 +75,7 @@ class Mean:
 
 
 def mean_scores(pieces: Iterable[torch.Tensor], clip: float, vocabulary: int) -> Scores:
-    """Sum of the clipped logits of all contexts: int64 (vocabulary,), in multiples of clip /
-    GRID.
-    """
+    """Sum all contexts' clipped logits: int64 (vocabulary,), in steps of clip / GRID."""
     mean = Mean(clip, vocabulary)
     for logits in pieces:
         mean.add(logits)
@@ -125,9 +123,7 @@ class Median:
 
 
 def _middles(size: int) -> slice:
-    """Return the order statistics that are needed: both middles of an even size, the middle three
-    of an odd one.
-    """
+    """Return both middles of an even size, or the middle three of an odd one."""
     if size < 2:
         raise ValueError("the median's cost needs at least two contexts: (contexts, vocabulary)")
     return slice(size // 2 - 1, size // 2 + (2 if size % 2 else 1))

@@ -27,9 +27,7 @@ BLOCK = 32
 
 
 class Masks:
-    """The attention masks of one forward pass: one for each window in use, the same for all
-    layers.
-    """
+    """The masks of a forward pass: one a window in use, the same for all layers."""
 
     def __init__(
         self, queries: torch.Tensor, keys: torch.Tensor, first_query: int | None, dtype: torch.dtype
@@ -66,9 +64,7 @@ class Masks:
         return self._made[window]
 
     def spread(self, window: int | None, heads: int, groups: int) -> torch.Tensor:
-        """Return the mask of single queries, for each of `heads` and its `groups`: (rows * heads,
-        groups, k).
-        """
+        """Return single queries' mask, by head and group: (rows * heads, groups, k)."""
         wanted = window, heads, groups
         if wanted not in self._spread:
             own = self.of(window)

@@ -99,9 +99,7 @@ class Layer(CacheLayerMixin):
         return own[:, :, : place.extent].to(states.device)
 
     def spread(self, rows: slice, end: int, source: "Layer") -> None:
-        """Copy the single row of `source` into each of `rows`, so that it ends before column
-        `end`.
-        """
+        """Copy the single row of `source` into `rows`, to end before column `end`."""
         count = source.capacity
         self.keys[rows, :, end - count : end] = source.keys.to(self.keys.device)
         self.values[rows, :, end - count : end] = source.values.to(self.values.device)

@@ -29,9 +29,7 @@ class Group(Protocol[Law]):
 
 
 class Continued(Generic[Law]):
-    """A group of batches that is opened, by `make`, once something has to be drawn for one of
-    them.
-    """
+    """A group of batches that `make` opens once something has to be drawn for one."""
 
     def __init__(self, make: Callable[[], Group[Law]]) -> None:
         self._make = make

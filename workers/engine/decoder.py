@@ -28,9 +28,7 @@ Context = Sequence[int] | torch.Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Contexts that are extended by the same tokens, and the token ids with which all of them
-    begin.
-    """
+    """Contexts extended by the same tokens, and the token ids with which all begin."""
 
     contexts: Sequence[Context]
     prefix: Sequence[int] = ()
@@ -149,9 +147,7 @@ class Decoder:
         return _Rows(ids.to(device), positions.to(device), rows.dead.to(device), rows.soft)
 
     def _place(self, rows: _Rows, row: int, context: Context, before: int) -> None:
-        """Lay out one context behind a prefix of `before` tokens, over the former content of its
-        row.
-        """
+        """Lay out one context behind a prefix of `before` tokens, over its row's content."""
         begin, end = self.shape.prefix, self.shape.prefix + self.shape.rest
         own = context[-self.shape.rest :] if self.shape.rest else context[:0]
         device = rows.ids.device
@@ -198,9 +194,7 @@ class Decoder:
         return Masks(queries, keys, first_query, kept_type(self.model.dtype, self.model.device))
 
     def _reach(self, written: int) -> None:
-        """Let passes see the first `written` columns of texts, or a few more, which nothing may see
-        yet.
-        """
+        """Let passes see the first `written` columns of texts, or a few masked ones more."""
         columns = self.shape.prefix + self.shape.rest + (self.shape.text if self.whole else written)
         self._extent = extent(columns, self.shape.capacity, self.model.device.type)
 
@@ -341,9 +335,7 @@ class Decoder:
     # --- what a caller does ---------------------------------------------------------------------
 
     def read(self) -> Given:
-        """Read all prompts; yields the values for the first token of a text. Exhaust it before any
-        step.
-        """
+        """Read all prompts; yield values for the first token. Exhaust it before a step."""
         everything = set(range(len(self.batches)))
         if self.kept is None:
             return self._passes(self._read, self.reading, everything)
@@ -361,9 +353,7 @@ class Decoder:
         return torch.cat([values for _, values in self._pass(self._read, slice(row, row + 1))])
 
     def restart(self, batch: int) -> None:
-        """Begin the batch's next text: appended tokens are forgotten. `read` gave its first
-        values.
-        """
+        """Begin the batch's next text: forget its tokens. `read` gave its first values."""
         self.batches[batch].written = 0
 
     def step(self, tokens: Mapping[int, int]) -> Given:
@@ -497,9 +487,7 @@ def _overlap(one: slice, other: slice) -> slice | None:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return True for an out-of-memory error. CUDA has a type for it; a CPU's allocator only a
-    message.
-    """
+    """Return True for an out-of-memory error: of CUDA by type, of a CPU by message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     text = str(error)

@@ -71,8 +71,6 @@ class KeptContexts:
         self.used += len(room)
 
     def take(self, places: Sequence[int], hidden: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the columns of contexts that are kept, and the head's input for the last token of
-        each.
-        """
+        """Return kept contexts' columns, and the head's input for the last token of each."""
         both = self._room[torch.tensor(places)]
         return both[:, :-hidden], both[:, -hidden:]

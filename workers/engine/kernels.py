@@ -15,9 +15,7 @@ WORTH = 2**20
 
 
 class Product(torch.nn.Linear):
-    """A linear layer whose product oneDNN computes where that is faster. Its weights stay as they
-    are.
-    """
+    """A linear layer that oneDNN computes where that is faster; its weights stay."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         if (
@@ -61,9 +59,7 @@ def _by_one_call(norm: Any, states: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def _is_plain_norm(module: torch.nn.Module) -> bool:
-    """Return True if the module is a root mean square norm that multiplies by its weight, and
-    nothing else.
-    """
+    """Return True for a root mean square norm that only multiplies by its weight."""
     weight = getattr(module, "weight", None)
     named = hasattr(module, "variance_epsilon") or hasattr(module, "eps")
     if (

@@ -42,9 +42,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Contexts in one step (`rows`) and in one reading pass (`reading`); `batches` decoded
-    together.
-    """
+    """Contexts of a step (`rows`) and a reading pass (`reading`); `batches` side by side."""
 
     rows: int
     reading: int
@@ -72,9 +70,7 @@ def cached_numbers(config: Any) -> int:
 
 
 def reading_bytes(network: Any, shape: Shape) -> int:
-    """Return the approximate memory for reading one context's prompt, beside its cache, in
-    bytes.
-    """
+    """Estimate bytes for reading one context's prompt, beside its cache."""
     config = network.config.get_text_config()
     inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     columns = shape.prefix + shape.rest
@@ -135,9 +131,7 @@ def pass_rows(contexts: int, most: int) -> int:
 
 
 def default_memory(device: torch.device) -> int:
-    """Return bytes for caches and working sets if no setting says: most of a device's memory, 4 GiB
-    of a host's.
-    """
+    """Return bytes without a setting: most of a device's memory, 4 GiB of a host's."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * 0.8)
     return 4 * 2**30

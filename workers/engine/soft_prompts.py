@@ -19,9 +19,7 @@ from workers.engine.structure import Structure
 
 @dataclass(frozen=True)
 class SoftLoss:
-    """`loss`: nats per target token, mean over all of them. `gradients`: of `loss`, as the soft
-    tokens.
-    """
+    """`loss`: mean nats a target token. `gradients`: of `loss`, as the soft tokens."""
 
     loss: float
     gradients: torch.Tensor
@@ -66,9 +64,7 @@ def soft_loss(
 
 
 def _summed(model: Structure, soft: torch.Tensor, targets: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the summed cross-entropy of targets, each after its soft tokens: (rows, m, hidden) ->
-    ().
-    """
+    """Sum targets' cross-entropy after soft tokens: (rows, m, hidden) -> ()."""
     before, longest = soft.shape[1], max(map(len, targets))
     ids = torch.zeros((len(targets), longest), dtype=torch.long)
     for row, target in enumerate(targets):

@@ -22,9 +22,7 @@ HEAD = "head"
 
 
 class StructureError(ExchequerError):
-    """A model whose parts this engine can't find, or a layer that it does not have. The text is
-    public.
-    """
+    """A model or layer that this engine can't find its way in. The text is public."""
 
     code = "model"
 
@@ -73,9 +71,7 @@ class Structure:
 
     @contextlib.contextmanager
     def steered(self, bias: Mapping[int, torch.Tensor]) -> Iterator[None]:
-        """Return a context in which bias[l], (hidden,), is added to block l's output at every
-        position.
-        """
+        """Return a context that adds bias[l], (hidden,), to block l's output everywhere."""
         self.check_layers(list(bias))
         hooks = []
         for layer, vector in bias.items():
@@ -91,9 +87,7 @@ class Structure:
 
     @contextlib.contextmanager
     def watched(self, layers: Mapping[int, Callable[[torch.Tensor], None]]) -> Iterator[None]:
-        """Return a context in which layers[l] is called with each output of block l: (rows, tokens,
-        hidden).
-        """
+        """Return a context that calls layers[l] with block l's (rows, tokens, hidden)."""
         self.check_layers(list(layers))
         hooks = [
             self.blocks[layer].register_forward_hook(_telling(look))
@@ -107,9 +101,7 @@ class Structure:
 
     @contextlib.contextmanager
     def receiving(self, look: Callable[[torch.Tensor], None]) -> Iterator[None]:
-        """Return a context in which `look` is called with the head's input: (rows, tokens,
-        hidden).
-        """
+        """Return a context that calls `look` with the head's (rows, tokens, hidden)."""
         hook = self.base.register_forward_hook(
             lambda _base, _inputs, output: look(output.last_hidden_state)
         )
@@ -120,9 +112,7 @@ class Structure:
 
 
 def _stream(output: Any) -> torch.Tensor:
-    """Return the residual stream in a block's output, which is it alone or has it first in a
-    tuple.
-    """
+    """Return the residual stream of a block's output: it alone, or first in a tuple."""
     stream: torch.Tensor = output[0] if isinstance(output, tuple) else output
     return stream
 

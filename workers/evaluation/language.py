@@ -228,9 +228,7 @@ def likelihoods(
 
 
 def _scored(decoder: Decoder, ends: Sequence[Sequence[int]], texts: int) -> torch.Tensor:
-    """(texts, ends): the same for contexts that stand side by side, as many times as there are
-    ends.
-    """
+    """Return (texts, ends) for contexts side by side, as many times as there are ends."""
     longest = max(map(len, ends))
     padded = torch.tensor([[*end, *[end[-1]] * (longest - len(end))] for end in ends]).repeat(
         texts, 1

@@ -71,9 +71,7 @@ class Spending:
     tokens: int = 0
 
     def take(self, tokens: int) -> None:
-        """Count a request beforehand, at its most. Raises WriterError where it would pass the
-        limit.
-        """
+        """Count a request beforehand, at its most. Raises WriterError past the limit."""
         most = self.limit
         if self.requests + 1 > most.requests or self.tokens + tokens > most.tokens:
             what = f"{most.requests:,} requests and {most.tokens:,} tokens"
@@ -114,9 +112,7 @@ class Endpoint:
         return self.registered.name
 
     def seeded(self, seed: int | None) -> "Endpoint":
-        """Return the same, under the same limit, which asks for repeatable draws where it has a
-        seed.
-        """
+        """Return the endpoint, under the same limit, asked for repeatable draws."""
         endpoint = replace(self, seed=seed)
         object.__setattr__(endpoint, "spending", self.spending)
         return endpoint

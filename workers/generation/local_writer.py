@@ -25,9 +25,7 @@ Steering = Mapping[int, torch.Tensor]
 
 
 def generator(device: torch.device, seed: int | None) -> torch.Generator:
-    """Return random numbers for public draws; without a seed they come from the operating
-    system.
-    """
+    """Return public random numbers; without a seed from the operating system."""
     source = int.from_bytes(os.urandom(7), "big") if seed is None else seed
     return torch.Generator(device=device).manual_seed(source)
 
@@ -99,9 +97,7 @@ class LocalWriter:
     def write_after(
         self, soft: Sequence[torch.Tensor], manner: Manner, each: int = 1
     ) -> Iterator[Written]:
-        """As `write`, after soft tokens (m, hidden), which fit the model's context, and no other
-        prompt.
-        """
+        """Write as `write` after soft tokens (m, hidden) that fit the model's context."""
         if soft and each >= 1:
             yield from _Rows(self, manner, list(soft), each, [], None).texts()
 
@@ -201,9 +197,7 @@ class _Rows:
         return decoded
 
     def _may_stop(self, token: int) -> bool:
-        """Return True if a stop text can end with this token: decoding every text at each step is
-        slow.
-        """
+        """Return True if a stop text can end with this token: decoding all is slow."""
         if not self.manner.stop:
             return False
         return not self.manner.stop.isascii() or token in _tokens_with(
@@ -212,9 +206,7 @@ class _Rows:
 
 
 def _shared(prompts: list[list[int]]) -> int:
-    """Return the number of leading tokens that all prompts share; each keeps at least one of its
-    own.
-    """
+    """Return the number of leading tokens that prompts share; each keeps one of its own."""
     least, most = min(prompts), max(prompts)  # what the first and last in order share, all share
     same = takewhile(lambda pair: pair[0] == pair[1], zip(least, most, strict=False))
     return min(sum(1 for _ in same), min(map(len, prompts)) - 1)

@@ -60,9 +60,7 @@ def fault(text: str) -> str | None:
 
 
 def is_echo(text: str, request: str) -> bool:
-    """Return True where a text begins with the first words of the request for it, whatever their
-    case.
-    """
+    """Return True if a text begins with its request's first words, in any case."""
     own_words, request_words = (words(string, _ECHO) for string in (text, request))
     return len(own_words) == _ECHO and own_words == request_words
 

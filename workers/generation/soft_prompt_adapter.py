@@ -27,9 +27,7 @@ MOST_GRADIENT = 1.0
 
 
 class Adapter(nn.Module):
-    """A network from mean states, (rows, hidden), to soft tokens, (rows, m, hidden), both
-    float32.
-    """
+    """A network from mean states (rows, hidden) to soft tokens (rows, m, hidden), float32."""
 
     centre: torch.Tensor
     scale: torch.Tensor
@@ -85,9 +83,7 @@ def step(
     states: torch.Tensor,
     loss: Callable[[torch.Tensor], SoftLoss],
 ) -> float:
-    """Move the weights once, by the loss of the soft tokens that the adapter makes of `states`; the
-    loss.
-    """
+    """Move the weights once by the loss of soft tokens made of `states`; return the loss."""
     optimiser.zero_grad()
     adapted = adapter(states)
     step_loss = loss(adapted)
@@ -98,9 +94,7 @@ def step(
 
 
 def of_tensors(tensors: Arrays, hidden: int, soft_tokens: int) -> Adapter:
-    """Return the adapter that an artifact holds. Raises DataError where it is none for this model
-    and m.
-    """
+    """Return an artifact's adapter. Raises DataError if it isn't of this model and m."""
     adapter = Adapter(hidden, soft_tokens)
     wanted = {name: tuple(value.shape) for name, value in adapter.state_dict().items()}
     shapes = {name: value.shape for name, value in tensors.items()}

@@ -18,9 +18,7 @@ class WriterError(ExchequerError):
 
 @dataclass(frozen=True)
 class Written:
-    """One text, stripped. `complete` is false where the length limit ended it; `row`: of which
-    prompt.
-    """
+    """A text, stripped. `complete`: not cut by the length limit; `row`: of which prompt."""
 
     text: PublicText
     complete: bool
@@ -29,9 +27,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Manner:
-    """Settings for writing. `temperature` 0: always the likeliest token. `stop`: text that ends a
-    text.
-    """
+    """How to write. `temperature` 0: the likeliest token. `stop`: what ends a text."""
 
     max_tokens: int
     temperature: float

@@ -101,9 +101,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
-        """Select by an earlier job's noisy counts, then vary. Raises DataError where it has no such
-        epoch.
-        """
+        """Select by an earlier job's counts, then vary. Raises DataError without the epoch."""
         labels: tuple[Label, ...] = terms.labels or (None,)
         families = population.read(artifacts[EVOLUTION], labels, parameters.from_epoch)
         scribe, random = tools(parameters, terms, model, progress, public)
@@ -128,9 +126,7 @@ class Runner:
     def _ahead(
         self, parameters: AugPe, evolution: Evolution, label: Label
     ) -> list[list[PublicText]]:
-        """Return variations of a label's candidates by which these are placed; none where none are
-        asked for.
-        """
+        """Return variations by which a label's candidates are placed, if asked for."""
         family, ahead = evolution.families[label], parameters.lookahead
         if not ahead:
             return []

@@ -90,9 +90,7 @@ def _prompt(parameters: Evaluation, label: str | None) -> PublicText:
 
 
 def _published(lines: tuple[Mapping[str, Any], ...], most: int) -> Texts:
-    """Return the first `most` texts of an output; labels where every text has one. Raises
-    InvalidRequest for other outputs.
-    """
+    """Return an output's first `most` texts, with labels if all have one, or raise."""
     published = [line for line in lines if isinstance(line.get("text"), str)][:most]
     if len(published) < 2:
         raise invalid("from_job", "its output has fewer than two texts", "a job that wrote texts")

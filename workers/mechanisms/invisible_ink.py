@@ -96,9 +96,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text | Artifact]:
-        """Write the texts of all batches, as many side by side as a public count of contexts has
-        room for.
-        """
+        """Write all batches' texts, as many side by side as a public count has room for."""
         records = records.of(parameters.labels)
         prompts = {label: _Prompts(parameters, model, label) for label in records.labels}
         shape = _private_shape(parameters, prompts)
@@ -152,9 +150,7 @@ class _Prompts:
 
 
 def _private_shape(parameters: InvisibleInk, prompts: dict[str | None, _Prompts]) -> Shape:
-    """Return public lengths: the longest of all labels, a record of full length and a text of full
-    length.
-    """
+    """Return public lengths: the longest prefix, a full record and a full text."""
     return Shape(
         prefix=max(len(prompt.prefix) for prompt in prompts.values()),
         rest=max(prompt.private.fixed_tokens - len(prompt.prefix) for prompt in prompts.values())
@@ -223,9 +219,7 @@ def difference_steps(logits: torch.Tensor, public: torch.Tensor, clip: float) ->
 
 @dataclass(frozen=True)
 class _Law:
-    """The distribution of the next token: softmax of `scores` int64 (n,) over `tokens` int64
-    (n,).
-    """
+    """The next token's law: softmax of `scores` int64 (n,) over `tokens` int64 (n,)."""
 
     tokens: torch.Tensor
     scores: Scores

@@ -117,9 +117,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text | Artifact]:
-        """Write the texts of all batches, as many side by side as a public count of contexts has
-        room for.
-        """
+        """Write all batches' texts, as many side by side as a public count has room for."""
         records = records.of(parameters.labels)
         places = None
         if parameters.batching == "clusters":
@@ -167,9 +165,7 @@ def _clustered(
     progress: Progress,
     public: Public,
 ) -> tuple[Clusters, Within]:
-    """Return noisy counts over public centres, what is kept of them, and each record's place in
-    that.
-    """
+    """Return noisy counts over public centres, those kept, and each record's place."""
     embedder, tokens = public.embedder("embedding"), parameters.record_tokens
     texts = (text for text, _ in public.corpus("public_corpus").texts())
     centres = public_centres(texts, embedder, parameters.public_centres, tokens)
@@ -185,9 +181,7 @@ Example = tuple[str, str]
 
 
 class Contexts:
-    """The prompts of a job, and what they show: private records, their partners, public
-    contexts.
-    """
+    """A job's prompts, with what they show: records, partners, public contexts."""
 
     def __init__(
         self,
@@ -269,9 +263,7 @@ class Contexts:
         return 1 if self.corpus is None else self.parameters.public_contexts
 
     def public(self, label: str | None) -> list[Example]:
-        """Return the texts of the median's public contexts; one stands for all where nothing public
-        is named.
-        """
+        """Return the texts of the median's public contexts, or one for all."""
         parameters = self.parameters
         if parameters.aggregation != "median":
             return []
@@ -286,16 +278,12 @@ class Contexts:
 
 
 def _shared(prompt: Prompt) -> list[int]:
-    """Return the tokens that every context of a label begins with, but one: each context has a
-    token of its own.
-    """
+    """Return tokens that a label's contexts share, but one: each has one of its own."""
     return prompt.before[:-1]
 
 
 def shape_of(parameters: PrivatePrediction, prompts: Iterable[Prompt]) -> Shape:
-    """Return public lengths: the longest of all labels, records of full length and a text of full
-    length.
-    """
+    """Return public lengths: the longest prefix, a full record and a full text."""
     lengths = [
         (len(_shared(prompt)), prompt.fixed_tokens - len(_shared(prompt))) for prompt in prompts
     ]
@@ -469,9 +457,7 @@ class _Writer:
         return token
 
     def ended(self, token: int) -> Text | None:
-        """Return the text, if `token` ends it: an end token, the stop text, the length limit or the
-        last token.
-        """
+        """Return the text if `token` ends it: end, stop, length limit or last token."""
         complete = token in self.model.end_tokens
         if not complete:
             self.written.append(token)

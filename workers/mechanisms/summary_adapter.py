@@ -37,9 +37,7 @@ SCALING = 256
 
 @dataclass(frozen=True)
 class Measure:
-    """A line of the output: the mean training loss since the last measure, and that of held-out
-    sets.
-    """
+    """A line of output: the mean training loss since the last, and the held-out one."""
 
     step: int
     loss: float
@@ -65,9 +63,7 @@ class Runner:
         progress: Progress,
         public: Public,
     ) -> Iterator[Measure | Artifact]:
-        """Yield measures as training goes on, then the best weights. Raises DataError where there
-        are no sets.
-        """
+        """Yield measures in training, then the best weights. Raises DataError without sets."""
         reader = Reader(model, parameters.template, parameters.record_tokens)
         corpus = public.corpus("corpus")
         states, texts = mean_states.corpus_states(
@@ -79,9 +75,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class Sets:
-    """Texts by label, from which sets are drawn: a set, and another text of its label as the
-    target.
-    """
+    """Texts by label: a set is drawn, and another text of its label as the target."""
 
     by_label: Sequence[NDArray[np.int64]]
     targets: Sequence[Sequence[int]]
@@ -109,9 +103,7 @@ def split(
     share: float,
     random: np.random.Generator,
 ) -> tuple[Sets, Sets]:
-    """Return sets for training and held-out ones, of different texts. Raises DataError where either
-    has none.
-    """
+    """Return training and held-out sets of different texts. Raises DataError if empty."""
     labels: dict[str | None, list[int]] = {}
     for place in random.permutation(len(texts)).tolist():
         if targets[place]:
@@ -134,9 +126,7 @@ def train(
     texts: Sequence[tuple[str, str | None]],
     progress: Progress,
 ) -> Generator[Measure, None, Adapter]:
-    """Train on public texts and their states, (texts, hidden); yields measures, returns the best
-    adapter.
-    """
+    """Train on public texts and states, (texts, hidden); yield measures, return the best."""
     seed = (
         parameters.seed
         if parameters.seed is not None
@@ -162,9 +152,7 @@ def train(
         )
 
     def noisy(sets: Sequence[NDArray[np.int64]]) -> torch.Tensor:
-        """Return means with the noise that private ones will have, in the coordinates that get
-        some.
-        """
+        """Return means with the noise of private ones, in the coordinates that get some."""
         noise = random.normal(0.0, parameters.sigma, (len(sets), view.dimensions))
         return torch.from_numpy((means(sets) + view.state(noise) - view.centre).astype(np.float32))
 

@@ -48,9 +48,7 @@ class Runner:
     resumes = True
 
     def total(self, parameters: SummaryOneshot, terms: Terms) -> int:
-        """Return summaries written and one for the release, as the parameters state them:
-        public.
-        """
+        """Return the public number of steps: summaries written, and one release."""
         written = 0
         if parameters.adapter is not None:
             written = parameters.decodings * max(1, len(terms.groups))
@@ -85,9 +83,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text]:
-        """Decode the means of an earlier job. Raises DataError where they are not of these
-        groups.
-        """
+        """Decode an earlier job's means. Raises DataError if they are of other groups."""
         tensors = artifacts["means"].tensors()
         groups: tuple[Group, ...] = terms.groups or (None,)
         if set(tensors) != set(map(key_of, groups)):
@@ -119,9 +115,7 @@ def sums(
     view: View,
     progress: Progress,
 ) -> NDArray[np.int64]:
-    """Return the clipped sum of each group, in the declared order: (groups, q). Private, in memory
-    only.
-    """
+    """Return groups' clipped sums in order: (groups, q). Private, in memory only."""
     texts: dict[Group, list[str]] = {group: [] for group in terms.groups or (None,)}
     for record in records.records:
         group = record.group if terms.groups else None
@@ -138,9 +132,7 @@ def sums(
 def release(
     parameters: SummaryOneshot, terms: Terms, totals: Values, view: View, meter: Meter
 ) -> dict[Group, Floats]:
-    """Return the noisy mean states of every group, (releases, hidden) each. `totals`: what `sums`
-    gives.
-    """
+    """Return groups' noisy means, (releases, hidden) each. `totals`: what `sums` gives."""
     sensitivity = Fraction(doubled(terms) * terms.max_records_per_unit * GRID)
 
     def rows() -> NDArray[np.int64]:

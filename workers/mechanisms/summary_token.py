@@ -65,9 +65,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,  # noqa: ARG002
     ) -> Iterator[Text]:
-        """Yield one summary of every group, in the declared order. The label of a text is its
-        group.
-        """
+        """Yield one summary of every group, in the declared order, labelled by its group."""
         public_sizes = sizes(parameters, terms)
         prompt = Prompt(model.tokenizer, parameters.template, None)
         shared = len(prompt.before)
@@ -242,9 +240,7 @@ class Writing:
         return _Sums(self.held, self.parameters.clip)
 
     def _read_again(self, place: int) -> Integers:
-        """Return the clipped sum of the states of contexts that are not kept: prompt and text from
-        the beginning.
-        """
+        """Return the clipped sum of states of contexts that are read from the beginning."""
         batch, shape, total = (
             self.held.others[place],
             self.held.decoder.shape,

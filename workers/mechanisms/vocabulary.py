@@ -64,9 +64,7 @@ class Runner:
         progress: Progress,
         public: Public,
     ) -> Iterator[Term | Artifact]:
-        """Yield every term, the most frequent first, and the list of them. Raises DataError where
-        there is none.
-        """
+        """Yield terms, most frequent first, then their list. Raises DataError without any."""
         found_terms = term_list(public.corpus("corpus"), parameters, progress)
         if not found_terms.documents:
             raise DataError(
@@ -112,9 +110,7 @@ def term_list(corpus: Corpus, parameters: Vocabulary, progress: Progress) -> Ter
 
 
 def _sequences(own: list[str], length: int, frequent: frozenset[str]) -> set[str]:
-    """Return the sequences of `length` words whose first and last `length` - 1 words are
-    `frequent`.
-    """
+    """Return sequences of `length` words whose two parts of one word less are `frequent`."""
     if length == 1:
         return set(own)
     shorter = [" ".join(own[place : place + length - 1]) for place in range(len(own) - length + 2)]

@@ -179,9 +179,7 @@ class Meter:
         return int(token)
 
     def _count_ex_post(self, part: Hashable | None) -> _ExPost:
-        """Count a draw; returns the sum that its cost goes to. Raises MeterExceeded beyond their
-        number.
-        """
+        """Count a draw; return its cost's sum. Raises MeterExceeded beyond their number."""
         spent = self._common_ex_post if part is None else self._ex_post.setdefault(part, _ExPost())
         used = self._common_ex_post.draws + (self._most_ex_post if part is None else spent.draws)
         if used >= self._ex_post_draws or (part is None and self._shared):

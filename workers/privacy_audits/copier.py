@@ -21,9 +21,7 @@ CHARACTERS = sorted({*string.digits, *"My 5-digit key is.\n"})
 
 
 def make(folder: Path, distance: int) -> None:
-    """Write model and tokenizer (a token a character) to `folder`; it repeats the token `distance`
-    back.
-    """
+    """Write a model that repeats the token `distance` back, and a tokenizer by character."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast

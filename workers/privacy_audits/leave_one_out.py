@@ -44,9 +44,7 @@ def log_probability(scores: Ints, scale: Fraction, chosen: int) -> float:
 
 @dataclass(frozen=True)
 class NoisySum:
-    """A release of a sum: its clean and noisy values, and its standard deviation, in steps of the
-    grid.
-    """
+    """A sum's clean and noisy values and standard deviation, in steps of the grid."""
 
     values: Grid
     noisy: Grid
@@ -133,9 +131,7 @@ class Answering(Meter):
         event: Event,
         part: Hashable | None = None,
     ) -> Grid:
-        """Return the noisy values of this place, and how far the sum is from that of the first
-        run.
-        """
+        """Return this place's noisy values, and how far the sum is from the first run's."""
         values = values() if callable(values) else values
         self._pay(event, Gaussian, values.shape, part)
         before = self.sums[part][self.answered_sums[part]]
@@ -243,9 +239,7 @@ def _measure(arm: Subject, data: Records) -> dict[str, Any]:
 
 
 def members(data: Records, parameters: Any) -> dict[Part | None, list[Record]]:
-    """Return the records of each batch; of a mechanism without batches, all. Texts of planted
-    records differ.
-    """
+    """Return each batch's records, or all. Texts of planted records differ."""
     by_text = {record.text: record for record in data.records}
     if len(by_text) != len(data.records):
         raise ValueError("planted records must be different")
@@ -270,9 +264,7 @@ def likelihoods(arm: Subject, data: Records, noted: Noting, left_out: set[Record
 
 
 def pure_bound(arm: Subject) -> float | None:
-    """Return the bound that no outcome can exceed: 2 * shift for each token; None where there is
-    none.
-    """
+    """Return the bound of every outcome: 2 * shift a token; None where there is none."""
     if arm.price.dp is None:
         return None
     counted = releases(arm.price.dp).items()

@@ -36,9 +36,7 @@ _KEY = re.compile(r"\s*(\d{5})(?!\d)")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The texts of an arm: their number, those with planted and held-out keys, and distinct keys of
-    each.
-    """
+    """An arm's texts: their number, those with planted and held-out keys, distinct keys."""
 
     texts: int
     numbers: int
@@ -110,9 +108,7 @@ def count(texts: list[Text], source: list[int], held_out: list[int]) -> Outcome:
 def audit(
     model: LocalModel, arms: list[str], keys: int, texts: int, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    """Run every arm, and the control, on one planting. `texts` is the number that every batch
-    writes.
-    """
+    """Run all arms and the control on one planting, with `texts` from every batch."""
     source, held_out = subjects.planted(keys)
     records = tuple(map(subjects.record_of, source))
     secret = subjects.fresh_key()
@@ -149,9 +145,7 @@ def audit(
 def _measure(
     arm: Subject, records: Records, source: list[int], held_out: list[int], planted_fails: bool
 ) -> dict[str, Any]:
-    """Return one arm's figures. `planted_fails`: a difference is a failure; for the control its
-    absence is.
-    """
+    """Return an arm's figures. `planted_fails`: if a difference, or its absence, fails."""
     meter = arm.meter()
     started = time.perf_counter()
     outcome = count(arm.run(records, meter), source, held_out)

@@ -115,9 +115,7 @@ def settled(reserved: Costs, realized: Costs) -> Costs:
 
 
 def stated(reserved: Costs, realized: Costs) -> Costs:
-    """Return the costs that a COMMIT states. They are what is charged where its job closed a
-    filter.
-    """
+    """Return the costs that a COMMIT states: what is charged where its job closed a filter."""
     return settled(reserved, realized) if None in reserved.values() else realized
 
 

@@ -154,9 +154,7 @@ def _larger(one: Costs, other: Costs) -> Costs:
 
 
 def _with_deltas(costs: Costs, event: Event) -> Costs:
-    """Return costs that close every filter if nothing counts the deltas of (epsilon, delta)
-    releases: the basic filter does, unless the job closed it.
-    """
+    """Return costs that close each filter on which nothing counts stated deltas."""
     closed = stated_delta(event) and costs.get(Kind.BASIC, ZERO) is None
     return dict.fromkeys(Kind) if closed else costs
 

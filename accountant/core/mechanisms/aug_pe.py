@@ -81,9 +81,7 @@ class AugPe(EvolvingTexts, GaussianNoise):
 
 
 def sensitivity(parameters: AugPe, terms: Terms) -> Fraction:
-    """Return L2 sensitivity of an epoch's counts, rounded up: b sqrt(k), or b sqrt(2k) under
-    replace-one.
-    """
+    """Return L2 sensitivity of an epoch's counts, up: b sqrt(k), sqrt(2) more if replaced."""
     return terms.max_records_per_unit * root_up(doubled(terms) * parameters.votes)
 
 

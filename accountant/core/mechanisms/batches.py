@@ -47,9 +47,7 @@ LEFT_OUT_TEXTS = {LEFT_OUT: "how many texts were written, and how many left out,
 def texts_of_batches(
     parameters: "Batched", terms: Terms, each: int, tokens: int, at_least: bool = False
 ) -> Yield | None:
-    """So many texts of every batch in every round, of which public rules may leave some out; None
-    where no public figure tells how many batches.
-    """
+    """Return the texts that all batches write in all rounds; None if not public."""
     if parameters.batches_per_label is None and not parameters.label_counts:
         return None
     number = parameters.batches_run(terms) * parameters.rounds * each

@@ -112,9 +112,7 @@ def _named(parameters: GroupMeans, terms: Terms) -> dict[Group, int]:
 
 
 def sensitivity(parameters: GroupMeans, terms: Terms) -> float:
-    """Return L2 sensitivity of the mean state of the smallest group: b C / n, 2 b C / n under
-    replace-one.
-    """
+    """Return L2 sensitivity of the smallest group's mean: b C / n, twice under replace-one."""
     least = min(sizes(parameters, terms).values())
     return doubled(terms) * terms.max_records_per_unit * parameters.clip / least
 

@@ -89,9 +89,7 @@ class InvisibleInk(Batched):
 
 
 def shift(parameters: InvisibleInk, terms: Terms) -> Fraction:
-    """Return most by which one unit, added or removed, moves a score: b * c / (s * temperature),
-    exactly.
-    """
+    """Return the most by which one unit moves a score: b * c / (s * temperature), exactly."""
     sensitivity = Fraction(parameters.clip) / parameters.batch_size * terms.max_records_per_unit
     return sensitivity / Fraction(parameters.temperature)
 

@@ -218,16 +218,12 @@ def token_event(parameters: PrivatePrediction, terms: Terms) -> Event:
 
 
 def cluster_event(parameters: PrivatePrediction) -> Event:
-    """Return the noisy counts over the public centres; scale = multiplier * records per unit, twice
-    for a replaced one.
-    """
+    """Return noisy counts over public centres; scale = multiplier * (2 if replaced) * records."""
     return Laplace(laplace_multiplier(parameters.cluster_epsilon))
 
 
 def count_sensitivity(terms: Terms) -> int:
-    """Return L1: how many cluster counts differ between neighbours, each record by 1 in one of
-    them.
-    """
+    """Return the L1 sensitivity of cluster counts between neighbours."""
     return doubled(terms) * terms.max_records_per_unit
 
 

@@ -32,8 +32,6 @@ NAMED_TEMPLATES: Mapping[str, tuple[str, str, str | None]] = {
 
 
 def line_stop(template: str, stop: str | None) -> dict[str, str]:
-    """Return the value of `stop` where a request names none: a line break, if the template ends in
-    a colon and so asks for a line.
-    """
+    """Return `stop` where none is named: a line break, if the template ends in a colon."""
     asks = stop is None and template.rstrip(" ").endswith(":")
     return {"stop": "\n"} if asks else {}

@@ -11,9 +11,7 @@ from accountant.core.privacy.units import float_up
 
 
 def population(terms: Terms) -> int | None:
-    """Return public number of units in the smallest label, where the highest share is drawn; None:
-    not public.
-    """
+    """Return the public number of units in the smallest label; None if it isn't public."""
     if terms.labels:
         return min(terms.label_sizes, default=None)
     return terms.public_size

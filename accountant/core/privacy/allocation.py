@@ -55,9 +55,7 @@ class Batch:
 
     @property
     def spread(self) -> float:
-        """v with E_Q L^-r <= e^(r (r+1) v / 2) for all r > 0: as for a Gaussian of distance
-        sqrt(v).
-        """
+        """Return v with E_Q L^-r <= e^(r (r+1) v / 2) for all r > 0, as of a Gaussian."""
         return self.tokens * max(self.shift, self.mu) ** 2
 
     @property
@@ -103,9 +101,7 @@ def token_log_moment(order: float, shift: float) -> float:
 
 
 def _log_sinh_ratio(start: float, step: float) -> float:
-    """ln(sinh(start + step) / sinh(start)) for positive arguments: neither overflows nor
-    cancels.
-    """
+    """Return ln(sinh(start + step) / sinh(start)); neither overflows nor cancels."""
     return step + math.log1p(math.exp(-2 * start) * math.expm1(-2 * step) / math.expm1(-2 * start))
 
 
@@ -144,9 +140,7 @@ def log_moments(batches: int, run: int, batch: Batch, most: int) -> Array:
 
 
 def _power(series: Array, exponent: int) -> Array:
-    """Return the logarithms of the coefficients of a power of a series whose first coefficient is
-    1.
-    """
+    """Return log coefficients of a power of a series whose first coefficient is 1."""
     size = len(series)
     if exponent + 1 < size:
         whole, factor, left = None, series, exponent
@@ -170,9 +164,7 @@ def _power(series: Array, exponent: int) -> Array:
 
 
 def _product(first: Array, second: Array) -> Array:
-    """Return the logarithms of the coefficients of a product of two series, both given by
-    logarithms.
-    """
+    """Return log coefficients of the product of two series, both given by logarithms."""
     size = len(first)
     padded = np.concatenate([np.full(size - 1, -np.inf), second])
     place = size - 1 + np.arange(size)[:, None] - np.arange(size)
@@ -216,9 +208,7 @@ def without_against_with(order: float, batches: int, run: int, batch: Batch) -> 
 
 
 def geometric_mean(s: float | Array, batches: int, run: int, batch: Batch) -> Any:
-    """Return a bound on D_(s+1)(Q || P): m is at least the geometric mean of the L_i (Feldman and
-    Shenfeld 2025).
-    """
+    """Bound D_(s+1)(Q || P) by the geometric mean (Feldman and Shenfeld 2025)."""
     return run / batches * (1 + s / batches) * batch.spread / 2
 
 
@@ -295,9 +285,7 @@ def _log_centred(z: Array, deviation: float) -> Array:
 
 
 def renyi(order: float, batches: int, run: int, batch: Batch) -> float:
-    """Return the larger of both directions at `order`, a unit added or removed; infinite where it
-    isn't computed.
-    """
+    """Return the larger of both directions at `order`; infinite where it isn't computed."""
     if not _priced(order, batch):
         return math.inf
     there = with_against_without(order, batches, run, batch)

@@ -83,9 +83,7 @@ def calls(shift: float, tokens: int) -> tuple[Array, Array] | None:
 
 
 def worst_ratio(batch: Batch) -> Ratio | None:
-    """Return L* of one batch; None if it takes too much work, or lies beyond the range of
-    floats.
-    """
+    """Return L* of one batch; None if it is too much work or beyond floats."""
     if not 1e-5 <= max(batch.shift, batch.mu) <= 20 or batch.spread > 100:
         return None
     if batch.mu:
@@ -123,9 +121,7 @@ def gaussian_ratio(mu: float) -> Ratio:
 
 
 class _Grid:
-    """0, and nodes e^y, y = unit / growth * sinh(growth * i): fine near 1, a constant ratio far
-    from it.
-    """
+    """0, and nodes e^y, y = unit / growth * sinh(growth * i): fine near 1."""
 
     def __init__(self, unit: float, top: float) -> None:
         growth = 1e-4
@@ -154,9 +150,7 @@ class _Grid:
 
 
 def mean(ratio: Ratio, batches: int, run: int) -> Ratio:
-    """Return the mean of `batches` independent copies, of which those that aren't run are 1
-    throughout.
-    """
+    """Return the mean of `batches` independent copies, with 1 for those not run."""
     if batches == run == 1:
         return ratio
     top = min(max(math.log(ratio.values[-1]) + 0.1, 0.5), _MOST_LOG)
@@ -164,9 +158,7 @@ def mean(ratio: Ratio, batches: int, run: int) -> Ratio:
     infinite = ratio.infinite
 
     def pruned(masses: Array) -> Array:
-        """Return the places that weigh anything under P or Q; what the others weigh goes to 0 and
-        to infinity.
-        """
+        """Return the places with any weight; what others weigh goes to 0 and infinity."""
         nonlocal infinite
         rest = masses * (1 + grid.values) < 1e-18
         infinite += float(grid.values[rest] @ masses[rest])

@@ -45,9 +45,7 @@ LONGEST_SUM = 2**20
 
 
 class Without(StrEnum):
-    """The meaning of "without the secret": its records are absent, or present with the secret
-    blanked.
-    """
+    """A world without the secret: its records are absent, or present and blanked."""
 
     REMOVED = "removed"
     REDACTED = "redacted"
@@ -55,9 +53,7 @@ class Without(StrEnum):
 
 @dataclass(frozen=True)
 class GroupSampling:
-    """Sampling of the records that carry one secret: at most `records`, each with probability
-    `rate`.
-    """
+    """Sampling of at most `records` that carry a secret, each with probability `rate`."""
 
     records: int
     rate: float
@@ -127,9 +123,7 @@ def least_sigma(
 
 
 def _redacted(group: GroupSampling, sigma: float, rounds: int, prior: float) -> float:
-    """Return the supremum of the power over all ways to divide the level `prior` among the values
-    of Y.
-    """
+    """Return the largest power over all ways to divide `prior` among the values of Y."""
     squares, weights, lost = _sum_of_squares(group, rounds)
     means = group.shift / sigma * np.sqrt(squares)
     moving = means > 0
@@ -203,9 +197,7 @@ def _support(group: GroupSampling, tail: float) -> tuple[Counts, Floats, float]:
 
 @dataclass(frozen=True)
 class Losses:
-    """P-masses on losses `spacing` * (`first`, `first` + 1, ...), and the P-mass of infinite
-    loss.
-    """
+    """P-masses on losses `spacing` * (`first`, `first` + 1, ...), and of infinite loss."""
 
     first: int
     masses: Floats
@@ -324,9 +316,7 @@ def _inverse(losses: Floats, z: Floats, loss: Floats, logs: Floats, means: Float
 
 
 def _gaussian_cells(edges: Floats) -> Floats:
-    """Return standard normal mass between neighbouring edges, computed from the tail that loses no
-    digits.
-    """
+    """Return normal mass between neighbouring edges, by the tail that loses no digits."""
     low, high = edges[..., :-1], edges[..., 1:]
     right = low + high > 0
     return np.asarray(np.where(right, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
@@ -352,9 +342,7 @@ def divergence(group: GroupSampling, sigma: float, rounds: int, order: float) ->
 
 
 def _mixture_divergence(logs: Floats, means: Floats, order: float) -> float:
-    """Return D_order of sum_k w_k N(mean_k, 1) against N(0, 1), infinite where the grid would be
-    too long.
-    """
+    """Return D_order of sum_k w_k N(mean_k, 1) against N(0, 1); infinite if too long."""
     reach = 12.0
     top = order * float(means[-1]) + reach
     step = min(0.1, 0.2 / max(float(means[1]), 1e-3))

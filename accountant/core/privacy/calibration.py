@@ -63,7 +63,5 @@ def swapped_multiplier(epsilon: float, delta: float, releases: int, probability:
 
 
 def laplace_multiplier(epsilon: float, releases: int = 1) -> float:
-    """Return the least scale / sensitivity at which `releases` Laplace releases together cost pure
-    `epsilon`.
-    """
+    """Return the least scale / sensitivity at which Laplace releases cost pure `epsilon`."""
     return float_up(releases / Fraction(epsilon))

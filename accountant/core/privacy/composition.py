@@ -96,9 +96,7 @@ def _mills(at: float) -> float:
 
 
 def gaussian_delta_up(mu: float, epsilon: float) -> float:
-    """Return a delta that is certainly not below that of mu-GDP at `epsilon`: tests compare it with
-    60 digits.
-    """
+    """Return a delta certainly not below that of mu-GDP at `epsilon`."""
     if mu == 0:
         return 0.0
     near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
@@ -134,9 +132,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 def _root(
     of: Callable[[float], float], delta: float, low: float, high: float, outward: int
 ) -> float:
-    """Return the place between `low` and `high` where a function is `delta`; `outward` of it, so
-    that it is less.
-    """
+    """Return where a falling function is `delta`, moved `outward` so that it is less."""
 
     def excess(at: float) -> float:
         return math.log(max(of(at), sys.float_info.min) / delta)
@@ -154,9 +150,7 @@ def _root(
 
 
 def renyi_epsilon(event: Event, delta: float) -> float | None:
-    """Return the epsilon at `delta` from the Rényi divergence at the best real order; None if it
-    has no bound.
-    """
+    """Return epsilon at `delta` by the best real Rényi order; None if it has no bound."""
     if divergences.quoted_renyi(event, Fraction(2)) is None:
         return None
 
@@ -232,9 +226,7 @@ def check_delta(delta: float) -> None:
 
 
 def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | None:
-    """Return the exact epsilon, by integration, of Gaussians alone or with one sampled event or
-    Laplace release.
-    """
+    """Return the exact epsilon of Gaussians, with at most one sampled event or Laplace."""
     leaves = {leaf: count for leaf, count in counts.items() if not isinstance(leaf, Gaussian)}
     mu_squared = divergences.gaussian_mu_squared(from_releases(counts - Counter(leaves)))
     assert mu_squared is not None  # only Gaussians are left
@@ -257,9 +249,7 @@ def exact_epsilon(counts: Counter[Event], delta: float) -> tuple[float, str] | N
 
 
 def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tuple[float, ...]]]:
-    """Return the privacy profiles of a sampled event, one per direction, with the places of their
-    kinks.
-    """
+    """Return a sampled event's profiles, one per direction, with the places of kinks."""
     q = event.probability
     mu = sqrt_up(divergences.whole_mu_squared(event))
     if isinstance(event, PoissonSwapped):
@@ -276,9 +266,7 @@ def sampled_profiles(event: Sampled) -> list[tuple[privacy_profiles.Profile, tup
 def _with_gaussian(
     profile: privacy_profiles.Profile, kinks: tuple[float, ...], mu: float, delta: float
 ) -> float:
-    """Return the smallest epsilon >= 0 of the profile composed with a `mu`-GDP release; infinite
-    beyond 512.
-    """
+    """Return the least epsilon >= 0 of a profile with a `mu`-GDP release; infinite past 512."""
 
     def excess(epsilon: float) -> float:
         return (
@@ -344,9 +332,7 @@ def _coin_ratio(coin: Allocation) -> loss_distributions.Ratio | None:
 
 
 def pure_and_exact(counts: Counter[Event], delta: float) -> float | None:
-    """Pure releases by their sum at delta 0, all others exactly at `delta`; None without such a
-    split.
-    """
+    """Return pure releases summed, and others exact at `delta`; None without such a split."""
     pure, leaves = Fraction(0), Counter[Event]()
     for leaf, count in counts.items():
         cost = divergences.pure_epsilon(leaf)

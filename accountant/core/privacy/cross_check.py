@@ -77,9 +77,7 @@ _MOST_SHIFT = 200.0
 
 @dataclass(frozen=True)
 class Charge:
-    """What is about to be charged for a job: its cost on each filter, and its epsilon alone at
-    `delta`.
-    """
+    """A job's cost on each filter, and its epsilon alone at `delta`, before it is charged."""
 
     event: Event
     costs: tuple[tuple[Filter, Amount | None], ...]
@@ -136,9 +134,7 @@ def _number(value: float, measure: str) -> float:
 
 
 def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
-    """Yield each measure with our figure and theirs. A filter that can't price the job charges
-    nothing there.
-    """
+    """Yield each measure with our figure and theirs, of filters that can price the job."""
     event = _shortened(claimed.event)
     sure = without_deltas(event)  # their deltas are paid on the basic filter
     stated = {"the quote": (claimed.epsilon, claimed.delta)}
@@ -163,9 +159,7 @@ def _figures(claimed: Charge) -> Iterator[tuple[str, float, float]]:
 
 
 def _at_whole_orders(event: Event, by: Filter) -> Iterator[tuple[str, float, float]]:
-    """Yield our divergence at the whole orders around one that isn't: there dp-accounting is exact
-    for samples.
-    """
+    """Yield our divergence at the whole orders around one: there theirs is exact."""
     assert by.order is not None
     low = math.floor(by.order)
     for whole in (low, low + 1) if by.order > low else ():
@@ -193,16 +187,12 @@ def _library() -> Any:
 
 
 def _gaussian(multiplier: float) -> Any:
-    """Return a multiplier beyond 1e150 would overflow when squared; its divergence is below
-    `_ROUNDING` anyway.
-    """
+    """Return a Gaussian; beyond 1e150 its multiplier would overflow when squared."""
     return _library().GaussianDpEvent(min(multiplier, 1e150))
 
 
 def _randomised(epsilon: float) -> Neighbour:
-    """Return two outcomes, likelier and less likely by e^epsilon: the worst release of pure
-    epsilon.
-    """
+    """Return randomised response: the worst release of pure epsilon."""
     noise = 2 / (1 + math.exp(min(epsilon, 2 * _MOST_SHIFT)))
     return Neighbour(_library().RandomizedResponseDpEvent(noise, 2), "REPLACE_ONE")
 
@@ -214,9 +204,7 @@ def _tokens(shift: float) -> list[Neighbour]:
 
 
 def _on_a_sample(event: Sampled) -> list[Neighbour]:
-    """Return the unit in the sample or out of it. The other of two units may be one that adds
-    nothing to a sum.
-    """
+    """Return the unit in or out of the sample. The other unit may add nothing to a sum."""
     multiplier = max(math.fsum(_inverse_squares(event.event)), 1e-300) ** -0.5
     inner = _gaussian(2 * multiplier if isinstance(event, PoissonSwapped) else multiplier)
     return [Neighbour(_library().PoissonSampledDpEvent(event.probability, inner))]
@@ -270,9 +258,7 @@ def _kinds(event: Event) -> dict[Event, None]:
 
 
 def _shortened(event: Event) -> Event:
-    """Return the event without the kinds of releases beyond `_MOST_KINDS`: no sound price is below
-    its figures.
-    """
+    """Return the event without kinds beyond `_MOST_KINDS`: a bound from below on it."""
     kinds = list(_kinds(event))
     if len(kinds) <= _MOST_KINDS:
         return event
@@ -293,9 +279,7 @@ def _shortened(event: Event) -> Event:
 
 
 def _walk(event: Event, release: Callable[[Event], float]) -> float:
-    """Return the sum over compositions of what each release costs, and the largest over
-    alternatives.
-    """
+    """Return the sum of costs over compositions, and the largest over alternatives."""
     match event:
         case SelfComposed(inner, count):
             return count * _walk(inner, release)
@@ -350,9 +334,7 @@ def mu_squared(event: Event) -> float:
 
 
 def pure_epsilon(event: Event) -> float:
-    """Return a bound from below on the sum of the releases' pure epsilons; infinite where one has
-    none.
-    """
+    """Bound the sum of pure epsilons from below; infinite where a release has none."""
 
     def of_one(release: Event) -> float:
         match release:

@@ -38,9 +38,7 @@ Cost = Fraction | None
 
 
 def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
-    """Return the sum of `leaf` over compositions, exactly, and its largest value over
-    alternatives.
-    """
+    """Return the exact sum of `leaf` over compositions, and the largest over alternatives."""
     match event:
         case SelfComposed(inner, count):
             cost = _walk(inner, leaf)
@@ -56,9 +54,7 @@ def _walk(event: Event, leaf: Callable[[Event], Cost]) -> Cost:
 
 
 def renyi(event: Event, order: Fraction) -> Cost:
-    """Return the Rényi divergence of `order` > 1 between neighbours, in nats; None if it has no
-    bound.
-    """
+    """Return the Rényi divergence of `order` > 1 between neighbours, in nats, or None."""
     return _walk(event, partial(_renyi_leaf, order))
 
 
@@ -102,9 +98,7 @@ def _renyi_leaf(order: Fraction, event: Event) -> Cost:
 
 
 def _renyi_token(order: Fraction, shift: float) -> Fraction:
-    """Return the largest divergence of a draw whose ratios span 2 * `shift` (docs/accounting.md,
-    section 11.3).
-    """
+    """Return the divergence of a draw whose ratios span 2 * `shift` (accounting, 11.3)."""
     above_one = float(order - 1)
     # Rounding of the logarithm of a mean near 1 is at most some 1e-15, and divided by order - 1.
     moment = (allocation.token_log_moment(float(order), shift) + 1e-13) / above_one
@@ -112,9 +106,7 @@ def _renyi_token(order: Fraction, shift: float) -> Fraction:
 
 
 def _renyi_sampled(order: Fraction, event: Sampled) -> Fraction:
-    """Return the smaller of the amplified and the plain divergence: for fixed coins the event is
-    plain Gaussians.
-    """
+    """Return the smaller of the amplified and the plain divergence."""
     mu_squared = whole_mu_squared(event)
     plain = order * mu_squared / 2
     mu = math.sqrt(float_up(mu_squared))
@@ -153,9 +145,7 @@ def _renyi_allocated(order: Fraction, event: Allocation) -> Fraction:
 
 
 def batch_of(event: Allocation) -> allocation.Batch | None:
-    """Return what one batch draws, as floats; None where it tells so much that no coin is of
-    use.
-    """
+    """Return what one batch draws, as floats; None if no coin is of use."""
     if isinstance(event.draw, Exponential):
         return (
             allocation.Batch(event.tokens, shift=event.draw.shift)
@@ -187,9 +177,7 @@ def _renyi_laplace(order: float, multiplier: float) -> float:
 
 
 def _renyi_pure(order: float, epsilon: float) -> float:
-    """Return the largest divergence under pure epsilon, attained by randomised response (Balle et
-    al. 2020).
-    """
+    """Return the largest divergence under pure epsilon (Balle et al. 2020)."""
     log_p = -math.log1p(math.exp(-epsilon))
     log_q = -epsilon + log_p
     first = order * log_p + (1 - order) * log_q
@@ -204,9 +192,7 @@ def _log_add(a: float, b: float) -> float:
 
 
 def gaussian_mu_squared(event: Event) -> Cost:
-    """Return the mu^2 for which the event is mu-GDP; None if there is no such mu (DESIGN section
-    2).
-    """
+    """Return the mu^2 for which the event is mu-GDP; None if there is no such mu."""
     return _walk(event, _mu_squared_leaf)
 
 

@@ -62,9 +62,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Laplace:
-    """One Laplace release; `noise_multiplier` = scale / L1 sensitivity. Pure, epsilon
-    1/multiplier.
-    """
+    """A Laplace release; `noise_multiplier` = scale / L1 sensitivity = 1 / pure epsilon."""
 
     noise_multiplier: float
 
@@ -392,9 +390,7 @@ def without_deltas(event: Event) -> Event:
 
 
 def from_releases(counts: Counter[Event]) -> Event:
-    """Return the event composed of these releases, in the order in which they were first
-    counted.
-    """
+    """Return the event of these releases, in the order in which they were first counted."""
     parts = [SelfComposed(leaf, n) if n > 1 else leaf for leaf, n in counts.items() if n]
     return parts[0] if len(parts) == 1 else Composed(tuple(parts))
 

@@ -30,9 +30,7 @@ class CostCurve:
 
     @classmethod
     def of(cls, costs: Sequence[Sequence[float]]) -> "CostCurve | None":
-        """Return the curve from the cost of every token of every batch; None if there are no
-        tokens.
-        """
+        """Return the curve of the costs of all batches' tokens; None if there are none."""
         length = min(map(len, costs), default=0)
         if not length:
             return None
@@ -49,9 +47,7 @@ class CostCurve:
         return cls(tokens, tuple(sums), tuple(most), tuple(sorted(batches)))
 
     def joined(self, other: "CostCurve") -> "CostCurve":
-        """Return the curve of this part's batches together with those of another part of the same
-        job.
-        """
+        """Return the curve of this part's batches and those of another part of the job."""
         sums = (one + two for one, two in zip(self.sums, other.sums, strict=True))
         most = map(max, self.most, other.most)
         return CostCurve(

@@ -145,9 +145,7 @@ class Filter:
         return None if price is None else Amount(round_price(price, EPSILON_UNITS))
 
     def least_share(self, event: Event) -> Fraction | None:
-        """Return what tells the smaller of two jobs where a job's delta is chosen for it; None
-        where it isn't.
-        """
+        """Return what tells the smaller of two jobs, where a job's delta is chosen for it."""
         if self.kind is not Kind.BASIC:
             return None
         return whole_jobs.least_share(event, self.step_delta, self.whole_epsilon)

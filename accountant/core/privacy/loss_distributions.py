@@ -29,9 +29,7 @@ _TILTS = 2.0 ** np.arange(-7.0, 9.0)
 
 @dataclass(frozen=True)
 class Ratio:
-    """A likelihood ratio dP/dQ: `values` >= 0 with masses `under_q`, and P's mass where Q has
-    none.
-    """
+    """A likelihood ratio dP/dQ: `values` >= 0, masses `under_q`, P's mass where Q has none."""
 
     values: Array
     under_q: Array
@@ -105,9 +103,7 @@ def replaced_epsilon(
 
 
 def _least_at(profile: Callable[[Array], Array], deltas: Array) -> Array:
-    """For each delta the least epsilon >= 0 of a profile, by bisection from above; infinite where
-    none is.
-    """
+    """Return the least epsilon >= 0 of a profile at each delta; infinite where none is."""
     low, high = np.zeros(len(deltas)), np.full(len(deltas), 512.0)
     held = (deltas > 0) & (profile(high) <= deltas)
     free = held & (profile(low) <= deltas)
@@ -141,9 +137,7 @@ def _rounding(parts: Sequence[tuple[Ratio, int]]) -> float:
 
 
 def _both_directions(parts: Sequence[tuple[Ratio, int]], tail: float) -> list[tuple["_Law", Array]]:
-    """Return the losses ln dP/dQ under P, and ln dQ/dP under Q, of all parts together; each end
-    loses `tail`.
-    """
+    """Return losses of all parts in both directions; each end loses `tail`."""
     if len(parts) == 1 and parts[0][1] == 1:
         return [_exactly(parts[0][0], back) for back in (False, True)]
     count = sum(times for _, times in parts)

@@ -58,9 +58,7 @@ _DEVIATIONS = 12.0
 
 
 def counts(event: Event, choice: int = 0) -> Counter[Event]:
-    """Return how often each release occurs; of alternatives the one with this number, or the
-    last.
-    """
+    """Return how often each release occurs, with alternative number `choice` or the last."""
     match event:
         case SelfComposed(inner, count):
             return Counter({leaf: n * count for leaf, n in counts(inner, choice).items()})
@@ -188,9 +186,7 @@ def _delta(losses: Any, epsilon: float) -> float:
 
 
 def total_variation(release: Event) -> float:
-    """Return a bound from below on the total variation distance of one release: its delta at
-    epsilon 0.
-    """
+    """Bound the total variation distance of a release from below: delta at epsilon 0."""
     losses = _composed(Counter({release: 1}), math.inf)
     return 0.0 if losses is None else _delta(losses, 0.0)
 
@@ -230,9 +226,7 @@ def _composed(held: Counter[Event], scale: float) -> Any:
 
 
 def _gaussians(held: Counter[Event]) -> tuple[float, Counter[Event]]:
-    """mu^2 of all Gaussians, and the others. What is only known to be rho-zCDP may be a
-    Gaussian.
-    """
+    """Return mu^2 of all Gaussians (rho-zCDP may be one), and the other releases."""
     mu_squared, rest = 0.0, Counter[Event]()
     for leaf, n in held.items():
         match leaf:
@@ -268,9 +262,7 @@ def _whole_mu(event: Event) -> float:
 
 
 def _sampled_mu(leaf: Sampled) -> float:
-    """mu of a sampled unit against one that adds nothing, from which a swapped one is half as
-    far.
-    """
+    """Return mu of a sampled unit against nothing; a swapped one is half as far."""
     return _whole_mu(leaf.event) / (2 if isinstance(leaf, PoissonSwapped) else 1)
 
 

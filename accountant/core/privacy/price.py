@@ -13,9 +13,7 @@ from accountant.core.privacy.secrets import SecretTerms
 
 
 class Neighbours(StrEnum):
-    """The relation that makes two datasets neighbours: one privacy unit added or removed, or one
-    replaced.
-    """
+    """The relation of neighbouring datasets: a privacy unit added or removed, or replaced."""
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"

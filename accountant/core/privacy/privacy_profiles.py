@@ -69,9 +69,7 @@ def gaussian(mu: float, epsilon: Array) -> Array:
 
 
 def _unsampled(q: float, epsilon: Array) -> Array:
-    """ln(1 + (e^epsilon - 1) / q) where defined: the epsilon at which the whole event's profile is
-    taken.
-    """
+    """Return ln(1 + (e^epsilon - 1) / q): where the whole event's profile is taken."""
     near = np.minimum(epsilon, 30.0)
     inner = np.log1p(np.maximum(np.expm1(near) / q, -1 + 1e-300))
     far = epsilon - math.log(q) + np.log1p(-(1 - q) * np.exp(-np.maximum(epsilon, 30.0)))
@@ -79,9 +77,7 @@ def _unsampled(q: float, epsilon: Array) -> Array:
 
 
 def poisson_removed(q: float, mu: float) -> Profile:
-    """Return the profile of (1 - q) N(0) + q N(mu) against N(0): the unit present against
-    absent.
-    """
+    """Return the profile of (1 - q) N(0) + q N(mu) against N(0): unit present."""
 
     def profile(epsilon: Array) -> Array:
         with np.errstate(divide="ignore"):
@@ -96,9 +92,7 @@ def poisson_removed(q: float, mu: float) -> Profile:
 
 
 def poisson_added(q: float, mu: float) -> Profile:
-    """Return the profile of N(0) against (1 - q) N(0) + q N(mu): the unit absent against
-    present.
-    """
+    """Return the profile of N(0) against (1 - q) N(0) + q N(mu): unit absent."""
 
     def profile(epsilon: Array) -> Array:
         capped = np.minimum(epsilon, 700.0)

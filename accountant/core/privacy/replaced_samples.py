@@ -42,9 +42,7 @@ _MOST_POINTS = 60_000
 
 
 def _log_split(part: float, q: float, mu: float, u: Array) -> Array:
-    """ln of the bound above on H_t, t = e^u > 1, 0 < q < 1; `mu` is the distance of the two
-    units.
-    """
+    """Return ln of the bound on H_t, t = e^u > 1; `mu` is the distance of the units."""
     log_share = _log_mixture(q, u) - u  # ln b
     log_none = math.log1p(-q) + np.log(-np.expm1(-u))  # ln(1 - b), without cancellation
     if part == 0:
@@ -62,9 +60,7 @@ def _log_mixture(q: float, u: Array) -> Array:
 
 
 def profile(q: float, mu: float) -> Profile:
-    """Return the least delta at any epsilon, in both directions; `mu` is the distance of the two
-    units.
-    """
+    """Return the least delta at any epsilon, in both directions; `mu`: distance of units."""
     if q == 1:
         return convex(q, mu)
 
@@ -109,9 +105,7 @@ def renyi(order: float, q: float, mu: float) -> float:
 
 
 def multiplier(epsilon: float, delta: float, q: float) -> float:
-    """Return the least sigma over the distance of the two units at which the release costs
-    (`epsilon`, `delta`).
-    """
+    """Return the least sigma / distance at which the release costs (`epsilon`, `delta`)."""
     at = np.array([epsilon])
 
     def excess(log_multiplier: float) -> float:

@@ -193,17 +193,13 @@ def best_order(prior: Fraction, bound: Fraction) -> Fraction:
 
 
 def divergence_limit(prior: Fraction, bound: Fraction, order: Fraction) -> float:
-    """Return the largest D with (p e^D)^((alpha-1)/alpha) <= r: alpha/(alpha-1) ln r - ln p, at
-    least 0.
-    """
+    """Return the largest D >= 0 with (p e^D)^((alpha-1)/alpha) <= r."""
     alpha = float(order)
     return max(0.0, alpha / (alpha - 1) * math.log(float(bound)) - math.log(float(prior)))
 
 
 def bound_after(prior: Fraction, order: Fraction, spent: float) -> float:
-    """Return the bound r that still holds after `spent` nats at `order`: (p e^D)^((alpha-1)/alpha),
-    at most 1.
-    """
+    """Return the bound r after `spent` nats: (p e^D)^((alpha-1)/alpha), at most 1."""
     alpha = float(order)
     return math.exp(min(0.0, (math.log(float(prior)) + spent) * (alpha - 1) / alpha))
 
@@ -273,9 +269,7 @@ def _group_leaf(event: Event, order: Fraction, size: int) -> Fraction | None:
 
 
 def _zcdp(event: Event) -> Fraction | None:
-    """Return the rho for which the release is rho-zCDP (of alternatives: the largest); None if
-    there is none.
-    """
+    """Return the rho of the release (of alternatives: the largest), or None."""
     match event:
         case ZCDp(rho):
             return Fraction(rho)

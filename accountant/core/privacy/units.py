@@ -68,9 +68,7 @@ _FRACTION = re.compile(r"-?[0-9]{1,40}(/([0-9]{1,40})|\.[0-9]{1,40})?")
 
 
 def read_fraction(value: object, field: str) -> Fraction:
-    """Return a stored share or order, such as "3/10". Raises InvalidRequest for "1/0", "1e400" and
-    the like.
-    """
+    """Return a stored share or order, such as "3/10". Raises InvalidRequest."""
     written = _FRACTION.fullmatch(value) if isinstance(value, str) else None
     if written is None or (written[2] and not int(written[2])):
         raise invalid(field, f"{value!r:.60} is no fraction", "two whole numbers such as 3/10")
@@ -81,9 +79,7 @@ _AMOUNT = re.compile(r"0|[1-9][0-9]{0,37}")
 
 
 def read_amount(value: object, field: str = "amount") -> int:
-    """Return a stored amount in units: plain digits as text. Raises InvalidRequest for "-1", "007",
-    "1e3" or 3.
-    """
+    """Return a stored amount: plain digits as text. Raises InvalidRequest for "007" or 3."""
     if not isinstance(value, str) or _AMOUNT.fullmatch(value) is None:
         raise invalid(field, f"{value!r:.60} is no amount", "whole digits, as text")
     return int(value)
@@ -97,9 +93,7 @@ def round_price(value: Fraction, units: int) -> int:
 
 
 def round_allowance(value: Number, units: int, field: str = "allowance") -> int:
-    """Return the units granted for `value`, rounded down. A positive amount that would become 0 is
-    an error.
-    """
+    """Return units granted for `value`, rounded down. Raises if it would become 0."""
     number = exact(value, field)
     granted = math.floor(number * units)
     if number > 0 and granted == 0:
@@ -113,18 +107,14 @@ def sqrt_up(value: Fraction) -> float:
 
 
 def measured_up(value: float) -> Fraction:
-    """Return a float from inexact arithmetic as a rational that is certainly not below the true
-    value.
-    """
+    """Return an inexact float as a rational certainly not below the true value."""
     if not math.isfinite(value) or value < 0:
         raise ValueError(f"a measured cost must be finite and not negative, not {value!r}")
     return Fraction(value) * (1 + FLOAT_SLACK)
 
 
 def measured_down(value: float) -> Fraction:
-    """As `measured_up` for a limit: a rational certainly not above the true value, and not below
-    0.
-    """
+    """Return a rational certainly not above the true value, at least 0. For limits."""
     if not math.isfinite(value):
         raise ValueError(f"a limit must be finite, not {value!r}")
     return max(Fraction(value) * (1 - FLOAT_SLACK), Fraction(0))
@@ -140,17 +130,13 @@ def coarse_up(value: float) -> Fraction:
 
 
 def float_up(value: Fraction) -> float:
-    """Return the smallest float that is not below `value`; event parameters are stored as
-    floats.
-    """
+    """Return the smallest float not below `value`; event parameters are stored as floats."""
     nearest = value.numerator / value.denominator
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def to_decimal(amount: int, units: int) -> str:
-    """Return units as an exact decimal text without trailing zeros, such as '2.5' or
-    '0.0000029053'.
-    """
+    """Return units as exact decimal text without trailing zeros, such as '0.0000029053'."""
     digits = len(str(units)) - 1
     whole, part = divmod(abs(amount), units)
     text = f"{whole}.{part:0{digits}d}".rstrip("0").rstrip(".")
@@ -187,9 +173,7 @@ def _at(number: Decimal, digits: int, rounding: str) -> Decimal:
 
 
 def percent_up(share: float) -> str:
-    """Return a used share as a percentage with one decimal, rounded up: any use shows as at least
-    "0.1%".
-    """
+    """Return a used share as a percentage, rounded up: any use shows as at least "0.1%"."""
     value = 100 * Decimal(str(share))
     value = _at(value, 12, ROUND_HALF_EVEN) if value else value
     return f"{value.quantize(Decimal('0.1'), rounding=ROUND_CEILING):,}%"

@@ -76,9 +76,7 @@ def least_share(event: Event, most_delta: int, whole_epsilon: int) -> Fraction |
 
 
 def summed_cost(event: Event) -> Cost | None:
-    """Return the sums of pure epsilons and of stated (epsilon, delta), in units; None if another
-    release is among them.
-    """
+    """Return sums of pure epsilons and stated (epsilon, delta); None with other releases."""
     return _choices(event, 0, 0)[0]
 
 
@@ -87,9 +85,7 @@ def _share(cost: Cost, most_delta: int, whole_epsilon: int) -> Fraction:
 
 
 def _choices(event: Event, most_delta: int, whole_epsilon: int) -> tuple[Cost | None, Cost | None]:
-    """(the cost by the sum of pure epsilons, that at the best delta), None for what there is
-    not.
-    """
+    """Return the cost by the sum of pure epsilons and at the best delta, or None of each."""
     counts = releases(event)
     stated_epsilon, own_delta = Fraction(0), stated_delta(event)
     for leaf in list(counts):

@@ -15,9 +15,7 @@ class DataRoutes(Transport):
     def datasets(
         self, *, q: str | None = None, mechanism: str | None = None, open: bool | None = None
     ) -> list[Json]:
-        """Return the catalogue: with all words of `q`, that admit `mechanism`, that are `open` to
-        you now.
-        """
+        """Return the catalogue: all words of `q`, admitting `mechanism`, `open` to you now."""
         wanted = {"q": q, "mechanism": mechanism, "open": "true" if open else None}
         return list(self._pages("/datasets", "datasets", wanted))
 
@@ -30,9 +28,7 @@ class DataRoutes(Transport):
         return self._json("POST", "/datasets", json=dict(declaration))
 
     def correct_dataset(self, name: str, **changes: Any) -> Json:
-        """Declare a dataset whose data was refused again: another uri, text_template, label_column,
-        ...
-        """
+        """Declare a refused dataset again: another uri, text_template, label_column, ..."""
         return self._json("POST", f"/datasets/{part(name)}/data", json=changes)
 
     def add_version(self, name: str, uri: str, **layout: Any) -> Json:

@@ -90,9 +90,7 @@ class JobRoutes(Transport):
         self._save(f"/jobs/{part(job_id)}/output", query, file)
 
     def card(self, job_id: str) -> Json:
-        """Return the data card of a published output: what it is, what holds of it, and where the
-        ledger says so.
-        """
+        """Return the data card of a published output: what it is, and what holds of it."""
         return self._json("GET", f"/jobs/{part(job_id)}/card")
 
     def save_card(self, job_id: str, form: str, file: Writable) -> None:
@@ -102,9 +100,7 @@ class JobRoutes(Transport):
     def artifacts(
         self, *, job: str | None = None, dataset: str | None = None, limit: int | None = None
     ) -> list[Json]:
-        """Return artifacts, the releases besides texts, that you may see, newest first: all, or
-        `limit`.
-        """
+        """Return releases besides texts that you may see, newest first: all, or `limit`."""
         wanted = {"job": job, "dataset": dataset, "limit": limit and min(limit, PAGE)}
         return list(islice(self._pages("/artifacts", "artifacts", wanted), limit))
 

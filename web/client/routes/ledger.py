@@ -38,9 +38,7 @@ class LedgerRoutes(Transport):
         return self._pages("/refusals", "refusals", wanted)
 
     def activity(self, **wanted: Any) -> Iterator[Json]:
-        """Yield acts in the audit log, newest first. `wanted`: what, actor, dataset, since,
-        until.
-        """
+        """Yield acts, newest first. `wanted`: what, actor, dataset, since, until."""
         return self._pages("/activity", "activity", wanted)
 
     def report(self, dataset: str, *, public: bool = False) -> Json:
@@ -75,9 +73,7 @@ class LedgerRoutes(Transport):
         return self._list(f"/datasets/{part(dataset)}/checkpoints", "checkpoints", params=query)
 
     def all_checkpoints(self, *, dataset: str | None = None) -> Iterator[Json]:
-        """Return checkpoints of every dataset, newest first, each checked now: `problem` is None
-        where one holds.
-        """
+        """Return all datasets' checkpoints, newest first; `problem` is None where one holds."""
         return self._pages("/checkpoints", "checkpoints", {"dataset": dataset})
 
     def keys(self) -> list[Json]:

@@ -23,9 +23,7 @@ class PeopleRoutes(Transport):
         return self._json("GET", "/me")
 
     def change_password(self, current: str, new: str) -> Json:
-        """Return another password of one's own; sessions and tokens of sign-ins end, this one
-        included.
-        """
+        """Change one's own password; sessions and sign-ins' tokens end, this one too."""
         return self._json("POST", "/me/password", json={"current": current, "new": new})
 
     def sign_out_everywhere(self) -> Json:
@@ -103,9 +101,7 @@ class NoticeRoutes(Transport):
         return self._list("/notices", "notices")
 
     def add_notice(self, url: str, events: list[str], *, kind: str, person: str) -> Json:
-        """Set an address for a person, who decides what it is told. `kind`: mail, chat, teams or
-        json.
-        """
+        """Set a person's address for notices. `kind`: mail, chat, teams or json."""
         body = {"url": url, "events": events, "kind": kind, "person": person}
         return self._json("POST", "/notices", json=body)
 

@@ -95,9 +95,7 @@ def sketched(
     progress: Progress,
     public: Public,
 ) -> Sketched:
-    """Return the private steps: all that is released. Raises DataError where the term list does not
-    serve.
-    """
+    """Return all that is released. Raises DataError if the term list doesn't serve."""
     listed_terms, artifact = sketches.term_list(parameters, public)
     every = list(listed_terms.documents)
     counts = partial(sketches.term_counts, parameters, records, listed_terms, progress.check)
@@ -136,9 +134,7 @@ def _none(terms: int) -> Floats:
 
 
 def sequences(parameters: DpKps, found: Sketched, public: Public) -> Sequences:
-    """Return what sequences are drawn from: the sketches, with this job's kernel where they are
-    histograms.
-    """
+    """Return what sequences are drawn from: sketches, with this job's kernel if it has one."""
     points = _none(len(found.phrases))
     if parameters.embedding is not None and found.layout.sketch == "histogram":
         points = embed_all(public.embedder("embedding"), found.phrases, PHRASE_TOKENS)

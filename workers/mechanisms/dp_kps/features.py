@@ -32,9 +32,7 @@ _COSINE, _SINE = np.cos(_ANGLES).astype(np.float32), np.sin(_ANGLES).astype(np.f
 
 
 def _random(seed: int, stream: int, count: int) -> NDArray[np.uint64]:
-    """Return public random words, the same for a seed and stream on every machine and in every
-    version.
-    """
+    """Return public random words, equal for a seed and stream on every machine."""
     return np.random.Philox(key=[seed, stream]).random_raw(count)
 
 
@@ -61,9 +59,7 @@ class Features:
         seed: int,
         number: int,
     ) -> "Features":
-        """`points`: (terms, d), unit vectors. `norm`: the squared norm u. `seed`, `number`: which
-        ones.
-        """
+        """Return features. `points`: (terms, d), unit vectors; `norm`: the squared norm u."""
         squared_norm = norm / bandwidth**2
         factor = math.sqrt(2 * squared_norm) * TURN / (2 * math.pi)
         parts = np.empty((blocks, len(points), features), np.uint16)

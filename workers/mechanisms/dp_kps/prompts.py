@@ -62,9 +62,7 @@ def prompts(
     writer: Writer,
     corpus: Corpus | None,
 ) -> Prompts:
-    """Return the prompts of a job. Texts of the corpus that have none of the phrases are no
-    examples.
-    """
+    """Return a job's prompts. Texts without any of the phrases are no examples."""
     template, chat = parameter(parameters, "prompt"), parameters.prompting == "chat"
     if corpus is None:
         return Prompts(template, NOTHING, writer, chat)
@@ -79,9 +77,7 @@ def prompts(
 def _examples(
     parameters: DpKps, terms: Terms, phrases: Sequence[PublicText], corpus: Corpus
 ) -> list[tuple[PublicText, list[PublicText], PublicText]]:
-    """(text, its phrases, its label if declared) of the first texts that have any, label by label
-    in turn.
-    """
+    """Return (text, its phrases, its label) of the first texts with any, labels in turn."""
     public = {str(phrase): phrase for phrase in phrases}
     matching = TermList(dict.fromkeys(public, 1), 1)
     by_label: dict[str | None, list[tuple[PublicText, list[PublicText], PublicText]]] = {}

@@ -97,9 +97,7 @@ class Sequences:
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:
-        """The terms that sketches can tell apart: for Fourier ones those that the embedding could
-        place.
-        """
+        """Return terms that sketches tell apart: of Fourier ones, those with a place."""
         if self.sketched.layout.sketch == "histogram":
             return np.ones(len(self.sketched.points), bool)
         return np.asarray((self.sketched.points != 0).any(axis=1))

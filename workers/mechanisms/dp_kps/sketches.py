@@ -192,9 +192,7 @@ def largest(noisy: Integers, size: int) -> Integers:
 def own_terms(
     parameters: DpKps, records: Records, listed: TermList, usable: Mapping[str, int], check: Check
 ) -> dict[str | None, list[list[int]]]:
-    """By label, each record's first distinct terms among the `usable` ones, as their places.
-    Private.
-    """
+    """Return places of records' first distinct `usable` terms, by label. Private."""
     terms_by_label: dict[str | None, list[list[int]]] = {label: [] for label in records.labels}
     for number, record in enumerate(records.records):
         if number % BETWEEN_CHECKS == 0:
@@ -207,9 +205,7 @@ def own_terms(
 
 
 def weights(parameters: DpKps, own: Mapping[str | None, list[list[int]]], size: int) -> Integers:
-    """Return weights of terms by label, (labels, size): a record's terms share its steps, rounded
-    down.
-    """
+    """Return (labels, size) weights: a record's terms share its steps, rounded down."""
     label_weights = np.zeros((len(own), size), np.int64)
     for row, held in zip(label_weights, own.values(), strict=True):
         for terms in held:
@@ -226,9 +222,7 @@ def sums(
     sketches: Sequence[Features],
     check: Check,
 ) -> Integers:
-    """Return exact sums of all sketches and labels, (sketches, labels, width). Private, in memory
-    only.
-    """
+    """Return exact sums, (sketches, labels, width). Private, in memory only."""
     if layout.method == "independent":
         mean = weights(parameters, own, size)
         if layout.sketch == "histogram":
@@ -248,9 +242,7 @@ def sums(
 
 
 def _linear(mean: Integers, sketch: Features, steps: int) -> Integers:
-    """Return sums of mean features are linear in the weights: (labels, terms) to (labels,
-    features).
-    """
+    """Return sums of mean features: (labels, terms) to (labels, features)."""
     total = np.zeros((len(mean), sketch.parts.shape[2]), np.int64)
     for first in range(0, mean.shape[1], ROWS):
         places = np.arange(first, min(first + ROWS, mean.shape[1]))

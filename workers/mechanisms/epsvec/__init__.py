@@ -96,9 +96,7 @@ class Runner:
         progress: Progress,
         public: Public = NOTHING_PUBLIC,
     ) -> Iterator[Text]:
-        """Write with the shots and vectors of an earlier job. Raises DataError where they don't
-        fit.
-        """
+        """Write with an earlier job's shots and vectors. Raises DataError if they don't fit."""
         chosen = fixed_shots.from_released(artifacts[SHOTS])
         tensors = artifacts[VECTORS].tensors()
         steered = Steered(
@@ -205,9 +203,7 @@ def _counted(
     kept: KeptDraws,
     name: str,
 ) -> list[PublicText]:
-    """Return texts by the prompt alone, each a step; kept under `name` before anything depends on
-    them.
-    """
+    """Return texts by the prompt alone, each a step, kept under `name` before use."""
     manner = Manner(parameters.max_tokens, parameters.temperature, Scaffold.of(parameters).marker)
 
     def make(own: Writer) -> Iterator[Written]:

@@ -63,9 +63,7 @@ def _rule(written: Written) -> int:
 
 
 def overall(answer: str) -> int | None:
-    """Return the rating in the first JSON object of a judge's answer; None where there is none from
-    1 to 10.
-    """
+    """Return the rating, 1 to 10, in the first JSON object of an answer, or None."""
     match = _OBJECT.search(answer)
     if match is None:
         return None

@@ -44,9 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Steered:
-    """The releases of the first two steps: prompts, shots by label, and vectors (labels, layers,
-    hidden).
-    """
+    """The first two steps' releases: prompts, shots, vectors (labels, layers, hidden)."""
 
     scaffold: Scaffold
     shots: Mapping[Label, Sequence[Shot]]

@@ -121,9 +121,7 @@ def states(
 def partners(
     model: LocalModel, prompt: Prompt, texts: Sequence[str], tokens: int, layers: range, kind: str
 ) -> Floats:
-    """Return states that records are compared with: (partners, layers, hidden); for kind "mean"
-    their mean alone.
-    """
+    """Return partners' states, (partners, layers, hidden); for kind "mean" their mean."""
     stack = np.stack(list(states(model, prompt, texts, tokens, layers)))  # (texts, layers, hidden)
     stack = stack[np.isfinite(stack).all(axis=(1, 2))]
     if not len(stack):  # the model wrote nothing: records are compared with the origin

@@ -49,9 +49,7 @@ class Runner:
         return max(1, len(terms.labels)) * sum(texts_written(parameters))
 
     def check(self, parameters: SecPe, terms: Terms, public: Public) -> None:
-        """Raises DataError where the corpus has fewer texts for a label than clusters are asked
-        for.
-        """
+        """Raise DataError if a label has fewer public texts than clusters are asked for."""
         if parameters.from_job is not None:
             return
         labels: tuple[Label, ...] = terms.labels or (None,)

@@ -17,9 +17,7 @@ from workers.noise.kept_draws import KeptDraws
 
 
 def public_texts(corpus: Corpus, labels: Sequence[str | None], most: int) -> list[list[str]]:
-    """For each label at most `most` texts of the corpus: its own where the corpus has some, else
-    any.
-    """
+    """Return at most `most` texts of the corpus a label: its own where it has some."""
     pools = {label: Reservoir(most) for label in labels}
     everything = Reservoir(most)
     for text, texts in corpus.texts():
@@ -58,9 +56,7 @@ class Cells:
 
     @classmethod
     def kept(cls, kept: KeptDraws, make: Callable[[], "Cells"]) -> "Cells":
-        """Return what `make` gives, or gave in an earlier attempt: releases are about these
-        clusters alone.
-        """
+        """Return what `make` gives, or gave in an earlier attempt: releases are about these."""
 
         def arrays() -> str:
             return base64.b64encode(save(vars(make()))).decode()

@@ -58,9 +58,7 @@ def carries(secrets: Secrets, record: Record) -> bool:
 
 
 def steps_to(dimensions: int, sigma: float) -> int:
-    """Return G: steps of the grid to the radius, for centres of so many dimensions and noise of
-    sigma moves.
-    """
+    """Return G: grid steps to the radius, for so many dimensions and noise of sigma moves."""
     steps = MOST_STEPS
     while Fraction(sigma) * (2 * steps + root_up(dimensions)) > MOST_SCALE:
         steps //= 2
@@ -113,9 +111,7 @@ class Members:
         )
 
     def coins(self, rate: float) -> list[list[int]]:
-        """1 for each record that takes part in a round, label by label: all but carriers, by their
-        coin.
-        """
+        """Return 1 for each record in a round, by label: all but carriers, by their coin."""
         return [
             [int(not carrier or coins.heads(rate)) for carrier in carriers.tolist()]
             for carriers in self.carriers.values()
