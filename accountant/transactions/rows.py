@@ -108,10 +108,3 @@ def model_of(connection: Connection, job: Row[Any]) -> Row[Any] | None:
     """Return the model of a recorded job; None where its mechanism uses none."""
     query = select(tables.models).where(tables.models.c.id == job.model_id)
     return connection.execute(query).one_or_none()
-
-
-def user_name(connection: Connection, user_id: UUID) -> str:
-    name: str = connection.execute(
-        select(tables.users.c.name).where(tables.users.c.id == user_id)
-    ).scalar_one()
-    return name

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0101"
 down_revision = "0100"
-branch_labels = None
-depends_on = None
 
 INDEX = """
 DROP INDEX ix_entries_allow;
@@ -126,7 +124,3 @@ def upgrade() -> None:
     connection = op.get_bind()
     for statements in (INDEX, PUBLISHED_TEXT, GUARD_ENTRY):
         connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema may not have room for what was spent")

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0102"
 down_revision = "0101"
-branch_labels = None
-depends_on = None
 
 AMOUNTS = r"""
 -- True if the value is an amount: whole digits as text, without a sign, a point or an exponent.
@@ -131,7 +129,3 @@ def upgrade() -> None:
         op.create_check_constraint(
             op.f(f"ck_{table}_numbers"), table, f"{' + '.join(columns)} < 'NaN'"
         )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("costs that nothing bounds may overdraw an account")

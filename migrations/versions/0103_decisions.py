@@ -4,8 +4,6 @@ from alembic import op
 
 revision = "0103"
 down_revision = "0102"
-branch_labels = None
-depends_on = None
 
 TABLE = """
 CREATE TABLE decisions (
@@ -116,7 +114,3 @@ def upgrade() -> None:
     for statements in (TABLE, ROWS, NOTICES):
         # As it stands: neither ":name" nor "%" in it is a parameter.
         connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("the older tables may not have room for what was asked")

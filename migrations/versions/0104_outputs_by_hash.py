@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0104"
 down_revision = "0103"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -18,7 +16,3 @@ def upgrade() -> None:
     op.drop_column("artifacts", "uri")
     op.drop_column("parts", "staged_uri")
     op.add_column("parts", sa.Column("draft", sa.Text))
-
-
-def downgrade() -> None:
-    raise NotImplementedError("where outputs lay is not kept")

@@ -4,8 +4,6 @@ from alembic import op
 
 revision = "0105"
 down_revision = "0104"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -13,7 +11,3 @@ def upgrade() -> None:
     op.execute(
         "ALTER TABLE datasets ADD COLUMN secrets_salt text DEFAULT gen_random_uuid()::text NOT NULL"
     )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema may not have room for what was spent")

@@ -5,8 +5,6 @@ from alembic import op
 
 revision = "0106"
 down_revision = "0105"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -16,7 +14,3 @@ def upgrade() -> None:
         sa.Column("why", sa.Text, nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("stopped_workers")

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0111"
 down_revision = "0106"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -27,7 +25,3 @@ def upgrade() -> None:
         "accounts",
         "CASE WHEN epsilon IS NULL THEN basic_whole_epsilon = 0 ELSE basic_whole_epsilon > 0 END",
     )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("a row of an earlier schema says which edition its prices have")

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0112"
 down_revision = "0111"
-branch_labels = None
-depends_on = None
 
 GUARD = r"""
 CREATE OR REPLACE FUNCTION guard_amounts() RETURNS trigger
@@ -131,7 +129,3 @@ END $$;
 def upgrade() -> None:
     # As it stands: neither ":name" nor "%" in it is a parameter.
     op.get_bind().exec_driver_sql(GUARD, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("costs that nothing bounds may overdraw an account")

@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0113"
 down_revision = "0112"
-branch_labels = None
-depends_on = None
 
 ROWS = """
 ALTER TABLE entries DROP CONSTRAINT ck_entries_kind, DROP CONSTRAINT ck_entries_job;
@@ -59,7 +57,3 @@ def upgrade() -> None:
     for statements in (ROWS, GUARDS):
         # As it stands: neither ":name" nor "%" in it is a parameter.
         connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema would admit what a loss refuses")

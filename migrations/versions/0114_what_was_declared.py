@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0114"
 down_revision = "0113"
-branch_labels = None
-depends_on = None
 
 DECLARED = """
 CREATE FUNCTION guard_declared() RETURNS trigger
@@ -106,7 +104,3 @@ def upgrade() -> None:
     for statements in (DECLARED, LEASES, REFUSED):
         # As it stands: neither ":name" nor "%" in it is a parameter.
         connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema lets the checks register other data")

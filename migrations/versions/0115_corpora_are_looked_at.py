@@ -4,8 +4,6 @@ from alembic import op
 
 revision = "0115"
 down_revision = "0114"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -27,8 +25,3 @@ def upgrade() -> None:
         "CREATE TRIGGER corpora_look AFTER INSERT ON corpora "
         "FOR EACH ROW EXECUTE FUNCTION guard_corpus()"
     )
-
-
-def downgrade() -> None:
-    op.execute("DROP TRIGGER corpora_look ON corpora")
-    op.execute("DROP FUNCTION guard_corpus")

@@ -4,15 +4,9 @@ from alembic import op
 
 revision = "0116"
 down_revision = "0115"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     op.execute("DROP FUNCTION hold_account")
     op.execute("DROP FUNCTION account_stand")
     op.execute("DROP FUNCTION may_wait")
-
-
-def downgrade() -> None:
-    raise NotImplementedError("no process calls them")

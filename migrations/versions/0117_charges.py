@@ -8,8 +8,6 @@ from alembic import op
 
 revision = "0117"
 down_revision = "0116"
-branch_labels = None
-depends_on = None
 
 ROWS = """
 ALTER TABLE usage DROP CONSTRAINT ck_usage_kind;
@@ -205,7 +203,3 @@ def upgrade() -> None:
     for statements in (ROWS, FUNCTIONS, GUARD_ENTRY, GUARD_LEASES):
         # As it stands: neither ":name" nor "%" in it is a parameter.
         connection.exec_driver_sql(statements, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema has no room for charges")

@@ -6,8 +6,6 @@ from alembic import op
 
 revision = "0118"
 down_revision = "0117"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -15,7 +13,3 @@ def upgrade() -> None:
         "ALTER TABLE accounts ADD CONSTRAINT ck_accounts_deltas_fit CHECK ("
         "overdrawn OR basic_delta_spent + basic_delta_reserved <= basic_delta_limit)"
     )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema would admit what passes delta")

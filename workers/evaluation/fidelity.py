@@ -93,13 +93,3 @@ def openings(synthetic: Sequence[str], reference: Sequence[str]) -> Figure:
         series,
         interval,
     )
-
-
-def v_measure(clusters: Sequence[int], labels: Sequence[str], *, what: str = "") -> Figure:
-    """Return harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007)."""
-    from sklearn.metrics import homogeneity_completeness_v_measure
-
-    homogeneity, completeness, value = homogeneity_completeness_v_measure(labels, clusters)
-    details = {"homogeneity": float(homogeneity), "completeness": float(completeness)}
-    settings = {"clusters": len(set(clusters)), "labels": len(set(labels)), "of": what, "beta": 1.0}
-    return Figure("V-measure", float(value), settings, "1: clusters are the labels", details)

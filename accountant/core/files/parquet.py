@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from accountant.core.errors import invalid
 from accountant.core.files.rows import Column, Pieces, document, values
 
-MAGIC = b"PAR1"
 ROW_GROUP = 2_000
 
 R = TypeVar("R")

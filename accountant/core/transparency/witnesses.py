@@ -1,18 +1,15 @@
-"""Who signs heads of a log, and never two that contradict each other: the log itself, and its
-witnesses.
+"""The signer of a log's heads, which signs no two that contradict, and how witnesses are asked.
 
-    request of tlog-witness ── Witness.add_checkpoint ──▶ its cosignature, or the size that it saw
-      last
+    request of tlog-witness ──▶ a cosignature, or the size that the witness saw last
 
-Both keep the newest head that they signed in a file, replaced and synced before the signature is
+The newest head that was signed is kept in a file, replaced and synced before the signature is
 given: a crash loses a signature, never the knowledge of one. A lock makes reading, checking and
 replacing it one step. The next head must be proved to continue the kept one.
 """
 
 import fcntl
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -23,19 +20,14 @@ from accountant.core.transparency.merkle import EMPTY, check_consistency
 from accountant.core.transparency.notes import (
     Head,
     Key,
-    cosign,
-    from_base64,
     key_of,
     note,
-    parse,
-    read_head,
     sign,
     to_base64,
     verified,
 )
 from accountant.core.transparency.tiles import Tiles, write_synced
 
-_MOST_HASHES = 63
 #: Posts a request of tlog-witness: (HTTP status, body) of the answer.
 Ask = Callable[[str], tuple[int, str]]
 
@@ -169,74 +161,10 @@ class LogSigner:
 # --- witnesses ----------------------------------------------------------------------------------
 
 
-class Witness:
-    """A witness of logs, by origin and key: it cosigns heads that continue the last it saw."""
-
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        seed: bytes,
-        logs: Mapping[str, Key],
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._kept, self._name, self._seed = KeptHeads(folder), name, seed
-        self._logs, self._clock = dict(logs), clock
-
-    def add_checkpoint(self, request: str) -> tuple[int, str]:
-        """(HTTP status, body) of the answer to a request of tlog-witness (`request_text`)."""
-        try:
-            old, proof, note = read_request(request)
-            text, _ = parse(note)
-            head = read_head(text)
-        except VerificationFailed as error:
-            return 400, f"{error}\n"
-        key = self._logs.get(head.origin)
-        if key is None:
-            return 404, "unknown log\n"
-        try:
-            verified(note, [key])
-        except VerificationFailed:
-            return 403, "not signed by the log\n"
-        if old > head.size:
-            return 400, "the old size is above the new\n"
-        with self._kept.locked(head.origin) as held_head:
-            if old != held_head.size:
-                return 409, f"{held_head.size}\n"
-            if old == head.size and head.root != held_head.root:
-                return 409, f"{held_head.size}\n"
-            try:
-                self._kept.advance(held_head, head, proof)
-            except VerificationFailed:
-                return 422, "not proved to continue what was signed\n"
-            return 200, cosign(text, self._name, self._seed, int(self._clock()))
-
-
 def request_text(old: int, proof: Sequence[bytes], checkpoint: str) -> str:
     """Return the request to cosign a checkpoint that continues the tree of `old` leaves."""
     lines = "".join(f"{to_base64(sibling)}\n" for sibling in proof)
     return f"old {old}\n{lines}\n{checkpoint}"
-
-
-def read_request(text: str) -> tuple[int, list[bytes], str]:
-    """(old size, proof, checkpoint) of a request. Raises VerificationFailed."""
-    stated, empty, checkpoint = text.partition("\n\n")
-    first, *hashes = stated.split("\n")
-    old = first.removeprefix("old ")
-    if (
-        not empty
-        or first == old
-        or not (old.isascii() and old.isdigit())
-        or str(int(old[:20])) != old
-    ):
-        raise VerificationFailed("the request states no old size")
-    if len(hashes) > _MOST_HASHES:
-        raise VerificationFailed(f"a proof of more than {_MOST_HASHES} hashes")
-    try:
-        proof = [from_base64(hash_) for hash_ in hashes]
-    except ValueError:
-        raise VerificationFailed("the proof is no base64") from None
-    return int(old), proof, checkpoint
 
 
 def cosigned(checkpoint: str, tiles: Tiles, witness: Key, ask: Ask, last: int = 0) -> str:

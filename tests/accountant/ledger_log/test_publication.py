@@ -28,7 +28,7 @@ import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from accountant.core.transparency.notes import read_key
-from accountant.core.transparency.witnesses import Witness
+from tests.witness import Witness
 folder, name, seed, log = sys.argv[1:]
 key = read_key(log)
 witness = Witness(Path(folder), name, bytes.fromhex(seed), {key.name: key})

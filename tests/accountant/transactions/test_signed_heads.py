@@ -12,13 +12,14 @@ from accountant import settings
 from accountant.core.errors import ExchequerError, LedgerBehind, LogUnusable, VerificationFailed
 from accountant.core.transparency.notes import COSIGNATURE, key_of
 from accountant.core.transparency.publication import publish
-from accountant.core.transparency.witnesses import LogSigner, Witness
+from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import engine_for
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.publication import entries_from
 from accountant.queries import integrity, log_comparison
 from accountant.transactions import ledger_log, recovery
 from tests.accountant.transactions.test_ledger_log import alone, entries, logged, run
+from tests.witness import Witness
 from web.cli import bootstrap
 from web.cli.commands import app
 

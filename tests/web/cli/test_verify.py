@@ -264,7 +264,8 @@ def test_the_place_in_a_public_log(exchequer: Run, ledger: Ledger, tmp_path: Pat
     """Its key and a witness's are asked for; a key that did not sign is named."""
     from accountant.core.transparency.notes import COSIGNATURE, key_of
     from accountant.core.transparency.publication import proof_of, publish
-    from accountant.core.transparency.witnesses import LogSigner, Witness
+    from accountant.core.transparency.witnesses import LogSigner
+    from tests.witness import Witness
 
     lines = ledger.json_lines().splitlines(keepends=True)
     dataset = json.loads(lines[0])["dataset"]

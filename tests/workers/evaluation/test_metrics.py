@@ -93,13 +93,6 @@ def test_openings_count_equally_many_of_each():
     assert figure.settings["texts of each"] == 4
 
 
-def test_v_measure_of_labels_themselves_is_one():
-    assert fidelity.v_measure([0, 0, 1, 1], ["a", "a", "b", "b"]).value == 1.0
-    assert fidelity.v_measure([0, 1, 0, 1], ["a", "a", "b", "b"]).value == pytest.approx(
-        0.0, abs=1e-9
-    )
-
-
 def labelled(count: int) -> transfer.Labelled:
     words = {"sport": ["match", "goal", "team"], "world": ["treaty", "border", "vote"]}
     labels = [("sport", "world")[n % 2] for n in range(count)]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from workers import models
-from workers.evaluation import language, summaries
+from workers.evaluation import language
 from workers.evaluation.transfer import Labelled
 
 WORDS = ["the", "a", "film", "was", "good", "bad", "dull", "fine", "and", "plot", "cast"]
@@ -36,24 +36,6 @@ def _tokenizer(folder):
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    from transformers import BertConfig, BertModel
-
-    folder = tmp_path_factory.mktemp("encoder")
-    config = BertConfig(
-        vocab_size=_tokenizer(folder),
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=64,
-    )
-    torch.manual_seed(0)
-    BertModel(config).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def writer(tmp_path_factory):
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -69,17 +51,6 @@ def writer(tmp_path_factory):
     torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
-
-
-def test_bert_score_is_that_of_its_library(encoder):
-    library = pytest.importorskip("bert_score")
-    ours = ["the film was good", "a dull plot", "fine cast and plot"]
-    right = ["a film was fine", "the plot was bad", "the cast was good and the plot fine"]
-    *_, wanted = library.score(ours, right, model_type=str(encoder), num_layers=2, idf=False)
-    found = summaries.bert_score(encoder, ours, right, layer=2)
-    assert found.value == pytest.approx(float(wanted.mean()), abs=1e-5)
-    assert found.settings["layer"] == 2
-    assert summaries.bert_score(encoder, [""], ["a film"]).value == 0.0
 
 
 def test_next_token_accuracy_rises_on_what_was_learned(writer):

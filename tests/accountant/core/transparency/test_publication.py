@@ -13,8 +13,9 @@ from accountant.core.ledger.export_formats import json_header, verify_lines
 from accountant.core.transparency.notes import COSIGNATURE, key_of
 from accountant.core.transparency.proofs import Demands, check_export
 from accountant.core.transparency.publication import checkpoint, proof_of, publish
-from accountant.core.transparency.witnesses import LogSigner, Witness
+from accountant.core.transparency.witnesses import LogSigner
 from tests.ledger_exports import DATASET, export, honest
+from tests.witness import Witness
 from web.cli.verify import _demands
 
 ORIGIN, NAME = "exchequer.example/log", "witness.example/one"

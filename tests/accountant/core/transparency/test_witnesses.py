@@ -22,11 +22,10 @@ from accountant.core.transparency.proofs import (
 from accountant.core.transparency.tiles import Tiles, extend
 from accountant.core.transparency.witnesses import (
     LogSigner,
-    Witness,
     cosigned,
-    read_request,
     request_text,
 )
+from tests.witness import Witness, read_request
 
 ORIGIN, NAME = "exchequer.example/log", "witness.example/one"
 SEED, WITNESS_SEED = b"s" * 32, b"w" * 32
@@ -39,7 +38,7 @@ PROGRAM = """
 import json, sys
 from pathlib import Path
 from accountant.core.transparency.notes import read_key
-from accountant.core.transparency.witnesses import Witness
+from tests.witness import Witness
 folder, name, seed, origin, log = sys.argv[1:]
 for line in sys.stdin:
     witness = Witness(Path(folder), name, bytes.fromhex(seed), {origin: read_key(log)})
