@@ -87,6 +87,13 @@ def longest_first(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _RANK.get(item.path.stem, len(_RANK)))
 
 
+def is_last_of_chain(path: Path, items: list[pytest.Item]) -> bool:
+    """Return True if no later module of the same process shares its warm service."""
+    stems = list(dict.fromkeys(item.path.stem for item in items))
+    chain = _CHAINS.get(path.stem)
+    return chain is None or path.stem == [stem for stem in stems if _CHAINS.get(stem) == chain][-1]
+
+
 class OneProcessAModule(LoadScopeScheduling):
     """Hands out whole modules, in the order of collection."""
 

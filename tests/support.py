@@ -7,6 +7,7 @@ import io
 import json
 import os
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,18 +65,25 @@ def somebody(engine: Engine, name: str, role: str = "analyst") -> str:
     return name
 
 
-def other_people(source: Path, target: Path, labels: Collection[str] | None = None) -> Path:
-    """A copy of a CSV file whose texts are nobody's else: each ends with a word of this copy alone.
+def other_people(
+    source: Path, target: Path, labels: Collection[str] | None = None, most: int | None = None
+) -> Path:
+    """Copy a CSV file whose texts are nobody's else: each ends with a word of this copy alone.
 
-    `labels`: the rows of these labels alone.
+    `labels`: the rows of these labels alone; `most`: so many of each label.
     """
     word = uuid.uuid4().hex[:8]
     with source.open(newline="") as old, target.open("w", newline="") as new:
         rows = csv.DictReader(old)
         writer = csv.DictWriter(new, rows.fieldnames or ())
         writer.writeheader()
-        kept = (row for row in rows if labels is None or row["label"] in labels)
-        writer.writerows({**row, "text": f"{row['text']} {word}"} for row in kept)
+        seen: Counter[str] = Counter()
+        for row in rows:
+            seen[row["label"]] += 1
+            if most is not None and seen[row["label"]] > most:
+                continue
+            if labels is None or row["label"] in labels:
+                writer.writerow({**row, "text": f"{row['text']} {word}"})
     return target
 
 

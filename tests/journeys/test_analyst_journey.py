@@ -25,7 +25,7 @@ from accountant.identities import credentials
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import models as model_queries
 from accountant.transactions import allowances
-from tests.support import person
+from tests.support import other_people, person
 from tests.web.browsers import PASSWORD
 from tests.web.chromium import DESKTOP, MARKS, PHONE, browser, signed_in
 from tests.workers.conftest import ROOT, SAMPLE, service, variables, wait_for
@@ -64,8 +64,8 @@ def address(service, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def desk(engine, service):
-    """A steward and an analyst who can sign in, the bundled model and the sample data."""
+def desk(engine, service, tmp_path_factory):
+    """A steward and an analyst who can sign in, the bundled model and some of its data."""
     people = {role: person(engine, role) for role in ("steward", "analyst")}
     for actor in people.values():
         credentials.set_password(engine, actor.id, hash_password(PASSWORD))
@@ -74,9 +74,11 @@ def desk(engine, service):
     )
     from workers.sample import LABELS
 
+    some = tmp_path_factory.mktemp("data") / "some.csv"
+    other_people(SAMPLE / "private.csv", some, LABELS, 40)
     raw = {
         "name": f"reviews-{uuid.uuid4().hex[:6]}",
-        "uri": str(SAMPLE / "private.csv"),
+        "uri": str(some),
         "label_column": "label",
         "labels": list(LABELS),
         "public_size": 3000,

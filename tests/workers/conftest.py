@@ -21,6 +21,7 @@ from accountant.identities.actor import Actor
 from accountant.queries import jobs
 from accountant.results import Results
 from accountant.rights import Process
+from tests import scheduling
 from tests.conftest import as_application, fresh_database
 from web.local import redis_url
 from web.stack.addresses import APPLICATION, ROLES
@@ -88,6 +89,7 @@ class Service:
                 self.running[name].wait(timeout=20)
             except subprocess.TimeoutExpired:
                 self.kill(name)
+        self.running.clear()
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,7 @@ def service(servers, database_url, variables, tmp_path_factory) -> Iterator[Serv
 
 
 @pytest.fixture(scope="session")
-def warm_service(servers, tmp_path_factory) -> Iterator[Service]:
+def warm(servers, tmp_path_factory) -> Iterator[Service]:
     """Relay and workers that run on from module to module: their libraries and models are loaded
     once.
 
@@ -120,7 +122,18 @@ def warm_service(servers, tmp_path_factory) -> Iterator[Service]:
             yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def warm_service(request, warm) -> Iterator[Service]:
+    """The warm service of a chain of modules, which ends with the last of them."""
+    for name in STARTED:
+        if name not in warm.running:
+            warm.start(name)
+    yield warm
+    if scheduling.is_last_of_chain(request.path, request.session.items):
+        warm.stop()
+
+
+@pytest.fixture(scope="module")
 def warm_engine(warm_service) -> Iterator[Engine]:
     engine = connect(warm_service.environment["DATABASE_URL"], pool_size=30)
     yield engine

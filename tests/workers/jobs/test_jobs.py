@@ -26,8 +26,10 @@ from workers.sample import LABELS as EVERY_LABEL
 
 pytestmark = pytest.mark.slow
 
-#: Half of the bundled reviews, one label of each kind: a job over them takes half as long.
+#: One label of each kind.
 LABELS = tuple(f"{kind} {SENTIMENTS[number % 2]}" for number, kind in enumerate(KINDS))
+#: Reviews of a label that a job reads in no time, and as many that it is seen while it reads them.
+FEW, MANY = 20, 100
 DATA = {
     "label_column": "label",
     "public_size": 500,
@@ -51,12 +53,15 @@ class Desk:
     def model_state(self, name: str) -> dict:
         return next(m for m in model_queries.models(self.engine, self.steward) if m["name"] == name)
 
-    def dataset(self, **changes) -> str:
+    def reviews(self, most: int | None = FEW) -> Path:
+        """Write a file of bundled reviews, so many of each label."""
+        path = self.folder / f"{uuid.uuid4().hex[:6]}.csv"
+        return other_people(SAMPLE / "private.csv", path, LABELS, most)
+
+    def dataset(self, most: int | None = FEW, **changes) -> str:
         name = f"reviews-{uuid.uuid4().hex[:6]}"
         if "uri" not in changes:
-            changes["uri"] = str(
-                other_people(SAMPLE / "private.csv", self.folder / f"{name}.csv", LABELS)
-            )
+            changes["uri"] = str(self.reviews(most))
         raw = {"name": name, "labels": list(LABELS), **DATA, **changes}
         datasets.add_dataset(self.engine, datasets.read_dataset(raw), self.steward)
         wait_for(lambda: self.facts(name)["state"], lambda state: state != "checking")
@@ -104,7 +109,17 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    name = desk.dataset()
+    return allowed(desk, FEW)
+
+
+@pytest.fixture(scope="module")
+def busy(desk) -> str:
+    """A dataset that takes a while to read."""
+    return allowed(desk, MANY)
+
+
+def allowed(desk: Desk, most: int) -> str:
+    name = desk.dataset(most)
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
@@ -124,6 +139,7 @@ def sent(desk: Desk, jobs_of: list[uuid.UUID]) -> int:
         return connection.execute(query).scalar_one()
 
 
+@pytest.mark.release  # test_parts: what waits is sent again; test_waiting_jobs: people take turns
 def test_a_message_lost_by_the_broker_is_sent_again(desk, dataset, warm_service):
     """First of all: the worker that is killed has not loaded torch yet. And meanwhile people take
     turns.
@@ -173,27 +189,28 @@ def test_a_count_runs_without_a_model_and_says_one_number_per_label(desk, datase
     assert integrity.check(desk.engine, dataset) == []
 
 
+@pytest.mark.release  # test_resuming: killed again and again; test_parts: a lost part runs again
 def test_a_worker_killed_while_it_reads_costs_nothing_and_the_job_runs_again(
-    desk, dataset, warm_service
+    desk, busy, warm_service
 ):
-    before = desk.facts(dataset)["account"]["filters"][0]
-    job_id = desk.submit(dataset, tokens_per_batch=24)
+    before = desk.facts(busy)["account"]["filters"][0]
+    job_id = desk.submit(busy, tokens_per_batch=40)
     wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
     warm_service.kill("generate")
-    during = desk.facts(dataset)["account"]["filters"][0]
+    during = desk.facts(busy)["account"]["filters"][0]
     assert float(during["reserved"]) > 0
     wait_for(lambda: desk.job(job_id)["attempt"], lambda attempt: attempt == 2)
     warm_service.start("generate")
     job = desk.ended(job_id)
     assert job["state"] == "succeeded"
-    after = desk.facts(dataset)["account"]["filters"][0]
+    after = desk.facts(busy)["account"]["filters"][0]
     cost = job["entries"][1]["costs"]["renyi"]["main"]
     assert round((float(after["spent"]) - float(before["spent"])) * 1e9) == int(cost)
-    assert integrity.check(desk.engine, dataset) == []
+    assert integrity.check(desk.engine, busy) == []
 
 
-def test_a_running_job_stops_at_the_next_token_when_cancelled_and_is_charged(desk, dataset):
-    job_id = desk.submit(dataset, tokens_per_batch=60)
+def test_a_running_job_stops_at_the_next_token_when_cancelled_and_is_charged(desk, busy):
+    job_id = desk.submit(busy, tokens_per_batch=60)
     wait_for(lambda: desk.job(job_id)["progress"]["done"], lambda done: done > 0)
     settlement.cancel(desk.engine, job_id, desk.analyst)
     job = desk.ended(job_id)
@@ -269,8 +286,8 @@ def test_data_that_is_not_as_declared_is_refused_to_the_steward_only(desk, chang
     )
 
 
-def test_data_that_is_gone_before_it_is_read_is_void_and_says_so(desk, tmp_path):
-    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv", LABELS)
+def test_data_that_is_gone_before_it_is_read_is_void_and_says_so(desk):
+    copy = desk.reviews()
     name = desk.dataset(uri=str(copy))
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.unlink()
@@ -279,11 +296,11 @@ def test_data_that_is_gone_before_it_is_read_is_void_and_says_so(desk, tmp_path)
     assert job["entries"][-1]["kind"] == "VOID"
 
 
-def test_other_data_is_not_read_whatever_the_row_of_its_version_forgets(desk, tmp_path):
+def test_other_data_is_not_read_whatever_the_row_of_its_version_forgets(desk):
     """Nothing is charged: the entry says which bytes were registered, and others void the job
     unread.
     """
-    copy = other_people(SAMPLE / "private.csv", tmp_path / "private.csv", LABELS)
+    copy = desk.reviews()
     name = desk.dataset(uri=str(copy))
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     copy.write_text("other,columns\n1,2\n")

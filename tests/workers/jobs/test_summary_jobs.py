@@ -51,9 +51,7 @@ def grouped(desk: Desk, epsilon: str = "29") -> tuple[str, Path]:
     """(dataset with groups and an allowance, its file): some forty reviews of each kind of
     business.
     """
-    uri = other_people(SAMPLE / "private.csv", desk.folder / f"{uuid.uuid4().hex[:6]}.csv", LABELS)
-    lines = uri.read_text("utf-8").splitlines(keepends=True)
-    uri.write_text("".join(lines[:250]), "utf-8")
+    uri = desk.reviews(40)
     name = desk.dataset(uri=str(uri), public_size=250, **GROUPS)
     allowances.allow(desk.engine, name, Allowance(epsilon, "0.000001", "test"), desk.steward)
     return name, uri

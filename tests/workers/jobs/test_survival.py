@@ -26,9 +26,8 @@ from accountant.settings import Settings
 from accountant.transactions import allowances, job_keys, kept_draws, settlement, submission
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.rows import Claim
-from tests.support import other_people
-from tests.workers.conftest import SAMPLE, published, wait_for
-from tests.workers.jobs.test_jobs import LABELS, Desk
+from tests.workers.conftest import published, wait_for
+from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
 from web.local import redis_url
 
 pytestmark = pytest.mark.slow
@@ -53,13 +52,12 @@ def desk(service, engine, tmp_path_factory) -> Desk:
 
 
 @pytest.fixture(scope="module")
-def dataset(desk, tmp_path_factory) -> str:
-    return opened(desk, tmp_path_factory.mktemp("data"))
+def dataset(desk) -> str:
+    return opened(desk)
 
 
-def opened(desk: Desk, folder: Path, **policy) -> str:
-    uri = str(other_people(SAMPLE / "private.csv", folder / "others.csv", LABELS))
-    name = desk.dataset(uri=uri, policy={"auto_approve_epsilon": "10", **policy})
+def opened(desk: Desk, **policy) -> str:
+    name = desk.dataset(MANY, policy={"auto_approve_epsilon": "10", **policy})
     allowances.allow(desk.engine, name, Allowance("10", "0.000001", "test"), desk.steward)
     return name
 
@@ -89,6 +87,7 @@ def sound(desk: Desk, dataset: str) -> None:
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
+@pytest.mark.release  # test_parts: a lost part runs again, and the others keep what they have
 def test_a_shared_job_goes_on_when_one_of_its_workers_is_killed(desk, dataset, service):
     """It is published in the order of its labels, whoever wrote them."""
     service.start("generate2")
@@ -240,7 +239,7 @@ def test_an_attempt_that_takes_too_long_goes_on_in_the_next_until_there_is_none(
 ):
     # a worker's first job loads torch before it reads
     desk.ended(desk.submit(dataset, tokens_per_batch=2))
-    dataset = opened(desk, tmp_path, time_limit_seconds=3)
+    dataset = opened(desk, time_limit_seconds=3)
     job_id = desk.submit(dataset, tokens_per_batch=240)
     job = desk.ended(job_id)
     assert job["attempt"] in (2, 3)

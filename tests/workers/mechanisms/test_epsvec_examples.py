@@ -28,7 +28,7 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 def with_allowance(desk) -> str:
     """Half of the bundled reviews, with what one such job needs."""
-    name = desk.dataset(public_size=1500)
+    name = desk.dataset(None, public_size=1500)
     allowances.allow(desk.engine, name, Allowance("8", "0.000001", "test"), desk.steward)
     return name
 

@@ -14,9 +14,8 @@ from accountant.core.ledger.export_formats import verify_lines
 from accountant.queries import entries
 from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
-from tests.support import other_people
 from tests.workers.conftest import SAMPLE, published, result, wait_for
-from tests.workers.jobs.test_jobs import LABELS, Desk, desk  # noqa: F401  (the fixture)
+from tests.workers.jobs.test_jobs import Desk, desk  # noqa: F401  (the fixture)
 
 pytestmark = pytest.mark.slow
 
@@ -85,11 +84,9 @@ def test_it_is_free_and_leaves_figures_and_a_report(desk, named, texts):  # noqa
     verify_lines(entries.export(desk.engine, dataset, desk.steward, "jsonl"))
 
 
-def test_it_needs_a_job_that_its_asker_may_read(desk, named, texts, tmp_path):  # noqa: F811
+def test_it_needs_a_job_that_its_asker_may_read(desk, named, texts):  # noqa: F811
     dataset, source = texts
-    other = desk.dataset(
-        uri=str(other_people(SAMPLE / "private.csv", tmp_path / "others.csv", LABELS))
-    )
+    other = desk.dataset()
     for wrong in (str(uuid.uuid4()), "x" * 36):
         with pytest.raises(InvalidRequest, match="from_job"):
             ask(desk, dataset, from_job=wrong, **named)

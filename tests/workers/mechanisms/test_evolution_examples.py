@@ -18,7 +18,7 @@ from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import other_people, yes
 from tests.workers.conftest import ROOT, SAMPLE, published, wait_for
-from tests.workers.jobs.test_jobs import LABELS, Desk
+from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +36,13 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 @pytest.fixture(scope="module")
 def few(desk) -> Path:
     """The reviews of two labels."""
-    return other_people(SAMPLE / "private.csv", desk.folder / "few.csv", LABELS[:2])
+    return other_people(SAMPLE / "private.csv", desk.folder / "few.csv", LABELS[:2], MANY)
 
 
 @pytest.fixture(scope="module")
 def dataset(desk, few) -> str:
     """With what one such job needs."""
-    name = desk.dataset(uri=str(few), labels=list(LABELS[:2]), public_size=500)
+    name = desk.dataset(uri=str(few), labels=list(LABELS[:2]), public_size=200)
     allowances.allow(desk.engine, name, Allowance("6", "0.000001", "test"), desk.steward)
     return name
 
@@ -122,11 +122,11 @@ def protected(desk) -> tuple[str, Path]:
     corpora.add(desk.engine, corpora.CorpusSpec.model_validate(raw), desk.steward)
     shown = lambda: corpora.show(desk.engine, raw["name"], desk.steward)["state"]  # noqa: E731
     wait_for(shown, lambda state: state == "ready")
-    path = other_people(SAMPLE / "private.csv", desk.folder / "protected.csv", LABELS[:2])
+    path = other_people(SAMPLE / "private.csv", desk.folder / "protected.csv", LABELS[:2], MANY)
     policy = {"secret_jobs": True}
     changes = {
         "labels": list(LABELS[:2]),
-        "public_size": 500,
+        "public_size": 200,
         "secret_terms": [SECRET],
         "policy": policy,
     }

@@ -14,7 +14,7 @@ from accountant.queries import entries, integrity
 from accountant.transactions import allowances, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.workers.conftest import ROOT, published
-from tests.workers.jobs.test_jobs import LABELS, Desk
+from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +28,7 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    """Half of the bundled reviews: six labels of the twelve."""
-    name = desk.dataset(public_size=1500)
+    name = desk.dataset(MANY, public_size=1500)
     allowances.allow(desk.engine, name, Allowance("30", "0.000001", "test"), desk.steward)
     return name
 

@@ -1,5 +1,4 @@
-"""examples/private-prediction*.json through the real relay, broker and workers, on half of the
-reviews.
+"""examples/private-prediction*.json through the real relay, broker and workers.
 
 As they stand, but for the number of clusters, which is two for each label, and for the size and
 the length of batches, which are whole before a release.
@@ -18,7 +17,7 @@ from accountant.transactions import allowances, artifacts, submission
 from accountant.transactions.job_requests import JobRequest
 from tests.support import yes
 from tests.workers.conftest import ROOT, SAMPLE, folder_of, published, wait_for
-from tests.workers.jobs.test_jobs import LABELS, Desk
+from tests.workers.jobs.test_jobs import LABELS, MANY, Desk
 from workers.jobs import artifacts as stored
 from workers.sample import THEMES
 
@@ -59,12 +58,12 @@ def desk(warm_engine, tmp_path_factory) -> Desk:
 
 @pytest.fixture(scope="module")
 def dataset(desk) -> str:
-    return allowed(desk)
+    return allowed(desk, MANY)
 
 
-def allowed(desk: Desk) -> str:
+def allowed(desk: Desk, most: int | None) -> str:
     """A dataset with what the three examples need."""
-    name = desk.dataset(public_size=1500)
+    name = desk.dataset(most, public_size=1500)
     allowances.allow(
         desk.engine, name, Allowance("60", "0.000001", "test", ex_post="5"), desk.steward
     )
@@ -114,7 +113,7 @@ def test_their_texts_tell_what_the_private_reviews_are_about(desk):
     The three together give about 55: over a twelfth would have it in 3 of 1,000 runs if they were
     like the public reviews, and at 40 % no more have it in fewer than one of 10^6.
     """
-    dataset = allowed(desk)
+    dataset = allowed(desk, None)
     texts = [text for example in EXAMPLES for text in ended(desk, dataset, example)[1]]
     told = sum(THEMES[each["label"].split()[0]] in each["text"] for each in texts)
     assert told > len(texts) / 12

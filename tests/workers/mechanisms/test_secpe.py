@@ -20,7 +20,7 @@ from tests.workers.conformance import samples
 from tests.workers.conformance.noting import Noting, compare_secret
 from tests.workers.evolution.writers import Places, Words, public, vector
 from workers.data.records import Record, Records
-from workers.embedding.neighbours import unit
+from workers.embedding.neighbours import nearest, unit
 from workers.evolution.places import Space
 from workers.generation.writer import WriterError
 from workers.interface import Artifact, Progress, Public, Released, Text
@@ -342,8 +342,13 @@ def test_the_papers_votes_are_counts_clipped_at_0_for_the_nearest_sample(earlier
         texts = [family["samples"][place]["text"] for place in epoch["candidates"]]
         places = unit(np.array([vector(text) for text in texts]))
         expected = np.zeros(len(texts), np.int64)
-        for count, centre in zip(counts, centres, strict=True):
-            expected[int((places @ centre).argmax())] += max(0, int(1_000 * count))
+        # Places are rounded to 1/4096, which moves a cosine in 6 dimensions by less than 0.001: of
+        # samples that are as near as that, either may have the vote, and no noise fails this.
+        chosen = nearest(centres, places)[:, 0]
+        cosines = unit(centres) @ places.T
+        assert (cosines[np.arange(len(chosen)), chosen] > cosines.max(axis=1) - 0.002).all()
+        for count, place in zip(counts, chosen, strict=True):
+            expected[place] += max(0, int(1_000 * count))
         assert epoch["noisy_counts"] == expected.tolist()
 
 
