@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from random import SystemRandom
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -32,9 +32,8 @@ from accountant.core.privacy.composition import epsilon_alone, gaussian_epsilon
 from accountant.core.privacy.divergences import pure_epsilon
 from accountant.core.privacy.events import Event, Gaussian, Laplace, Sampled, releases
 from workers.data.records import Record, Records
-from workers.noise.meter import Meter, Values
-from workers.noise.samplers import Grid
-from workers.privacy_audits.leave_one_out import Ints, log_probability
+from workers.privacy_audits.leave_one_out import log_probability
+from workers.privacy_audits.noting import Call, Ints, NotingMeter
 from workers.privacy_audits.subjects import DELTA, KEYS, Subject, record_of
 
 CONFIDENCE = 0.95
@@ -89,11 +88,19 @@ class Release:
     `noise`: the scale of the scores, or of Laplace noise, or the standard deviation of Gaussian.
     """
 
-    kind: Literal["token", "gaussian", "laplace"]
+    kind: str
     event: Event
     values: Ints
     noise: float
     answer: Any
+
+    @classmethod
+    def of(cls, call: Call) -> "Release":
+        """Return the release of a call of the meter."""
+        assert call.event is not None
+        per = float(call.per)
+        noise = per if call.kind == "token" else _multiplier(call.event) / per
+        return cls(call.kind, call.event, call.values, noise, call.answer)
 
     def told(self, one: Ints, other: Ints) -> float:
         """Return ln p(answer | `one`) − ln p(answer | `other`)."""
@@ -112,7 +119,7 @@ class Enough(Exception):
     """All was released that is looked at: what follows is made of it."""
 
 
-class Watching(Meter):
+class Watching(NotingMeter):
     """A meter that notes each part's first release; ends the run after as many as `most`."""
 
     def __init__(self, *args: Any) -> None:
@@ -120,46 +127,13 @@ class Watching(Meter):
         self.first: dict[Hashable, Release] = {}
         self.most = 0
 
-    def sample_token(
-        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
-    ) -> int:
-        """Draw as `Meter.sample_token` does, and note it."""
-        token = super().sample_token(scores, scale, event, part)
-        self._note(part, Release("token", event, scores.copy(), float(scale), token))
-        return token
-
-    def gaussian(
-        self,
-        values: Values,
-        sensitivity: Fraction | float,
-        event: Event,
-        part: Hashable | None = None,
-    ) -> Grid:
-        """Add noise as `Meter.gaussian` does, and note it."""
-        values = values() if callable(values) else values
-        noisy = super().gaussian(values, sensitivity, event, part)
-        sigma = _multiplier(event) * float(sensitivity)
-        self._note(part, Release("gaussian", event, values.copy(), sigma, noisy))
-        return noisy
-
-    def laplace(
-        self,
-        values: Values,
-        sensitivity: Fraction | float,
-        event: Event,
-        part: Hashable | None = None,
-    ) -> Grid:
-        """Add noise as `Meter.laplace` does, and note it."""
-        values = values() if callable(values) else values
-        noisy = super().laplace(values, sensitivity, event, part)
-        scale = _multiplier(event) * float(sensitivity)
-        self._note(part, Release("laplace", event, values.copy(), scale, noisy))
-        return noisy
-
-    def _note(self, part: Hashable, release: Release) -> None:
-        self.first.setdefault(part, release)
-        if len(self.first) == self.most:
-            raise Enough
+    def note(self, part: Hashable | None, call: Call) -> Any:
+        """Note a part's first call."""
+        if call.kind in ("token", "gaussian", "laplace"):
+            self.first.setdefault(part, Release.of(call))
+            if len(self.first) == self.most:
+                raise Enough
+        return call.answer
 
 
 def _multiplier(event: Event) -> float:

@@ -30,10 +30,10 @@ from workers.models import LocalModel
 from workers.noise.meter import Meter, Values
 from workers.noise.samplers import Grid
 from workers.privacy_audits import subjects
+from workers.privacy_audits.noting import Call, Ints, NotingMeter
 from workers.privacy_audits.subjects import Subject
 
 Part = tuple[str | None, int]
-Ints = NDArray[np.int64]
 
 
 def log_probability(scores: Ints, scale: Fraction, chosen: int) -> float:
@@ -56,7 +56,7 @@ class NoisySum:
         return -float(np.sum(away**2)) / 2
 
 
-class Noting(Meter):
+class Noting(NotingMeter):
     """A meter that also notes each part's draws, their log-likelihoods, and their ex-post costs."""
 
     def __init__(self, *args: Any) -> None:
@@ -66,45 +66,19 @@ class Noting(Meter):
         self.costs: dict[Hashable, Fraction] = defaultdict(Fraction)
         self.sums: dict[Hashable, list[NoisySum]] = defaultdict(list)
 
-    def gaussian(
-        self,
-        values: Values,
-        sensitivity: Fraction | float,
-        event: Event,
-        part: Hashable | None = None,
-    ) -> Grid:
-        """Add noise as `Meter.gaussian` does, and note the sum and its density."""
-        values = values() if callable(values) else values
-        noisy = super().gaussian(values, sensitivity, event, part)
-        noisy_sum = NoisySum(values.copy(), noisy, _sigma(event, sensitivity))
-        self.sums[part].append(noisy_sum)
-        self.likely[part] += noisy_sum.log_density()
-        return noisy
-
-    def sample_token(
-        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
-    ) -> int:
-        """Draw as `Meter.sample_token` does, and note the token and its likelihood."""
-        token = super().sample_token(scores, scale, event, part)
-        self._note(part, scores, scale, token)
-        return token
-
-    def ex_post_token(
-        self,
-        scores: Ints,
-        scale: Fraction,
-        costs: NDArray[np.float64],
-        part: Hashable | None = None,
-    ) -> int:
-        """Draw as `Meter.ex_post_token` does, and note the token, its likelihood and its cost."""
-        token = super().ex_post_token(scores, scale, costs, part)
-        self._note(part, scores, scale, token)
-        self.costs[part] += Fraction(float(costs[token]))
-        return token
-
-    def _note(self, part: Hashable, scores: Ints, scale: Fraction, token: int) -> None:
-        self.drawn[part].append(token)
-        self.likely[part] += log_probability(scores, scale, token)
+    def note(self, part: Hashable | None, call: Call) -> Any:
+        """Note a token, its likelihood and its cost, or a sum of Gaussian noise and its density."""
+        if call.kind == "gaussian":
+            assert call.event is not None
+            noisy_sum = NoisySum(call.values, call.answer, _sigma(call.event, 1 / call.per))
+            self.sums[part].append(noisy_sum)
+            self.likely[part] += noisy_sum.log_density()
+        elif call.kind.endswith("token"):
+            self.drawn[part].append(call.answer)
+            self.likely[part] += log_probability(call.values, call.per, call.answer)
+        if call.costs is not None:
+            self.costs[part] += Fraction(float(call.costs[call.answer]))
+        return call.answer
 
 
 class Answering(Meter):

@@ -7,13 +7,11 @@ floats).
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from accountant.core.privacy.blowup import GroupSampling, Without
 from accountant.core.privacy.events import (
@@ -30,33 +28,11 @@ from accountant.core.privacy.events import (
 from accountant.core.privacy.price import Price
 from accountant.core.privacy.secrets import SecretRelease
 from tests.workers.conformance.metadata import Refused
-from workers.noise.meter import Meter, Turn, Values
-from workers.noise.samplers import Grid
-
-Ints = NDArray[np.int64]
+from workers.noise.meter import Turn
+from workers.privacy_audits.noting import Call, Ints, NotingMeter
 
 
-@dataclass(frozen=True)
-class Call:
-    """One call of the meter. `per`: what a move of 1 in `values` counts, in parts of what is
-    declared.
-    """
-
-    kind: str
-    event: Event | None
-    values: Ints
-    per: Fraction
-    answer: Any
-    costs: NDArray[np.float64] | None = None
-    moves: tuple[Fraction, ...] = ()
-
-    @property
-    def form(self) -> tuple[Any, ...]:
-        """The part of a call that must be the same for all records."""
-        return self.kind, self.event, self.values.shape, self.per, self.moves
-
-
-class Noting(Meter):
+class Noting(NotingMeter):
     """A meter for `price` that notes its calls by part; answers as `earlier` did where one is
     given.
     """
@@ -67,66 +43,8 @@ class Noting(Meter):
         self.calls: dict[Hashable, list[Call]] = defaultdict(list)
         self._earlier = earlier
 
-    def sample_token(
-        self, scores: Ints, scale: Fraction, event: Event, part: Hashable | None = None
-    ) -> int:
-        """Draw as `Meter.sample_token` does, and note the call."""
-        made = super().sample_token(scores, scale, event, part)
-        return int(self._note(part, Call("token", event, scores.copy(), Fraction(scale), made)))
-
-    def ex_post_token(
-        self,
-        scores: Ints,
-        scale: Fraction,
-        costs: NDArray[np.float64],
-        part: Hashable | None = None,
-    ) -> int:
-        """Draw as `Meter.ex_post_token` does, and note the call."""
-        made = super().ex_post_token(scores, scale, costs, part)
-        call = Call("ex-post token", None, scores.copy(), Fraction(scale), made, costs.copy())
-        return int(self._note(part, call))
-
-    def gaussian(
-        self,
-        values: Values,
-        sensitivity: Fraction | float,
-        event: Event,
-        part: Hashable | None = None,
-    ) -> Grid:
-        """Add noise as `Meter.gaussian` does, and note the call."""
-        values = values() if callable(values) else values
-        made = super().gaussian(values, sensitivity, event, part)
-        found: Grid = self._note(
-            part, Call("gaussian", event, values.copy(), 1 / Fraction(sensitivity), made)
-        )
-        return found
-
-    def laplace(
-        self,
-        values: Values,
-        sensitivity: Fraction | float,
-        event: Event,
-        part: Hashable | None = None,
-    ) -> Grid:
-        """Add noise as `Meter.laplace` does, and note the call."""
-        values = values() if callable(values) else values
-        made = super().laplace(values, sensitivity, event, part)
-        found: Grid = self._note(
-            part, Call("laplace", event, values.copy(), 1 / Fraction(sensitivity), made)
-        )
-        return found
-
-    def secret(
-        self, counts: Grid, centres: Grid, moves: Sequence[Fraction], release: SecretRelease
-    ) -> tuple[Grid, Grid]:
-        """Add noise as `Meter.secret` does, and note the call."""
-        made = super().secret(counts, centres, moves, release)
-        values = np.concatenate([counts[:, None], centres], axis=1)
-        call = Call("secret", None, values, Fraction(1), made, moves=tuple(moves))
-        found: tuple[Grid, Grid] = self._note(None, call)
-        return found
-
-    def _note(self, part: Hashable | None, call: Call) -> Any:
+    def note(self, part: Hashable | None, call: Call) -> Any:
+        """Note a call; the earlier meter's answer at its place, or its own."""
         own = self.calls[part]
         own.append(call)
         if self._earlier is None:
