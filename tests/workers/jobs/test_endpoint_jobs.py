@@ -76,7 +76,12 @@ def source(desk, folder) -> tuple[str, dict[str, str]]:
     corpora.add(desk.engine, spec, desk.steward)
     shown = lambda: corpora.show(desk.engine, corpus, desk.steward)["state"]  # noqa: E731
     wait_for(shown, lambda state: state == "ready")
-    return dataset, {"from_job": str(job_id), "corpus": corpus, "metrics": "judge", "most_texts": 40}
+    return dataset, {
+        "from_job": str(job_id),
+        "corpus": corpus,
+        "metrics": "judge",
+        "most_texts": 40,
+    }
 
 
 def judged(desk, source, judge: str):
