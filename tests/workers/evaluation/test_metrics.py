@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from workers.data.public_text import constant
-from workers.evaluation import fidelity, mauve, summaries, transfer
+from workers.evaluation import fidelity, mauve, transfer
 from workers.evaluation.judge import quality, read_score
 from workers.generation.writer import Written
 
@@ -107,21 +107,6 @@ def test_transfer_learns_labels_and_not_shuffled_ones():
     assert 0.2 < transfer.transfer(shuffled, test).value < 0.8
     with pytest.raises(ValueError, match="fewer than two labels"):
         transfer.transfer(transfer.Labelled(["a"], ["one"]), test)
-
-
-@pytest.mark.slow
-def test_rouge_is_that_of_its_library():
-    from rouge_score.rouge_scorer import RougeScorer
-
-    pairs = [("the cat sat on the mat", "a cat was sitting on a mat"), ("good value", "poor value")]
-    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=True)
-    wanted = np.mean([[s.fmeasure for s in scorer.score(r, c).values()] for c, r in pairs], axis=0)
-    found = summaries.rouge(*map(list, zip(*pairs, strict=True)))
-    assert [each.name for each in found] == ["ROUGE-1", "ROUGE-2", "ROUGE-L"]
-    assert np.abs(np.array([each.value for each in found]) - wanted).max() < 1e-12
-
-
-# --- judge --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
