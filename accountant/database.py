@@ -386,6 +386,7 @@ _APPEND_ONLY = (
     "entries",
     "fingerprints",
     "fingerprint_key",
+    "key_checks",
     "corpus_fingerprints",
     "artifacts",
     "checkpoints",

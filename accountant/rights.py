@@ -50,7 +50,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
     "web": {
         # People, and what they do.
         **dict.fromkeys(("users", "api_tokens", "external_accounts", "sessions"), _CHANGE),
-        **dict.fromkeys(("activity", "sign_ins", "idempotency_keys"), _ADD),
+        **dict.fromkeys(("activity", "sign_ins", "idempotency_keys", "key_checks"), _ADD),
         "passkeys": "SELECT, INSERT, UPDATE (sign_count, last_used_at, removed_at)",
         **dict.fromkeys(
             ("passkey_challenges", "logout_tokens"), "SELECT, INSERT, DELETE"
@@ -112,7 +112,7 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "jobs": f"SELECT, UPDATE ({_ENDS}, started_at, reading_began_at, output_sha256)",
         "parts": f"SELECT, UPDATE ({_PARTS_END}, worker, progress_total, lease_secret_sha256)",
         **dict.fromkeys(("job_keys", "kept_draws"), "SELECT, INSERT, DELETE"),
-        "artifacts": _ADD,
+        **dict.fromkeys(("artifacts", "key_checks"), _ADD),
         "realized_ex_post": "INSERT",
         **dict.fromkeys(("stopped_workers", "live_workers"), "SELECT, INSERT, UPDATE, DELETE"),
         "refused_parts": _CHANGE,

@@ -1,7 +1,7 @@
 """Probes: whether the process lives, and whether it can serve; at each address, and at one apart.
 
     /livez    the process answers: it asks nobody
-    /readyz   what a request needs: database, log, results
+    /readyz   what a request needs: database, log, results, the cluster's key
     /healthz  also what people should look at
 
 Each look has a thread of its own, and is waited for a moment: a probe answers whatever hangs.
@@ -25,7 +25,7 @@ from accountant.deadlines import Bounded
 from accountant.queries import log_comparison, workers
 from accountant.results import Results
 from accountant.settings import Settings
-from accountant.transactions import maintenance, second_calculation, signing
+from accountant.transactions import key_checks, maintenance, second_calculation, signing
 from web.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class Probes:
             "the database": lambda: database.problem(engine),
             "the log outside the database": lambda: log_comparison.write_problem(engine),
             "the place of results": results.problem,
+            "the check of the key": lambda: key_checks.problem(engine, "session", settings),
         }
         self._needed = {name: Bounded(_never_none(look)) for name, look in needed.items()}
         self._signer = Bounded(_never_none(self._signer_problem))

@@ -146,6 +146,16 @@ fingerprint_key = Table(
     CheckConstraint("single", name="one_row"),
 )
 
+# What a key of the cluster makes of a public text, by the key's name: a process with another key
+# takes no part (transactions.key_checks).
+key_checks = Table(
+    "key_checks",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("proof", LargeBinary, nullable=False),
+    CheckConstraint("octet_length(proof) = 32", name="length"),
+)
+
 # Files that stewards sent, kept by the hash of their bytes. `address` is what a dataset names.
 uploads = Table(
     "uploads",

@@ -15,6 +15,8 @@ from accountant.core.privacy.events import Gaussian, to_json
 from accountant.database import MIGRATIONS, connect
 from accountant.identities.actor import Actor
 from accountant.queries import decisions
+from accountant.settings import Settings
+from accountant.transactions import key_checks
 from tests.conftest import as_superuser, create
 
 DATASET, JOB, REFUSED, MADE = (uuid.uuid4() for _ in range(4))
@@ -252,3 +254,19 @@ def test_parts_that_wait_go_to_any_worker_before_classes_are_named(old, old_url)
     command.upgrade(config(old_url), "head")
     with old.connect() as connection:
         assert connection.execute(text("SELECT state, hardware FROM parts")).one() == ("queued", "")
+
+
+def test_the_first_process_after_the_upgrade_says_the_cluster_s_key(old, old_url, tmp_path):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+    command.upgrade(config(old_url), "head")
+    for home, problem in (
+        ("a", None),
+        ("a", None),
+        ("b", "the key `session` is not the cluster's"),
+    ):
+        said = key_checks.problem(old, "session", Settings(home=tmp_path / home))
+        assert (said or "").startswith(problem or "")
+        assert (said is None) == (problem is None)
+    with old.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM jobs")).scalar_one() == 3

@@ -1,6 +1,7 @@
 """Probes tell whether requests can be served, and answer whatever hangs."""
 
 import fcntl
+import secrets
 import time
 from threading import Event
 
@@ -65,6 +66,17 @@ def until(app, status):
         assert time.monotonic() < ends, found
         time.sleep(0.05)
     return found[1]
+
+
+def test_a_node_with_another_key_is_not_ready(logged, tmp_path, monkeypatch):
+    settings = logged.extensions["exchequer"]["settings"]
+    for key, status in ((secrets.token_hex(32), 503), (settings.secret("session").hex(), 200)):
+        monkeypatch.setenv("EXCHEQUER_KEY_SESSION", key)
+        node = create_app(settings)
+        said = ask(node)
+        node.extensions["exchequer"]["engine"].dispose()
+        assert said[0] == status, said
+        assert ("the key `session` is not the cluster's" in said[1]) == (status == 503)
 
 
 def test_a_log_of_another_database_is_told(logged, tmp_path):

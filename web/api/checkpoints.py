@@ -6,6 +6,7 @@ from datetime import datetime
 
 from flask import Response, jsonify
 
+from accountant.ledger_log.publication import published_key
 from accountant.queries import entries, integrity
 from accountant.schema.ledgers import Checkpoint, LedgerCheck, SignedKey
 from accountant.transactions import signing
@@ -16,6 +17,7 @@ from web.auth import current_actor
 from web.context import engine, settings
 
 SIGNING = "checkpoint"
+TEXT_OR_NULL = {"type": ["string", "null"]}
 OVERSEERS = ("steward", "auditor")
 ORDER = Order(
     "checkpoints of a dataset",
@@ -29,13 +31,15 @@ def seed() -> bytes:
 
 
 @api.get("/keys")
-@describe(Operation(answer=listing("keys", SignedKey), public=True))
+@describe(Operation(answer=listing("keys", SignedKey, public_log=TEXT_OR_NULL), public=True))
 def keys() -> Response:
-    """The public keys that sign checkpoints, oldest first.
+    """The public keys that sign checkpoints, oldest first, and the key of the published log.
 
     Each is introduced by the one before, so they come in one piece: a part could not be checked.
+    `public_log` is null where no log is published.
     """
-    return jsonify(keys=signing.keys(engine(), seed()))
+    log_key = published_key(settings().public_log)
+    return jsonify(keys=signing.keys(engine(), seed()), public_log=log_key)
 
 
 @api.get("/datasets/<name>/checkpoints")

@@ -1,4 +1,4 @@
-"""A worker says while it lives which classes of jobs it takes."""
+"""A worker says while it lives which classes of jobs it takes; one with another key ends."""
 
 import os
 import threading
@@ -10,11 +10,29 @@ from celery import signals
 
 from accountant import settings
 from accountant.database import UNAVAILABLE, Engine, unpooled
-from accountant.transactions import hardware
+from accountant.transactions import hardware, key_checks
 from workers.jobs.broker import classes_of
 from workers.jobs.results_watch import name
 
 log = structlog.get_logger()
+
+
+@signals.celeryd_after_setup.connect
+def require_key(instance: Any, **_: Any) -> None:
+    """End a worker whose key is not the cluster's before it takes a message.
+
+    Without a database it takes none either, and each claim compares the job's key.
+    """
+    configured = settings.load()
+    if configured.database_url is None or not classes_of(instance.app.amqp.queues.consume_from):
+        return
+    try:
+        problem = key_checks.problem(unpooled(configured.database_url), "units", configured)
+    except UNAVAILABLE:
+        return
+    if problem is not None:
+        log.error("the worker ends", problem=problem)
+        raise SystemExit(os.EX_CONFIG)
 
 
 # Not before the children were made: one that is forked while a thread holds a lock waits for ever.

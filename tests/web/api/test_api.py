@@ -327,7 +327,9 @@ def test_what_nobody_foresaw_says_nothing(app, everybody, monkeypatch):
 
 def test_anybody_may_have_the_public_keys(site, signer):
     checkpoint = site.api("auditor").post(f"{site.dataset}/checkpoints", {}).json
-    keys = site.app.test_client().get("/api/v1/keys").json["keys"]
+    answer = site.app.test_client().get("/api/v1/keys").json
+    keys = answer["keys"]
+    assert answer["public_log"] is None  # none is published
     assert keys == checkpoint["keys"]
     assert [each["key"]["id"] for each in keys] == [checkpoint["checkpoint"]["key"]]
     assert not (site.app.extensions["exchequer"]["settings"].home / "keys" / "checkpoint").exists()
