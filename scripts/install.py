@@ -1,9 +1,10 @@
 """Install what the locks name into a virtual environment, which is made first if need be.
 
-    sh scripts/python.sh scripts/install.py libraries|service|dev
+    sh scripts/python.sh scripts/install.py web|web-service|libraries|service|dev
 
 `service` is the libraries and this checkout as a package; `dev` is that and what tests and linters
-need. VENV names the environment's folder, and TORCH the build of torch: cpu, cuda or auto.
+need; `web` and `web-service` are the same for web, relay, signer and migrations. VENV names the
+environment's folder, and TORCH the build of torch: cpu, cuda or auto.
 
 An environment that is whole and up to date is left alone, which takes a moment. One that can't be
 trusted (cut off, moved, without its Python) is made anew; downloads are in a cache. uv installs,
@@ -28,14 +29,23 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-UV, BUILD, RUNTIME, CUDA, DEV = (
-    ROOT / f"requirements{name}.lock" for name in ("-uv", "-build", "", "-cuda", "-dev")
+UV, BUILD, RUNTIME, WORKER, CUDA, DEV = (
+    ROOT / f"requirements{name}.lock" for name in ("-uv", "-build", "", "-worker", "-cuda", "-dev")
 )
 #: What defines each part: it is installed again when one of these files changes.
 PARTS = {
-    "libraries": (UV, BUILD, RUNTIME, CUDA),
+    "web": (UV, BUILD, RUNTIME),
+    "libraries": (UV, BUILD, WORKER, CUDA),
     "service": (BUILD, ROOT / "pyproject.toml", ROOT / "scripts" / "build_backend.py"),
     "dev": (DEV,),
+}
+#: The parts that each name asks for, in the order in which they are installed.
+ASKED = {
+    "web": ("web",),
+    "web-service": ("web", "service"),
+    "libraries": ("web", "libraries"),
+    "service": ("web", "libraries", "service"),
+    "dev": ("web", "libraries", "service", "dev"),
 }
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 LOCKED = ("--require-hashes", "--no-deps", "--no-build-isolation")
@@ -327,8 +337,7 @@ def install(environment: Environment, part: str, torch: str) -> None:
         )
         with stage(f"a virtual environment of Python {version}, {sys.executable}"):
             environment.make()
-    wanted = [name for name in PARTS if list(PARTS).index(name) <= list(PARTS).index(part)]
-    lacking = [name for name in wanted if environment.lacks(name)]
+    lacking = [name for name in ASKED[part] if environment.lacks(name)]
     if not lacking:
         return
     with environment.changing():
@@ -342,9 +351,12 @@ def install(environment: Environment, part: str, torch: str) -> None:
 
 def install_part(environment: Environment, part: str, torch: str) -> None:
     """Install a part."""
-    if part == "libraries":
-        with stage("libraries, 0.2 GB to download"):
+    if part == "web":
+        with stage("libraries, 0.1 GB to download"):
             environment.install(*LOCKED, "-r", str(RUNTIME))
+    elif part == "libraries":
+        with stage("libraries of workers, 0.1 GB to download"):
+            environment.install(*LOCKED, "-r", str(WORKER))
         environment.keep(torch=install_torch(environment, torch))
     elif part == "service":
         with stage("Exchequer"):
@@ -374,8 +386,8 @@ def _short(path: Path) -> Path:
 def main() -> None:
     """Install a part, or say in a sentence why that can't be done."""
     part, torch = " ".join(sys.argv[1:]), os.environ.get("TORCH") or "auto"
-    if part not in PARTS:
-        sys.exit(f"{part or 'nothing'} can't be installed: say {', '.join(PARTS)}")
+    if part not in ASKED:
+        sys.exit(f"{part or 'nothing'} can't be installed: say {', '.join(ASKED)}")
     if torch not in ("cpu", "cuda", "auto"):
         sys.exit(f"TORCH={torch} is no build of torch: say cpu, cuda or auto")
     folder = Path(os.path.abspath(ROOT / (os.environ.get("VENV") or ".venv")))

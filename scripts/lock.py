@@ -1,8 +1,9 @@
-"""`make lock`: write the five locks anew from pyproject.toml, with the hashes of every file.
+"""`make lock`: write the six locks anew from pyproject.toml, with the hashes of every file.
 
     requirements-uv.lock     uv, which installs the others
     requirements-build.lock  what packages are built with
-    requirements.lock        what the service needs, but torch
+    requirements.lock        what web, relay, signer and migrations need
+    requirements-worker.lock what workers and the local stack need besides, but torch
     requirements-cuda.lock   torch as the package index has it: built for CUDA, with NVIDIA's
                              libraries
     requirements-dev.lock    what tests and linters need besides
@@ -28,27 +29,29 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCKS = [ROOT / f"requirements{name}.lock" for name in ("-uv", "-build", "", "-cuda", "-dev")]
-UV, BUILD, RUNTIME, CUDA, DEV = LOCKS
+NAMES = ("-uv", "-build", "", "-worker", "-cuda", "-dev")
+LOCKS = [ROOT / f"requirements{name}.lock" for name in NAMES]
+UV, BUILD, RUNTIME, WORKER, CUDA, DEV = LOCKS
 CUDA_NAMES = re.compile(r"(torch|triton|nvidia-.*|cuda-.*)")
 
 Entries = dict[str, str]
 
 
 def main() -> None:
-    """Resolve three times, each time with more, and part the answers."""
-    service = ["--extra=client", "--extra=server", "--extra=worker", "pyproject.toml"]
+    """Resolve four times, each time with more, and part the answers."""
+    server = ["--extra=client", "--extra=server", "pyproject.toml"]
+    service = ["--extra=local", "--extra=worker", *server]
     build = resolve([])
+    web = resolve(server)
     runtime = resolve(service)
     everything = resolve(["--extra=dev", *service])
-    moved = [name for name in runtime if pin(everything[name]) != pin(runtime[name])]
-    if moved:
-        sys.exit(
-            f"the extra `dev` asks for other versions of {', '.join(moved)} than the service has"
-        )
+    for part in (web, runtime):
+        moved = [name for name in part if pin(everything[name]) != pin(part[name])]
+        if moved:
+            sys.exit(f"an extra asks for other versions of {', '.join(moved)} than others")
     locks: dict[Path, Entries] = {path: {} for path in LOCKS}
     for name, entry in described(everything).items():
-        locks[lock_of(name, build, runtime)][name] = entry
+        locks[lock_of(name, build, web, runtime)][name] = entry
     for path, entries in locks.items():
         path.write_text(
             "# Made by `make lock`; install with --require-hashes --no-deps.\n"
@@ -71,13 +74,15 @@ def resolve(arguments: list[str]) -> Entries:
     return {re.split(r"\[|==", entry)[0]: entry for entry in entries}
 
 
-def lock_of(name: str, build: Iterable[str], runtime: Iterable[str]) -> Path:
+def lock_of(name: str, build: Iterable[str], web: Iterable[str], runtime: Iterable[str]) -> Path:
     """Return the lock that a package stands in."""
     if name in build:
         return UV if name == "uv" else BUILD
     if name not in runtime:
         return DEV
-    return CUDA if CUDA_NAMES.fullmatch(name) else RUNTIME
+    if CUDA_NAMES.fullmatch(name):
+        return CUDA
+    return RUNTIME if name in web else WORKER
 
 
 def pin(entry: str) -> str:

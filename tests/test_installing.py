@@ -18,7 +18,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = Path(sys._base_executable)  # type: ignore[attr-defined]
-LOCKS = {"-uv": [], "-build": ["builder"], "": ["library"], "-cuda": ["torch"], "-dev": ["linter"]}
+LOCKS = {
+    "-uv": [],
+    "-build": ["builder"],
+    "": ["library"],
+    "-worker": ["engine"],
+    "-cuda": ["torch"],
+    "-dev": ["linter"],
+}
 
 
 def program(path: Path, text: str) -> Path:
@@ -142,7 +149,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = install(folder)
     assert answer.returncode == 0, answer.stderr
     assert "uv can't be had here" in answer.stdout
-    assert installed(folder) == {"builder", "library", "torch"}
+    assert installed(folder) == {"builder", "library", "engine", "torch"}
     return folder
 
 
@@ -248,7 +255,7 @@ def test_it_is_made_anew_and_goes_on_after_a_failure(moved: Path) -> None:
     answer = install(moved)
     assert answer.returncode == 0, answer.stderr
     assert "can't be used" not in answer.stdout
-    assert installed(moved) == {"builder", "library", "torch"}
+    assert installed(moved) == {"builder", "library", "engine", "torch"}
     assert install(moved).stdout == ""
 
 

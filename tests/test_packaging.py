@@ -42,7 +42,7 @@ def test_the_locks_answer_every_requirement_and_no_package_stands_twice() -> Non
     locked = dict(pins)
     assert len(locked) == len(pins)
     extras = PROJECT["optional-dependencies"]
-    wanted = PROJECT["dependencies"] + extras["server"] + extras["worker"] + extras["dev"]
+    wanted = [*PROJECT["dependencies"], *(each for name in EXTRAS for each in extras[name])]
     names = {re.match(r"[\w.-]+", each)[0].lower() for each in wanted}
     assert names - locked.keys() == set()
     assert f"torch=={locked['torch']}" in extras["worker"]
@@ -60,7 +60,8 @@ PYTHONS = [
     ),
 ]
 ENTRY = re.compile(r"^([a-z0-9.-]+)==(\S+)(?: ; (.*?))? \\$((?:\n    .*)*)", re.MULTILINE)
-SERVICE = ("uv", "build", "runtime", "cuda")
+SERVICE = ("uv", "build", "runtime", "worker", "cuda")
+EXTRAS = ("server", "local", "worker", "dev")
 
 
 def entries(names: Sequence[str]) -> dict[str, tuple[Marker | None, list[Requirement]]]:
@@ -138,16 +139,19 @@ def faults(
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_locks_hold_what_each_supported_python_needs_and_no_more(machine: str) -> None:
     service, everything = entries(SERVICE), entries([*SERVICE, "dev"])
+    web = entries(("uv", "build", "runtime"))
+    assert not web.keys() & {"torch", "transformers", "pyarrow"}
     for python in PYTHONS:
-        alone = faults(service, roots("server", "worker"), python, machine)
+        assert faults(web, roots("server"), python, machine)["lacks"] == set(), python
+        alone = faults(service, roots("server", "local", "worker"), python, machine)
         assert alone == {"lacks": set(), "needless": set()}, python
-        whole = faults(everything, roots("server", "worker", "dev"), python, machine)
+        whole = faults(everything, roots(*EXTRAS), python, machine)
         assert whole == {"lacks": set(), "needless": set()}, python
 
 
 def test_a_marker_or_a_package_that_is_taken_out_is_noticed() -> None:
     """Each guard of the test above, for every marker and every package of the locks."""
-    locked, wanted = entries([*SERVICE, "dev"]), roots("server", "worker", "dev")
+    locked, wanted = entries([*SERVICE, "dev"]), roots(*EXTRAS)
     where = [("3.11.0", "x86_64"), ("3.14.0", "aarch64")]
     kept = {
         name
@@ -167,7 +171,7 @@ def test_a_marker_or_a_package_that_is_taken_out_is_noticed() -> None:
 def test_the_locks_say_what_the_installed_packages_say_of_themselves() -> None:
     """The comments come from the resolver; the packages here are another witness."""
     environment = marks(platform.python_version(), platform.machine())
-    locked, wanted = entries([*SERVICE, "dev"]), roots("server", "worker", "dev")
+    locked, wanted = entries([*SERVICE, "dev"]), roots(*EXTRAS)
     stated = {
         canonicalize_name(each.metadata["Name"]): [Requirement(one) for one in each.requires or []]
         for each in distributions()
@@ -316,7 +320,8 @@ def test_the_documented_command_pins_every_image_of_a_tag(tmp_path: Path) -> Non
     pinned = dict(line.split("=", 1) for line in (tmp_path / ".env").read_text().splitlines())
     texts = (ROOT / "docker-compose.yml").read_text()
     tags = dict(re.findall(r"\$\{(\w+_IMAGE):-([^}]+)\}", texts))
-    assert tags.pop("EXCHEQUER_IMAGE")  # made here, from the others
+    for made in ("EXCHEQUER_IMAGE", "EXCHEQUER_WORKER_IMAGE"):
+        assert tags.pop(made)  # here, from the others
     assert pinned == {name: f"{tag.rpartition(':')[0]}@sha256:0f" for name, tag in tags.items()}
     assert "sha256" not in texts + (ROOT / "Dockerfile").read_text()  # none that nobody looked up
 

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,8 @@ def _draft(folder: Path) -> Iterator[_Draft]:
 
 def _read_parquet(handle: int, store: Store, size: int) -> Found:
     """Return the columns of a Parquet file, read by a process with bounded memory and time."""
+    if find_spec("pyarrow") is None:
+        raise refused("is Parquet, which this server does not read: send CSV or JSON Lines")
     most = min(store.limits.uncompressed_bytes, max(2**20, store.limits.ratio * size))
     limits = {
         "memory": _CHECK_MEMORY,

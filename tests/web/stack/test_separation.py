@@ -125,13 +125,21 @@ def test_images_are_named_by_variables() -> None:
     """So that `.env` can name each by its digest; those of the file are tags."""
     composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     for name, service in composed["services"].items():
-        assert re.fullmatch(r"\$\{[A-Z]+_IMAGE:-[^@]+\}", service["image"]), name
+        assert re.fullmatch(r"\$\{[A-Z_]+_IMAGE:-[^@]+\}", service["image"]), name
         if "build" in service:
             assert service["build"]["args"] == {"PYTHON_IMAGE": "${PYTHON_IMAGE:-python:3.11-slim}"}
+            target = "worker" if name in ("worker", "checks") else "web"
+            assert service["build"]["target"] == target, name
+            assert service["read_only"]
+            assert service["cap_drop"] == ["ALL"]
+            assert service["mem_limit"]
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     assert [line for line in lines if line.startswith(("FROM", "ARG PYTHON"))] == [
         "ARG PYTHON_IMAGE=python:3.11-slim",
-        "FROM ${PYTHON_IMAGE}",
+        "FROM ${PYTHON_IMAGE} AS base",
+        "FROM base AS engine",
+        "FROM engine AS worker",
+        "FROM base AS web",
     ]
 
 
