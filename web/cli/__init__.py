@@ -11,11 +11,14 @@ import sys
 
 
 def main() -> None:
-    """Entry point of the `exchequer` command. A library that can't be loaded is said in a
-    sentence.
-    """
+    """Run the `exchequer` command. It says in a sentence if a library can't be loaded."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # the shell closed it
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115
     try:
         from web.cli.commands import app
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (ImportError, OSError) as error:
         few = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
         remedy = "Run `ulimit -n 1024` first." if few else "Install Exchequer again."

@@ -29,9 +29,10 @@ from web.cli.ledger import entry_table
 from web.cli.model_files import PRETRAINED
 from web.cli.models import model_refused, register_pretrained, wait_for_model
 from web.cli.output import Failed, err, note, out, printable, save
-from web.cli.stack import sign_in_here, start
+from web.cli.stack import PROFILE, sign_in_here, start
 from web.cli.verify import verified
-from web.client import Api, NotFound, progress
+from web.client import Api, NotFound, profiles, progress
+from web.client.profiles import Profile
 
 DATASET = "sample-reviews"
 SAMPLE = "sample-model"
@@ -106,6 +107,7 @@ def run(model: str = SAMPLE, verbose: bool = False) -> None:
     sign_in_here(configured, address)
     story.tell(f"{address}, with all that it keeps in {_short(configured.home)}")
     tokens = {name: bootstrap.issue_token(configured, name) for name in PEOPLE}
+    _keep_profiles(address, tokens)
     with (
         Api(address, tokens["steward"]) as steward,
         Api(address, tokens["analyst"]) as analyst,
@@ -118,6 +120,15 @@ def run(model: str = SAMPLE, verbose: bool = False) -> None:
         _audit(story, auditor, configured)
         _say_what_it_means(story, analyst, quote)
     _say_where(story, configured, address, job)
+
+
+def _keep_profiles(address: str, tokens: dict[str, str]) -> None:
+    """Let commands and notebooks speak as each person: --profile demo-analyst, for one."""
+    in_use = profiles.read().current
+    for name, token in tokens.items():
+        profiles.keep(Profile(address, name, token), PROFILE + name)
+    if in_use is not None:
+        profiles.use(in_use)
 
 
 # --- before the job -----------------------------------------------------------------------------
@@ -426,8 +437,9 @@ def _say_where(story: Story, configured: Settings, address: str, job: dict[str, 
         story.address(f"{address}{path}")
     command = _command()
     story.tell(
-        f"The command line is the steward's: `{command} decisions`. Stop with `{command} down`; "
-        f"`{command} up` goes on where it was.",
+        f"The command line is the steward's: `{command} decision list`. The analyst's begins with "
+        f"`{command} --profile demo-analyst`, and examples/notebook.ipynb uses both. Stop with "
+        f"`{command} stack down`; `{command} stack up` goes on where it was.",
         "dim",
     )
 

@@ -260,10 +260,17 @@ def list_jobs(
         )
         return
     rows = [
-        (job["id"], job["name"], job["dataset"], state_text(job), alone_text(job), job["analyst"])
+        (
+            job["id"][:8],
+            job["name"],
+            job["dataset"],
+            state_text(job),
+            alone_text(job),
+            job["analyst"],
+        )
         for job in jobs
     ]
-    yield table(["job", "name", "dataset", "state", "ε", "by"], rows, right="ε", whole="job")
+    yield table(["id", "name", "dataset", "state", "ε", "by"], rows, right="ε", whole="id")
 
 
 def show_job(

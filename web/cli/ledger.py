@@ -12,7 +12,18 @@ from accountant.core.errors import invalid
 from web.cli import bootstrap, completion
 from web.cli.answers import Answer
 from web.cli.options import Database, DatasetName, DatasetOption, Json, Output
-from web.cli.output import REFUSED, Failed, facts, note, print_json, save, save_json, stop, table
+from web.cli.output import (
+    REFUSED,
+    Failed,
+    facts,
+    minute,
+    note,
+    print_json,
+    save,
+    save_json,
+    stop,
+    table,
+)
 from web.cli.session import connect
 
 FORMATS = ("jsonl", "csv")
@@ -189,7 +200,7 @@ def checkpoints(
             (
                 document["dataset"],
                 document["seq"],
-                document["at"][:19],
+                minute(document["at"]),
                 document["problem"] or "holds",
             )
             for document in newest
@@ -198,7 +209,7 @@ def checkpoints(
         return
     documents = [document["checkpoint"] for document in newest]
     rows = [
-        (document["seq"], document["at"][:19], document["head"][:16], document["key"][:16])
+        (document["seq"], minute(document["at"]), document["head"][:16], document["key"][:16])
         for document in documents
     ]
     yield table(["entry", "UTC", "head", "key"], rows, right="entry", whole="UTC head key")
@@ -211,7 +222,7 @@ def keys() -> Answer:
     yield {"keys": keys}
     documents = [key["key"] for key in keys]
     rows = [
-        (document["id"], document["introduced_at"][:19], document["public"])
+        (document["id"], minute(document["introduced_at"]), document["public"])
         for document in documents
     ]
     yield table(["key", "since (UTC)", "public bytes"], rows)

@@ -43,6 +43,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in str(text))
 
 
+def minute(at: str | None) -> str | None:
+    """Return a time of the server to the minute, as people read it; the server's times are UTC."""
+    return at and at[:16].replace("T", " ")
+
+
 def say(text: str = "", style: str | None = None) -> None:
     """A line on standard output, not wrapped where a program reads it."""
     out.print(printable(text), style=style, soft_wrap=not out.is_terminal)

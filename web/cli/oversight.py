@@ -11,8 +11,9 @@ from rich.table import Table
 
 from web.cli.answers import Answer
 from web.cli.options import DatasetName, DatasetOption, Json, Output
-from web.cli.output import note, print_json, save_json, table
+from web.cli.output import minute, note, print_json, save_json, table
 from web.cli.session import connect
+from web.client.errors import cap_text
 
 Limit = Annotated[int, typer.Option(min=1, help="Rows, at most.")]
 Since = Annotated[str | None, typer.Option(metavar="DAY", help="A day as 2026-01-31, or a time.")]
@@ -29,7 +30,7 @@ def _rows(found: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str | T
 
 
 def _cell(value: Any) -> object:
-    return value[:16].replace("T", " ") if isinstance(value, str) and value[10:11] == "T" else value
+    return minute(value) if isinstance(value, str) and value[10:11] == "T" else value
 
 
 def activity(
@@ -61,6 +62,8 @@ def refusals(
         newest = list(islice(rows, limit))
     yield newest
     refusals = [{**row, **(row["refusal"] or {})} for row in newest]
+    for row in refusals:
+        row["cap"] = cap_text(row.get("cap", "not told"))
     yield _rows(refusals, ("refused_at", "dataset", "cap", "asked", "left", "analyst"))
 
 

@@ -11,7 +11,7 @@ from accountant.core.errors import invalid
 from web.cli import bootstrap
 from web.cli.answers import Answer
 from web.cli.options import Database
-from web.cli.output import Failed, facts, note, table
+from web.cli.output import Failed, facts, minute, note, table
 from web.cli.session import connect
 
 Roles = Annotated[
@@ -147,7 +147,7 @@ def act(act: str, done: str, text: str) -> Callable[..., Answer]:
 
 
 def begin_maintenance(
-    reason: Annotated[str, typer.Option(help="A sentence that everybody reads.")],
+    reason: Annotated[str, typer.Option(help="Why, for all who read it.")],
 ) -> Answer:
     """Let no job begin until `maintenance off`. What runs goes on."""
     with connect() as client:
@@ -194,7 +194,10 @@ def add_token(
         token = client.add_token(name, scope, days)
     yield token
     yield str(token["token"])
-    note(f"shown once; it ends {token['expires_at']}. Use it: exchequer login URL --token-stdin")
+    note(
+        f"shown once; it ends {minute(token['expires_at'])} UTC. "
+        "Use it: exchequer login URL --token-stdin"
+    )
 
 
 def list_tokens() -> Answer:

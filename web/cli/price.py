@@ -15,6 +15,7 @@ from web.cli import completion
 from web.cli.answers import Answer
 from web.cli.output import facts, require_finite, table
 from web.cli.session import connect
+from web.client.errors import cap_text
 
 Quote = dict[str, Any]
 
@@ -374,7 +375,8 @@ def _refusal(refusal: Quote) -> Iterator[str]:
     """Yield a refusal: the cap, what was asked, what is left, and the largest that fits."""
     yield f"  {refusal['why']}"
     if refusal.get("asked") is not None:
-        yield f"  binding cap: {refusal['cap']}; asked: {refusal['asked']}; left: {refusal['left']}"
+        cap, asked, left = cap_text(refusal["cap"]), refusal["asked"], refusal["left"]
+        yield f"  binding cap: {cap}; asked: {asked}; left: {left}"
     if refusal.get("largest") is not None:
         yield f"  the largest that fits: --set {refusal['size_field']}={refusal['largest']}"
 

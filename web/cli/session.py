@@ -9,7 +9,7 @@ import typer
 from accountant.core.errors import invalid
 from web.cli import completion
 from web.cli.answers import Answer
-from web.cli.output import Failed, note, table
+from web.cli.output import Failed, minute, note, table
 from web.client import profiles
 from web.client.api import Api
 from web.client.errors import ApiProblem, NotSignedIn, Unreachable, Unreadable
@@ -65,7 +65,7 @@ def login(
     saved = profiles.keep(new_profile, kept_as)
     shown = {field: session.get(field) for field in ("name", "roles", "expires_at")}
     yield {"profile": saved, "url": server, **shown}
-    until = f" until {session['expires_at']}" if session.get("expires_at") else ""
+    until = f" until {minute(session['expires_at'])} UTC" if session.get("expires_at") else ""
     yield f"signed in to {server} as {session['name']} ({', '.join(session['roles'])}){until}"
 
 
@@ -184,23 +184,23 @@ def list_profiles() -> Answer:
             "url": profile.url,
             "name": profile.name,
             "expires_at": profile.expires_at,
+            "in_use": name == current,
         }
-        | {"in_use": name == current}
         for name, profile in saved.known.items()
     ]
     yield rows
     shown = [
         (
-            "*" if row["in_use"] else "",
-            row["profile"],
-            row["url"],
-            row["name"],
-            row["expires_at"],
+            "*" if name == current else "",
+            name,
+            profile.url,
+            profile.name,
+            minute(profile.expires_at),
         )
-        for row in rows
+        for name, profile in saved.known.items()
     ]
     nothing = "signed in nowhere: exchequer login URL"
-    yield table(["", "profile", "server", "as", "until"], shown) if rows else nothing
+    yield table(["", "profile", "server", "as", "until (UTC)"], shown) if rows else nothing
 
 
 def password() -> Answer:

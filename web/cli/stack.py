@@ -14,6 +14,9 @@ from web.client import profiles
 from web.client.api import Api
 from web.client.profiles import Profile
 
+#: What the demo puts before a person's name. Only who names such a profile uses it.
+PROFILE = "demo-"
+
 
 def up(as_json: Json = False) -> None:
     """Start the service here. The first start makes an account for you."""
@@ -85,7 +88,11 @@ def sign_in_here(configured: Settings, address: str) -> None:
     Says so if commands went to another server before.
     """
     saved = profiles.read()
-    here = [name for name, profile in saved.known.items() if profile.url == address]
+    here = [
+        name
+        for name, profile in saved.known.items()
+        if profile.url == address and not name.startswith(PROFILE)
+    ]
     here.sort(key=lambda name: name != saved.current)  # the profile in use stays in use
     valid = next((name for name in here if _is_signed_in(address, saved.known[name].token)), None)
     if valid is not None:

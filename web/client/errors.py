@@ -24,6 +24,7 @@ from typing import Any
 import httpx2
 
 from accountant.core.errors import ExchequerError, FieldProblem
+from accountant.core.names import FILTER_NAMES
 
 Json = dict[str, Any]
 
@@ -197,6 +198,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 PEOPLE_AND_MODELS = frozenset({"steward", "model"})
 
 
+def cap_text(cap: str) -> str:
+    """Return the name of a cap as people read it."""
+    return FILTER_NAMES.get(cap, cap.replace("_", " "))
+
+
 class Refused(ExchequerError):
     """A job that may not run. Nothing was spent.
 
@@ -222,7 +228,9 @@ class Refused(ExchequerError):
         sentences = [f"the job was refused: {self.why}"]
         if self.cap in PEOPLE_AND_MODELS:
             return sentences
-        sentences.append(f"binding cap: {self.cap}; asked: {self.asked}; left: {self.left}")
+        sentences.append(
+            f"binding cap: {cap_text(self.cap)}; asked: {self.asked}; left: {self.left}"
+        )
         if self.largest is not None:
             sentences.append(f"the largest that fits: {self.size_field} = {self.largest}")
         elif self.size_field:

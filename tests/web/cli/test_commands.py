@@ -212,7 +212,7 @@ def test_a_refused_job_says_what_would_fit(
     server.answers += [(201, job("submitted")), (200, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file, "--key", "monday")
     assert found.exit_code == 1
-    for said in ("binding cap: renyi", "asked: 0.5", "left: 0.25", "tokens_per_batch = 64"):
+    for said in ("binding cap: Rényi", "asked: 0.5", "left: 0.25", "tokens_per_batch = 64"):
         assert said in found.stderr
     assert server.requests[0][2]["Idempotency-Key"] == "monday"
 

@@ -84,6 +84,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
             (f"exchequer login {url} --name steward --profile steward", first["password"]),
             (f"echo '{PASSWORD}' | exchequer user add ada --role analyst --password-stdin", ""),
             (f"{sys.executable} -c '{REGISTER}'", ""),
+            (f"exchequer login {url} --name ada --profile demo-analyst", PASSWORD),
+            (f"exchequer login {url} --name steward --profile demo-steward", first["password"]),
             (f"exchequer login {url} --name ada", PASSWORD),
         ):
             done = made(line, EXCHEQUER_PASSWORD=password)

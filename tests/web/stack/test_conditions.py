@@ -143,6 +143,27 @@ def test_output_onto_a_full_disk_is_a_sentence(words: str, unbuffered: str) -> N
 
 
 @pytest.mark.parametrize(
+    ("closed", "code"), [("price noisy-count >&-", 0), ("job 2>&- >&-", 2), ("--help | :", 0)]
+)
+def test_a_closed_output_is_no_error(closed: str, code: int) -> None:
+    command = f"exec {sys.executable} -m web.cli {closed}"
+    answer = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (code, "", "")
+
+
+def test_an_interruption_while_it_loads_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "httpx2.py").write_text("raise KeyboardInterrupt")
+    command = [sys.executable, "-m", "web.cli", "job", "list"]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    answer = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
     "package", ["scipy", "httpx2"], ids=["when it is used", "when the command starts"]
 )
 def test_a_library_that_cannot_be_loaded_is_a_sentence(tmp_path: Path, package: str) -> None:
