@@ -50,9 +50,7 @@ def _number(
 
 
 def _printed(command: Callable[..., Answer]) -> Callable[..., None]:
-    """Return the command with --json, which prints its document and not the rest; it runs to its
-    end either way.
-    """
+    """Return the command with --json, which prints its document and nothing else."""
 
     @functools.wraps(command)
     def run(*given: Any, as_json: bool, **options: Any) -> None:

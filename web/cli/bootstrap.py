@@ -71,9 +71,7 @@ def kept_sample(configured: Settings) -> Path:
 
 
 def fingerprints() -> Any:
-    """workers.data.fingerprints, which shows what key fingerprints were made with; by name, as
-    `sample`.
-    """
+    """Return workers.data.fingerprints, which shows the key of fingerprints; like `sample`."""
     return importlib.import_module("workers.data.fingerprints")
 
 
@@ -124,9 +122,7 @@ def database_up(configured: Settings) -> Iterator[None]:
 
 
 def excess_rights(configured: Settings) -> list[str] | None:
-    """Return the rights of the service's database role beyond its work; None: the database doesn't
-    answer.
-    """
+    """Return rights of the service's role beyond its work, or None without an answer."""
     from accountant import database
 
     return _asked(lambda: database.excess_rights(engine(configured)))
@@ -141,9 +137,7 @@ def ledger_problem(configured: Settings) -> str | None:
 
 
 def stopped_workers(configured: Settings) -> str | None:
-    """Return which workers take no jobs, and why. None: every worker does, or the database doesn't
-    answer.
-    """
+    """Return which workers take no jobs, and why, or None if all do."""
     from accountant.queries import workers
 
     return _asked(lambda: workers.problem(engine(configured), in_their_words=True))
@@ -175,9 +169,7 @@ def create_person(configured: Settings, name: str, roles: tuple[str, ...], passw
 
 
 def ensure_person(configured: Settings, name: str, roles: tuple[str, ...]) -> str | None:
-    """Return the password of a new account, kept in the home's keys too; None where the account
-    exists.
-    """
+    """Return a new account's password, kept among the keys too, or None if it exists."""
     from accountant.identities import credentials
 
     if credentials.find_user(engine(configured), name=name) is not None:
@@ -210,9 +202,7 @@ def password_file(configured: Settings, name: str) -> Path:
 
 
 def issue_token(configured: Settings, name: str) -> str:
-    """Return a token for an account of the local stack, as long as a session. Raises Failed where
-    it is closed.
-    """
+    """Return a token for a local account, as long as a session. Raises Failed if it is closed."""
     from accountant.identities import credentials
 
     database = engine(configured)

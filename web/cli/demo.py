@@ -81,9 +81,7 @@ class Story:
         out.print(Text(f"   {text}"), soft_wrap=True)
 
     def note(self, line: str) -> None:
-        """Print a line about the start of the service; that a process is ready, only if it is
-        verbose.
-        """
+        """Print a line about the start; that a process is ready, only if it is verbose."""
         if self.verbose or not line.endswith((" ready", " done")):
             note(f"   {line}")
 

@@ -72,7 +72,7 @@ def evaluate(
             figure["name"],
             *measured(figure),
             figure["ideal"] or figure["sentence"],
-            _settings(figure),
+            "; ".join(f"{name} {value}" for name, value in figure["settings"].items()),
         )
         for figure in figures
     ]
@@ -83,10 +83,6 @@ def evaluate(
     yield "Figures of the same name with other settings are not comparable."
     if output is not None:
         note(f"saved {output}")
-
-
-def _settings(figure: dict[str, Any]) -> str:
-    return "; ".join(f"{name} {value}" for name, value in figure["settings"].items())
 
 
 # --- `audit`: mechanisms against planted records, on this machine --------------------------------

@@ -187,9 +187,7 @@ def system_error(error: OSError | ImportError) -> Failed:
 
 
 def report(error: ExchequerError, next_step: str | None = None, **more: Any) -> int:
-    """Tell an expected error; returns the exit code. `next_step` and `more` come from who knows
-    better.
-    """
+    """Tell an expected error, with another next step or more facts; returns the exit code."""
     sentence = told(error)
     step = next_step or sentence.next
     if Mode.json:

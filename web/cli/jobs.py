@@ -154,9 +154,7 @@ def follow(client: Api, job_id: str, seconds: float | None = None) -> Job:
 
 
 def outcome(job: Job, file: str | None = None) -> Answer:
-    """Yield the job as it stands; exit code 1 where it can't succeed any more. `file`: the
-    request's.
-    """
+    """Yield the job of a request's file; stops with exit code 1 if it can't succeed any more."""
     yield job
     if job["state"] == "refused":
         explain_refusal(job, file)
@@ -177,9 +175,7 @@ NEXT = {
 
 
 def explain_refusal(job: Job, file: str | None = None) -> None:
-    """Print the binding cap, what was asked, what is left, the largest that fits, and the next
-    command.
-    """
+    """Print the cap, what was asked, what is left, what would fit, and the next command."""
     refused = Refused(job)
     if refused.largest is None:
         report(refused)

@@ -15,9 +15,7 @@ NAME, NEXT = "checkpoint", "checkpoint_next"
 
 
 def rotate(configured: Settings) -> str:
-    """Introduce a new key and put it in use; returns its id. Raises Conflict where this one is not
-    in use.
-    """
+    """Put a new key in use; returns its id. Raises Conflict if the old one is not in use."""
     database = bootstrap.engine(configured)
     from accountant.core.ledger.checkpoints import key_id, public_key
     from accountant.transactions import signing

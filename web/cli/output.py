@@ -54,9 +54,7 @@ def say(text: str = "", style: str | None = None) -> None:
 
 
 def note(text: str) -> None:
-    """A line about what goes on, on standard error; a program that asked for JSON is told errors
-    only.
-    """
+    """Print a line on standard error, but not to a program that asked for JSON."""
     if Mode.json and not err.is_terminal:
         return
     err.print(printable(text), style="dim", soft_wrap=True)
@@ -75,9 +73,7 @@ def print_json(value: Any) -> None:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: str = "", whole: str = ""
 ) -> Table:
-    """Return a table. Columns named in `right` hold figures, and those in `whole` are never cut or
-    wrapped.
-    """
+    """Return a table. Columns in `right` hold figures; those in `whole` are never cut."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)
     for name in columns:
         figures = name in right.split()
@@ -154,9 +150,7 @@ def _draft(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_text(path: str, field: str) -> str:
-    """Return the text of a file that a person named. Raises InvalidRequest where it can't be
-    read.
-    """
+    """Return the text of a file. Raises InvalidRequest if it can't be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -206,8 +206,6 @@ def policy(
 
 
 def stated(name: str, value: object) -> object:
-    """Return a field of a policy as a sentence has it; an empty list allows all, or asks for
-    none.
-    """
+    """Return a field of a policy in words; an empty list allows all, or asks for none."""
     nothing = "none" if name in ("signed", "signers", "runners") else "all"
     return ", ".join(map(str, value)) or nothing if isinstance(value, list) else value

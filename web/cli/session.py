@@ -148,9 +148,7 @@ def logout(
 
 
 def _ended(kept: Profile) -> bool:
-    """Revoke a profile's token; returns False if its server can't be asked, so that it may still be
-    valid.
-    """
+    """Revoke a profile's token; returns False if its server can't be asked."""
     try:
         with Api(kept.url, kept.token, timeout_seconds=10.0, attempts=1) as api:
             api.sign_out()

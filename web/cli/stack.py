@@ -69,9 +69,7 @@ def _tell_ledger_problem(configured: Settings) -> None:
 
 
 def _move_profiles(former: str, address: str) -> None:
-    """Give this stack's profiles its new address: another program may read what is sent to the
-    former.
-    """
+    """Give this stack's profiles its new address: the old one may be another program's."""
     for name, profile in profiles.read().known.items():
         # Else it is a profile of another stack, which has the former address.
         if profile.url == former and _is_signed_in(address, profile.token):

@@ -92,7 +92,9 @@ def verify(
         say("verify: incomplete" if ledger.unproved else "verify: ok")
         for sentence in ledger.unproved:
             say(sentence)
-        _show_added(ledger)
+        if ledger.added:
+            added = " and ".join(ledger.added)
+            say(f"another program saved this file and added {added}: left out, nothing else")
         out.print(
             facts([("dataset", ledger.dataset), ("entries", ledger.entries), ("head", ledger.head)])
         )
@@ -266,9 +268,7 @@ def _check_registry(file: str, found: Any) -> None:
 
 
 def _pinned(given: str) -> bytes:
-    """Return the 32 bytes of a public key: hex digits, or the oldest key in a file from `ledger
-    keys --json`.
-    """
+    """Return the bytes of a public key: hex digits, or the oldest key of `key list --json`."""
     from accountant.core.ledger.checkpoints import read_keys
 
     if len(given) == 64:
@@ -346,14 +346,6 @@ def _show_balances(balances: dict[str, Any]) -> None:
         columns = ["filter", "limit", "spent", "reserved", "left", "state"]
         out.print(table(columns, rows, right="limit spent reserved left"))
     say(f"reservations not settled yet: {balances['live_reservations']}")
-
-
-def _show_added(found: Any) -> None:
-    if found.added:
-        say(
-            f"another program saved this file and added {' and '.join(found.added)}: left out, "
-            "nothing else"
-        )
 
 
 def _show_signatures(found: Any, pinned: bool) -> None:

@@ -72,8 +72,6 @@ def read() -> Profiles:
     """Return the stored profiles; a damaged file counts as none."""
     try:
         document = json.loads(path().read_text(encoding="utf-8"))
-        if "servers" in document:  # as versions before profiles had names wrote it
-            return _by_address(document)
         saved = {str(name): _profile(fields) for name, fields in document["profiles"].items()}
         current = document["current"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -87,15 +85,6 @@ def _profile(kept: dict[str, Any]) -> Profile:
         str(kept["url"]),
         **{name: None if fields is None else str(fields) for name, fields in texts.items()},
     )
-
-
-def _by_address(found: dict[str, Any]) -> Profiles:
-    profiles = {
-        default_name(url): _profile({"url": url, **fields})
-        for url, fields in found["servers"].items()
-    }
-    current = default_name(str(found["current"]))
-    return Profiles(current if current in profiles else None, profiles)
 
 
 def keep(profile: Profile, name: str | None = None) -> str:

@@ -136,15 +136,6 @@ def test_an_unknown_profile_says_which_there_are(exchequer: Run) -> None:
     assert "exchequer profile list" in found.stderr
 
 
-def test_what_earlier_versions_kept_still_serves(exchequer: Run, server: StandIn) -> None:
-    profiles.path().parent.mkdir(parents=True)
-    kept = {"current": server.url, "servers": {server.url: {"name": "ada", "token": "old"}}}
-    profiles.path().write_text(json.dumps(kept))
-    server.answers.append((200, {"name": "ada", "roles": [], "scopes": []}))
-    assert exchequer("profile", "show").exit_code == 0
-    assert sent(server) == "Bearer old"
-
-
 # --- this machine's own stack
 # -------------------------------------------------------------------------
 
