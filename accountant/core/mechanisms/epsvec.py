@@ -107,11 +107,11 @@ class Steering:
 
 
 #: By the model's hash. Layers are those of benchmarks.epsvec_sweep on public texts; clip and
-#: coefficient were set by eye on a few texts of DBpedia, for a chat prompt (docs/utility.md).
+#: coefficient are those of a study on DBpedia and AG News, for a chat prompt (docs/utility.md).
 SWEPT: Mapping[str, Steering] = {
     # SmolLM2-135M-Instruct, as `exchequer model get smollm2` converts it
     "ec3c2b41b640159d0344162df53ebe9657fc889cf090ef0341aa645aa228dafb": Steering(
-        "17-18", 60.0, 12.0
+        "17-18", 45.0, 4.0
     ),
 }
 
