@@ -4,13 +4,14 @@ its own person sends it again.
 The page may be read by whoever sits before the browser next, so the form is encrypted, and opens
 for the account alone whose session sent it. Somebody else may also have typed it in that person's
 browser, so all of it is shown before it is sent. Nothing is kept on the server or put into an
-address.
+address. Through a sign-in at a provider, which is on other pages, a cookie carries it.
 """
 
 import json
 import os
 import re
 import time
+import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from typing import Any
@@ -29,6 +30,8 @@ PERSON = "person"
 FIELD = "held"
 MOST_BYTES = 2**18
 MOST_SECONDS = 3600
+#: Browsers keep 4,096 bytes of a cookie, its name and its attributes among them.
+MOST_COOKIE = 3_800
 _NONCE = 12
 #: Fields that are typed anew, or made for one page.
 _NEVER = re.compile("password|passkey|csrf_token|^held$")
@@ -44,8 +47,26 @@ def sealed() -> str:
     plain = json.dumps(held).encode()
     if len(plain) > MOST_BYTES:
         return ""
-    nonce = os.urandom(_NONCE)
-    return urlsafe_b64encode(nonce + _key().encrypt(nonce, plain, str(person).encode())).decode()
+    nonce, packed = os.urandom(_NONCE), zlib.compress(plain)
+    return urlsafe_b64encode(nonce + _key().encrypt(nonce, packed, str(person).encode())).decode()
+
+
+def through_provider(answer: Response, held: str) -> Response:
+    """Let a cookie carry a sealed form to the page that a provider sends its person back to."""
+    answer.set_cookie(
+        _cookie(),
+        held,
+        max_age=MOST_SECONDS,
+        httponly=True,
+        samesite="Lax",
+        secure=request.is_secure,
+        path=url_for("sign_in.provider_return"),
+    )
+    return answer
+
+
+def _cookie() -> str:
+    return f"{current_app.config['SESSION_COOKIE_NAME']}_{FIELD}"
 
 
 def _key() -> AESGCM:
@@ -55,13 +76,13 @@ def _key() -> AESGCM:
 
 def page() -> Response | None:
     """Return the page that sends the held form again, for the one who sent it; None without one."""
-    held = _opened(request.form.get(FIELD, ""))
+    held = _opened(request.form.get(FIELD) or request.cookies.get(_cookie(), ""))
     if held is None:
         return None
     words = "You are signed in again, and what you had typed is kept. Read it: nothing is sent yet."
     if held["files"]:
         words += " A file has to be chosen again."
-    return Response(
+    answer = Response(
         render_template(
             "passkey.html",
             title="Go on where you were",
@@ -73,14 +94,16 @@ def page() -> Response | None:
             again=True,
         )
     )
+    answer.delete_cookie(_cookie(), path=url_for("sign_in.provider_return"))
+    return answer
 
 
 def _opened(text: str) -> dict[str, Any] | None:
     try:
         content = urlsafe_b64decode(text)
         person = str(current_user.actor.id).encode()
-        plain = _key().decrypt(content[:_NONCE], content[_NONCE:], person)
+        packed = _key().decrypt(content[:_NONCE], content[_NONCE:], person)
     except (NotBase64, InvalidTag, ValueError):
         return None
-    held: dict[str, Any] = json.loads(plain)
+    held: dict[str, Any] = json.loads(zlib.decompress(packed))
     return held if time.time() - held["at"] < MOST_SECONDS else None

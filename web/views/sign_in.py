@@ -48,7 +48,11 @@ def _form(form: Form, wanted: str, held: str = "") -> str:
 def resume(held: str) -> Response:
     """Return the sign-in form that carries a form on, sealed."""
     general = "Your session has ended. Sign in: what you typed is kept, and nothing is sent yet."
-    return Response(_form(Form(general=general), "", held), 401)
+    fits = len(held) <= held_forms.MOST_COOKIE
+    if oidc.name() is not None and not fits:
+        general += f" It is too long to be kept by way of {oidc.name()}: copy it first."
+    page = Response(_form(Form(general=general), "", held), 401)
+    return held_forms.through_provider(page, held) if oidc.name() is not None and fits else page
 
 
 @pages.post("/sign-in")
@@ -119,7 +123,7 @@ def provider_return() -> BaseResponse:
         return Response(_form(Form(general=str(error)), wanted), 403)
     if user is None or not start_session(user, "provider", proof):
         return Response(_form(Form(general="This account was closed meanwhile."), wanted), 403)
-    return redirect(wanted, 303)
+    return held_forms.page() or redirect(wanted, 303)
 
 
 @pages.get("/sign-in/provider/again")

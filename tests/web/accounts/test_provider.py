@@ -1,5 +1,6 @@
 """Signing in at an OpenID Connect provider that runs as a process of its own, over HTTP."""
 
+import os
 import subprocess
 import sys
 import time
@@ -119,6 +120,34 @@ def test_roles_are_mapped_anew_at_each_sign_in(app, provider, engine):
     assert answer.status_code == 403
     assert "gives you no role here" in answer.text
     assert Api(app, token).get("/me").json["roles"] == []
+
+
+def test_a_form_whose_session_had_ended_comes_back_through_the_provider(app, provider, engine):
+    """And to its own person alone, and once."""
+    for name in ("lin", "eve"):
+        knows(provider, name, ["privacy-team"])
+    browser, _ = sign_in(app, provider, "lin")
+    token = browser.token("/account/tokens")
+    typed = {"csrf_token": token, "name": "for <b>nights</b>", "days": "3"}
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sessions SET ended_at = now() WHERE ended_at IS NULL"))
+    asked = browser.client.post("/account/tokens", data=typed)
+    assert (asked.status_code, "too long" in asked.text) == (401, False)
+    cookie = next(each for each in asked.headers.getlist("Set-Cookie") if "_held=" in each)
+    assert "HttpOnly" in cookie
+    assert "Path=/sign-in/provider/return" in cookie
+    other = browser.get(consent(provider, browser, "eve"))
+    assert other.status_code == 303
+    back = browser.get(consent(provider, browser, "lin"))
+    assert (back.status_code, "for &lt;b&gt;nights" in back.text) == (200, True)
+    assert 'action="/account/tokens"' in back.text
+    assert browser.get(consent(provider, browser, "lin")).status_code == 303, "it comes once"
+    typed |= {"csrf_token": browser.token("/account/tokens"), "name": os.urandom(9000).hex()}
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sessions SET ended_at = now() WHERE ended_at IS NULL"))
+    asked = browser.client.post("/account/tokens", data=typed)
+    assert (asked.status_code, "too long" in asked.text) == (401, True)
+    assert not any("_held=" in each for each in asked.headers.getlist("Set-Cookie"))
 
 
 def test_a_name_or_an_address_never_links_to_an_account_that_is_there(app, provider, engine):
