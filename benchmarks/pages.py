@@ -147,7 +147,11 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "auditing.keys": ("/ledger/keys",),
     "auditing.keys_file": ("/ledger/keys.json",),
     "auditing.exports": ("/ledger/exports", "/ledger/exports?dataset={dataset}"),
-    "auditing.report": ("/datasets/{dataset}/report", "/datasets/{dataset}/report?public=true"),
+    "auditing.report": (
+        "/datasets/{dataset}/report",
+        "/datasets/{dataset}/report?public=true",
+        "/datasets/{dataset}/report?check=true",  # replays the whole ledger
+    ),
     "people.listing": ("/people",),
     "people.show": ("/people/{person}",),
     "people.log": ("/sign-ins", "/sign-ins?name=analyst", "/sign-ins?outcome=wrong%20password"),

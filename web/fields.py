@@ -62,17 +62,17 @@ OTHERS = {
     "UTF-8",
     "dataset.file": "a file that was sent before",
     "dataset.text_column": "the column that holds the text, where one does",
-    "allowance.shares.renyi": "share of δ of the first Rényi filter. The first allowance fixes "
-    "shares",
+    "allowance.shares.renyi": "share of δ of the first Rényi filter. The first allowance "
+    "sets all shares",
     "allowance.shares.gaussian": "share of δ of the Gaussian filter",
     "allowance.shares.renyi2": "share of δ of the Rényi filter at a lower order",
-    "allowance.shares.basic": "share of δ of basic composition",
-    "allowance.secret.prior": "how likely a secret is guessed beforehand, at most",
-    "allowance.secret.bound": "how likely it is guessed after all jobs, at most",
+    "allowance.shares.basic": "share of δ of the basic filter",
+    "allowance.secret.prior": "the best chance to guess a secret before any job",
+    "allowance.secret.bound": "the best chance to guess it after all jobs",
     "allowance.secret.records_per_secret": "how many records carry one secret, at most",
     "allowance.secret.sampling_rate": "public rate at which such records are drawn. 1: all",
-    "allowance.secret.neighbour": "a world without a secret: its records removed, or its text "
-    "redacted",
+    "allowance.secret.neighbour": "a world without a secret: its records are gone, or its text is "
+    "blacked out",
     "allowance.secret.kind": "whether many jobs share the statement, or one exact job has it alone",
     "job.goal": "what you want. It picks a mechanism; all of them are under *Details*",
     "job.share": "largest part of what is left that *Fit to this part* may use",

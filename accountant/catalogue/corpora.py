@@ -31,17 +31,17 @@ class CorpusSpec(BaseModel):
 
     name: str = Field(max_length=200, description="what requests call it")
     uri: str = Field(
-        min_length=1, max_length=2000, description="file, folder or address, under a data root"
+        min_length=1, max_length=2000, description="where the data is, below a data root"
     )
     text_template: str = Field(
         "{text}", max_length=4000, description="a text from its columns, as `{title}. {body}`"
     )
     label_column: str | None = Field(
-        None, max_length=200, description="its column of labels, where an evaluation compares them"
+        None, max_length=200, description="the column that holds the label, if there is one"
     )
     declaration: Literal["public", "consented"] = Field(
         "public",
-        description="anybody may read it (public), or its writers gave it for this (consented)",
+        description="public: free for all to read; consented: its writers gave it for this",
     )
     statement: str = Field(
         max_length=4000,

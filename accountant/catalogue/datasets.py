@@ -47,12 +47,12 @@ class DatasetSpec(BaseModel):
     neighbours: Literal["add-remove", "replace-one"] = Field(
         "add-remove",
         description="what two datasets differ in: one unit more or less, or one in another's "
-        "place. Under add-remove the number of records is private",
+        "place. With add-remove, how many records there are stays private",
     )
     unit_column: str | None = Field(
         None,
-        description="whom the guarantee is about: all records with one value of this column "
-        "together. Without it each record is a unit",
+        description="who is protected: all records with the same value here, such as one user. "
+        "Without it each record is a unit",
     )
     max_records_per_unit: int = Field(
         1,
@@ -63,8 +63,8 @@ class DatasetSpec(BaseModel):
     )
     unit_spelling: Literal["refuse", "merge", "keep"] = Field(
         "refuse",
-        description="units whose spellings differ in capitals, blanks, leading zeros or the like "
-        "alone: refuse such data, merge them into one unit, or keep them as different units",
+        description="what to do if names differ only in spelling, such as Sam and SAM: refuse the "
+        "data, merge them, or keep them apart",
     )
     missing_units: Literal["refuse", "separate"] = Field(
         "refuse",

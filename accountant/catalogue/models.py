@@ -26,9 +26,7 @@ class EndpointSpec(BaseModel):
     version: str = Field(
         min_length=1, max_length=200, description="its version or date, as declared"
     )
-    chat: bool = Field(
-        True, description="prompts are messages (/chat/completions), not texts to continue"
-    )
+    chat: bool = Field(True, description="whether it takes messages, not texts to go on with")
     requests: int = Field(
         10_000, ge=1, le=10**7, description="most requests of one attempt at a job"
     )

@@ -6,18 +6,19 @@ length of one of a hundred. A public one leaves out what a public export hides: 
 what ex-post jobs really cost.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, Row, func, literal, select, union_all
 
 from accountant import tables
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
-from accountant.database import reading
+from accountant.database import one_moment, reading
 from accountant.identities.actor import Actor
 from accountant.queries import audit_log, datasets, integrity, ledgers, spending
 from accountant.queries import jobs as job_queries
@@ -65,40 +66,45 @@ DEFINITIONS = {
 }
 
 
-def build(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> Report:
-    """Return a dataset's report of now (stewards, auditors). Raises NotFound, NotPermitted."""
-    with reading(engine) as connection:
-        dataset_row(connection, name, viewer)
+def build(
+    engine: Engine, name: str, viewer: Actor, *, public: bool = False, verify: bool = True
+) -> Report:
+    """Return a dataset's report of one moment (stewards, auditors). Raises NotFound, NotPermitted.
+
+    Args:
+        verify: replay the ledger too, which takes as long as it has entries.
+    """
+    with one_moment(engine), reading(engine) as connection:
+        row = dataset_row(connection, name, viewer)
+        return _built(engine, connection, row, viewer, public, verify)
+
+
+def _built(
+    engine: Engine, connection: Connection, row: Row[Any], viewer: Actor, public: bool, verify: bool
+) -> Report:
+    name = row.name
     facts = datasets.dataset(engine, name, viewer).document()
-    with reading(engine, snapshot=True) as connection:
-        dataset_id = dataset_row(connection, name).id
-        counted = ledgers.counts(connection, dataset_id)
-        states = _job_states(connection, dataset_id)
-        head = connection.execute(
-            select(tables.accounts.c.chain_seq, tables.accounts.c.chain_head).where(
-                tables.accounts.c.dataset_id == dataset_id
-            )
-        ).one()
-        realized = None if public else _realized(connection, dataset_id)
+    counted = _counts(connection, row.id)
+    newest = documents(ledgers.newest(connection, row.id, ("ALLOW", "REVERSAL"), NEWEST))
     report = {
         "dataset": _public_facts(facts) if public else facts,
         "public": public,
         "made_at": datetime.now(UTC).isoformat(),
         "made_by": None if public else viewer.name,
-        "entries": head.chain_seq,
-        "head": head.chain_head,
-        "by_kind": counted,
-        "jobs_by_state": states,
+        "entries": row.chain_seq,
+        "head": row.chain_head,
+        "by_kind": counted["entries"],
+        "jobs_by_state": counted["jobs"],
         "spending": _spending(engine, name, viewer, public),
-        "policies": audit_log.policies(engine, viewer, name, NEWEST),
-        "allowances": _entries(engine, viewer, name, "ALLOW"),
-        "corrections": _entries(engine, viewer, name, "REVERSAL"),
-        "newest": _entries(engine, viewer, name, None),
+        "policies": audit_log.policies(connection, name, NEWEST),
+        "allowances": _lines(entry for entry in newest if entry["kind"] == "ALLOW"),
+        "corrections": _lines(entry for entry in newest if entry["kind"] == "REVERSAL"),
+        "newest": _lines(newest),
         "releases": _releases(engine, viewer, name),
         "refusals": documents(ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST)),
-        "realized_ex_post": realized,
+        "realized_ex_post": None if public else _realized(counted["realized"]),
         "checkpoints": documents(ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST)),
-        "verification": _verification(engine, name, head.chain_seq),
+        "verification": verification(engine, name, row.chain_seq if verify else None),
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
@@ -126,12 +132,12 @@ def _spending(engine: Engine, name: str, viewer: Actor, public: bool) -> dict[st
     return {**outside, "spending": merged}
 
 
-def _entries(engine: Engine, viewer: Actor, name: str, kind: str | None) -> list[dict[str, Any]]:
-    rows = documents(
-        ledgers.entries(engine, viewer, ledgers.Wanted(dataset=name, kind=kind), limit=NEWEST)
-    )
+def _lines(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     columns = ("seq", "kind", "at", "actor", "job", "mechanism", "hash")
-    return [{**{key: row[key] for key in columns}, "body": _short(row["body"])} for row in rows]
+    return [
+        {**{key: entry[key] for key in columns}, "body": _short(entry["body"])}
+        for entry in islice(entries, NEWEST)
+    ]
 
 
 def _releases(engine: Engine, viewer: Actor, name: str) -> list[dict[str, Any]]:
@@ -157,43 +163,51 @@ def _short(body: Mapping[str, Any]) -> dict[str, Any]:
     return {key: body[key] for key in fields if key in body}
 
 
-def _job_states(connection: Connection, dataset_id: UUID) -> dict[str, int]:
-    jobs = tables.jobs
-    query = (
-        select(jobs.c.state, func.count())
-        .where(jobs.c.dataset_id == dataset_id)
-        .group_by(jobs.c.state)
+def _counts(connection: Connection, dataset_id: UUID) -> dict[str, dict[str, int]]:
+    """Return entries by kind, jobs by state, and the number and sum of realized ex-post costs."""
+    entries, jobs, realized = tables.entries, tables.jobs, tables.realized_ex_post
+    by_kind = select(literal("entries"), entries.c.kind, func.count())
+    by_state = select(literal("jobs"), jobs.c.state, func.count())
+    costs = select(literal("realized"), literal("jobs"), func.count())
+    amount = select(literal("realized"), literal("amount"), func.sum(realized.c.amount))
+    query = union_all(
+        by_kind.where(entries.c.dataset_id == dataset_id).group_by(entries.c.kind),
+        by_state.where(jobs.c.dataset_id == dataset_id).group_by(jobs.c.state),
+        *(
+            part.select_from(realized)
+            .join(jobs, jobs.c.id == realized.c.job_id)
+            .where(jobs.c.dataset_id == dataset_id)
+            for part in (costs, amount)
+        ),
     )
-    return {state: int(count) for state, count in connection.execute(query)}
+    counted: dict[str, dict[str, int]] = {"entries": {}, "jobs": {}, "realized": {}}
+    for what, name, number in connection.execute(query):
+        counted[what][name] = int(number or 0)
+    return counted
 
 
-def _realized(connection: Connection, dataset_id: UUID) -> dict[str, Any] | None:
+def _realized(sums: Mapping[str, int]) -> dict[str, Any] | None:
     """Return the sum of ex-post jobs' real costs, for stewards and auditors alone."""
-    jobs, realized = tables.jobs, tables.realized_ex_post
-    query = (
-        select(func.count(), func.coalesce(func.sum(realized.c.amount), 0))
-        .join(jobs, jobs.c.id == realized.c.job_id)
-        .where(jobs.c.dataset_id == dataset_id)
-    )
-    count, amount = connection.execute(query).one()
-    if not count:
+    if not sums["jobs"]:
         return None
     return {
-        "jobs": count,
-        "epsilon": to_decimal(int(amount), EPSILON_UNITS),
+        "jobs": sums["jobs"],
+        "epsilon": to_decimal(sums["amount"], EPSILON_UNITS),
         "note": job_queries.EX_POST_NOTE,
     }
 
 
-def _verification(engine: Engine, name: str, entries: int) -> dict[str, Any]:
-    """Replay the ledger and report problems, or that it has more than MOST_VERIFIED entries."""
-    if entries > MOST_VERIFIED:
-        return {"checked": False, "at": None, "problems": [], "most": MOST_VERIFIED}
-    problems = integrity.check(engine, name)
+def verification(engine: Engine, name: str, entries: int | None) -> dict[str, Any]:
+    """Replay the ledger and report problems, unless it has more than MOST_VERIFIED entries.
+
+    Args:
+        entries: how many it has; None: nobody asked for a replay.
+    """
+    checked = entries is not None and entries <= MOST_VERIFIED
     return {
-        "checked": True,
-        "at": datetime.now(UTC).isoformat(),
-        "problems": problems,
+        "checked": checked,
+        "at": datetime.now(UTC).isoformat() if checked else None,
+        "problems": integrity.check(engine, name) if checked else [],
         "most": MOST_VERIFIED,
     }
 

@@ -13,30 +13,26 @@ from sqlalchemy import (
     Connection,
     Engine,
     Row,
-    Select,
     Text,
-    case,
     cast,
     func,
     or_,
     select,
 )
-from sqlalchemy.dialects.postgresql import JSONB, aggregate_order_by
 
 from accountant import tables
 from accountant.core import mechanisms
-from accountant.core.errors import InvalidRequest, NotFound
+from accountant.core.errors import InvalidRequest
 from accountant.core.ledger.books import Books
-from accountant.core.ledger.caps import ANALYST, NO_USAGE, SIGNED, STATED, limits
+from accountant.core.ledger.caps import ANALYST, NO_USAGE, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.statements import statements
-from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.price import Terms
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
 from accountant.database import kept, reading
 from accountant.identities.actor import Actor
 from accountant.queries.account_views import account_view, ex_post_view, secret_view
-from accountant.queries.dataset_rows import dataset_query, dataset_row, seen_by
+from accountant.queries.dataset_rows import dataset_row, seen_by, whole_query
 from accountant.queries.standing import Shape, Standing
 from accountant.schema.datasets import (
     Cap,
@@ -76,7 +72,7 @@ def datasets(
     after: paging.After = None,
 ) -> list[DatasetInCatalogue]:
     """Return the catalogue, by name; `after` (name,) continues a listing."""
-    narrowed = _query().where(*_conditions(wanted, viewer))
+    narrowed = whole_query().where(*_conditions(wanted, viewer))
     query = paging.window(narrowed, [tables.datasets.c.name], limit, after, descending=False)
     with reading(engine) as connection:
         return [
@@ -89,13 +85,11 @@ def datasets(
 def dataset(engine: Engine, name: str, viewer: Actor) -> Dataset:
     """Return one dataset. Raises NotFound."""
     with reading(engine) as connection:
-        row = connection.execute(_query().where(tables.datasets.c.name == name)).one_or_none()
-        if row is None:
-            raise NotFound("dataset", name)
+        found = dataset_row(connection, name)
         return Dataset(
-            **_fields(connection, row, viewer),
-            caps=_caps(connection, row, viewer),
-            remaining=_remaining(connection, row, viewer),
+            **_fields(connection, found, viewer),
+            caps=_caps(connection, found, viewer),
+            remaining=_remaining(connection, found, viewer),
         )
 
 
@@ -109,28 +103,6 @@ def labels(engine: Engine, name: str) -> list[str]:
     """Return the labels of a dataset, which are public."""
     with reading(engine) as connection:
         return list(dataset_row(connection, name).labels)
-
-
-def _query() -> Select[Any]:
-    """Return datasets with accounts, versions, and the job that closed each closed filter."""
-    versions = tables.dataset_versions
-    whole = func.to_jsonb(versions.table_valued())
-    rows = select(func.jsonb_agg(aggregate_order_by(whole, versions.c.number)))
-    mine = rows.where(versions.c.dataset_id == tables.datasets.c.id).correlate(tables.datasets)
-    closers = (
-        case((tables.accounts.c[f"{kind}_closed"] > 0, _closing_job(kind))).label(f"{kind}_closer")
-        for kind in Kind
-    )
-    usage = tables.usage
-    sums = select(func.jsonb_object_agg(usage.c.kind, usage.c.spent + usage.c.reserved))
-    vouched = sums.where(
-        usage.c.dataset_id == tables.datasets.c.id, usage.c.kind.in_((STATED, SIGNED))
-    ).correlate(tables.datasets)
-    return dataset_query().add_columns(
-        mine.scalar_subquery().label("versions"),
-        vouched.scalar_subquery().label("vouched"),
-        *closers,
-    )
 
 
 def _caps(connection: Connection, row: Row[Any], viewer: Actor) -> list[Cap]:
@@ -250,32 +222,6 @@ def _books(row: Row[Any]) -> Books:
     kinds = [filter_.filter.kind for filter_ in filters if filter_.closed]
     closers = tuple((kind, str(getattr(row, f"{kind}_closer"))) for kind in kinds)
     return replace(books, history=replace(books.history, closers=closers))
-
-
-def _closing_job(kind: Kind) -> ColumnElement[UUID]:
-    table, later = tables.entries.alias(), tables.entries.alias()
-    cost = cast(table.c.document, JSONB)["body"]["costs"][str(kind)]
-    later_cost = cast(later.c.document, JSONB)["body"]["costs"][str(kind)]
-    # A VOID opens it again, and so does a correction that charges the job an amount there, or
-    # nothing.
-    opened = (later.c.kind == "VOID") | (
-        (later.c.kind == "REVERSAL") & (func.coalesce(func.jsonb_typeof(later_cost), "") != "null")
-    )
-    voided = (
-        select(later.c.seq)
-        .where(later.c.job_id == table.c.job_id, later.c.seq > table.c.seq, opened)
-        .exists()
-    )
-    return (
-        select(table.c.job_id)
-        .where(table.c.dataset_id == tables.datasets.c.id)
-        .where(table.c.kind.in_(("RESERVE", "REVERSAL")), ~voided)
-        .where(func.jsonb_typeof(cost) == "null")
-        .order_by(table.c.seq)
-        .limit(1)
-        .correlate(tables.datasets)
-        .scalar_subquery()
-    )
 
 
 def _error(connection: Connection, version: dict[str, Any], viewer: Actor) -> str | None:

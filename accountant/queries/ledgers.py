@@ -4,13 +4,13 @@ Entries and checkpoints are continued by what people name them by (`notes`, 812)
 so the place behind one means the same for ever.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, Select, func, select
+from sqlalchemy import Connection, Engine, Row, Select, func, or_, select
 
 from accountant import tables
 from accountant.core.errors import NotFound, VerificationFailed
@@ -83,10 +83,34 @@ def entries(
     require_overseer(viewer)
     with reading(engine) as connection:
         rows = connection.execute(_page_of_entries(connection, viewer, wanted, after, limit)).all()
-    return [
-        EntryInList(**opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism)
-        for row in rows
-    ]
+    return [_listed(row) for row in rows]
+
+
+def _listed(row: Any) -> EntryInList:
+    return EntryInList(
+        **opened(read_document(row.document)), hash=row.hash, mechanism=row.mechanism
+    )
+
+
+def newest(
+    connection: Connection, dataset_id: UUID, kinds: Sequence[str], limit: int
+) -> list[EntryInList]:
+    """Return a dataset's newest entries, and below them more of each of `kinds`, newest first.
+
+    Of all entries and of each kind there are `limit`, or all. The caller has asked who reads.
+    """
+    table, jobs = tables.entries, tables.jobs
+    of_dataset = select(table.c.seq).where(table.c.dataset_id == dataset_id)
+    rare = of_dataset.where(table.c.kind.in_(tables.RARE_KINDS))
+    lists = (of_dataset, *(rare.where(table.c.kind == kind) for kind in kinds))
+    wanted = (table.c.seq.in_(each.order_by(table.c.seq.desc()).limit(limit)) for each in lists)
+    query = (
+        select(table.c.document, table.c.hash, jobs.c.mechanism)
+        .outerjoin(jobs, jobs.c.id == table.c.job_id)
+        .where(table.c.dataset_id == dataset_id, or_(*wanted))
+        .order_by(table.c.seq.desc())
+    )
+    return [_listed(row) for row in connection.execute(query).all()]
 
 
 def _page_of_entries(
@@ -325,17 +349,6 @@ def read_validity(introductions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for number, part in enumerate(keys)
     ]
-
-
-def counts(connection: Connection, dataset: UUID) -> dict[str, int]:
-    """Return the number of entries of each kind of a dataset."""
-    table = tables.entries
-    query = (
-        select(table.c.kind, func.count())
-        .where(table.c.dataset_id == dataset)
-        .group_by(table.c.kind)
-    )
-    return {kind: int(count) for kind, count in connection.execute(query)}
 
 
 def exports_made(

@@ -10,23 +10,22 @@ sum. Ex-post amounts are theirs only where no realized cost ever entered the acc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, Row, func, select
+from sqlalchemy import Connection, Engine, Row, func, select, tuple_
 
 from accountant import tables
-from accountant.core.errors import NotFound
 from accountant.core.ledger.accounts import Settlement
 from accountant.core.ledger.admission import UNIT_NAMES
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.privacy.filters import Kind
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, round_allowance, to_decimal
-from accountant.database import reading
+from accountant.database import kept, reading
 from accountant.identities.actor import Actor
-from accountant.queries.dataset_rows import seen_by
+from accountant.queries.dataset_rows import dataset_row, seen_by
 from accountant.schema.datasets import Measure, Spending
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.spending_sums import AT_ONCE, MEASURES, SUMS, Move, Sums, moves_of
@@ -51,7 +50,7 @@ class _Found:
     days: list[tuple[date, Sums]]
     groups: dict[tuple[str, UUID, str], Sums]  # by month, analyst and mechanism
     tail: list[Move]
-    names: dict[UUID, str] = field(default_factory=dict)
+    names: dict[UUID, str]
 
 
 def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
@@ -111,56 +110,46 @@ def figures(engine: Engine, name: str, viewer: Actor) -> Spending:
     )
 
 
+@kept
 def _read(connection: Connection, name: str) -> _Found:
-    query = (
-        select(tables.accounts, marks.c.through, tables.datasets.c.policy)
-        .join(tables.datasets, tables.datasets.c.id == tables.accounts.c.dataset_id)
-        .outerjoin(marks, marks.c.dataset_id == tables.accounts.c.dataset_id)
-        .where(tables.datasets.c.name == name)
-    )
-    account = connection.execute(query).one_or_none()
-    if account is None:
-        raise NotFound("dataset", name)
-    starts, dataset_id = account.through or 0, account.dataset_id
+    account = dataset_row(connection, name)
+    starts, dataset_id = account.through or 0, account.id
     through = min(account.chain_seq, starts + MOST_READ)
     allowed = select(entries.c.at, entries.c.document).where(
         entries.c.dataset_id == dataset_id, entries.c.kind == "ALLOW"
     )
-    totals = [func.sum(spending.c[sum_name]).label(sum_name) for sum_name in SUMS]
-    month = func.to_char(spending.c.day, "YYYY-MM")
-    mine = spending.c.dataset_id == dataset_id
-    by_day = (
-        select(spending.c.day, *totals)
-        .where(mine)
-        .group_by(spending.c.day)
+    days, groups, names = _kept_sums(connection, dataset_id) if starts else ([], {}, {})
+    tail = moves_of(connection, dataset_id, starts, through)
+    names |= {move.analyst: move.name for move in tail}
+    allowances = [
+        (row.at, read_document(row.document)["body"])
+        for row in connection.execute(allowed.order_by(entries.c.seq))
+    ]
+    return _Found(account, through, allowances, days, groups, tail, names)
+
+
+def _kept_sums(
+    connection: Connection, dataset_id: UUID
+) -> tuple[list[tuple[date, Sums]], dict[tuple[str, UUID, str], Sums], dict[UUID, str]]:
+    """Return sums by day, and by month, analyst and mechanism, with the analysts' names."""
+    month = func.to_char(spending.c.day, "YYYY-MM").label("month")
+    analyst, users = spending.c.analyst_id, tables.users
+    group = tuple_(month, analyst, spending.c.mechanism, users.c.name)
+    totals = (func.sum(spending.c[name]).label(name) for name in SUMS)
+    query = (
+        select(spending.c.day, month, analyst, spending.c.mechanism, users.c.name, *totals)
+        .outerjoin(users, users.c.id == analyst)
+        .where(spending.c.dataset_id == dataset_id)
+        .group_by(func.grouping_sets(tuple_(spending.c.day), group))
         .order_by(spending.c.day)
     )
-    key = (month.label("month"), spending.c.analyst_id, spending.c.mechanism)
-    by_group = select(*key, *totals).where(mine).group_by(*key)
-    dataset_spending = _Found(
-        account,
-        through,
-        [
-            (row.at, read_document(row.document)["body"])
-            for row in connection.execute(allowed.order_by(entries.c.seq))
-        ],
-        [(row.day, _sums(row)) for row in connection.execute(by_day)] if starts else [],
-        {
-            (row.month, row.analyst_id, row.mechanism): _sums(row)
-            for row in connection.execute(by_group)
-        }
-        if starts
-        else {},
-        moves_of(connection, dataset_id, starts, through),
+    rows = connection.execute(query).all()
+    grouped = [row for row in rows if row.day is None]
+    return (
+        [(row.day, _sums(row)) for row in rows if row.day is not None],
+        {(row.month, row.analyst_id, row.mechanism): _sums(row) for row in grouped},
+        {row.analyst_id: row.name for row in grouped if row.name is not None},
     )
-    people = {analyst for _, analyst, _ in dataset_spending.groups} | {
-        move.analyst for move in dataset_spending.tail
-    }
-    users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
-    dataset_spending.names = (
-        {row.id: row.name for row in connection.execute(users)} if people else {}
-    )
-    return dataset_spending
 
 
 def _sums(row: Row[Any]) -> Sums:

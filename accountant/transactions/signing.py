@@ -22,6 +22,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from accountant import tables
 from accountant.core.errors import Conflict, SignerSilent
 from accountant.core.ledger.checkpoints import introduction, key_id, public_key, sign
+from accountant.database import reading
 from accountant.tables import paging
 
 #: In place of the secret: the key is another process's.
@@ -161,11 +162,14 @@ def keys(engine: Engine, seed: bytes) -> list[dict[str, Any]]:
 
     `seed` ELSEWHERE: those that the process that signs has introduced by now.
     """
-    with engine.begin() as connection:
-        connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
-        if seed != ELSEWHERE and not _rows(connection):
+    with reading(engine) as connection:
+        rows = _rows(connection)
+    if not rows and seed != ELSEWHERE:
+        with engine.begin() as connection:
+            connection.execute(select(func.pg_advisory_xact_lock_shared(_LOCK)))
             _signing(connection, seed)
-        return [row.document for row in _rows(connection)]
+            rows = _rows(connection)
+    return [row.document for row in rows]
 
 
 def rotate(engine: Engine, old: bytes, new: bytes) -> str:

@@ -46,6 +46,7 @@ class Move:
     seq: int
     at: datetime
     analyst: UUID
+    name: str  # the analyst's
     mechanism: str
     sums: Mapping[str, int]
 
@@ -55,12 +56,14 @@ class Move:
 
 def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) -> list[Move]:
     """Return the moves of the entries after `after`, up to and with `upto`."""
+    people = users.alias()
     query = (
         select(entries.c.seq, entries.c.kind, entries.c.at, entries.c.job_id, entries.c.document)
-        .add_columns(func.coalesce(jobs.c.analyst_id, users.c.id).label("analyst_id"))
+        .add_columns(people.c.id.label("analyst_id"), people.c.name)
         .add_columns(func.coalesce(jobs.c.mechanism, LOST).label("mechanism"))
         .outerjoin(jobs, jobs.c.id == entries.c.job_id)
         .outerjoin(users, (users.c.name == entries.c.actor) & (entries.c.kind == "LOSS"))
+        .outerjoin(people, people.c.id == func.coalesce(jobs.c.analyst_id, users.c.id))
         .where((entries.c.job_id.is_not(None)) | (entries.c.kind == "LOSS"))
         .where(entries.c.dataset_id == dataset_id, entries.c.seq > after, entries.c.seq <= upto)
         .order_by(entries.c.seq)
@@ -72,7 +75,7 @@ def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) ->
         document = read_document(row.document)
         if row.kind == "LOSS":
             sums = _sums(charge_of_loss(document))
-            moves.append(Move(row.seq, row.at, row.analyst_id, row.mechanism, sums))
+            moves.append(Move(row.seq, row.at, row.analyst_id, row.name, row.mechanism, sums))
             continue
         if row.kind == "RESERVE":
             reserved[row.job_id] = document
@@ -80,7 +83,7 @@ def moves_of(connection: Connection, dataset_id: UUID, after: int, upto: int) ->
         before = standing.get(row.job_id, dict.fromkeys(SUMS, 0))
         changed = {name: now[name] - before[name] for name in SUMS}
         standing[row.job_id] = now
-        moves.append(Move(row.seq, row.at, row.analyst_id, row.mechanism, changed))
+        moves.append(Move(row.seq, row.at, row.analyst_id, row.name, row.mechanism, changed))
     return moves
 
 

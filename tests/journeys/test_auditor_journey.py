@@ -181,6 +181,7 @@ def test_the_report_prints(browser, address, desk, tmp_path, public):
     """A4, without navigation, and it says what the page says."""
     page = signed_in(browser, address, desk.auditor.name, scheme="dark")
     page.goto(f"/datasets/{desk.dataset}/report{'?public=true' if public else ''}")
+    page.get_by_text("The ledger holds.").wait_for()
     file = tmp_path / "report.pdf"
     page.pdf(path=str(file), prefer_css_page_size=True, print_background=True)
     printed = pypdf.PdfReader(file)

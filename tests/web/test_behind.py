@@ -35,7 +35,7 @@ def test_programs_and_people_are_told(servers, tmp_path, password_hash):
         assert (refused.status_code, refused.json["code"]) == (503, "ledger-behind")
         assert "exchequer ledger recover" in refused.json["detail"]
         page = site.pages("steward").get(f"/datasets/{behind.bench.dataset}").text
-        assert "Nothing is admitted, run or handed out here" in page
+        assert "No job runs here now" in page
         told = app.test_client().get("/healthz")
         assert (told.status_code, told.json["ledger_log"]) == (
             200,

@@ -67,12 +67,12 @@ class NewAllowance(Body):
 
     epsilon: Figure | None = Field(
         None,
-        description="what all jobs together may spend. It bounds how much more probable any "
-        "result may be with somebody's data than without",
+        description="what all jobs together may spend. The larger it is, the more a result may "
+        "tell of one person",
     )
     delta: Figure | None = Field(
         None,
-        description="the probability by which that bound may fail, well below one over the number "
+        description="how likely that bound may fail, such as 1e-6: far below one over the number "
         "of units",
     )
     reason: str = Field(
@@ -89,8 +89,9 @@ class NewAllowance(Body):
     ex_post_settlement: str | None = Field(
         None,
         max_length=20,
-        description="what an ex-post job leaves charged: its cap (planned), or what it really "
-        "cost (realized). The second depends on the data, and so do later decisions",
+        description="what an ex-post job leaves charged: its cap (planned), or what it really cost "
+        "(realized). The second tells of the data, and so does all that is decided "
+        "later",
     )
     secret: dict[str, Any] | None = None
 

@@ -29,13 +29,13 @@ class NewModel(Body):
     )
     trained_on: str = Field(
         max_length=4000,
-        description="a sentence that you vouch for. A model that saw the private records breaks "
-        "every promise",
+        description="a sentence that you vouch for. If it saw the private records, no promise "
+        "holds",
     )
     kind: Literal["language", "embedding", "endpoint"] = Field(
         "language",
-        description="a language model writes texts, an embedding model compares them, an endpoint "
-        "is a model behind an address",
+        description="language: it writes texts. embedding: it says which are alike. endpoint: it "
+        "is asked by its address",
     )
     endpoint: model_catalogue.EndpointSpec | None = None
 

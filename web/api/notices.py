@@ -28,8 +28,8 @@ class NewNotice(Body):
         examples=["https://hooks.slack.com/services/T/B/X"],
     )
     kind: Kind = Field(
-        description="mail: a letter, to `mailto:NAME@DOMAIN`; chat: an incoming address of Slack "
-        "or Mattermost; teams: one of Microsoft Teams; json: a program"
+        description="mail: a letter to `mailto:NAME@DOMAIN`. chat: Slack or Mattermost. teams: "
+        "Microsoft Teams. json: a program"
     )
     person: str = Field(
         min_length=1,

@@ -74,7 +74,9 @@ class TokenRequest(Body):
     name: str = Field(
         max_length=100, description="what it is for, so that you know when to revoke it"
     )
-    scopes: list[str] = Field(max_length=20, description=", ".join(credentials.SCOPES))
+    scopes: list[str] = Field(
+        max_length=20, description="what it may do: `" + "`, `".join(credentials.SCOPES) + "`"
+    )
     days: int = Field(
         30, ge=1, le=people.MOST_TOKEN_DAYS, description="days after which it expires"
     )

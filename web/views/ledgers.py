@@ -29,6 +29,7 @@ from web.api.ledgers import (
     report_named,
 )
 from web.api.paging import cut, read_window
+from web.api.parsing import read_choice
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine, settings
 
@@ -217,6 +218,14 @@ def exports() -> str:
 @overseers
 @at_one_moment
 def report(name: str) -> str:
-    """A dataset's report, to be printed."""
+    """A dataset's report, to be printed.
+
+    The page asks for the verdict on the ledger once it is there: a replay takes its time. `check`
+    asks for both together, where no script does that.
+    """
+    verify = read_choice("check", ("true",)) is not None
+    shown = report_named(name, verify=verify).document()
+    if verify and "HX-Request" in request.headers:
+        return render_template("_verdict.html", report=shown)
     key = ledgers.read_validity(signing.keys(engine(), seed()))[-1]
-    return render_template("report.html", report=report_named(name).document(), key=key)
+    return render_template("report.html", report=shown, key=key, verify=verify)

@@ -152,9 +152,7 @@ class Policy(BaseModel):
     )
     two_people: bool = Field(
         False,
-        description=(
-            "a larger allowance, and a policy that is weaker in any field, need a second steward"
-        ),
+        description="two stewards must agree to a larger limit or to weaker rules",
     )
     charge_each_attempt: bool = Field(
         False,
@@ -182,9 +180,7 @@ class Policy(BaseModel):
             "stopwatch then learns nothing"
         ),
     )
-    signed: tuple[str, ...] = Field(
-        (), description="acts that count only when a passkey signs them: " + ", ".join(ACTS)
-    )
+    signed: tuple[str, ...] = Field((), description="what a passkey must sign: " + ", ".join(ACTS))
     signers: tuple[str, ...] = Field(
         (),
         description=(

@@ -70,13 +70,13 @@ class AugPe(EvolvingTexts, GaussianNoise):
         0,
         ge=0,
         le=1_000,
-        description="variations whose mean embedding stands for a sample; 0: the sample's own",
+        description="how many variations speak for a sample by their mean; 0: it speaks for itself",
     )
     threshold: float = Field(
         0.0,
         ge=0,
         le=1_000_000_000,
-        description="noisy counts below this become 0; a public constant",
+        description="noisy counts below this turn to 0, such as 2",
     )
 
 

@@ -159,8 +159,8 @@ class Batched(Supported):
         None,
         ge=1,
         le=MOST_BATCHES,
-        description="allocation only: of each label's batches so many are run, and cost less; "
-        "nothing: all",
+        description="for allocation: how many of a label's batches run, which costs less; nothing: "
+        "all",
     )
     batch_size: int
 

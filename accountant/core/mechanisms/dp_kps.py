@@ -112,15 +112,14 @@ class DpKps(Parameters):
         None,
         ge=LEAST_MULTIPLIER,
         le=MOST_MULTIPLIER,
-        description="noise of each count, in units of what one unit can change; or give "
-        "vocabulary_epsilon",
+        description="noise of each count, as a multiple of what one unit changes; or give "
+        "`vocabulary_epsilon`",
     )
     kde_epsilon: float | None = Field(
         5.0,
         ge=LEAST_EPSILON,
         le=MOST_EPSILON,
-        description="ε of all sketches together: pure with Laplace noise, at the dataset's δ with "
-        "Gaussian",
+        description="ε of all sketches in total: pure for Laplace noise, else at the dataset's δ",
     )
     kde_noise_multiplier: float | None = Field(
         None,
@@ -132,8 +131,8 @@ class DpKps(Parameters):
     noise: Literal["laplace", "gaussian"] = Field("laplace", description="noise of the sketches")
     sketch: Literal["histogram", "fourier"] | None = Field(
         None,
-        description="weights of the terms, or random Fourier features (the paper's); nothing: "
-        "histogram for independent draws, fourier for sequences",
+        description="how terms are weighed: each by itself, or by Fourier features. Nothing: the "
+        "first for single terms, else the second",
     )
     method: Literal["independent", "linear", "logarithmic"] = Field(
         "independent", description="one sketch of phrases, or L or log2 L + 1 sketches of sequences"
@@ -142,8 +141,8 @@ class DpKps(Parameters):
         None,
         min_length=1,
         max_length=100,
-        description="embedding model of the kernel; Fourier sketches need one; nothing: terms are "
-        "not compared, each has its own density",
+        description="a model that says which terms are alike, for Fourier sketches; nothing: each "
+        "term stands alone",
     )
     bandwidth: float = Field(
         0.25,
@@ -166,7 +165,7 @@ class DpKps(Parameters):
     )
     output: Literal["texts", "phrases"] = Field(
         "texts",
-        description="texts that the writer makes of the sequences, or the sequences themselves",
+        description="texts that the model writes of the phrases, or just the phrases",
     )
     writer: str | None = Field(
         None,
@@ -186,7 +185,7 @@ class DpKps(Parameters):
         None,
         min_length=1,
         max_length=63,
-        description="registered corpus of example texts for the prompt",
+        description="a public corpus, whose texts are shown in the prompt",
     )
     shots: int = Field(
         3, ge=1, le=100, description="example texts in a prompt, where examples are named"
@@ -459,8 +458,7 @@ def sources(parameters: DpKps) -> dict[str, str]:
 MECHANISM = Mechanism(
     id="dp-kps",
     title="DP keyphrase prompt seeding",
-    summary="Releases a noisy vocabulary and densities of phrases, and prompts a model with draws "
-    "from them.",
+    summary="Releases noisy words and weights of phrases, and has a model write from them.",
     source="Nagesh et al.: Private text generation by seeding large language model prompts",
     parameters=DpKps,
     price=price,

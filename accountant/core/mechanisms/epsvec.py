@@ -160,14 +160,13 @@ class Epsvec(GaussianNoise):
         None,
         min_length=1,
         max_length=100,
-        description="embedding model that compares records with candidates; nothing: the model's "
-        "own states",
+        description="a model that says which texts are alike; nothing: the writer's own states",
     )
     samples_per_label: int = Field(
         500,
         ge=1,
         le=1_000_000_000,
-        description="public (expected) number m of records drawn per label",
+        description="how many records m are drawn for a label on average, such as 100",
     )
     sampling: Literal["poisson", "without-replacement"] = Field(
         "poisson",
@@ -198,7 +197,7 @@ class Epsvec(GaussianNoise):
         500,
         ge=1,
         le=100_000,
-        description="synthetic texts per label that records are compared with: free",
+        description="how many made-up texts the records of a label are held against, free",
     )
     coefficient: float = Field(1.4, ge=0, le=1_000_000, description="how strongly a vector steers")
     temperature: float = Field(1.6, ge=0.001, le=1_000, description="temperature of every draw")
@@ -209,7 +208,7 @@ class Epsvec(GaussianNoise):
         None,
         min_length=1,
         max_length=100,
-        description="language model that rates samples, for rejection judge",
+        description="a model that rates samples, where a judge rejects",
     )
     min_quality: int = Field(
         6, ge=0, le=10, description="drop each text that is rated below this, such as 5"
@@ -242,9 +241,8 @@ class Epsvec(GaussianNoise):
         DEFAULT_TEMPLATE,
         max_length=8_000,
         description="the prompt; slot {examples} for the shots, and {label} and {description}. "
-        "What follows "
-        "{examples} stands before each shot and before the text to be written; without shots it "
-        "may be left out, and the template is the whole request",
+        "What comes after {examples} stands before each shot and before the new text. "
+        "Without shots, leave it out",
     )
     stop: str | None = Field(
         DEFAULT_STOP,
@@ -463,8 +461,8 @@ def resources(parameters: Epsvec) -> dict[str, str]:
 MECHANISM = Mechanism(
     id="epsvec",
     title="EPSVec",
-    summary="Releases noisy vectors that steer a model towards the dataset; any number of texts is "
-    "free.",
+    summary="Steers a model by noisy means of what it makes of the data. All texts after that "
+    "are free.",
     source="Banayeeanzade et al.: EPSVec, Algorithms 1 and 2",
     parameters=Epsvec,
     price=price,

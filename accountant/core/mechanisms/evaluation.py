@@ -50,23 +50,22 @@ class Evaluation(Parameters):
     corpus: str = Field(
         min_length=1,
         max_length=63,
-        description="a registered corpus, public or consented, that they are compared with",
+        description="the public corpus that they are set beside",
     )
     metrics: str = Field(
         "loss, usable, labels, finished, duplicates, talk, copying, mauve, lengths, openings, tstr",
         max_length=300,
-        description="metrics, separated by commas: " + ", ".join(METRICS),
+        description="what to measure, with commas between: `" + "`, `".join(METRICS) + "`",
     )
     embedding: str | None = Field(
         None,
         max_length=63,
-        description="a registered embedding model; MAUVE and the Fréchet distance need one",
+        description="a model that turns texts into vectors, for `mauve` and `frechet`",
     )
     language_model: str | None = Field(
         None,
         max_length=63,
-        description="a registered language model: it finds losses, writes zero-shot texts, and is "
-        "trained or prompted",
+        description="a model that reads the texts, writes its own, and is trained on them",
     )
     zero_shot: str = Field(
         "{label}:\n\n",
@@ -78,7 +77,7 @@ class Evaluation(Parameters):
     judge: str | None = Field(
         None,
         max_length=63,
-        description="a registered language model or endpoint that judges; nothing: that one",
+        description="a model that judges the texts; nothing: the one above",
     )
     most_texts: int = Field(
         2_000, ge=2, le=100_000, description="texts of each that are compared at most"
@@ -86,12 +85,12 @@ class Evaluation(Parameters):
     shots: int = Field(
         4, ge=1, le=64, description="in context: examples of each label in the prompt"
     )
-    steps: int = Field(200, ge=1, le=100_000, description="next token: steps of fine-tuning")
+    steps: int = Field(200, ge=1, le=100_000, description="how long to train, for `next-token`")
     text_tokens: int = Field(
         64, ge=2, le=4_096, description="language models see this much of a text"
     )
     seed: int = Field(
-        0, ge=0, le=2**31 - 1, description="of clustering, fine-tuning and choices; all public"
+        0, ge=0, le=2**31 - 1, description="seed of all that is drawn here; all of it is public"
     )
 
     def wanted(self) -> tuple[str, ...]:
@@ -133,8 +132,7 @@ def resources(parameters: Evaluation) -> dict[str, str]:
 MECHANISM = Mechanism(
     id="evaluation",
     title="Evaluation",
-    summary="Compares published texts with a public or consented corpus; reads nothing private and "
-    "is free.",
+    summary="Sets texts that are out beside a public corpus. It reads nothing private and is free.",
     source="MAUVE: Pillutla et al. 2021; TSTR and TRTS; the metrics of papers 000 to 003",
     parameters=Evaluation,
     price=price,

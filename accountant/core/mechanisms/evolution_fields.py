@@ -94,8 +94,7 @@ class EvolvingTexts(Parameters):
         None,
         min_length=1,
         max_length=63,
-        description="embedding model that compares records with samples; nothing: the model's own "
-        "states",
+        description="a model that says which texts are alike; nothing: the writer's own states",
     )
     writer: str | None = Field(
         None,

@@ -45,13 +45,13 @@ class InvisibleInk(Batched):
     """Parameters of `invisible-ink`; batch size, temperature and top k are the paper's."""
 
     batch_size: int = Field(
-        8, ge=1, le=1_000_000, description="public number s of private contexts: the denominator"
+        8, ge=1, le=1_000_000, description="how many records s are read at once, such as 8"
     )
     clip: float = Field(
         1.0,
         ge=1e-6,
         le=1_000,
-        description="differences from the public logits are clipped to [-c, c]",
+        description="bound of what records change: from -c to c",
     )
     temperature: float = Field(1.0, ge=0.001, le=1_000, description="temperature of every draw")
     top_k: int = Field(
@@ -70,14 +70,13 @@ class InvisibleInk(Batched):
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the private prompt, with slots {label} and {record}, and {user} … {assistant} "
-        "around "
-        "what a chat model is asked",
+        description="the prompt with {label} and {record}. For a chat model, put {user} … "
+        "{assistant} around what it is asked",
     )
     public_template: str = Field(
         DEFAULT_PUBLIC_TEMPLATE,
         max_length=8_000,
-        description="the public prompt, with the slot {label}, and {user} … {assistant} likewise",
+        description="the prompt without a record, such as: A review of a {label}:",
     )
     stop: str | None = Field(
         None,
@@ -155,8 +154,8 @@ def batches(parameters: InvisibleInk, terms: Terms) -> int:
 MECHANISM = Mechanism(
     id="invisible-ink",
     title="InvisibleInk",
-    summary="Writes texts from public logits plus the clipped mean difference that private records "
-    "make.",
+    summary="Writes texts by what a model says without the records, plus a bounded part of "
+    "what they change.",
     source="Vinod et al. 2025; Banayeeanzade et al.: EPSVec, Appendix C.1",
     parameters=InvisibleInk,
     price=price,

@@ -81,7 +81,7 @@ def from_job_field(artifacts: str) -> Any:
         None,
         min_length=1,
         max_length=100,
-        description=f"an earlier job whose {artifacts} are read instead of the records: free",
+        description=f"a job whose {artifacts} are used again, free",
     )
 
 

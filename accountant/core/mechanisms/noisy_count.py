@@ -42,7 +42,7 @@ class NoisyCount(Parameters):
     either: ClassVar[tuple[tuple[str, str], ...]] = (("noise_multiplier", "epsilon"),)
 
     per: Literal["label", "dataset"] = Field(
-        "label", description="a count for every declared label, or one for the whole dataset"
+        "label", description="a count for each label, or one of all records"
     )
     noise: Literal["laplace", "gaussian"] = Field(
         "laplace",

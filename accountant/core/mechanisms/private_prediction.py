@@ -94,20 +94,22 @@ class PrivatePrediction(Batched):
         "exceed it",
     )
     public_contexts: int = Field(
-        2, ge=2, le=10_000, description="median only: public contexts k_0 that every batch includes"
+        2, ge=2, le=10_000, description="for median: how many public texts k_0 each batch has"
     )
     batching: Literal["uniform", "clusters"] = Field(
         "uniform", description="how records are put into batches, after their label"
     )
     public_centres: int = Field(
-        1_000, ge=1, le=1_000_000, description="clusters only: centres computed from public data"
+        1_000,
+        ge=1,
+        le=1_000_000,
+        description="for clusters: how many centres come from public data",
     )
     clusters: int = Field(
         60,
         ge=1,
         le=1_000_000,
-        description="clusters only: centres kept over all labels, an equal share of each label's "
-        "largest noisy counts",
+        description="for clusters: how many centres are kept, an equal part for each label",
     )
     cluster_epsilon: float = Field(
         0.1,
@@ -119,21 +121,19 @@ class PrivatePrediction(Batched):
         None,
         min_length=1,
         max_length=100,
-        description="a registered public corpus: clusters' centres, public partners and the "
-        "median's public contexts are made from it",
+        description="a public corpus, which centres, partners and the median's texts come from",
     )
     embedding: str | None = Field(
         None,
         min_length=1,
         max_length=100,
-        description="clusters only: a registered embedding model",
+        description="for clusters: a model that turns texts into vectors",
     )
     batch_size: int = Field(
         64,
         ge=1,
         le=1_000_000,
-        description="public batch size s: the denominator of the mean, whatever a batch really "
-        "holds",
+        description="how many records s a batch stands for, such as 125, however many it holds",
     )
     examples_per_context: Literal[1, 2] = Field(
         1, description="records in one context, private or not"
@@ -147,8 +147,8 @@ class PrivatePrediction(Batched):
         None,
         min_length=1,
         max_length=100_000,
-        description="context_partner shot only: a fixed public text, or one for each label in "
-        "their order, between lines of ---",
+        description="for the partner `shot`: a public text, or one for each label in order, with "
+        "--- between them",
     )
     clip: float = Field(
         9.0,
@@ -176,9 +176,9 @@ class PrivatePrediction(Batched):
     template: str = Field(
         DEFAULT_TEMPLATE,
         max_length=8_000,
-        description="the prompt, with slots {label} and {record}, {partner} where contexts hold "
-        "two, and "
-        "{user} … {assistant} around what a chat model is asked; or base or instruction",
+        description="the prompt with {label}, {record} and, for pairs, {partner}. For a chat "
+        "model, put {user} … {assistant} around what it is asked. Or take base or "
+        "instruction",
     )
     stop: str | None = Field(
         None,

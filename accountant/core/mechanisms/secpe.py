@@ -70,7 +70,7 @@ class SecPe(EvolvingTexts):
         None,
         ge=LEAST_PRIOR,
         le=0.5,
-        description="p: how likely a secret is guessed beforehand, at most",
+        description="p: the best chance to guess a secret before any job",
     )
     records_per_secret: int | None = Field(
         None, ge=1, le=MOST_RECORDS, description="public cap M on the records that carry one secret"
@@ -90,7 +90,7 @@ class SecPe(EvolvingTexts):
         None,
         gt=0,
         le=0.999,
-        description="r: how likely a secret is guessed afterwards, at most; nothing: the dataset's",
+        description="r: the best chance to guess a secret after this job; nothing: the dataset's",
     )
     noise_multiplier: float | None = Field(
         None, ge=LEAST_SIGMA, le=MOST_SIGMA, description="σ of one record's move; or give bound"
@@ -99,8 +99,7 @@ class SecPe(EvolvingTexts):
         None,
         min_length=1,
         max_length=63,
-        description="registered corpus, public or consented, whose clusters are moved; with "
-        "from_job: none",
+        description="the public corpus whose clusters are moved; none with `from_job`",
     )
     public_texts: int = Field(
         10_000,
@@ -122,9 +121,8 @@ class SecPe(EvolvingTexts):
     )
     voting: Literal["shares", "nearest"] = Field(
         "shares",
-        description="shares: centres share the places of survivors by their counts; nearest: each "
-        "votes for its nearest sample alone, as in the paper, so that no more samples than "
-        "clusters have votes",
+        description="shares: by its count, each centre fills a part of the places. Nearest: each "
+        "votes for its nearest sample alone",
     )
     counted: Literal["private", "all"] = Field(
         "private",
@@ -295,8 +293,8 @@ def texts_written(parameters: SecPe) -> tuple[int, int]:
 MECHANISM = Mechanism(
     id="secpe",
     title="Secret-protected evolution",
-    summary="Evolves public texts towards noisy clusters that protect declared secrets, not "
-    "records.",
+    summary="Makes public texts more like the data by noisy votes. It guards the stated "
+    "secrets, not records.",
     source="Wang et al.: Secret-protected evolution, Algorithms 1 to 3",
     parameters=SecPe,
     price=price,

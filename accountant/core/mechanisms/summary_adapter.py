@@ -26,9 +26,7 @@ MEASURED = 32
 class SummaryAdapter(OneshotReading):
     """Parameters of `summary-adapter`."""
 
-    corpus: str = Field(
-        min_length=1, max_length=63, description="a registered corpus, public or consented"
-    )
+    corpus: str = Field(min_length=1, max_length=63, description="the name of a public corpus here")
     sigma: float = Field(
         0.0,
         ge=0,
@@ -58,7 +56,7 @@ class SummaryAdapter(OneshotReading):
         20, ge=1, le=1_000_000, description="steps between two such measures"
     )
     patience: int = Field(
-        3, ge=1, le=1_000, description="measures without a better one that end training"
+        3, ge=1, le=1_000, description="after how many tries without a gain it stops"
     )
     seed: int | None = Field(
         None, ge=0, le=2**53 - 1, description="of the sets, the noise and the weights"
@@ -93,8 +91,7 @@ def context_tokens(parameters: SummaryAdapter, template_tokens: int) -> int:
 MECHANISM = Mechanism(
     id="summary-adapter",
     title="Adapter of summaries",
-    summary="Trains, on public texts, what decodes a one-shot summary from a mean state; reads no "
-    "records.",
+    summary="Trains on public texts what turns a mean state into words, and reads no records.",
     source="Gutierrez and Khalaf: Differentially private summarization, Section 4.2",
     parameters=SummaryAdapter,
     price=price,

@@ -78,23 +78,22 @@ class SummaryOneshot(GroupMeans, OneshotReading):
         1,
         ge=1,
         le=10_000,
-        description="noisy means k of every group, on one budget; their average is decoded",
+        description="how many noisy means k each group has, on one budget; their mean is used",
     )
     adapter: str | None = Field(
         None,
         min_length=1,
         max_length=200,
-        description="the job that trained the soft-prompt adapter; nothing: means are released, "
-        "not decoded",
+        description="the job that trained the adapter; nothing: the means come out as they are",
     )
     public_corpus: str | None = Field(
         None,
         min_length=1,
         max_length=63,
-        description="the corpus of centre and components; nothing: neither",
+        description="the corpus that centre and axes come from; nothing: neither",
     )
     decodings: int = Field(
-        1, ge=1, le=1_000_000, description="summaries decoded for every group: free"
+        1, ge=1, le=1_000_000, description="how many are written for each group, free"
     )
     max_tokens: int = Field(50, ge=1, le=1_000_000, description="a summary ends here at the latest")
     temperature: float = Field(0.7, ge=0.001, le=1_000, description="temperature of every draw")
@@ -223,7 +222,7 @@ def unfit_sources(
 MECHANISM = Mechanism(
     id="summary-oneshot",
     title="One-shot summary",
-    summary="Decodes summaries from one noisy mean hidden state of many records.",
+    summary="Writes a summary of many records from one noisy mean of what a model makes of them.",
     source="Gutierrez and Khalaf: Differentially private summarization, Algorithm 2",
     parameters=SummaryOneshot,
     price=price,

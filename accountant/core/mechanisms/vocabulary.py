@@ -20,9 +20,7 @@ TERM_LIST = "term-list"
 class Vocabulary(Parameters):
     """Parameters of `vocabulary`."""
 
-    corpus: str = Field(
-        min_length=1, max_length=63, description="a registered corpus, public or consented"
-    )
+    corpus: str = Field(min_length=1, max_length=63, description="the name of a public corpus here")
     words: int = Field(3, ge=1, le=5, description="words of a term, at most")
     least_documents: int = Field(5, ge=1, le=10**9, description="terms of fewer texts are left out")
     most_documents: int | None = Field(

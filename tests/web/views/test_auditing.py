@@ -552,7 +552,7 @@ def test_the_report_states_what_is_true_now(site, corrected):
     assert report["verification"]["problems"] == []
     assert len(report["corrections"]) == 1
     assert len(report["allowances"]) == report["by_kind"]["ALLOW"]
-    page = site.pages("auditor").get(f"/datasets/{name}/report").text
+    page = site.pages("auditor").get(f"/datasets/{name}/report?check=true").text
     for part in (
         "The ledger holds.",
         newest["hash"],
@@ -575,7 +575,14 @@ def test_the_report_says_where_the_ledger_does_not_hold(site, done, owner):
     )
     report = site.api("auditor").get(f"/datasets/{name}/report").json
     assert report["verification"]["problems"]
-    assert "The ledger does not hold." in site.pages("auditor").get(f"/datasets/{name}/report").text
+    page = site.pages("auditor").get(f"/datasets/{name}/report").text
+    assert "The ledger does not hold." not in page
+    verdict = re.search(r'hx-get="([^"]+)" hx-trigger="load"', page)[1]  # the page asks by itself
+    part = site.pages("auditor").client.get(verdict, headers={"HX-Request": "true"}).text
+    assert "The ledger does not hold." in part
+    assert "<h1>" not in part
+    assert f'<noscript> <a href="{verdict}">' in page
+    assert "The ledger does not hold." in site.pages("auditor").get(verdict).text
 
 
 def test_the_report_is_bounded(site, monkeypatch):
@@ -589,7 +596,7 @@ def test_the_report_is_bounded(site, monkeypatch):
     assert [each["seq"] for each in report["newest"]] == [report["entries"] - n for n in range(3)]
     assert not report["verification"]["checked"]
     assert report["verification"]["problems"] == []
-    page = site.pages("auditor").get(f"/datasets/{site.bench.dataset}/report").text
+    page = site.pages("auditor").get(f"/datasets/{site.bench.dataset}/report?check=true").text
     assert f"The newest 3 of {report['entries']} entries" in page
     assert "was not verified" in page
 

@@ -236,8 +236,7 @@ def test_the_price_of_a_job_without_epsilon_is_shown_as_such(sites):
 def test_a_dataset_promises_nothing_of_what_its_statement_excepts(sites):
     site = sites[0]
     said = (
-        "Whatever the jobs of this dataset publish{}, adding or removing one record changes the "
-        "probability"
+        "Take all that jobs on this data publish{}. Adding or removing one record makes no outcome"
     )
     assert said.format("") in site.pages("analyst").get(site.dataset).text
     ended(site, FIGURES[0])

@@ -190,7 +190,7 @@ def test_a_running_job_says_when_results_appear_and_no_progress(site):
     assert leases.claim(site.engine, uuid.UUID(job_id), 1, "worker", 60) is not None
     for who, told in (("analyst", False), ("steward", True)):
         page = site.pages(who).get(f"/jobs/{job_id}").text
-        assert "results appear 60 seconds after the job began" in page
+        assert "results show 60 seconds after it began" in page
         assert ("The next moment is" in page) == told
         assert "progress-line" not in page
 
