@@ -104,6 +104,7 @@ def test_a_lower_allowance_is_called_lower(site):
     browser, page = site.pages("steward"), f"{site.dataset}/policy"
     effect = f"{site.dataset}/allowance/effect"
     now = site.api("steward").get(site.dataset).json["account"]
+    assert "a guesser is right at most" in browser.get(page).text, "before anything is typed"
     lower = browser.post(effect, page, epsilon=str(float(now["epsilon"]) / 2), delta=now["delta"])
     assert 'data-yes="Lower it"' in lower.text
     larger = browser.post(effect, page, epsilon=str(float(now["epsilon"]) * 2), delta=now["delta"])

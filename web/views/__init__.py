@@ -26,6 +26,7 @@ PUBLIC = frozenset(
         "docs.first",
         "docs.show",
         "public_log.file",
+        "overview.calendar",  # asks for a session or a feed itself
     }
 )
 

@@ -9,12 +9,14 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import FieldProblem, InvalidRequest, invalid
 from accountant.identities import credentials, passkeys, people, sessions, sign_ins
+from accountant.transactions.artifacts import OVERSEERS
 from web.api.parsing import read_id
 from web.auth import current_actor, session_limits, start_session, user_of_password
 from web.context import engine
 from web.passwords import MIN_PASSWORD, hash_password
 from web.scopes import MEANINGS
 from web.views.forms import Form, rejected, whole
+from web.views.overview import feed
 
 pages = Blueprint("account", __name__)
 
@@ -120,6 +122,7 @@ def _tokens(form: Form, made: dict[str, object] | None = None) -> str:
         made=made,
         chosen=request.form.getlist("scopes") if form.values else ["read"],
         tokens=people.tokens(engine(), current_actor().id),
+        feed=feed if current_actor().roles & OVERSEERS else None,
         scopes=MEANINGS,
         days=DAYS,
         most_days=people.MOST_TOKEN_DAYS,

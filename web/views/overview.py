@@ -8,15 +8,22 @@ import io
 import re
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
-from flask import Blueprint, Response, render_template, request, url_for
+from flask import Blueprint, Response, abort, current_app, g, render_template, request, url_for
+from flask_login import current_user
+from itsdangerous import BadSignature, URLSafeSerializer
+from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.files.spreadsheets import harmless
+from accountant.identities import credentials
+from accountant.identities.actor import Actor
 from accountant.queries import datasets
 from accountant.queries.overview import PACE_DAYS, overview
 from accountant.transactions.artifacts import OVERSEERS
+from web import standing
 from web.api.parsing import read_choice
-from web.auth import current_actor, needs_role
+from web.auth import current_actor, needs_role, unauthorized
 from web.context import engine
 
 pages = Blueprint("overview", __name__)
@@ -69,10 +76,38 @@ def file() -> Response:
     return Response(out.getvalue(), mimetype="text/csv", headers=headers)
 
 
+def feed(token_id: str) -> str:
+    """Return the address that opens the calendar, and no more, for as long as a token lasts."""
+    return url_for("overview.calendar", feed=_signer().dumps(token_id), _external=True)
+
+
+def _signer() -> URLSafeSerializer:
+    return URLSafeSerializer(str(current_app.secret_key), salt="calendar")
+
+
+def _reader(address: str) -> Actor:
+    """Return whose token an address was made for; 401 if it no longer opens what one may read."""
+    try:
+        token_id = UUID(_signer().loads(address))
+    except (BadSignature, ValueError, TypeError, AttributeError):
+        abort(401)
+    user = standing.current(lambda: credentials.user_of_token(engine(), token_id))
+    if user is None or "read" not in user.scopes:
+        abort(401)
+    return credentials.actor_of(user)
+
+
 @pages.get("/overview.ics")
-@overseers
-def calendar() -> Response:
-    """When the next request of each dataset expires, as iCalendar (RFC 5545); nobody is named."""
+def calendar() -> BaseResponse:
+    """When the next request of each dataset expires, as iCalendar (RFC 5545); nobody is named.
+
+    A calendar program has no session: it reads this by the address that `feed` makes of a token.
+    """
+    if "feed" in request.args:
+        g.actor = _reader(request.args["feed"])
+    elif not current_user.is_authenticated:
+        return unauthorized()
+    current_actor().require(*OVERSEERS)
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//Exchequer//What expires//EN"]
     for row in _rows():
         if row["expires"] is None:

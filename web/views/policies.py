@@ -153,6 +153,10 @@ def _dataset(name: str) -> dict[str, Any]:
 def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
     dataset = _dataset(name)
     allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
+    changes, now = _allowance_change(name, allowance.values), dataset["account"]
+    if not allowance.values and now is not None:  # what stands means something before one types
+        terms = (dataset["neighbours"], dataset["unit"])
+        changes["meaning"] = meaning(now["epsilon"], now["delta"], *terms)
     return render_template(
         "policy.html",
         dataset=dataset,
@@ -161,7 +165,7 @@ def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
         reviewed=reviewed,
         policy_version=_version(dataset["policy"]),
         ex_post_text=ABOUT_EX_POST,
-        **_allowance_change(name, allowance.values),
+        **changes,
         **_policy_change(dataset, policy.values),
     )
 

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from accountant.core.ledger.policy import Policy
+from accountant.identities import people
 from accountant.queries import datasets
 from accountant.queries.overview import overview
 from accountant.transactions import policies
@@ -98,3 +99,33 @@ def test_it_takes_few_statements_of_one_moment(site):
     browser.get("/overview")
     event.remove(Engine, "before_cursor_execute", note)
     assert len(statements) <= 12, statements
+
+
+def test_a_calendar_program_reads_what_expires_by_an_address_of_a_token(site):
+    """No session, and nothing but the calendar; the address ends with its token."""
+    stranger = site.app.test_client()
+    assert stranger.get("/overview.ics").status_code == 303
+    who, browser = site.actor("auditor"), site.pages("auditor")
+    for scopes in (["jobs:submit"], ["read"]):
+        token = people.make_token(site.engine, who, "calendar", scopes, 3)
+    page = browser.get("/account/tokens").text
+    (address,) = re.findall(r'href="http://[^/]+(/overview\.ics\?feed=[^"]+)"', page)
+    assert token["token"] not in address
+    answer = stranger.get(address)
+    assert (answer.status_code, answer.mimetype) == (200, "text/calendar")
+    for other in (address.replace(".ics", ".csv"), "/overview" + address[len("/overview.ics") :]):
+        assert stranger.get(other).status_code == 303
+    assert stranger.get(address[:-2] + "xx").status_code == 401
+    assert site.api("auditor").get("/me").status_code == 200
+    with site.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE users SET roles = '{analyst}' WHERE id = :id"), {"id": who.id}
+        )
+    assert stranger.get(address).status_code == 403
+    with site.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE users SET roles = '{auditor}' WHERE id = :id"), {"id": who.id}
+        )
+    people.revoke_token(site.engine, who, UUID(str(token["id"])))
+    assert stranger.get(address).status_code == 401
+    assert "Calendar feed" not in site.pages("analyst").get("/account/tokens").text
