@@ -211,7 +211,7 @@ def test_the_cap_stands_under_planned_and_differences_return_or_overdraw_under_r
     ]
     assert found == ["2.5", spent]
     assert (
-        "all later decisions depend on the data"
+        "all that is decided later, tells of the data"
         in realized.pages("steward").get(realized.dataset).text
     )
     for site in sites:

@@ -13,6 +13,8 @@ from tests.web.views.looks import look
 
 pytestmark = pytest.mark.slow
 MOST = 12
+#: A steward's masthead counts what waits, on each page.
+MORE = {"auditing.report": 13}
 
 
 @pytest.fixture(scope="module")
@@ -33,5 +35,5 @@ def test_no_page_costs_many_statements(world):
             browser.get(request.path)
             seen = look(partial(browser.get, request.path))
             costs[name] = max(costs.get(name, 0), len(seen.statements))
-    dear = {name: cost for name, cost in costs.items() if cost > MOST}
+    dear = {name: cost for name, cost in costs.items() if cost > MORE.get(name, MOST)}
     assert not dear
