@@ -118,7 +118,7 @@ def test_after_a_hundred_only_an_administrator_helps(site):
     assert by_api(site, name, PASSWORD).status_code == 429
     admin = site.pages("administrator")
     page = admin.get(f"/people/{name}").text
-    assert "until an administrator unlocks" in page
+    assert "until you unlock" in page
     assert admin.post(f"/people/{name}/unlock", f"/people/{name}").status_code == 303
     assert by_api(site, name, PASSWORD).status_code == 201
 

@@ -73,7 +73,7 @@ def test_a_policy_without_two_people_by_page(site):
 
     own.post(path, path, **typed, **{"policy.two_people": "1"}, policy_version=seen())
     shown = own.post(f"{path}/review", path, **typed)
-    assert "asks for less takes two people" in shown.text
+    assert "Weaker rules take two people" in shown.text
     asked = own.post(path, path, **typed, **{"policy.solo": "1"}, policy_version=seen())
     assert asked.status_code == 303
     stands = site.api("steward").get(f"{site.dataset}/policy").json

@@ -22,7 +22,7 @@ def test_a_steward_asks_back_and_the_analyst_answers(site):
     answer = steward.post(f"/decisions/{job_id}", "/inbox", answer="ask", reason=EVIL)
     assert answer.status_code == 303
     page = analyst.get(f"/jobs/{job_id}").text
-    assert "A steward asks you something" in page
+    assert "A steward has a question first" in page
     assert '1<span class="visually-hidden"> with a question to you' in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>alert" not in page

@@ -187,7 +187,7 @@ def test_stewards_and_auditors_see_cap_and_figure_with_what_they_mean(sites):
         assert page.count('<polyline class="plot-line') == 4
         assert "over 3 batches" in page
         assert "approvals given after seeing these figures leak them" in page
-        assert "later decisions depend on the data" not in page
+        assert "all that is decided later, tells of the data" not in page
     assert site.api("analyst").get(f"{site.dataset}/ex-post").status_code == 403
     hidden = site.pages("analyst").get(site.dataset).text
     assert "3.000000001" not in hidden
