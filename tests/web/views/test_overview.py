@@ -15,6 +15,7 @@ from accountant.queries.overview import overview
 from accountant.transactions import policies
 from tests.support import Bench, person, yes
 from tests.web.views.looks import noting
+from web.views.overview import feed
 
 pytestmark = pytest.mark.slow
 
@@ -106,8 +107,12 @@ def test_a_calendar_program_reads_what_expires_by_an_address_of_a_token(site):
     stranger = site.app.test_client()
     assert stranger.get("/overview.ics").status_code == 303
     who, browser = site.actor("auditor"), site.pages("auditor")
-    for scopes in (["jobs:submit"], ["read"]):
-        token = people.make_token(site.engine, who, "calendar", scopes, 3)
+    asking, token = (
+        people.make_token(site.engine, who, "calendar", [scope], 3)
+        for scope in ("jobs:submit", "read")
+    )
+    with site.app.test_request_context():
+        assert stranger.get(feed(str(asking["id"]))).status_code == 401, "it may read nothing"
     page = browser.get("/account/tokens").text
     (address,) = re.findall(r'href="http://[^/]+(/overview\.ics\?feed=[^"]+)"', page)
     assert token["token"] not in address
