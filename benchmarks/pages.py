@@ -166,6 +166,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "api.me": ("/api/v1/me",),
     "api.openapi": ("/api/v1/openapi.json",),
     "api.keys": ("/api/v1/keys",),
+    "api.show_maintenance": ("/api/v1/maintenance",),
     "api.users": ("/api/v1/users?limit=50",),
     "api.user": ("/api/v1/users/{person}",),
     "api.tokens_of_user": ("/api/v1/users/{person}/tokens",),
