@@ -37,7 +37,7 @@ MEANINGS = {
     "job.answered": "its analyst answered a steward's question",
     "dataset.low": "every filter that is open has used nine tenths of its allowance, or more",
     "dataset.exhausted": "no filter has anything left",
-    "dataset.overdrawn": "a correction raised the charges beyond the allowance",
+    "dataset.overdrawn": "a correction or an overdraft went beyond the allowance",
     "version.ready": "a worker found a dataset's data right",
     "version.invalid": "a worker found a dataset's data wrong",
     "decision.open": "something waits for the answer of a second person",

@@ -206,7 +206,7 @@ def _views(connection: Connection, rows: Sequence[Row[Any]], viewer: Actor) -> l
 def _view(row: Row[Any], account: Row[Any] | None, acts: list[Any], viewer: Actor) -> Decision:
     is_open, policy = row.state == "open", Policy.model_validate(row.policy)
     asker, offer, change = _asked(row), _offered(row) if row.kind == "offer" else None, None
-    by_two = row.kind in ("allowance", "correction", "policy", "loss")
+    by_two = row.kind in ("allowance", "correction", "policy", "loss", "overdraft")
     if account is not None and is_open and row.kind == "allowance":
         try:
             change = effects.effect_of(account, row.asked["body"])
@@ -299,8 +299,8 @@ def _asked(row: Row[Any]) -> dict[str, Any]:
         }
     if row.kind == "policy":
         return {name: row.asked[name] for name in ("policy", "replaces")}
-    if row.kind == "loss":
-        return dict(row.asked)
+    if row.kind in ("loss", "overdraft"):
+        return {name: row.asked[name] for name in row.asked if name != "signature"}
     return {}
 
 
@@ -341,6 +341,8 @@ def _asks(
         return f"set a policy that weakens {', '.join(weaker)}"
     if row.kind == "loss":
         return f"say that entries after entry {asked['entries']} are lost, and charge what is left"
+    if row.kind == "overdraft":
+        return f"charge what {asked['parameters']['tool']} released, beyond what is left"
     if row.kind == "correction":
         return f"charge job {str(row.job_id)[:8]} for a {asked['event']['type']}"
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]

@@ -362,7 +362,7 @@ def _sentence(
     overdrawn: bool, share: float, jobs: int | None, counts: int | None, likeness: str
 ) -> str:
     if overdrawn:
-        return "Overdrawn by a correction: nothing that costs anything is admitted."
+        return "Overdrawn: nothing that costs anything is admitted."
     left = f"{percent(share)} left"
     more = (
         f"one more job like {likeness}"

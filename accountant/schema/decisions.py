@@ -9,7 +9,16 @@ from accountant.schema.datasets import Preview
 from accountant.schema.jobs import JobInList
 from accountant.schema.quotes import Effect
 
-KINDS = ("approval", "offer", "allowance", "correction", "policy", "access", "loss")
+KINDS = (
+    "approval",
+    "offer",
+    "allowance",
+    "correction",
+    "policy",
+    "access",
+    "loss",
+    "overdraft",
+)
 STATES = ("open", "accepted", "refused", "withdrawn", "expired")
 
 
@@ -56,7 +65,9 @@ class Decision(Answer):
     """Something that a second person answers."""
 
     id: Id = Field(description="of an approval, that of the job")
-    kind: Literal["approval", "offer", "allowance", "correction", "policy", "access", "loss"]
+    kind: Literal[
+        "approval", "offer", "allowance", "correction", "policy", "access", "loss", "overdraft"
+    ]
     dataset: str
     asks: str = Field(description="what a yes does, in a few words")
     reason: str
@@ -77,7 +88,7 @@ class Decision(Answer):
     made_job: Id | None = Field(None, description="the job that a yes made")
     made_decision: Id | None = Field(None, description="what a yes asks of a further person")
     asked: Json = Field(
-        default_factory=dict, description="of an allowance, a correction and a policy"
+        default_factory=dict, description="of an allowance, a correction, a policy and an overdraft"
     )
     weakens: list[str] = Field(
         [], description="of a policy: the fields by which it admits more or asks for less"

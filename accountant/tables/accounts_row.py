@@ -27,6 +27,8 @@ _HISTORY = {
     "failures": "failure_count",
     "coin_jobs": "coin_job_count",
     "losses": "loss_count",
+    "overdrafts": "overdraft_count",
+    "overdraft_epsilon": "overdraft_epsilon",
 }
 
 

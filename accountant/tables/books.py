@@ -94,7 +94,9 @@ accounts = Table(
     *[count(name) for name in _COUNTS],
     count("coin_job_count"),
     count("loss_count"),
-    # A correction raised a charge beyond an allowance: then alone may the limits below be passed.
+    count("overdraft_count"),
+    units("overdraft_epsilon"),
+    # A correction or an overdraft went beyond an allowance: then alone may the limits be passed.
     Column("overdrawn", Boolean, nullable=False, server_default=text("false")),
     Column("chain_seq", BigInteger, nullable=False, server_default="0"),
     Column("chain_head", Text, nullable=False),
@@ -106,6 +108,11 @@ accounts = Table(
     CheckConstraint(f"{' + '.join(_SUMMED)} < 'NaN'", name="numbers"),
     CheckConstraint("coin_job_count >= 0", name="coin_job_count"),
     CheckConstraint("loss_count >= 0", name="loss_count"),
+    CheckConstraint(
+        "(overdraft_count > 0) = (overdraft_epsilon > 0) AND overdraft_count >= 0 "
+        "AND overdraft_epsilon < 'NaN'",
+        name="overdrafts",
+    ),
     CheckConstraint(
         "CASE WHEN epsilon IS NULL THEN basic_whole_epsilon = 0 ELSE basic_whole_epsilon > 0 END",
         name="whole_epsilon",

@@ -296,7 +296,8 @@ decisions = Table(
     ),
     Index("uq_decisions_offer", "job_id", unique=True, postgresql_where=text("kind = 'offer'")),
     CheckConstraint(
-        "kind IN ('offer','allowance','correction','policy','access','loss')", name="kind"
+        "kind IN ('offer','allowance','correction','policy','access','loss','overdraft')",
+        name="kind",
     ),
     CheckConstraint("state IN ('open','accepted','refused','withdrawn','expired')", name="state"),
     CheckConstraint("(kind IN ('offer','correction')) = (job_id IS NOT NULL)", name="job"),
@@ -311,7 +312,8 @@ decisions = Table(
         name="entry",
     ),
     CheckConstraint(
-        "(state = 'accepted' AND kind = 'offer') = (made_job IS NOT NULL)", name="made_job"
+        "(state = 'accepted' AND kind IN ('offer','overdraft')) = (made_job IS NOT NULL)",
+        name="made_job",
     ),
 )
 

@@ -17,6 +17,7 @@ from accountant.transactions.decision import tell_largest
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.losses import Loss
 from accountant.transactions.offers import Offer
+from accountant.transactions.overdrafts import Overdraft
 from accountant.transactions.policies import PolicyChange
 from accountant.transactions.second_calculation import admitting
 from accountant.transactions.signed_acts import Signature
@@ -24,7 +25,16 @@ from accountant.transactions.signed_acts import Signature
 #: Every kind of decision, by name. A new kind is a class, and a line here.
 KINDS: Mapping[str, Kind] = {
     kind.name: kind
-    for kind in (Approval(), Offer(), Raise(), Correction(), PolicyChange(), Access(), Loss())
+    for kind in (
+        Approval(),
+        Offer(),
+        Raise(),
+        Correction(),
+        PolicyChange(),
+        Access(),
+        Loss(),
+        Overdraft(),
+    )
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import Gaussian, to_json
@@ -214,7 +214,8 @@ def test_accounts_have_lost_nothing_before_losses_are_counted(old, old_url):
         triggers = connection.execute(
             text("SELECT tgenabled FROM pg_trigger WHERE tgrelid = 'standings'::regclass")
         ).scalars()
-        assert (kept, now) == ({"chain_seq": 256, "loss_count": 0}, 0)
+        none = {"loss_count": 0, "overdraft_count": 0, "overdraft_epsilon": 0}
+        assert (kept, now) == ({"chain_seq": 256, **none}, 0)
         assert set(triggers) == {"O"}
 
 
@@ -270,3 +271,32 @@ def test_the_first_process_after_the_upgrade_says_the_cluster_s_key(old, old_url
         assert (said is None) == (problem is None)
     with old.connect() as connection:
         assert connection.execute(text("SELECT count(*) FROM jobs")).scalar_one() == 3
+
+
+def test_a_ledger_of_before_has_no_overdrafts_and_takes_one(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        row = {"dataset_id": DATASET, "chain_head": "x", "largest_epsilon": 3}
+        insert(connection, "accounts", **row)
+        ids = write_decisions(connection)
+    command.upgrade(config(old_url), "head")
+    asked = {"dataset_id": DATASET, "kind": "overdraft", "asked": "{}", "reason": "it ran twice"}
+    answered = {"state": "accepted", "answered_by": SECOND, "answered_at": "2026-11-02T00:00:00Z"}
+    row = {"id": uuid.uuid4(), "asked_by": STEWARD, **asked, **answered}
+    with old.connect() as connection, pytest.raises(IntegrityError, match="made_job"):
+        insert(connection, "decisions", **row)
+    with old.connect() as connection, pytest.raises(IntegrityError, match="two_people"):
+        insert(connection, "decisions", **row | {"made_job": JOB, "asked_by": SECOND})
+    with old.begin() as connection:
+        insert(connection, "decisions", **row | {"made_job": JOB})
+        kept = connection.execute(text("SELECT count(*) FROM decisions")).scalar_one()
+        account = connection.execute(text("SELECT * FROM accounts")).one()
+        query = "SELECT prosrc FROM pg_proc WHERE proname IN ('guard_entry','guard_account')"
+        guards = connection.execute(text(query)).scalars().all()
+    assert kept == len(ids) + 1
+    assert (account.largest_epsilon, account.overdraft_count, account.overdraft_epsilon) == (
+        3,
+        0,
+        0,
+    )
+    assert all("overdraft" in guard for guard in guards)

@@ -8,9 +8,10 @@ from flask import Response, jsonify, request
 from pydantic import Field
 
 from accountant.core.errors import invalid
+from accountant.queries import datasets as dataset_queries
 from accountant.queries import decisions, effects, jobs
 from accountant.schema.decisions import KINDS, STATES, Asked, Decision, OfferQuote
-from accountant.transactions import answers, corrections, offers
+from accountant.transactions import answers, corrections, offers, overdrafts
 from web.api.blueprint import api
 from web.api.datasets import Figure
 from web.api.openapi import ID, Operation, Schema, describe, listing
@@ -50,6 +51,13 @@ class ChargeCorrection(Body):
     reason: str = Field(max_length=2000)
     event: dict[str, Any] | None = None
     ex_post: Figure | None = None
+
+
+class PastCharge(Body):
+    """A charge that has happened already: the parameters of one, and why it is declared."""
+
+    parameters: dict[str, Any] = Field(description="as of a job of the mechanism `charge`")
+    reason: str = Field(max_length=2000)
 
 
 @contextmanager
@@ -135,6 +143,24 @@ def offer(job: str) -> tuple[Response, int]:
     with priceable():
         offer = offers.offer(engine(), job_id, body.parameters, actor, body.reason)
     return made(decisions.show(engine(), offer, actor), "show_decision", decision=str(offer))
+
+
+@api.post("/datasets/<name>/overdraft")
+@describe(Operation(body=PastCharge, keyed=True, status=202, answer=Asked, roles=("steward",)))
+def declare_overdraft(name: str) -> tuple[Response, int]:
+    """Declare a charge that has happened and is more than is left, which another steward answers.
+
+    A yes charges it at once. The dataset is closed until a larger allowance covers it.
+    """
+    actor = current_actor()
+    actor.require("steward")
+    dataset_queries.dataset(engine(), name, actor)
+    body = read(PastCharge)
+    with priceable():
+        decision_id = overdrafts.declare(
+            engine(), name, body.parameters, actor, body.reason, once=read_once(body)
+        )
+    return jsonify(decision=decisions.show(engine(), decision_id, actor)), 202
 
 
 @api.post("/jobs/<job>/correct")

@@ -1,4 +1,4 @@
-"""`charge key | begin | alive | settle | void`: what other programs release, from a shell script.
+"""`charge key | begin | alive | settle | void | declare`: what other programs release, by a script.
 
 FILE is the script's own: it holds the charge's idempotency key and the secret of its lease. The
 same command with the same FILE goes on where it was cut off.
@@ -21,6 +21,11 @@ from web.client.charges import Charge, Runner
 from web.client.progress import state_text
 from web.client.routes.jobs import LEASE_SECONDS
 
+Event = Annotated[str, typer.Option(metavar="JSON", help="What it releases: docs/charges.md.")]
+Tool = Annotated[str, typer.Option(help='The program and its version, as "opacus 1.6".')]
+Unit = Annotated[str, typer.Option(help="Who is kept safe: the dataset's unit, or record.")]
+Relation = Annotated[str, typer.Option(metavar="add-remove|replace-one")]
+Records = Annotated[int, typer.Option(help="Records of a unit.")]
 File = Annotated[str, typer.Argument(metavar="FILE", help="Made by `charge begin`; keep it.")]
 Lease = Annotated[
     int, typer.Option(metavar="SECONDS", help="Without a word for so long, all is charged.")
@@ -45,12 +50,12 @@ def make_key(name: str, file: Annotated[str, typer.Option("-o", "--output")]) ->
 def begin(
     file: File,
     dataset: DatasetName,
-    event: Annotated[str, typer.Option(metavar="JSON", help="What it releases: docs/charges.md.")],
-    tool: Annotated[str, typer.Option(help='The program and its version, as "opacus 1.6".')],
-    unit: Annotated[str, typer.Option(help="Who is kept safe: the dataset's unit, or record.")],
-    relation: Annotated[str, typer.Option(metavar="add-remove|replace-one")],
+    event: Event,
+    tool: Tool,
+    unit: Unit,
+    relation: Relation,
     purpose: Annotated[str, typer.Option(help="What the output is for.")],
-    records_per_unit: Annotated[int, typer.Option(help="Records of a unit.")] = 1,
+    records_per_unit: Records = 1,
     project: Annotated[str | None, typer.Option(help="Whose cap counts, too.")] = None,
     runner: Key = None,
     image: Image = None,
@@ -94,6 +99,39 @@ def begin(
         assert charge.job is not None
     yield charge.job.document
     yield f"job {charge.job.id} {state_text(charge.job.document)}"
+
+
+def declare(
+    dataset: DatasetName,
+    event: Event,
+    tool: Tool,
+    unit: Unit,
+    relation: Relation,
+    reason: Annotated[str, typer.Option(help="What happened; it is kept with the charge.")],
+    records_per_unit: Records = 1,
+    runner: Key = None,
+    image: Image = None,
+) -> Answer:
+    """Declare what has been released already and is more than is left: an overdraft.
+
+    Another steward confirms it. The dataset is closed until a larger allowance covers it.
+    """
+    with connect() as client:
+        charge = Charge(
+            client,
+            dataset,
+            _json("--event", event),
+            tool=tool,
+            unit=unit,
+            relation=relation,
+            purpose=reason,
+            records_per_unit=records_per_unit,
+            runner=None if runner is None else Runner.load(runner, image or ""),
+        )
+        found = charge.declare(reason)
+    decision = found["decision"]
+    yield found
+    yield f"waits for another steward: exchequer decision answer {decision['id']} --yes --reason ..."
 
 
 def alive(file: File, step: Annotated[int, typer.Option(help="Releases so far.")] = 0) -> Answer:

@@ -198,6 +198,7 @@ TREE: dict[str, Any] = {
             "alive": charges.alive,
             "settle": charges.settle,
             "void": charges.void,
+            "declare": charges.declare,
         },
     ),
     "ledger": (

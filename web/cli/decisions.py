@@ -26,7 +26,8 @@ def list_decisions(
         str | None, typer.Option(metavar="open|accepted|refused|withdrawn|expired", help="[open]")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(metavar="approval|offer|allowance|correction|policy|access")
+        str | None,
+        typer.Option(metavar="approval|offer|allowance|correction|policy|access|overdraft"),
     ] = None,
     job: Annotated[str | None, typer.Option(help="About this job.")] = None,
 ) -> Answer:

@@ -19,6 +19,7 @@ from accountant.core.errors import invalid
 from accountant.core.ledger import runners
 from web.client import progress
 from web.client.api import Api
+from web.client.errors import Json
 from web.client.jobs import Job
 from web.client.routes.jobs import LEASE_SECONDS
 
@@ -135,6 +136,10 @@ class Charge:
         """Go on with a charge that was begun with the same lease."""
         self.job = Job(self._api, self._api.job(job_id))
         return self
+
+    def declare(self, reason: str) -> Json:
+        """Say that it has happened already, and is more than is left; another steward answers."""
+        return self._api.declare(self._dataset, self.parameters, reason)
 
     def begin(self) -> Self:
         """Reserve the charge, wait for its approval, and begin it.

@@ -51,7 +51,7 @@ ANSWERS = ("yes", "no")
 #: Of a job that awaits approval: a smaller one, its price alone, and a question to its analyst.
 _OF_JOBS = ("offer", "price", "ask")
 #: Kinds whose yes changes what others may do: their person shows again who they are.
-_SENSITIVE = ("allowance", "correction", "policy", "access")
+_SENSITIVE = ("allowance", "correction", "policy", "access", "overdraft")
 #: An offer changes sizes; what a text says, or what is read, stays as it was asked for.
 _OFFERABLE = ("number",)
 

@@ -201,7 +201,7 @@ class Accounts:
     @property
     def overdrawn(self) -> bool:
         """True if more is charged on one of the accounts than it allows, which only a correction
-        can cause.
+        or an overdraft can cause.
 
         An ex-post account that settles realized costs is excepted: it may pass its allowance by
         itself.
@@ -268,7 +268,10 @@ def decide_job(
 def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused | None:
     """Return the refusal of the ex-post or the secret account, or None."""
     if accounts.overdrawn and (asked.ex_post or asked.secret is not None or spends(asked.dp)):
-        why = "the account is overdrawn by a correction: nothing that costs anything is admitted"
+        why = (
+            "the account is overdrawn: nothing that costs anything is admitted until a larger "
+            "allowance covers it"
+        )
         return Refused("overdrawn", "0", "-", why)
     if asked.ex_post:
         cap = to_decimal(asked.ex_post, EPSILON_UNITS)

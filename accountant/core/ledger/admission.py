@@ -149,6 +149,21 @@ class Account:
         )
         return others if kept else costs
 
+    def overdraft_costs(self, event: Event) -> Costs:
+        """Return the costs of a release that has happened and fits no filter.
+
+        Where only its delta is beyond the basic filter's part, and another filter is open, it
+        closes the basic one: a larger epsilon can then cover it.
+        """
+        costs, basic = self.costs(event), self.filters[-1]
+        cost, stated = costs[Kind.BASIC], stated_delta(event)
+        if cost is None:
+            return dict.fromkeys(Kind) if stated else costs
+        others = any(not e.closed and costs[e.filter.kind] is not None for e in self.filters[:-1])
+        if stated or not others or basic.used.delta + cost.delta <= basic.limit.delta:
+            return costs
+        return {**costs, Kind.BASIC: None}
+
     def whole_costs(self, event: Event, epsilon: int, delta: int) -> Costs | None:
         """Return the costs of a first job that no filter admits, under this allowance; None: it
         doesn't fit either.

@@ -25,8 +25,9 @@ from accountant.core.ledger.accounts import (
     read_demand,
     secret_json,
 )
-from accountant.core.ledger.admission import Account, FilterAccount, limits_of
+from accountant.core.ledger.admission import Account, FilterAccount, alone, limits_of
 from accountant.core.ledger.canonical_json import value_text
+from accountant.core.ledger.caps import counted
 from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.entry_bodies import costs_json, filter_json, whole_json
 from accountant.core.ledger.hash_chain import JOBLESS, EntryKind
@@ -87,7 +88,7 @@ class Books:
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
     history: History = NO_HISTORY
-    #: A correction raised a charge beyond what an account allows, and it is not covered yet.
+    #: A correction or an overdraft took an account beyond its allowance, and it is not covered yet.
     overdrawn: bool = False
 
     @property
@@ -172,7 +173,9 @@ class Books:
             k: body[k] for k in ("ex_post", "secret") if k in body
         }:
             raise VerificationFailed("its ex-post or secret part is not that of its event")
-        refused = beyond_dp(self.accounts, asked, True)
+        if held.overdraft and self.accounts.fits(asked):
+            raise VerificationFailed("it fits what is left, so it is no overdraft")
+        refused = None if held.overdraft else beyond_dp(self.accounts, asked, True)
         if refused is not None:
             raise VerificationFailed(f"it does not fit: {refused.why}")
         account, spending = self.account, spends(event)
@@ -183,11 +186,22 @@ class Books:
             account = move(
                 account.with_whole(True) if held.whole else account, held.costs, reserved=1
             )
-            if spending and not any(filter_.holds for filter_ in account.filters):
+            holds = held.overdraft or any(filter_.holds for filter_ in account.filters)
+            if spending and not holds:
                 raise VerificationFailed("no filter holds after it")
         elif held.costs:
             raise VerificationFailed("it states costs where there is no allowance")
-        return self._counted(account, held, 1)
+        books = self._counted(account, held, 1)
+        return books._overdrawn(alone(event, body["terms"]["delta"])) if held.overdraft else books
+
+    def _overdrawn(self, epsilon: float) -> "Books":
+        """Return the books with one overdraft more, of this epsilon by itself."""
+        history = replace(
+            self.history,
+            overdrafts=self.history.overdrafts + 1,
+            overdraft_epsilon=self.history.overdraft_epsilon + counted(epsilon),
+        )
+        return replace(self, history=history, overdrawn=self.accounts.overdrawn)
 
     def _counted(self, account: Account | None, held: Reservation, sign: int) -> "Books":
         """Return the books with `account` and their counts after a RESERVE (1) or its VOID (-1)."""
@@ -209,7 +223,7 @@ class Books:
         return replace(self, account=account, ex_post=ex_post, secret=secret, history=history)
 
     def _void(self, held: Reservation, body: Mapping[str, Any]) -> "Books":
-        if body["read"]:
+        if body["read"] or held.overdraft:
             raise VerificationFailed("it voids a reservation under which data was read")
         account = self.account
         if account is not None and held.costs:
@@ -226,7 +240,8 @@ class Books:
         event = read_event(body["event"])
         if event != held.event and releases(event) - releases(held.event):
             raise VerificationFailed("it realizes more than was reserved")
-        if body.get("outcome") in UNFINISHED and releases(event) != releases(held.event):
+        whole = body.get("outcome") in UNFINISHED or held.overdraft
+        if whole and releases(event) != releases(held.event):
             raise VerificationFailed("a job that did not succeed is charged less than was reserved")
         if account is not None and held.costs:
             costs = settled(held.costs, _check_costs(account, held, event, body))
@@ -358,6 +373,8 @@ def _check_charge(account: Account, event: Event, body: Mapping[str, Any]) -> No
     """Check that a RESERVE states its event's costs, and takes the account whole if it must."""
     known, written = _costs_on(tuple(filter_.filter for filter_ in account.filters), event)
     costs, whole = account.charge(event, known)
+    if "overdraft" in body:
+        costs, whole = account.overdraft_costs(event), False
     if body.get("whole") != (whole_json(account)["whole"] if whole else None):
         raise VerificationFailed("it doesn't take the account for whole jobs as its event does")
     if body["costs"] != (written if costs == known else costs_json(costs)):

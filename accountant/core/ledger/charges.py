@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from accountant.core.errors import InvalidRequest, NotPermitted, VerificationFailed, invalid
 from accountant.core.ledger.admission import alone
 from accountant.core.ledger.caps import SIGNED, STATED, counted
+from accountant.core.ledger.commitments import is_hidden
 from accountant.core.ledger.policy import Policy
 from accountant.core.ledger.reservations import read_event
 from accountant.core.ledger.runners import begin_act, is_signed, settle_act
@@ -116,11 +117,12 @@ def check_end(parameters: Body, dataset: str, job: str, body: Body, held: Event)
 
 
 class Unproved(NamedTuple):
-    """Who vouches for some charges of one program, and how."""
+    """Who vouches for some charges of a program, and how. `confirmed`: who confirmed overdrafts."""
 
     level: str
     who: str
     tool: str
+    confirmed: str = ""
 
 
 class Vouched:
@@ -142,7 +144,11 @@ class Vouched:
         vouched = level(ID, stated)
         who = actor if vouched == STATED else str(stated["runner"]).split(" ")[0]
         amount = counted(alone(read_event(body["event"]), body["terms"]["delta"]))
-        self._asked[job] = Unproved(vouched, who, stated["tool"]), amount
+        confirmed = ""
+        if "overdraft" in body:
+            approval = body["approval"]
+            confirmed = "somebody" if is_hidden(approval) else approval["by"]
+        self._asked[job] = Unproved(vouched, who, stated["tool"], confirmed), amount
         self._counting.add(job)
 
     def count(self, job: str | None, counts: bool) -> None:
@@ -170,6 +176,6 @@ class Vouched:
             f"not measured here: {len(asked):,} {'charge' if len(asked) == 1 else 'charges'} of "
             f"{key.tool}, {'signed by the runner' if key.level == SIGNED else 'as stated by'} "
             f"{key.who or 'somebody'}, ε {to_decimal(sum(asked), EPSILON_UNITS)} by themselves, "
-            "as asked for"
+            + (f"an overdraft that {key.confirmed} confirmed" if key.confirmed else "as asked for")
             for key, asked in sorted(amounts.items())
         )

@@ -44,6 +44,7 @@ QUOTED = ("reserve", "corrects")
 RESERVE_PLACES: tuple[tuple[str, ...], ...] = (
     *PLACES,
     *(("body", "parameters", name) for name in TEXTS),
+    *(("body", "overdraft", name) for name in ("reason", "signature")),
 )
 
 #: Of a POLICY: the people who may ask, the owners, and whose passkeys sign.

@@ -78,20 +78,24 @@ def reserve_body(
     source: Mapping[str, Any],
     others: Mapping[str, Any] | None = None,
     parts: int = 1,
+    overdraft: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the body of a RESERVE. `approval` states the approver and the reason; None if the
     policy approved it.
 
     `others` are the job's ex-post and secret parts, from accounts.entry_part. `source` is what the
     job reads (lineage.py): a version of the data, or an earlier job's artifacts. `parts`: how many
-    workers share it.
+    workers share it. `overdraft`: why it is declared after it happened, where it is.
     """
     costs, whole = ({}, False) if account is None else account.charge(event)
+    if account is not None and overdraft is not None:
+        costs, whole = account.overdraft_costs(event), False
     taken = {} if account is None or not whole else whole_json(account)
     return {
         **({} if others is None else others),
         "source": dict(source),
         **({} if parts == 1 else {"parts": parts}),
+        **({} if overdraft is None else {"overdraft": dict(overdraft)}),
         **taken,
         "mechanism": mechanism,
         "parameters": dict(parameters),

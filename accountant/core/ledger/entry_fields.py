@@ -44,7 +44,7 @@ _BODIES: Mapping[EntryKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     EntryKind.RESERVE: (
         ("mechanism", "parameters", "terms", "model", "event", "costs", "approval", "source"),
-        ("ex_post", "secret", "whole", "parts"),
+        ("ex_post", "secret", "whole", "parts", "overdraft"),
     ),
     EntryKind.COMMIT: (
         ("event", "costs", "outcome", "attempt", "output_sha256", "read"),
@@ -162,6 +162,9 @@ def _check_people(entry: Entry) -> None:
             for name in ("reason", "departed", "instead_of")
             if name in approval
         }
+    if entry.kind is EntryKind.RESERVE and "overdraft" in body:
+        _check_names(body["overdraft"], "overdraft", ("reason",), ("signature",))
+        texts["overdraft"] = body["overdraft"]["reason"]
     if entry.actor and entry.kind in _OF_PEOPLE:
         people["actor"] = entry.actor
     elif entry.actor and _AGENT.fullmatch(entry.actor) is None:

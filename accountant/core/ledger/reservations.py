@@ -27,6 +27,8 @@ class Reservation:
     secret_cost: int = 0
     #: It took the account for whole jobs (admission.Account.whole_costs).
     whole: bool = False
+    #: It has happened already, and two people declared it.
+    overdraft: bool = False
 
 
 #: Outcomes of a COMMIT that leave the whole reservation charged.
@@ -40,18 +42,17 @@ SHAPES = 4096
 
 def read_reservation(body: Mapping[str, Any]) -> Reservation:
     """Return the reservation that the body of a RESERVE makes."""
-    return _reservation(
-        as_text({k: body[k] for k in ("event", "costs", "ex_post", "secret", "whole") if k in body})
-    )
+    stated = {k: body[k] for k in ("event", "costs", "ex_post", "secret", "whole") if k in body}
+    return _reservation(as_text(stated), "overdraft" in body)
 
 
 @lru_cache(maxsize=SHAPES)
-def _reservation(text: str) -> Reservation:
+def _reservation(text: str, overdraft: bool) -> Reservation:
     body = json.loads(text)
     event = read_event(body["event"])
     secret_cost = read_amount(body["secret"]["cost"], "secret.cost") if "secret" in body else 0
     costs, asked = read_costs(body["costs"]), read_demand(event, body)
-    return Reservation(event, costs, asked, secret_cost, "whole" in body)
+    return Reservation(event, costs, asked, secret_cost, "whole" in body, overdraft)
 
 
 def reserved_columns(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -306,7 +306,24 @@ class Rules:
         for what, allowed, name in asks:
             if allowed and name not in allowed:
                 raise VerificationFailed(f"the policy does not allow the {what} {name!r:.80}")
-        _check_analyst(policy, entry.actor)
+        if "overdraft" in body:
+            self._check_overdraft(entry)
+        else:
+            _check_analyst(policy, entry.actor)
+
+    def _check_overdraft(self, entry: Entry) -> None:
+        """Check that two stewards declared it, and that it is no job of this service."""
+        approval = entry.body["approval"]
+        if entry.body["mechanism"] != charge.ID:
+            raise VerificationFailed("only a charge is declared after it happened")
+        if approval is None:
+            raise VerificationFailed("it names no two people")
+        self._check_owners(entry)
+        if entry.actor and not is_hidden(approval) and is_alike(approval["by"], entry.actor):
+            raise VerificationFailed(
+                f"one person declared and confirmed it: {entry.actor!r:.80} and "
+                f"{approval['by']!r:.80}"
+            )
 
     def _check_charge(self, policy: Policy, entry: Entry) -> None:
         """Check that a policy admits a charge, and that its unit and signature are right."""

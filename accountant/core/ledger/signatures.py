@@ -1,6 +1,7 @@
 """Acts that people sign with passkeys, and whether the signatures in an entry are theirs.
 
     RESERVE    approval.signature                    who approved it: the act `approve`
+               overdraft.signature                   who declared it, if it is one
     ALLOW      signature, confirmation_signature     who set the allowance, and who confirmed it:
                                                      `allow`
     REVERSAL   the same                              who proposed and who confirmed it: `correct`
@@ -47,7 +48,7 @@ _ACTS = {
     EntryKind.POLICY: "policy",
 }
 #: What of a RESERVE its approver signs; its costs follow from the event.
-_ASKED = ("mechanism", "parameters", "terms", "model", "event", "source", "ex_post")
+_ASKED = ("mechanism", "parameters", "terms", "model", "event", "source", "ex_post", "overdraft")
 _ABOUT_PEOPLE = frozenset(
     {"reason", "proposed_by", "confirmed_by", "confirmation", "signature", "confirmation_signature"}
 )
@@ -94,6 +95,12 @@ def first_act(
         "policy": basis.policy,
         **({"allowance": basis.allowance} if kind is EntryKind.ALLOW else {}),
     }
+
+
+def undecided(body: Document) -> dict[str, Any]:
+    """Return the body of an overdraft as whoever declares it signs it."""
+    declared = {name: body["overdraft"][name] for name in body["overdraft"] if name != "signature"}
+    return {**body, "approval": None, "overdraft": declared}
 
 
 def second_act(first: Document, body: Document) -> dict[str, Any]:
@@ -237,11 +244,16 @@ class SignedActs:
             return True
         if is_hidden(approval):
             return not must
+        overdraft = entry.body.get("overdraft") if entry.kind is EntryKind.RESERVE else None
         signatures = (
             (approval or entry.body).get("signature"),
-            entry.body.get("confirmation_signature"),
+            entry.body.get("confirmation_signature")
+            if overdraft is None
+            else overdraft.get("signature"),
         )
-        by_two = entry.body.get("confirmed_by") is not None and entry.kind is not EntryKind.RESERVE
+        by_two = overdraft is not None or (
+            entry.body.get("confirmed_by") is not None and entry.kind is not EntryKind.RESERVE
+        )
         if not must and signatures == (None, None):
             return True
         if (
@@ -258,7 +270,13 @@ class SignedActs:
         first = first_act(entry.kind, entry.dataset, entry.job, entry.actor, entry.body, self.basis)
         check(signatures[0], first, self.signers(first["by"]))
         if by_two:
-            second = second_act({**first, "nonce": signatures[0]["nonce"]}, entry.body)
+            if overdraft is None:
+                second = second_act({**first, "nonce": signatures[0]["nonce"]}, entry.body)
+            else:
+                declared = undecided(entry.body)
+                second = first_act(
+                    entry.kind, entry.dataset, entry.job, entry.actor, declared, self.basis
+                )
             check(signatures[1], second, self.signers(second["by"]))
         elif signatures[1] is not None:
             raise VerificationFailed("a second person signed it, and it names none")

@@ -37,6 +37,10 @@ class History:
     failures: int = 0
     #: Times that entries of the ledger were lost: what those spent is unknown.
     losses: int = 0
+    #: Charges that two people declared after they had passed what was left, and what these are by
+    #: themselves, in 10^-9.
+    overdrafts: int = 0
+    overdraft_epsilon: int = 0
     #: Jobs whose price counts on nobody knowing the batch of a unit.
     coin_jobs: int = 0
     #: (filter, job) for each closed filter: the first live or settled job that it could not price.
@@ -79,10 +83,22 @@ def statements(
             f"{dp.text} It rests on charges of other programs, by themselves {rests}, as asked for."
         )
         dp = Statement(dp.currency, text, False)
+    if history.overdrafts:
+        dp = Statement(dp.currency, f"{dp.text} {overdraft_sentence(history)}", False)
     return (
         dp,
         _ex_post_statement(accounts, history),
         _secret_statement(accounts, history),
+    )
+
+
+def overdraft_sentence(history: History) -> str:
+    """Return what every statement says of what was spent before it was asked for."""
+    amount = to_decimal(history.overdraft_epsilon, EPSILON_UNITS)
+    return (
+        f"Two people declared {_count(history.overdrafts, 'overdraft')}, ε {amount} by "
+        f"{'itself' if history.overdrafts == 1 else 'themselves'}: released before anybody asked, "
+        "and more than was left."
     )
 
 
@@ -111,7 +127,7 @@ def _dp_statement(accounts: Accounts, history: History, neighbours: str, unit: s
     delta = to_decimal(history.largest_delta, DELTA_UNITS)
     if accounts.dp is not None and not accounts.dp.holds:
         text = (
-            "Overdrawn: a correction raised a charge beyond the allowance. No filter holds, so not "
+            "Overdrawn: more is charged than the allowance. No filter holds, so not "
             f"even ({epsilon}, {delta}) can be stated of all releases together."
         )
         return Statement("dp", text, False)
@@ -214,10 +230,7 @@ def _secret_statement(accounts: Accounts, history: History) -> Statement:
         account.spent + account.reserved > account.limit
         or (account.kind is SecretKind.ONE and account.jobs > 1)
     ):
-        text = (
-            f"Overdrawn: a correction raised a charge beyond the bound {least}, which no longer "
-            "holds."
-        )
+        text = f"Overdrawn: more is charged than the bound {least}, which no longer holds."
         return Statement("secret", text, False)
     if account.kind is SecretKind.MANY:
         assert account.order is not None

@@ -108,6 +108,7 @@ def summary(books: Books, live: int, *, public: bool = False) -> dict[str, Any]:
         **other_accounts,
         **({"overdrawn": True} if books.overdrawn and not public else {}),
         **({"losses": books.history.losses} if books.history.losses else {}),
+        **({"overdrafts": books.history.overdrafts} if books.history.overdrafts else {}),
         "live_reservations": live,
         "filters": None
         if account is None

@@ -146,6 +146,11 @@ class DecidingRoutes(Transport):
             "POST", f"/jobs/{part(job_id)}/correct", json={"reason": reason, **others}
         )
 
+    def declare(self, dataset: str, parameters: Mapping[str, Any], reason: str) -> Json:
+        """Declare a charge that has happened and is more than is left; another steward answers."""
+        body = {"parameters": dict(parameters), "reason": reason}
+        return self._json("POST", f"/datasets/{part(dataset)}/overdraft", json=body)
+
     def price_offer(self, job_id: str, parameters: Mapping[str, Any]) -> Json:
         """Return the cost and effect of a request with these changed parameters now (stewards)."""
         body = {"parameters": dict(parameters)}
