@@ -20,7 +20,7 @@ ALTER TABLE decisions ADD CONSTRAINT ck_decisions_kind CHECK (
         (state = 'accepted' AND kind IN ('offer','overdraft')) = (made_job IS NOT NULL));
 
 ALTER TABLE accounts ADD COLUMN overdraft_count integer DEFAULT 0 NOT NULL,
-    ADD COLUMN overdraft_epsilon numeric(38,0) DEFAULT 0 NOT NULL,
+    ADD COLUMN overdraft_epsilon numeric(38,0) DEFAULT '0' NOT NULL,
     ADD CONSTRAINT ck_accounts_overdrafts CHECK (
         (overdraft_count > 0) = (overdraft_epsilon > 0) AND overdraft_count >= 0
         AND overdraft_epsilon < 'NaN');

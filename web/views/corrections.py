@@ -1,5 +1,5 @@
-"""Corrections of a settled charge, proposed from the job's page; another steward confirms in the
-inbox.
+"""Corrections of a settled charge, and overdrafts of a refused one, asked for on the job's page;
+another steward confirms in the inbox.
 """
 
 import json
@@ -10,7 +10,8 @@ from flask import Blueprint, Response, flash, redirect, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest, SignatureNeeded, invalid
-from accountant.transactions import corrections
+from accountant.queries import jobs as job_queries
+from accountant.transactions import corrections, overdrafts
 from web import passkeys
 from web.api.decisions import ChargeCorrection
 from web.api.parsing import read, read_id
@@ -46,6 +47,23 @@ def propose(job: str) -> BaseResponse:
     except (InvalidRequest, Conflict) as error:
         return Response(page(job_id, correction_form=rejected(error)), status_of(error))
     flash("The correction is proposed. Another steward confirms it in the inbox.")
+    return redirect(url_for("jobs.show", job=job_id), 303)
+
+
+@pages.post("/jobs/<job>/overdraft")
+@needs_role("steward")
+def declare(job: str) -> BaseResponse:
+    """Declare that a refused charge has happened already."""
+    job_id, actor = read_id(job), current_actor()
+    asked = job_queries.job(engine(), job_id, actor)
+    about = engine(), asked.dataset, asked.parameters, actor, sent().get("reason", "")
+    try:
+        overdrafts.declare(*about, signature=passkeys.given(actor))
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("jobs.show", job=job_id))
+    except (InvalidRequest, Conflict) as error:
+        return Response(page(job_id, correction_form=rejected(error)), status_of(error))
+    flash("The overdraft is declared. Another steward confirms it in the inbox.")
     return redirect(url_for("jobs.show", job=job_id), 303)
 
 

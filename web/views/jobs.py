@@ -119,6 +119,8 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
         rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(job)),
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},
+        may_declare="steward" in _roles_on(job)
+        and (job["mechanism"], job["state"]) == (charge.ID, "refused"),
         may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
         correction_form=correction_form or Form(),
         said=said or Form(),

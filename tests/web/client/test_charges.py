@@ -13,7 +13,7 @@ import web.client as exchequer
 from accountant.identities.actor import Actor
 from accountant.queries import integrity
 from accountant.transactions import settlement
-from tests.support import Bench
+from tests.support import Bench, person
 from tests.web.client.test_client import address, as_person  # noqa: F401  (fixtures)
 from tests.web.test_commands_live import Run, run  # noqa: F401  (a fixture)
 from web.client import Client, Refused
@@ -145,6 +145,24 @@ def test_a_script_takes_back_what_waits_for_a_steward(
     run(who, "charge", "void", str(file))
     file.write_text(json.dumps({"asked": {}, "key": "k", "lease": "l"}))
     run(who, "charge", "settle", str(file), code=2)
+
+
+def test_a_release_that_has_happened_is_declared_by_two(
+    notes: Bench,
+    run: Run,  # noqa: F811
+    as_person: As,  # noqa: F811
+) -> None:
+    large = as_person(notes.steward).dataset(notes.dataset).charge((99.0, 0.0), **STATED)
+    asked = large.declare("a script ran twice")["decision"]
+    assert (asked["kind"], asked["state"]) == ("overdraft", "open")
+    stated = [f"--{name}={STATED[name]}" for name in ("tool", "unit", "relation")]
+    event = '--event={"epsilon": 98.0}'
+    told = run(notes.steward, "charge", "declare", notes.dataset, event, *stated, "--reason=again")
+    assert "waits for another steward: exchequer answer" in told
+    second = as_person(person(notes.engine, "steward")).api
+    made = second.answer(asked["id"], True, "I saw its log")
+    assert second.job(made["made_job"])["state"] == "succeeded"
+    assert second.dataset(notes.dataset)["overdrawn"]
 
 
 def test_opacus_and_opendp_stand_in_one_ledger(notes: Bench, as_person: As) -> None:  # noqa: F811

@@ -353,6 +353,14 @@ def charges(r: Recorder, _: Publish) -> None:
     ask(analyst, "POST", "/jobs/{job}/settle", 422, lease | {"signature": "00"}, job=job)
     ask(analyst, "POST", "/jobs/{job}/settle", 200, lease | {"output": "5e" * 32}, job=job)
     ask(analyst, "POST", "/jobs/{job}/alive", 409, going, job=job)
+    twice = {"reason": "a script ran twice", "parameters": request["parameters"]}
+    ask(steward, "POST", "/datasets/{name}/overdraft", 422, twice, name=name)
+    large = {**twice, "parameters": {"event": {"epsilon": 99.0}, **stated}}
+    late = ask(steward, "POST", "/datasets/{name}/overdraft", 202, large, name=name).json[
+        "decision"
+    ]
+    no = {"yes": False, "reason": "it was another dataset"}
+    ask(steward, "POST", ANSWER, 200, no, decision=late["id"])
     ask(steward, "PUT", "/datasets/{name}/policy", 200, policy, name=name)
 
 

@@ -100,3 +100,35 @@ def test_a_quote_of_a_charge_that_fits_is_admitted(site, ledger, epsilon, fits):
     job = {**asked, "dataset": bench.dataset, "purpose": "a model"}
     state = site.api("analyst").post("/jobs", job).json["state"]
     assert (state == "awaiting_approval") is fits
+
+
+def test_a_refused_charge_that_has_happened_is_declared_on_its_page(site, ledger):
+    bench, jobs = ledger
+    steward, second, page = (
+        site.pages("steward"),
+        site.pages("steward-2"),
+        f"/jobs/{jobs['refused']}",
+    )
+    assert "Declare an overdraft" in steward.get(page).text
+    assert "Declare an overdraft" not in steward.get(f"/jobs/{jobs['ended']}").text
+    assert "Declare an overdraft" not in site.pages("analyst").get(page).text
+    assert steward.post(f"{page}/overdraft", page, reason=" ").status_code == 422
+    assert steward.post(f"{page}/overdraft", page, reason="it ran by night").status_code == 303
+    (found,) = site.api("steward").get("/decisions?kind=overdraft").json["decisions"]
+    shown = second.get(f"/decisions/{found['id']}").text
+    assert "opacus 1.6 has released this already, and that it is more than is left" in shown
+    confirm = second.post(f"/decisions/{found['id']}/confirm", "/inbox", answer="yes", reason="yes")
+    assert "closed until a larger allowance covers it" in confirm.text
+    assert (
+        second.post(f"/decisions/{found['id']}", "/inbox", answer="yes", reason="yes").status_code
+        == 303
+    )
+    sentence = "Two people declared 1 overdraft, ε 29.99"
+    for path in ("", "/report", "/ledger"):
+        text = steward.get(f"/datasets/{bench.dataset}{path}").text
+        assert "verdrawn" in text or path == "/ledger"
+        assert sentence in text or path == "/ledger"
+    card = site.api("steward").get(f"/datasets/{bench.dataset}/report").json
+    assert sentence in str(card)
+    made = site.api("steward").get(f"/decisions/{found['id']}").json["made_job"]
+    assert steward.get(f"/jobs/{made}").status_code == 200
