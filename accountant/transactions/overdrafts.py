@@ -132,9 +132,9 @@ def _declared(
     if accounts.dp is None:
         raise Conflict("the dataset has no allowance, by which alone it can be priced")
     request = JobRequest(locked.dataset, ID, None, parameters)
-    charges.check_admitted(facts.policy, parameters)
     priced = job_requests.priced(request, facts.terms)
     job, terms = priced.candidate, locked.rules.terms
+    charges.check_admitted(facts.policy, job.parameters)
     assert terms is not None  # every ledger begins with a REGISTER
     charges.check_stated(locked.dataset, terms["unit_column"], job.parameters)
     if accounts.fits(job.asked):

@@ -395,7 +395,7 @@ API: Final[dict[str, Route]] = {
     ),
     "api.correct": Route(STEWARD, post("/jobs/{published}/correct", REASON), status=422),
     "api.declare_overdraft": Route(
-        STEWARD, post(f"{DATASET}/overdraft", {"parameters": {}, **REASON}), status=403
+        STEWARD, post(f"{DATASET}/overdraft", {"parameters": {}, **REASON}), status=422
     ),
     "api.list_artifacts": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "api.artifact": Route(SEERS, get("/artifacts/{artifact}")),
@@ -501,7 +501,7 @@ PAGES: Final[dict[str, Route]] = {
         send("/jobs/{published}/correction", {"released": "reserved", **REASON}),
         status=422,
     ),
-    "corrections.declare": Route(STEWARD, send("/jobs/{published}/overdraft", REASON), status=403),
+    "corrections.declare": Route(STEWARD, send("/jobs/{published}/overdraft", REASON), status=422),
     "auditing.listing": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
     "auditing.entry": Route(OVERSEERS, get("/ledger/{dataset}/2")),
     "auditing.hashed": Route(OVERSEERS, get("/ledger/{dataset}/2.json"), file=True),
