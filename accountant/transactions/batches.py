@@ -111,7 +111,7 @@ class Batch:
             assert terms is not None  # every ledger begins with a REGISTER
             recorded = priced.candidate.parameters
             charges.check_stated(locked.dataset, terms["unit_column"], recorded)
-            _check_unused(locked, recorded.get("signature"))
+            check_unused(locked, recorded.get("signature"))
         if submission.sha256 is None:
             raise invalid(
                 "parameters", "holds what has no canonical JSON form", "finite numbers and text"
@@ -197,7 +197,7 @@ class Batch:
         return found
 
 
-def _check_unused(locked: LockedAccount, signature: str | None) -> None:
+def check_unused(locked: LockedAccount, signature: str | None) -> None:
     """Raise InvalidRequest if a runner's signature asked for a charge before, whatever came of it.
 
     Of two at once the database refuses one (`uq_jobs_signature`), which is then looked at alone.

@@ -35,7 +35,7 @@ from accountant.transactions.asking import (
     row_of,
     words,
 )
-from accountant.transactions.batches import looked_up
+from accountant.transactions.batches import check_unused, looked_up
 from accountant.transactions.idempotency import Once, claim
 from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import writing
@@ -137,6 +137,7 @@ def _declared(
     charges.check_admitted(facts.policy, job.parameters)
     assert terms is not None  # every ledger begins with a REGISTER
     charges.check_stated(locked.dataset, terms["unit_column"], job.parameters)
+    check_unused(locked, job.parameters.get("signature"))
     if accounts.fits(job.asked):
         raise invalid(
             "parameters.event", "it fits what is left", "a charge, which begins and settles"

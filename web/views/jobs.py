@@ -12,6 +12,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, invalid
+from accountant.core.ledger.caps import STATED
 from accountant.core.mechanisms import charge, noisy_count
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
@@ -120,7 +121,7 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},
         may_declare="steward" in _roles_on(job)
-        and (job["mechanism"], job["state"]) == (charge.ID, "refused"),
+        and (job["vouched"], job["state"]) == (STATED, "refused"),
         may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
         correction_form=correction_form or Form(),
         said=said or Form(),

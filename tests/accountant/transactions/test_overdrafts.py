@@ -211,7 +211,7 @@ def test_a_runner_signs_what_it_ran_and_no_job_of_this_service_is_declared(web, 
     (unproved,) = verified(bench).unproved
     assert "signed by the runner trainer" in unproved
     with pytest.raises(InvalidRequest, match="signature"):
-        declare(web, bench, runner=RUNNER, image="git 1", signature="0" * 128)
+        declare(web, bench, runner=RUNNER, image="git 1", nonce="1", signature="0" * 128)
     with pytest.raises(InvalidRequest):
         overdrafts.declare(web, bench.dataset, {"tokens_per_batch": 9}, bench.steward, "ours")
     policies.set_policy(bench.engine, bench.dataset, Policy(), bench.steward)

@@ -7,8 +7,8 @@ whole, and never given back.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0119"
-down_revision = "0118"
+revision = "0122"
+down_revision = "0121"
 branch_labels = None
 depends_on = None
 
