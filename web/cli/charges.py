@@ -16,6 +16,7 @@ from accountant.core.files.private import private_draft
 from web.cli.answers import Answer
 from web.cli.options import DatasetName
 from web.cli.output import read_text
+from web.cli.policy import PROPOSED
 from web.cli.session import connect
 from web.client.charges import Charge, Runner
 from web.client.progress import state_text
@@ -129,9 +130,8 @@ def declare(
             runner=None if runner is None else Runner.load(runner, image or ""),
         )
         found = charge.declare(reason)
-    decision = found["decision"]
     yield found
-    yield f"waits for another steward: exchequer decision answer {decision['id']} --yes --reason ..."
+    yield PROPOSED.format(id=found["decision"]["id"])
 
 
 def alive(file: File, step: Annotated[int, typer.Option(help="Releases so far.")] = 0) -> Answer:

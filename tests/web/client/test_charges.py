@@ -158,7 +158,7 @@ def test_a_release_that_has_happened_is_declared_by_two(
     stated = [f"--{name}={STATED[name]}" for name in ("tool", "unit", "relation")]
     event = '--event={"epsilon": 98.0}'
     told = run(notes.steward, "charge", "declare", notes.dataset, event, *stated, "--reason=again")
-    assert "waits for another steward: exchequer answer" in told
+    assert "another steward runs: exchequer decision answer" in told
     second = as_person(person(notes.engine, "steward")).api
     made = second.answer(asked["id"], True, "I saw its log")
     assert second.job(made["made_job"])["state"] == "succeeded"

@@ -7,8 +7,8 @@ whole, and never given back.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0122"
-down_revision = "0121"
+revision = "0123"
+down_revision = "0122"
 branch_labels = None
 depends_on = None
 
@@ -87,7 +87,3 @@ def upgrade() -> None:
                 raise RuntimeError(f"{name} is not as an earlier revision made it")
             guard = guard.replace(old, new)
         connection.exec_driver_sql(guard, execution_options={"no_parameters": True})
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema has no room for overdrafts")
