@@ -36,11 +36,12 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
         reserve, charge = entries[0], entries[-1]
         body = reserve["body"]
         source = body["source"]
-        guarantee = _guarantee(connection, reserve, charge, dataset)
+        guarantee, loss = _guarantee(connection, reserve, charge, dataset)
+        head = _head(connection, job_id)
         artifacts = [{"name": row.name, "sha256": row.sha256} for row in of_job(connection, job_id)]
         model = _model(connection, body["model"])
     mechanism = mechanisms.get(job["mechanism"])
-    ledger = {"reserve": _named(reserve), "charge": _named(charge)}
+    ledger = {"reserve": _named(reserve), "charge": _named(charge), "head": head}
     return Card(
         format=data_card.FORMAT,
         version=data_card.VERSION,
@@ -54,6 +55,7 @@ def card(engine: Engine, job_id: UUID, viewer: Actor) -> Card:
         },
         mechanism={name: getattr(mechanism, name) for name in ("id", "title", "summary", "source")},
         guarantee=guarantee,
+        privacy_loss=loss,
         reserved=_price(body, body["event"]),
         charged=_price(body, charge["body"]["event"]),
         ex_post_cap=job["ex_post_cap"] if job["ex_post_cap"] is None else str(job["ex_post_cap"]),
@@ -86,6 +88,17 @@ def _entries(connection: Connection, job_id: UUID) -> list[dict[str, Any]]:
     return [{**opened(read_document(row.document)), "hash": row.hash} for row in rows]
 
 
+def _head(connection: Connection, job_id: UUID) -> dict[str, Any]:
+    """Return the newest entry of the ledger in which a job stands."""
+    table = tables.entries
+    dataset = select(table.c.dataset_id).where(table.c.job_id == job_id).limit(1)
+    query = select(table.c.seq, table.c.kind, table.c.hash).where(
+        table.c.dataset_id == dataset.scalar_subquery()
+    )
+    row = connection.execute(query.order_by(table.c.seq.desc()).limit(1)).one()
+    return _named(row._asdict())
+
+
 def _groups(terms: Mapping[str, Any]) -> dict[str, Any]:
     """Return the declared names of groups; never how many records each has."""
     return {"groups": terms["groups"]} if terms.get("groups") else {}
@@ -108,14 +121,18 @@ def _guarantee(
     reserve: Mapping[str, Any],
     charge: Mapping[str, Any],
     dataset: Mapping[str, Any],
-) -> str:
-    """Return the guarantee in one true sentence; after a correction, of the corrected event."""
+) -> tuple[str, dict[str, Any] | None]:
+    """Return the guarantee in one true sentence, and its (ε, δ) or None if it has none.
+
+    After a correction it is that of the corrected event.
+    """
     body, terms = reserve["body"], reserve["body"]["terms"]
     source = body["source"]
     event = body["event"] if charge["kind"] == "COMMIT" else charge["body"]["event"]
     spends = event is not None and bool(releases(from_json(event)))
     if "job" in source and not spends:
-        return data_card.inherited(source, _of_source(connection, source, dataset))
+        sentence, loss = _of_source(connection, source, dataset)
+        return data_card.inherited(source, sentence), loss
     plain_event = (
         with_known_batches(from_json(event))
         if spends and has_secret_batches(from_json(event))
@@ -135,15 +152,17 @@ def _guarantee(
         else None,
     )
     corrected = "" if charge["kind"] == "COMMIT" else f" (as corrected by entry {charge['seq']})"
-    return data_card.sentence(held) + corrected
+    loss = {"epsilon": held.epsilon or 0.0, "delta": held.delta}
+    known = not held.secret and held.ex_post_cap is None
+    return data_card.sentence(held) + corrected, loss if known else None
 
 
 def _of_source(
     connection: Connection, source: Mapping[str, Any], dataset: Mapping[str, Any]
-) -> str | None:
+) -> tuple[str | None, dict[str, Any] | None]:
     """Return the guarantee of the job whose release is read, whose own sources read data."""
     entries = _entries(connection, UUID(source["job"])) if "job" in source else []
-    return _guarantee(connection, entries[0], entries[-1], dataset) if entries else None
+    return _guarantee(connection, entries[0], entries[-1], dataset) if entries else (None, None)
 
 
 def _model(connection: Connection, named: Mapping[str, Any] | None) -> dict[str, Any] | None:

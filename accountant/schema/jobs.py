@@ -112,6 +112,9 @@ class Card(Answer):
     dataset: Json
     mechanism: Json
     guarantee: str = Field(description="one true sentence")
+    privacy_loss: Json | None = Field(
+        description="epsilon and delta of the guarantee; null where it has none"
+    )
     reserved: Json = Field(description="what was set aside: epsilon alone at delta")
     charged: Json
     ex_post_cap: str | None

@@ -15,7 +15,7 @@ from accountant.schema.jobs import Card, Job, JobInList
 from accountant.transactions import charges, comments, job_requests, settlement, submission
 from web.api import outputs
 from web.api.blueprint import api
-from web.api.datasets import MECHANISM, YES_NO
+from web.api.datasets import MECHANISM
 from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
 from web.api.paging import BY_TIME, Order, page, read_window
 from web.api.parsing import Body, made, read, read_choice, read_id, read_key, read_moment, read_when
@@ -264,13 +264,13 @@ def result(job: str) -> Response:
 @api.get("/jobs/<job>/output")
 @describe(
     Operation(
-        query={"format": OUTPUT, "card": YES_NO},
+        query={"format": OUTPUT, **outputs.ARCHIVE},
         refusals=(409,),
         media_types=(*outputs.FORMATS.values(), outputs.ZIP),
     )
 )
 def output(job: str) -> Response:
-    """Return the output as JSON Lines, CSV or Parquet; `card=true`: a zip with its card."""
+    """Return the output as JSON Lines, CSV or Parquet; `card=true`: a zip, a dataset of the Hub."""
     job_id = read_id(job)
     with_card = read_choice("card", ("true", "false")) == "true"
     return outputs.export(job_id, request.args.get("format") or "jsonl", with_card)

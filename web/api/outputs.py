@@ -2,17 +2,20 @@
 COMMIT.
 
     stored JSON Lines ── bytes compared with the ledger's hash ──▶ jsonl, csv, parquet [──▶ zip with
-      its card]
+      its card and Croissant metadata]
 
 Files are read twice, once to check and find columns and once to send, and never held. They are
 compared each time (accountant.results).
 """
 
 import json
+import re
 import time
 import zipfile
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from heapq import nsmallest
 from itertools import islice
@@ -21,10 +24,11 @@ from uuid import UUID
 
 from flask import Response, current_app, request
 
-from accountant.core.errors import Conflict, NotFound, ResultsAway, invalid
+from accountant.core.errors import Conflict, InvalidRequest, NotFound, ResultsAway, invalid
 from accountant.core.files import parquet, rows
-from accountant.core.files.rows import Pieces
-from accountant.core.ledger.data_card import markdown
+from accountant.core.files.rows import Column, Pieces
+from accountant.core.ledger.croissant import DataFile, croissant
+from accountant.core.ledger.data_card import front_matter, markdown
 from accountant.core.mechanisms.batches import LEFT_OUT
 from accountant.identities import activity_log
 from accountant.queries import data_cards, jobs
@@ -44,8 +48,16 @@ FORMATS = {
     "parquet": "application/vnd.apache.parquet",
 }
 ZIP = "application/zip"
-#: Says which file is the data: https://huggingface.co/docs/hub/datasets-manual-configuration.
-_HEADER = '---\nconfigs:\n- config_name: default\n  data_files: "{name}"\n---\n\n'
+#: What `datasets` loads; an archive of anything else names no file to it.
+_LOADED = (*FORMATS.values(), "application/json")
+#: As the Hugging Face Hub names licences and languages: `cc-by-4.0`, `en,de`.
+LICENSE, LANGUAGE = r"[a-z0-9][a-z0-9.+-]{0,39}", r"[a-z]{2,3}(,[a-z]{2,3}){0,9}"
+#: The query of a route that hands out an archive.
+ARCHIVE: dict[str, dict[str, Any]] = {
+    "card": {"type": "string", "enum": ["true", "false"], "default": "false"},
+    "license": {"type": "string", "pattern": f"^{LICENSE}$"},
+    "language": {"type": "string", "pattern": f"^{LANGUAGE}$"},
+}
 # when a job ended depends on its data, so an archive tells no time
 _LEAST_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -69,6 +81,16 @@ def download(job_id: UUID) -> Response:
     return response
 
 
+def read_about() -> dict[str, Any]:
+    """Return the licence and the languages that the query states for an archive."""
+    stated = {name: request.args.get(name) or "" for name in ("license", "language")}
+    for name, form in (("license", LICENSE), ("language", LANGUAGE)):
+        if stated[name] and not re.fullmatch(form, stated[name]):
+            raise invalid(name, repr(stated[name][:60]), "as the Hub names it: cc-by-4.0; en,de")
+    languages = [name for name in stated["language"].split(",") if name]
+    return {"license": stated["license"] or "unknown", "language": languages}
+
+
 def export(job_id: UUID, form: str, with_card: bool) -> Response:
     """Return a published output in a format of FORMATS; `with_card`: in a zip with its data card.
 
@@ -83,10 +105,12 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
     published = jobs.output(engine(), job_id, actor)
     body = _body(job_id, form, published.sha256)
     if with_card:
-        body = _archive(f"{job_id}.{form}", body, card(job_id))
+        table = _columns(job_id, published.sha256)
+        file = DataFile(f"{job_id}.{form}", FORMATS[form], columns=table)
+        body = archive(file, body, card(job_id), read_about())
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
-    file = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
-    response.headers["Content-Disposition"] = f'attachment; filename="{file}"'
+    name = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
+    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     response.headers["Cache-Control"] = "private, no-cache"
     if not with_card:  # a card says what holds now
         response.set_etag(published.sha256 if form == "jsonl" else f"{published.sha256}-{form}")
@@ -127,6 +151,15 @@ def _body(job_id: UUID, form: str, output_sha256: str) -> Iterator[bytes]:
     )
 
 
+def _columns(job_id: UUID, output_sha256: str) -> tuple[Column, ...]:
+    """Return the columns of an output; none if it is no table."""
+    try:
+        with open_output(output_sha256, job_id) as file:
+            return rows.columns(file)
+    except InvalidRequest:
+        return ()
+
+
 def _lines(file: Published) -> Iterator[bytes]:
     with file:
         yield from file
@@ -143,20 +176,29 @@ def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
     yield bytes(block)
 
 
-def _archive(name: str, body: Iterator[bytes], card: dict[str, Any]) -> Iterator[bytes]:
-    """Yield a zip of data and card while it is made; `load_dataset` reads the folder."""
-    sink = Pieces()
-    members = {
-        "README.md": _HEADER.format(name=name) + markdown(card),
-        "card.json": json.dumps(card, ensure_ascii=False, indent=2) + "\n",
-    }
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file, text in members.items():
-            archive.writestr(_member(file), text)
-        with archive.open(_member(name), "w", force_zip64=True) as member:
+def archive(
+    file: DataFile, body: Iterator[bytes], card: dict[str, Any], about: dict[str, Any]
+) -> Iterator[bytes]:
+    """Yield a zip of a file and its card, made while it is sent; unpacked, a folder for
+    `load_dataset` and for readers of Croissant.
+    """
+    sink, digest = Pieces(), sha256()
+    loaded = file.name if file.media_type in _LOADED else ""
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as zipped:
+
+        def write(name: str, text: str) -> None:
+            zipped.writestr(_member(name), text)
+
+        write("README.md", front_matter(card, loaded, about) + markdown(card))
+        write("card.json", json.dumps(card, ensure_ascii=False, indent=2) + "\n")
+        with zipped.open(_member(file.name), "w", force_zip64=True) as member:
             for piece in body:
+                digest.update(piece)
                 member.write(piece)
                 yield sink.take()
+        hashed = replace(file, sha256=digest.hexdigest())
+        described = croissant(card, hashed, about, datetime.now(UTC).date())
+        write("croissant.json", json.dumps(described, ensure_ascii=False, indent=2) + "\n")
     yield sink.take()
 
 

@@ -17,13 +17,21 @@ from web.client.files import Hashing
 
 Succeeded = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.succeeded)]
 FORMATS = ("jsonl", "csv", "parquet")
+License = Annotated[
+    str | None, typer.Option(help="The licence that the card states, as cc-by-4.0.")
+]
+Language = Annotated[str | None, typer.Option(help="The languages that the card states, as en,de.")]
 
 
 def result(
     job_id: Succeeded,
     output: Output = "-",
     form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|parquet")] = "jsonl",
-    card: Annotated[bool, typer.Option("--card", help="A zip of it with its data card.")] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="A zip of it with its card: a Hugging Face dataset.")
+    ] = False,
+    license: License = None,
+    language: Language = None,
     as_json: Json = False,
 ) -> None:
     """Save the texts that a job made."""
@@ -35,7 +43,7 @@ def result(
 
     def write(file: BinaryIO) -> None:
         _save_checked(client, job_id, file) if plain else client.save_output(
-            job_id, form, file, card=card
+            job_id, form, file, card=card, license=license, language=language
         )
 
     with connect() as client:

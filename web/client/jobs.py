@@ -196,9 +196,11 @@ class Job:
         if figures:
             mlflow.log_dict(figures, "evaluation.json")
 
-    def download(self, path: str | Path, *, format: str = "jsonl", card: bool = False) -> Path:
+    def download(
+        self, path: str | Path, *, format: str = "jsonl", card: bool = False, **about: str | None
+    ) -> Path:
         """Save what it published, as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its
-        data card.
+        data card, which states the `license` and `language` of `about`.
 
         The file appears when it is whole. JSON Lines are what was released: their hash is the
         ledger's.
@@ -208,7 +210,7 @@ class Job:
             if format == "jsonl" and not card:
                 self._save(Hashing(file))
             else:
-                self._ready()._api.save_output(self.id, format, file, card=card)
+                self._ready()._api.save_output(self.id, format, file, card=card, **about)
         return target
 
     def card(self) -> Json:

@@ -4,6 +4,7 @@ A card states public facts only: those an analyst may see, whoever asks. It has 
 the job's queuing, no realized ex-post figure and no name of a person.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,6 +96,47 @@ def inherited(own: Mapping[str, Any], source: str | None) -> str:
     return guarantee + "no privacy loss." + ("" if source is None else f" Of that job: {source}")
 
 
+def front_matter(card: Mapping[str, Any], data_file: str, about: Mapping[str, Any]) -> str:
+    """Return the head of a README.md, as the Hugging Face Hub and `datasets` read it.
+
+    Args:
+        card: the data card.
+        data_file: the file that `datasets` loads; empty if it loads none.
+        about: what no ledger knows: the `license` and the `language`.
+    """
+    dataset, loss, head = card["dataset"], card["privacy_loss"], card["ledger"]["head"]
+    facts = {
+        **about,
+        "pretty_name": f"Job {card['job']}, of {dataset['name']}",
+        "tags": ["differential-privacy", "exchequer", card["mechanism"]["id"]],
+        "configs": data_file and [{"config_name": "default", "data_files": data_file}],
+    }
+    privacy = {
+        "epsilon": "null" if loss is None else _plain_number(figure(loss["epsilon"])),
+        "delta": "null" if loss is None else _plain_number(repr(loss["delta"])),
+        "guarantee": _yaml(card["guarantee"]),
+        "unit": _yaml(dataset["unit"]),
+        "neighbours": _yaml(dataset["neighbours"]),
+        "ledger_entries": str(head["seq"]),
+        "ledger_head": _yaml(head["hash"]),
+    }
+    lines = [f"{name}: {_yaml(value)}" for name, value in facts.items() if value]
+    lines += ["differential_privacy:", *(f"  {name}: {text}" for name, text in privacy.items())]
+    return "\n".join(["---", *lines, "---", "", ""])
+
+
+def _yaml(value: Any) -> str:
+    """Return a value as YAML: JSON, without the characters that YAML prints in no text."""
+    unprintable = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+    text = json.dumps(value, ensure_ascii=False)
+    return unprintable.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain_number(text: str) -> str:
+    """Return a number without an exponent, which YAML 1.1 would read as text."""
+    return f"{Decimal(text):f}"
+
+
 def markdown(card: Mapping[str, Any]) -> str:
     """Return the card as Markdown, for people. Every fact in it is also in the JSON."""
     dataset, model, output = card["dataset"], card["model"], card["output"]
@@ -150,6 +192,7 @@ def markdown(card: Mapping[str, Any]) -> str:
             {
                 "reserved by": f"entry {ledger['reserve']['seq']}, `{ledger['reserve']['hash']}`",
                 "charged by": f"entry {ledger['charge']['seq']}, `{ledger['charge']['hash']}`",
+                "newest entry": f"entry {ledger['head']['seq']}, `{ledger['head']['hash']}`",
                 "check": "an auditor's export holds both: `exchequer verify FILE`",
             },
         ),

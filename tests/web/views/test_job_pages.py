@@ -9,6 +9,7 @@ import zipfile
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from html import unescape
+from pathlib import Path
 
 import pytest
 import yaml
@@ -273,7 +274,8 @@ def test_the_archive_holds_data_and_card(site, done):
     assert answer.mimetype == "application/zip"
     with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
         assert archive.testzip() is None
-        assert set(archive.namelist()) == {f"{done}.csv", "README.md", "card.json"}
+        names = {f"{done}.csv", "README.md", "card.json", "croissant.json"}
+        assert set(archive.namelist()) == names
         assert archive.read(f"{done}.csv").decode("utf-8-sig").startswith('"text","label"')
         # which of the files `datasets` loads
         header = archive.read("README.md").decode().split("---")[1]
@@ -285,6 +287,68 @@ def test_the_archive_holds_data_and_card(site, done):
             == site.api("analyst").get(f"/jobs/{done}/card").json
         )
         assert {each.date_time for each in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def unpacked(site, path: str, folder: Path) -> Path:
+    answer = site.api("analyst").get(path)
+    assert answer.status_code == 200, answer.text
+    with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_an_archive_is_a_dataset_of_the_hub(site, done, tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+    stated = "format=parquet&card=true&license=cc-by-4.0&language=en,de"
+    folder = unpacked(site, f"/jobs/{done}/output?{stated}", tmp_path)
+    read = hub.DatasetCard.load(folder / "README.md")
+    card = site.api("analyst").get(f"/jobs/{done}/card").json
+    data, newest = read.data.to_dict(), max(entries_of(site))
+    assert (data["license"], data["language"]) == ("cc-by-4.0", ["en", "de"])
+    assert "differential-privacy" in data["tags"]
+    privacy = data["differential_privacy"]
+    loss = card["privacy_loss"]
+    assert isinstance(privacy["epsilon"], float)
+    assert 0 <= privacy["epsilon"] - loss["epsilon"] <= 0.001 * loss["epsilon"]
+    assert (privacy["delta"], privacy["unit"]) == (loss["delta"], "record")
+    assert privacy["guarantee"] == card["guarantee"]
+    assert privacy["ledger_head"] == entries_of(site)[newest]["hash"]
+    assert privacy["ledger_entries"] == newest
+    assert read.text.strip().startswith("# Data card")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_datasets_loads_an_archive(site, done, tmp_path, form):
+    datasets = pytest.importorskip("datasets")
+    folder = unpacked(site, f"/jobs/{done}/output?format={form}&card=true", tmp_path / "made")
+    loaded = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded["text"][1] == "two\nlines"
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_croissant_names_the_file_its_hash_and_its_columns(site, done, tmp_path, form):
+    folder = unpacked(site, f"/jobs/{done}/output?format={form}&card=true", tmp_path)
+    metadata = json.loads((folder / "croissant.json").read_text())
+    (file,) = metadata["distribution"]
+    assert file["sha256"] == sha256((folder / f"{done}.{form}").read_bytes()).hexdigest()
+    fields = {each["name"]: each["dataType"] for each in metadata["recordSet"][0]["field"]}
+    assert fields == {"text": "sc:Text", "label": "sc:Text", "complete": "sc:Boolean"}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_mlcroissant_validates_and_reads_the_metadata(site, done, tmp_path, form):
+    library = pytest.importorskip("mlcroissant")
+    folder = unpacked(site, f"/jobs/{done}/output?format={form}&card=true", tmp_path)
+    read = library.Dataset(jsonld=folder / "croissant.json")
+    assert not read.metadata.ctx.issues.errors
+    rows = list(read.records("records"))
+    assert rows[1]["records/text"] in (b"two\nlines", "two\nlines")
+
+
+@pytest.mark.parametrize("stated", ["license=a%20b", "language=english", "language=en,"])
+def test_a_licence_or_language_of_no_such_form_is_refused(site, done, stated):
+    answer = site.api("analyst").get(f"/jobs/{done}/output?card=true&{stated}")
+    assert answer.status_code == 422
 
 
 # --- cards --------------------------------------------------------------------------------------

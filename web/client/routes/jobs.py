@@ -84,9 +84,16 @@ class JobRoutes(Transport):
         """Write the published texts of a job (JSON Lines) to `file`."""
         self._save(f"/jobs/{part(job_id)}/result", {}, file)
 
-    def save_output(self, job_id: str, form: str, file: Writable, *, card: bool = False) -> None:
-        """The same as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its data card."""
-        query = {"format": form, **({"card": "true"} if card else {})}
+    def save_output(
+        self, job_id: str, form: str, file: Writable, *, card: bool = False, **about: str | None
+    ) -> None:
+        """The same as `jsonl`, `csv` or `parquet`; with `card`, in a zip with its data card.
+
+        Args:
+            about: the `license` and `language` that the card states.
+        """
+        stated = {name: value for name, value in about.items() if value}
+        query = {"format": form, **({"card": "true"} if card else {}), **stated}
         self._save(f"/jobs/{part(job_id)}/output", query, file)
 
     def card(self, job_id: str) -> Json:
