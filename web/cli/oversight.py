@@ -1,5 +1,6 @@
 """What auditors look through: acts, refused jobs, sign-ins, reports, spending, registry entries."""
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -9,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from accountant.core.errors import invalid
 from web.cli.answers import Answer
 from web.cli.options import DatasetName, DatasetOption, Json, Output
 from web.cli.output import minute, note, print_json, save_json, table
@@ -118,26 +120,29 @@ def spending(dataset: DatasetName) -> Answer:
 
 def export(
     dataset: DatasetName,
-    curator: Annotated[
-        str | None, typer.Option(help="Who holds the data. Nothing checks it.")
+    people: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The page of questions, filled in.")
     ] = None,
-    use: Annotated[str | None, typer.Option(help="What for. Nothing checks it.")] = None,
-    contact: Annotated[str | None, typer.Option(help="Whom to ask. Nothing checks it.")] = None,
     output: Output = "-",
 ) -> None:
-    """Make an entry for a public registry. It checks the ledger first."""
-    from accountant.core.ledger.registry_entries import registry_entry
+    """Make an entry for the OpenDP registry, or its page of questions."""
+    from accountant.core.ledger.registry_entries import page, read_people, registry_entry
     from web.cli.verify import verified
 
+    if people is None:
+        save_json(output, page())
+        note("fill it in, then say --people FILE")
+        return
+    try:
+        answers = read_people(json.loads(Path(people).read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise invalid("--people", str(error), "the page of questions, filled in") from None
     with connect() as client, tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger.jsonl"
         with path.open("wb") as file:
             client.save_ledger(dataset, "jsonl", file, public=True)
         ledger = verified(str(path))
-    answers = {"curator": curator, "use": use, "contact": contact}
-    save_json(
-        output, registry_entry(ledger, {name: answer for name, answer in answers.items() if answer})
-    )
+    save_json(output, registry_entry(ledger, answers))
     if output != "-":
         note(
             f"saved {output}; `exchequer verify EXPORT --registry {output}` compares it with the "

@@ -1,96 +1,190 @@
-"""An entry of a public registry of deployments of differential privacy, made from a verified
-ledger.
+"""An entry of the public OpenDP registry of deployments, made from a verified ledger.
 
-Everything in it but `about` follows from the entries, so whoever has an export of it can make it
-anew and compare (`differences`). `about` is what no ledger can know: who runs the deployment, and
-what for.
+What `People` answer stands in it as they say it. Everything else follows from the ledger, so
+whoever has an export of it can make the entry anew and compare (`differences`).
 """
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from accountant.core.errors import VerificationFailed
 from accountant.core.ledger.canonical_json import value_text
-from accountant.core.ledger.rules import UNIT_TERMS
+from accountant.core.ledger.data_card import step
 from accountant.core.ledger.statements import statements
 from accountant.core.ledger.verifier import Verified
 from accountant.core.privacy.units import DELTA_UNITS, EPSILON_UNITS, to_decimal
 
-FORMAT = "exchequer registry entry"
-VERSION = 1
+_DAY = r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"
 
 
-def registry_entry(found: Verified, about: Mapping[str, str]) -> dict[str, Any]:
+class Basic(BaseModel):
+    """What no ledger knows of a deployment: its curators, and what it is for."""
+
+    model_config = ConfigDict(extra="forbid", str_min_length=1)
+
+    name: str = Field(description="the name of the data product")
+    data_curators: list[str] = Field(min_length=1, description="who publishes it")
+    intended_use: str = Field(description="what it is for")
+    data_product_type: Literal[
+        "Summary statistics",
+        "Machine learning model",
+        "Dataset",
+        "Synthetic data",
+        "Interactive API",
+        "SQL queries",
+    ] = Field(description="what is published")
+    data_product_region: str = Field(description="where the people live, or whose law applies")
+    description: str = Field(description="what it is, in a few sentences")
+    publication_date: str = Field(pattern=_DAY, description="when it was first published")
+
+
+class People(BaseModel):
+    """The answers that people give on one page."""
+
+    model_config = ConfigDict(extra="forbid", str_min_length=1)
+
+    basic: Basic
+    registry_authors: list[str] = Field(min_length=1, description="who fills in this page")
+    sources: str = Field(description="papers and pages about it, and whom to ask")
+
+
+def page() -> dict[str, Any]:
+    """Return the page to fill in: each field with what it asks for."""
+
+    def asked(field: Any) -> str:
+        allowed = getattr(field.annotation, "__args__", ())
+        choices = f": {', '.join(allowed)}" if allowed and allowed != (str,) else ""
+        return f"<{field.description}{choices}>"
+
+    fields: dict[str, Any] = {name: asked(each) for name, each in Basic.model_fields.items()}
+    fields["data_curators"] = [fields["data_curators"]]
+    fields["publication_date"] = "<YYYY-MM-DD>"
+    others = {name: asked(People.model_fields[name]) for name in ("registry_authors", "sources")}
+    return {
+        "basic": fields,
+        "registry_authors": [others["registry_authors"]],
+        "sources": others["sources"],
+    }
+
+
+def read_people(document: object) -> People:
+    """Return the answers of a page. Raises ValueError that names each field left or wrong."""
+    problems = [f"{name} is not filled in" for name in _left(document)]
+    try:
+        people = People.model_validate(document)
+    except ValidationError as error:
+        problems += [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return people
+
+
+def _left(document: object, name: str = "") -> list[str]:
+    """Return the names of fields that still hold what they ask for."""
+    if isinstance(document, Mapping):
+        return [left for key, value in document.items() for left in _left(value, str(key))]
+    if isinstance(document, list):
+        return [left for value in document for left in _left(value, name)]
+    return [name] if isinstance(document, str) and re.fullmatch(r"<.*>", document) else []
+
+
+def registry_entry(ledger: Verified, people: People) -> dict[str, Any]:
     """Return the entry of a deployment. Raises VerificationFailed if no entry states terms."""
-    terms, books = found.terms, found.books
+    terms, books = ledger.terms, ledger.books
     if terms is None:
         raise VerificationFailed(
             "no REGISTER entry states what is protected, so nothing can be said of it"
         )
-    unit = terms["unit_column"] or "record"
-    history = books.history
-    statements_ = statements(books.accounts, history, str(terms["neighbours"]), unit, found.vouched)
-    dp = books.account
+    unit, history = str(terms["unit_column"] or "record"), books.history
+    neighbours, most = str(terms["neighbours"]), int(terms["max_records_per_unit"])
+    said = statements(books.accounts, history, neighbours, unit, ledger.vouched)
+    bounded = books.account is not None and not (
+        history.losses or history.ex_post_jobs or history.secret_jobs
+    )
+    epsilon, delta = (
+        float(to_decimal(units, scale))
+        for units, scale in (
+            (history.largest_epsilon, EPSILON_UNITS),
+            (history.largest_delta, DELTA_UNITS),
+        )
+    )
+    parameters = {"privacy_parameters": {"epsilon": epsilon, "delta": delta}} if bounded else {}
+    filters = [] if books.account is None else books.account.filters
+    composition = "; ".join(
+        f"{each.filter.kind} {'holds' if each.holds else 'does not hold'}"
+        + (", closed" if each.closed else "")
+        for each in filters
+    )
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        "dataset": found.dataset,
-        "ledger": {"entries": found.entries, "head": found.head},
-        "model": "central: the service reads records as they are and adds noise to what it "
-        "releases",
-        "privacy_unit": {
-            "unit": unit,
-            "records_at_most": terms["max_records_per_unit"],
-            **{name: terms[name] for name in UNIT_TERMS if name in terms},
+        "url_slug": re.sub("[^a-z0-9]+", "-", ledger.dataset.lower()).strip("-") or "dataset",
+        "status": "Draft",
+        "tier": 2,
+        "deployment": {
+            "basic": people.basic.model_dump(),
+            "dp_variant": {"variant_name": "Approximate DP" if bounded else "Custom"},
+            "privacy_loss": {
+                "privacy_unit": unit,
+                "privacy_unit_details": step(neighbours, unit, most),
+                **parameters,
+                "privacy_parameters_details": " ".join(each.text for each in said),
+            },
+            "deployment_model": {
+                "model_name": "Central",
+                "model_name_details": "The service reads records as they are and adds noise to "
+                "what it releases.",
+                "release_type": "Many releases",
+                "release_type_details": f"{history.jobs} jobs, of which {ledger.live} are not "
+                f"settled; {history.ex_post_jobs} ex-post, {history.secret_jobs} for declared "
+                f"secrets, {history.failures} failed. The allowance was raised after a release "
+                f"{history.raises_after_release} times; entries were lost {history.losses} times.",
+                "access_type": "Interactive",
+            },
+            "accounting": {"composition": f"A portfolio of privacy filters: {composition}."},
+            "administrative": {
+                "sources": people.sources,
+                "notes": " ".join(
+                    (
+                        f"From the ledger of Exchequer: {ledger.entries} entries, head "
+                        f"{ledger.head}.",
+                        *(f"Not proved: {each}." for each in ledger.unproved),
+                    )
+                ),
+                "registry_authors": people.registry_authors,
+            },
         },
-        "neighbours": terms["neighbours"],
-        "public_size": terms["public_size"],
-        "privacy_loss": {
-            "epsilon": to_decimal(history.largest_epsilon, EPSILON_UNITS),
-            "delta": to_decimal(history.largest_delta, DELTA_UNITS),
-            "of": "all releases together, while a filter holds: the largest allowance ever granted",
-        }
-        if dp is not None and not history.losses
-        else None,
-        "composition": []
-        if dp is None
-        else [
-            {"filter": str(filter_.filter.kind), "closed": filter_.closed, "holds": filter_.holds}
-            for filter_ in dp.filters
-        ],
-        "releases": {
-            "jobs": history.jobs,
-            "unsettled": found.live,
-            "ex_post_jobs": history.ex_post_jobs,
-            "secret_jobs": history.secret_jobs,
-            "failed_jobs": history.failures,
-            "raises_after_a_release": history.raises_after_release,
-            "losses": history.losses,
-        },
-        "statements": [
-            {"currency": each.currency, "text": each.text, "without_exceptions": each.unqualified}
-            for each in statements_
-        ],
-        "not_proved": list(found.unproved),
-        "about": dict(about),
     }
 
 
-def differences(entry: Mapping[str, Any], found: Verified) -> list[str]:
+def differences(entry: Mapping[str, Any], ledger: Verified) -> list[str]:
     """Return what an entry says that this ledger does not; empty where it is the ledger's own."""
-    if entry.get("format") != FORMAT or entry.get("version") != VERSION:
-        return [f"this is no {FORMAT} of version {VERSION}"]
-    expected = registry_entry(found, {})
-    sentences = []
-    for name in expected.keys() | entry.keys():
-        if name == "about":
-            continue
-        if (
-            name not in expected
-            or name not in entry
-            or value_text(expected[name]) != value_text(entry[name])
-        ):
-            sentences.append(
-                f"{name}: the entry says {entry.get(name)!r}, the ledger {expected.get(name)!r}"
-            )
-    return sorted(sentences)
+    try:
+        stated = entry["deployment"]
+        administrative = stated["administrative"]
+        people = read_people(
+            {
+                "basic": stated["basic"],
+                **{name: administrative[name] for name in ("registry_authors", "sources")},
+            }
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        return [f"this is no registry entry of `exchequer ledger registry` ({error})"]
+    expected = registry_entry(ledger, people)
+    return sorted(
+        [
+            *_different(entry, {**expected, "deployment": stated}),
+            *_different(stated, expected["deployment"]),
+        ]
+    )
+
+
+def _different(entry: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name}: the entry says {entry.get(name)!r}, the ledger {expected.get(name)!r}"
+        for name in expected.keys() | entry.keys()
+        if name not in expected
+        or name not in entry
+        or value_text(expected[name]) != value_text(entry[name])
+    ]

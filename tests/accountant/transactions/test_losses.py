@@ -30,6 +30,7 @@ from accountant.queries import exports, integrity, log_comparison
 from accountant.transactions import allowances, losses, recovery
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
+from tests.accountant.core.ledger.test_registry_entries import PEOPLE
 from tests.accountant.transactions.test_ledger_log import (
     alone,
     dataset_id,
@@ -207,8 +208,8 @@ def test_no_statement_sums_up_what_was_lost_and_two_people_allow_more(alone, los
     (said,) = [each for each in shown.statements if each.currency == "dp"]
     assert said.text.startswith("No (ε, δ) statement holds of all releases")
     assert not said.unqualified
-    entry = registry_entry(verify_lines(exported(alone)), {})
-    assert entry["privacy_loss"] is None
+    entry = registry_entry(verify_lines(exported(alone)), PEOPLE)
+    assert "privacy_parameters" not in entry["deployment"]["privacy_loss"]
     decision = raised(alone, lost.anna, "20")  # though the policy asks for one person
     assert decision is not None
     assert state(alone, alone.bench.submit(5)) == "refused"

@@ -12,6 +12,7 @@ from accountant.core.ledger.checkpoints import introduction, public_key, sign
 from accountant.core.ledger.export_formats import json_header, summary
 from accountant.core.ledger.hash_chain import EntryKind
 from tests.accountant.core.ledger.test_forged_claims import reader, vocabularies
+from tests.accountant.core.ledger.test_registry_entries import FILLED
 from tests.ledger_exports import export as honest_export
 from tests.ledger_exports import honest
 from tests.passkeys import signed_ledger
@@ -342,13 +343,19 @@ def test_a_registry_entry_is_made_from_a_ledger_and_checked_against_it(
     server.answers += [(200, content.encode())]
     entry, export = tmp_path / "entry.json", tmp_path / "ledger.jsonl"
     export.write_text(content)
-    assert (
-        exchequer("registry", "export", "reviews", "--curator", "a hospital", "-o", entry).exit_code
-        == 0
+    people = tmp_path / "people.json"
+    assert exchequer("ledger", "registry", "reviews", "-o", people).exit_code == 0
+    made_of = ("ledger", "registry", "reviews", "--people", people, "-o", entry)
+    blank = exchequer(*made_of)
+    assert (blank.exit_code, "intended_use is not filled in" in " ".join(blank.stderr.split())) == (
+        2,
+        True,
     )
+    people.write_text(json.dumps(FILLED))
+    assert exchequer(*made_of).exit_code == 0
     assert exchequer("verify", export, "--registry", entry).exit_code == 0
     made = json.loads(entry.read_text())
-    assert made["about"] == {"curator": "a hospital"}
+    assert made["deployment"]["basic"]["data_curators"] == ["a hospital"]
     for text, told in (
         ("[" * 900 + "]" * 900, "no JSON"),
         ("1e400", "no JSON"),
@@ -357,9 +364,7 @@ def test_a_registry_entry_is_made_from_a_ledger_and_checked_against_it(
         entry.write_text(text)
         refused = exchequer("verify", export, "--registry", entry)
         assert (refused.exit_code, told in refused.stderr) == (2, True), text
-    entry.write_text(json.dumps({**made, "releases": {**made["releases"], "secret_jobs": False}}))
-    assert exchequer("verify", export, "--registry", entry).exit_code == 1
-    made["privacy_loss"]["epsilon"] = "1"
+    made["deployment"]["privacy_loss"]["privacy_parameters_details"] = "ε 1"
     entry.write_text(json.dumps(made))
     refused = exchequer("verify", export, "--registry", entry)
     assert refused.exit_code == 1
