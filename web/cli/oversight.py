@@ -125,7 +125,7 @@ def export(
     ] = None,
     output: Output = "-",
 ) -> None:
-    """Make an entry for the OpenDP registry, or its page of questions."""
+    """Make an entry for the OpenDP registry. Without --people: its questions."""
     from accountant.core.ledger.registry_entries import page, read_people, registry_entry
     from web.cli.verify import verified
 
