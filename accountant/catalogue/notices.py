@@ -68,11 +68,16 @@ def add(
     else:
         webhook_rules.read_url(url, allowed)
     wanted = webhook_rules.read_events(events)
+    if kind == "openlineage" and not set(wanted) <= notices.RUN_STATES.keys():
+        raise invalid("events", "OpenLineage knows ends of jobs", ", ".join(notices.RUN_STATES))
     with engine.begin() as connection:
         query = select(users).where(users.c.name == person, users.c.active)
         owner = connection.execute(query).one_or_none()
         if owner is None:
             raise invalid("person", f"{person[:80]!r} is no open account", "the name of an account")
+        if kind == "openlineage" and not OVERSEERS & set(owner.roles):
+            # its events tell when jobs ended, which depends on their data
+            raise invalid("person", "is no steward or auditor", "one who sees when jobs ended")
         hidden = [
             event_name for event_name in wanted if event_name in webhook_rules.OVERSEERS_EVENTS
         ]
@@ -227,6 +232,8 @@ def _claim(connection: Connection, delivery_id: UUID) -> Delivery | None:
     values = {"claim": claim, "attempts": row.attempts + 1, "due_at": lost}
     connection.execute(update(deliveries).where(deliveries.c.id == delivery_id).values(**values))
     facts = dict(row.facts) | _name(connection, row.facts)
+    if row.kind == "openlineage":
+        facts["at"] = row.occurred_at.isoformat()
     if row.event in TO_DECIDE and row.analyst_id != row.owner_id:
         facts["decision"] = facts["job"]  # that of a job has its id
     return Delivery(row.id, row.hook_id, claim, row.kind, row.url, row.event, facts)
@@ -249,7 +256,8 @@ def _may_see(row: Row[Any]) -> bool:
     person = Actor(row.owner_id, row.name, frozenset(row.roles))
     if row.policy is not None:
         person = owners.on(person, Policy.model_validate(row.policy))
-    return row.analyst_id == row.owner_id or bool(OVERSEERS & person.roles)
+    own = row.analyst_id == row.owner_id and row.kind != "openlineage"
+    return own or bool(OVERSEERS & person.roles)
 
 
 def settle(

@@ -8,13 +8,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
+from uuid import UUID
 
 from accountant.core.errors import invalid
 from accountant.core.webhook_rules import TEST, meaning
 
 #: How an address is told: a letter, a chat's incoming address (Slack, Mattermost), a card for
-#: Teams, or JSON.
-Kind = Literal["mail", "chat", "teams", "json"]
+#: Teams, JSON, or a RunEvent of OpenLineage.
+Kind = Literal["mail", "chat", "teams", "json", "openlineage"]
 SCHEME = "mailto:"
 _ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@([A-Za-z0-9][A-Za-z0-9.-]{0,252})")
 
@@ -78,6 +79,8 @@ def body(
         }
     elif kind == "teams":
         document = _card(sentence_text, link)
+    elif kind == "openlineage":
+        document = _run_event(event, facts, public_url or "urn:exchequer", message_id)
     else:
         document = {
             "id": message_id,
@@ -101,6 +104,35 @@ def _card(told: str, link: str | None) -> dict[str, Any]:
         card["actions"] = [{"type": "Action.OpenUrl", "title": "Open", "url": link}]
     content_type = "application/vnd.microsoft.card.adaptive"
     return {"type": "message", "attachments": [{"contentType": content_type, "content": card}]}
+
+
+#: The end of a job as OpenLineage calls it.
+RUN_STATES = {"job.succeeded": "COMPLETE", "job.failed": "FAIL", "job.cancelled": "ABORT"}
+_LINEAGE = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
+
+
+def _run_event(
+    event: str, facts: Mapping[str, Any], producer: str, message_id: str
+) -> dict[str, Any]:
+    """Return the end of a job as OpenLineage reads it: the dataset goes in, its result comes out.
+
+    A test is a run of its own, in no state of a job's.
+    """
+
+    def named(name: str) -> list[dict[str, str]]:
+        return [{"namespace": producer, "name": name}]
+
+    job, dataset = facts.get("job"), facts.get("dataset")
+    return {
+        "eventType": RUN_STATES.get(event, "OTHER"),
+        "eventTime": facts["at"],
+        "producer": producer,
+        "schemaURL": _LINEAGE,
+        "run": {"runId": job or str(UUID(message_id.removeprefix("msg_")))},
+        "job": named(facts.get("name", event))[0],
+        "inputs": named(f"datasets/{dataset}") if dataset else [],
+        "outputs": named(f"jobs/{job}") if event == "job.succeeded" else [],
+    }
 
 
 def letter(event: str, facts: Mapping[str, Any], public_url: str | None) -> tuple[str, str]:

@@ -20,7 +20,10 @@ class Notice(Answer):
     """An address that is told."""
 
     id: Id
-    kind: Kind = Field(description="a letter, a chat's incoming address, a card for Teams, or JSON")
+    kind: Kind = Field(
+        description="a letter, a chat's incoming address, a card for Teams, JSON, or a RunEvent of "
+        "OpenLineage"
+    )
     person: str = Field(description="whose roles decide what it is told")
     url: str = Field(description="to others than administrators the host alone, but for mail")
     events: list[str]

@@ -222,7 +222,7 @@ hooks = Table(
     Column("events", ARRAY(Text), nullable=False),
     moment("created_at", default=True),
     Index("ix_hooks_owner_id", "owner_id"),
-    CheckConstraint("kind IN ('mail','chat','teams','json')", name="kind"),
+    CheckConstraint("kind IN ('mail','chat','teams','json','openlineage')", name="kind"),
     CheckConstraint("cardinality(events) >= 1", name="events"),
 )
 

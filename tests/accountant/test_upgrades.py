@@ -232,6 +232,18 @@ def test_a_signature_that_asked_before_an_upgrade_asks_for_nothing_after_it(old,
         connection.execute(text(charged), {"id": MADE, "stated": '{"signature": "00"}'})
 
 
+def test_addresses_of_before_stay_when_openlineage_is_one(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        row = {"owner_id": STEWARD, "url": "x", "events": ["job.queued"]}
+        insert(connection, "hooks", id=uuid.uuid4(), kind="json", **row)
+    command.upgrade(config(old_url), "head")
+    with old.begin() as connection:
+        insert(connection, "hooks", id=uuid.uuid4(), kind="openlineage", **row)
+        kinds = connection.execute(text("SELECT kind FROM hooks ORDER BY kind")).scalars().all()
+    assert kinds == ["json", "openlineage"]
+
+
 def test_use_by_people_stays_when_charges_are_counted_beside_it(old, old_url):
     with old.begin() as connection:
         write_people_and_jobs(connection)

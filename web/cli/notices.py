@@ -13,7 +13,9 @@ NoticeId = Annotated[str, typer.Argument(metavar="ID")]
 
 def add(
     url: str,
-    kind: Annotated[str, typer.Option(help="mail (mailto:NAME@DOMAIN), chat, teams or json.")],
+    kind: Annotated[
+        str, typer.Option(help="mail (mailto:NAME@DOMAIN), chat, teams, json, openlineage.")
+    ],
     person: Annotated[str, typer.Option(help="Whose roles decide what the address is told.")],
     event: Annotated[list[str], typer.Option("--event", help="Such as job.succeeded; repeat it.")],
 ) -> Answer:

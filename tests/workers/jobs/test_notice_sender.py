@@ -362,6 +362,47 @@ def test_each_kind_gets_a_sentence_and_a_link(bench, receiver, sender, engine, t
     assert card["actions"][0]["url"] == link
 
 
+def test_openlineage_is_told_of_each_settled_job(bench, receiver, sender, engine, told_at):
+    bench.warm()
+    told_at(bench.steward, "/lineage", ["job.cancelled"], "openlineage")
+    job = bench.submit(3)
+    settlement.cancel(engine, job, bench.analyst)
+    deliver(sender, engine)
+    event = json.loads(receiver.got("/lineage")[-1]["body"])
+    for name in ("eventTime", "producer", "schemaURL"):  # what its specification requires
+        assert event[name], name
+    assert (event["run"]["runId"], event["eventType"]) == (str(job), "ABORT")
+    assert set(event["job"]) == {"namespace", "name"}
+    assert [each["name"] for each in event["inputs"]] == [f"datasets/{bench.dataset}"]
+    assert event["outputs"] == []
+    assert datetime.fromisoformat(event["eventTime"]).tzinfo is not None
+
+
+def test_openlineage_tells_an_analyst_no_end_of_their_own_job(
+    bench, receiver, sender, engine, told_at
+):
+    """Who set the address was a steward then."""
+    bench.warm()
+    role = text("UPDATE users SET roles = CAST(:roles AS text[]) WHERE id = :id")
+    with engine.begin() as connection:
+        connection.execute(role, {"id": bench.analyst.id, "roles": ["analyst", "auditor"]})
+    told_at(bench.analyst, "/mine", ["job.cancelled"], "openlineage")
+    with engine.begin() as connection:
+        connection.execute(role, {"id": bench.analyst.id, "roles": ["analyst"]})
+    settlement.cancel(engine, bench.submit(3), bench.analyst)
+    deliver(sender, engine)
+    assert receiver.got("/mine") == []
+
+
+def test_openlineage_takes_ends_of_jobs_alone_and_for_overseers(bench, told_at):
+    for person_, events in (
+        (bench.steward, ["job.queued"]),
+        (bench.analyst, ["job.succeeded"]),
+    ):
+        with pytest.raises(InvalidRequest):
+            told_at(person_, "/lineage", events, "openlineage")
+
+
 def test_a_message_is_tried_again_under_its_id_until_it_is_taken(
     bench, receiver, sender, engine, told_at, administrator
 ):
