@@ -289,7 +289,9 @@ def show_dataset(name: DatasetName) -> Answer:
     ]
     rows.append(("labels", ", ".join(dataset["labels"]) or None))
     rows.append(("allowance", allowance_text(dataset)))
-    policy = (f"{key} {value}" for key, value in dataset["policy"].items() if value)
+    policy = (
+        f"{key.replace('_', ' ')} {value}" for key, value in dataset["policy"].items() if value
+    )
     rows.append(("policy", "; ".join(policy)))
     for version in dataset.get("versions", []):
         note = f": {version['error']}" if version["error"] else ""

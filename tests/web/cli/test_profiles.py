@@ -199,3 +199,19 @@ def test_a_profile_moves_with_its_stack_and_another_stack_keeps_its_own(
     assert [each.url for each in profiles.read().known.values()] == [
         stack if moves else "http://127.0.0.1:1"
     ]
+
+
+def test_the_demo_keeps_a_profile_for_each_person_and_uses_none(
+    stack: str, server: StandIn
+) -> None:
+    from web.cli.demo import _keep_profiles
+    from web.cli.stack import sign_in_here
+
+    _keep_profiles(stack, {"analyst": "a", "steward": "s"})
+    assert profiles.named("demo-analyst") == Profile(stack, "analyst", "a")
+    sign_in_here(None, stack)  # none of these speaks unless somebody names it
+    assert server.requests == []
+    assert profiles.chosen().token == "new"
+    _keep_profiles(stack, {"analyst": "b"})
+    assert profiles.chosen().token == "new"
+    assert profiles.named("demo-analyst").token == "b"
