@@ -49,6 +49,8 @@ os.environ.setdefault("EXCHEQUER_NEW_ACCOUNT_HOURS", "0")
 os.environ.setdefault("EXCHEQUER_DATA_CHECKS_PER_DAY", "1000000")
 for waiting in ("WAITING_JOBS", "APPROVALS"):  # one person of a test asks for hundreds of jobs
     os.environ.setdefault(f"EXCHEQUER_{waiting}_PER_PERSON", "1000000")
+# Processes of one database share the key of its cookies, whichever homes a test gives them.
+os.environ.setdefault("EXCHEQUER_KEY_SESSION", "5e" * 32)
 # How many workers live when a job is asked for is nothing that a test decides.
 os.environ.setdefault("EXCHEQUER_FAN_OUT", "1")
 load.cache_clear()

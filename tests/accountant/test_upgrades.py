@@ -269,7 +269,10 @@ def test_parts_that_wait_go_to_any_worker_before_classes_are_named(old, old_url)
         assert connection.execute(text("SELECT state, hardware FROM parts")).one() == ("queued", "")
 
 
-def test_the_first_process_after_the_upgrade_says_the_cluster_s_key(old, old_url, tmp_path):
+def test_the_first_process_after_the_upgrade_says_the_cluster_s_key(
+    old, old_url, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("EXCHEQUER_KEY_SESSION")
     with old.begin() as connection:
         write_people_and_jobs(connection)
     command.upgrade(config(old_url), "head")

@@ -1,0 +1,192 @@
+"""The Helm chart renders for three clusters, and what it starts is in the tree.
+
+Each command runs as a process, with the environment and the probes that the chart states.
+"""
+
+import copy
+import importlib.util
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx2
+import pytest
+import yaml
+
+from accountant.core.ledger.allowances import Allowance
+from accountant.settings import Settings
+from accountant.transactions import allowances, submission
+from accountant.transactions.job_requests import JobRequest
+from tests.web.serving import ROOT, free_port
+from tests.workers.conftest import wait_for
+from tests.workers.jobs.test_jobs import Desk
+from web.stack.addresses import ROLES
+
+helm = pytest.importorskip("helm_python", reason="pip install helm-python-sdk kubernetes-validate")
+schemas = pytest.importorskip("kubernetes_validate")
+
+CHART = ROOT / "deploy" / "chart"
+GPUS = [
+    {"class": "cpu", "gib": 2, "replicas": 1, "gpus": 0, "resources": {"limits": {"cpu": "2"}}},
+    {
+        "class": "gpu80",
+        "gib": 80,
+        "replicas": 0,
+        "most": 4,
+        "gpus": 2,
+        "resources": {"limits": {"memory": "64Gi"}},
+    },
+]
+VALUES = {
+    "default": {},
+    "embedded": {"embedded": True},
+    "gpus": {
+        "keda": {"enabled": True},
+        "workers": GPUS,
+        "settings": {"EXCHEQUER_RESULTS_URL": "s3://bucket/results"},
+        "network": {"outside": {"worker": [443]}},
+    },
+}
+#: Read from the environment by no field of the settings.
+FURTHER = {
+    "EXCHEQUER_ALIVE_FILE",
+    *(f"DATABASE_{process.upper()}_URL" for process in ROLES),
+}
+
+
+def rendered(name: str) -> list[dict]:
+    files = helm.Chart.load(CHART).render(copy.deepcopy(VALUES[name]), name="x", is_install=True)
+    return [each for text in files.values() for each in yaml.safe_load_all(text) if each]
+
+
+def ours(name: str) -> dict[str, dict]:
+    """The container of each Deployment and Job that runs this project, by its object's name."""
+    found = {}
+    for each in rendered(name):
+        if each["kind"] in ("Deployment", "Job"):
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            found[each["metadata"]["name"].removeprefix("x-")] = container
+    return found
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_is_rendered_is_of_kubernetes_schemas(name):
+    for each in rendered(name):
+        if not each["apiVersion"].startswith("keda.sh/"):  # whose schemas are its own
+            schemas.validate(each, "1.31", strict=True)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_commands_settings_and_probes_are_in_the_tree(name):
+    known = {f"EXCHEQUER_{field.upper()}" for field in Settings.model_fields} | FURTHER
+    known |= {str(field.validation_alias) for field in Settings.model_fields.values()}
+    for which, container in ours(name).items():
+        program, *arguments = container["command"]
+        modules = {"gunicorn": "gunicorn", "celery": "celery"}
+        module = arguments[1] if program == "python" else modules[program]
+        assert importlib.util.find_spec(module) is not None, which
+        assert {each["name"] for each in container["env"]} <= known, which
+        closed = container["securityContext"]
+        assert closed["readOnlyRootFilesystem"], which
+        assert closed["capabilities"] == {"drop": ["ALL"]}, which
+        assert container["resources"]["limits"], which
+        assert which == "migrate" or "livenessProbe" in container, which
+
+
+def test_workers_of_a_class_scale_with_its_waiting_parts():
+    scaled = [each for each in rendered("gpus") if each["kind"] == "ScaledObject"]
+    queries = [each["spec"]["triggers"][0]["metadata"]["query"] for each in scaled]
+    assert [query.rpartition("hardware IN ")[2] for query in queries] == [
+        "('cpu')",
+        "('gpu80', '')",
+    ]
+    assert ours("gpus")["worker-gpu80"]["resources"]["limits"]["nvidia.com/gpu"] == 2
+
+
+#: What leaves the namespace, by process: everybody resolves names and reaches the database.
+REACHES = {"web": {6379, 443}, "relay": {6379, 443, 587}, "signer": set(), "migrate": set()}
+
+
+def test_a_process_reaches_its_servers_and_nothing_else():
+    for each in rendered("default"):
+        if each["kind"] == "NetworkPolicy":
+            name = each["metadata"]["name"].removeprefix("x-")
+            (egress,) = each["spec"]["egress"]
+            ports = {port["port"] for port in egress["ports"]}
+            assert ports == {53, 5432} | REACHES.get(name, {6379}), name
+            assert bool(each["spec"]["ingress"]) == (name == "web"), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_two_web_nodes_and_two_workers_of_the_chart_run_a_job(
+    servers, database_url, engine, tmp_path
+):
+    """With this machine's servers and folders in place of the cluster's."""
+    (tmp_path / "run").mkdir()
+    containers, ports = ours("default"), [free_port(), free_port()]
+
+    def started(which: str, name: str, number: int = 0) -> subprocess.Popen[bytes]:
+        container = containers[which]
+        stated = {each["name"]: each["value"] for each in container["env"]}
+        for variable, value in stated.items():
+            stated[variable] = value.replace("/var/lib/exchequer", str(tmp_path / "home"))
+        stated |= {"DATABASE_URL": database_url, "BROKER_URL": servers.broker_url}
+        stated |= {"EXCHEQUER_KEYS": str(tmp_path / "keys")}
+        for variable, place in (
+            ("EXCHEQUER_ALIVE_FILE", str(tmp_path / "run" / name)),
+            ("EXCHEQUER_DATA_ROOTS", f"{ROOT}|{tmp_path}"),
+            ("EXCHEQUER_MODEL_ROOTS", str(ROOT)),
+            ("EXCHEQUER_PROBE_ADDRESS", f"127.0.0.1:{ports[number]}"),
+        ):
+            if variable in stated:
+                stated[variable] = place
+        program, *arguments = container["command"]
+        bound = [each.replace("0.0.0.0:8750", f"127.0.0.1:{free_port()}") for each in arguments]
+        command = [sys.executable, *([] if program == "python" else ["-m", program]), *bound]
+        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, **stated})
+
+    with ExitStack() as running:
+        for which, name, number in (
+            ("web", "web", 0),
+            ("web", "web", 1),
+            ("relay", "relay", 0),
+            ("signer", "signer", 0),
+            ("checks", "checks", 0),
+            ("worker-cpu", "first", 0),
+            ("worker-cpu", "second", 0),
+        ):
+            process = started(which, name, number)
+            running.callback(process.wait, 60)
+            running.callback(process.terminate)
+        probe = containers["web"]["readinessProbe"]["httpGet"]["path"]
+        for port in ports:
+            wait_for(lambda port=port: _answers(f"http://127.0.0.1:{port}{probe}"), bool, 120)
+        for name in ("relay", "signer", "checks", "first", "second"):
+            (*_, look) = containers["relay"]["livenessProbe"]["exec"]["command"]
+            look = look.replace("/tmp/alive", str(tmp_path / "run" / name))
+            wait_for(
+                lambda look=look: subprocess.run(["sh", "-c", look]).returncode == 0, bool, 120
+            )
+        desk = Desk(engine, tmp_path)
+        dataset = desk.dataset()
+        allowances.allow(engine, dataset, Allowance("10", "0.000001", "test"), desk.steward)
+        request = JobRequest(dataset, "noisy-count", None, {"epsilon": 0.1}, "test")
+        job_id = submission.submit(engine, request, desk.analyst)
+        assert desk.ended(job_id, 120)["state"] == "succeeded"
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(url, timeout=5).status_code == 200
+    except httpx2.HTTPError:
+        return False
+
+
+def test_the_chart_names_the_images_of_compose():
+    composed = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    values = yaml.safe_load((Path(CHART) / "values.yaml").read_text())
+    for service, image in (("web", "web"), ("worker", "worker")):
+        assert f":-{values['images'][image]}}}" in composed["services"][service]["image"]
