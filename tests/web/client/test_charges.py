@@ -147,6 +147,32 @@ def test_a_script_takes_back_what_waits_for_a_steward(
     run(who, "charge", "settle", str(file), code=2)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("unit", "patient", "'patient', and the dataset's is 'record'"),
+        ("relation", "replace-one", "replace-one, and the dataset's is add-remove"),
+        ("records_per_unit", 3, "3, and the dataset's is 1"),
+    ],
+)
+def test_client_and_command_are_refused_other_terms_than_the_datasets(
+    notes: Bench,
+    run: Run,  # noqa: F811
+    as_person: As,  # noqa: F811
+    tmp_path: Path,
+    field: str,
+    value: object,
+    told: str,
+) -> None:
+    stated = {**STATED, "records_per_unit": 1, field: value}
+    client = as_person(notes.analyst)
+    with pytest.raises(exchequer.InvalidRequest, match=told):
+        client.dataset(notes.dataset).charge(TRAINING, **stated).begin()
+    options = [f"--{name.replace('_', '-')}={each}" for name, each in stated.items()]
+    begin = ["charge", "begin", tmp_path / "charge.json", notes.dataset, "--event=[[1.0, 0.01, 3]]"]
+    run(notes.analyst, *begin, *options, code=2)  # what is wrong goes to stderr
+
+
 def test_a_release_that_has_happened_is_declared_by_two(
     notes: Bench,
     run: Run,  # noqa: F811

@@ -39,7 +39,7 @@ def test_it_runs(
         if words[:2] == ["charge", "key"]:
             key = told.split()[-1]
             block = re.findall(r"```python\n(.*?)```", TEXT, re.S)[0]
-        if words[0] == "policy":
+        if "policy" in words:
             from accountant.identities import credentials
 
             token = credentials.add_token(engine, bench.analyst.id, "test", None)
