@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0123"
-down_revision = "0122"
+revision = "0124"
+down_revision = "0123"
 branch_labels = None
 depends_on = None
 
