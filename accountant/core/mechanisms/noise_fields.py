@@ -81,7 +81,7 @@ def from_job_field(artifacts: str) -> Any:
         None,
         min_length=1,
         max_length=100,
-        description=f"a job whose {artifacts} are used again, free",
+        description=f"an old job whose {artifacts} are used once more, free",
     )
 
 

@@ -122,7 +122,7 @@ class SecPe(EvolvingTexts):
     voting: Literal["shares", "nearest"] = Field(
         "shares",
         description="shares: by its count, each centre fills a part of the places. Nearest: each "
-        "votes for its nearest sample alone",
+        "gives its vote to one sample, the nearest",
     )
     counted: Literal["private", "all"] = Field(
         "private",

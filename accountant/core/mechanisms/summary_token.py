@@ -86,7 +86,7 @@ def unfit(parameters: SummaryToken, facts: Mapping[str, Any]) -> FieldProblem | 
 MECHANISM = Mechanism(
     id="summary-token",
     title="Token-level summary",
-    summary="Writes one summary of many records. Each token comes from a noisy mean of what "
+    summary="Sums up many records in one text. Each token comes from a noisy mean of what "
     "a model makes of them.",
     source="Gutierrez and Khalaf: Differentially private summarization, Algorithm 1",
     parameters=SummaryToken,
