@@ -113,9 +113,9 @@ def declare(
     runner: Key = None,
     image: Image = None,
 ) -> Answer:
-    """Declare what has been released already and is more than is left: an overdraft.
+    """Declare a past release of more than what is left.
 
-    Another steward confirms it. The dataset is closed until a larger allowance covers it.
+    One more steward confirms it. The dataset stays closed until you allow more than that.
     """
     with connect() as client:
         charge = Charge(

@@ -138,7 +138,7 @@ def correct_dataset(
     ] = None,
     wait: Wait = True,
 ) -> Answer:
-    """Change a dataset that was refused. What you don't name stays."""
+    """Mend a dataset if it was refused. What you don't name stays."""
     fields = {
         "uri": None if uri is None else local_address(uri),
         "text_template": text_template,

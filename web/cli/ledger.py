@@ -293,7 +293,7 @@ def recover(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do it without asking.")] = False,
 ) -> Answer:
-    """Write what a restored database lacks. Stop all services first.
+    """Write what is not in a database that was put back. Stop all services first.
 
     The log holds these entries, and each is checked. A job without an end may have read data. It is
     charged in full and runs no more.

@@ -14,7 +14,10 @@ NoticeId = Annotated[str, typer.Argument(metavar="ID")]
 def add(
     url: str,
     kind: Annotated[
-        str, typer.Option(help="mail (mailto:NAME@DOMAIN), chat, teams, json, openlineage.")
+        str,
+        typer.Option(
+            metavar="mail|chat|teams|json|openlineage", help="For mail, URL is mailto:NAME@DOMAIN."
+        ),
     ],
     person: Annotated[str, typer.Option(help="Whose roles decide what the address is told.")],
     event: Annotated[list[str], typer.Option("--event", help="Such as job.succeeded; repeat it.")],

@@ -20,7 +20,7 @@ from web.cli.output import REFUSED, facts, out, print_json, say, stop, table
 def verify(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help='Saved ledgers; "-" is standard input.'),
+        typer.Argument(metavar="FILE...", help='Saved ledgers, or "-" for what is piped in.'),
     ],
     checkpoint: Annotated[
         list[str] | None,
