@@ -1,7 +1,7 @@
 """What a pooler in transaction mode (PgBouncer) takes away is not relied on: sessions and their
 settings.
 
-There is no PgBouncer here. Instead every transaction has a session of its own, which is all that
+No PgBouncer is needed: every transaction has a session of its own, which is all that
 such a pooler may do to it, and no statement that outlives its transaction is sent.
 """
 
