@@ -94,9 +94,8 @@ def test_a_vocabulary_is_made_of_a_public_corpus_alone(desk, named, corpus, list
     (row,) = desk.rows(listed)
     assert (row.name, row.kind) == ("terms", "term-list")
     found = TermList.of(stored.read(folder_of(row), {row.name: row.sha256})["terms"])
-    assert found.documents == dict.fromkeys(
-        ("desk", "front", "front desk", "kind", "lift", "the", "was"), 2
-    )
+    # "the" and "was" are function words
+    assert found.documents == dict.fromkeys(("desk", "front", "front desk", "kind", "lift"), 2)
     source = reserved(desk, name, listed)["source"]
     assert set(source) == {"public"}
     assert source["public"]["corpus"]["name"] == corpus
