@@ -54,7 +54,8 @@ def switch(engine: Engine, actor: Actor, on: bool, why: str) -> None:
         )
     with engine.begin() as connection:
         connection.execute(delete(_row))
-        if on:
-            connection.execute(insert(_row).values(reason=why, by=actor.name))
+        if on:  # two who begin it at once: the first one's reason stands
+            began = insert(_row).values(reason=why, by=actor.name)
+            connection.execute(began.on_conflict_do_nothing())
         action = "maintenance began" if on else "maintenance ended"
         activity_log.record(connection, actor, action, "service", "maintenance", reason=why)

@@ -18,8 +18,3 @@ def upgrade() -> None:
         sa.Column("classes", postgresql.ARRAY(sa.Text), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("live_workers")
-    op.drop_column("parts", "hardware")

@@ -18,7 +18,3 @@ def upgrade() -> None:
         "CREATE UNIQUE INDEX uq_entries_signature ON entries "
         "((document::jsonb #>> '{body,parameters,signature}')) WHERE kind = 'RESERVE'"
     )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema lets a signature begin many charges")

@@ -21,7 +21,3 @@ def upgrade() -> None:
         )
         """
     )
-
-
-def downgrade() -> None:
-    op.execute("DROP TABLE maintenance")

@@ -36,8 +36,3 @@ def upgrade() -> None:
         "CREATE TRIGGER key_checks_owner AFTER INSERT ON key_checks "
         "FOR EACH ROW EXECUTE FUNCTION guard_key_checks()"
     )
-
-
-def downgrade() -> None:
-    op.drop_table("key_checks")
-    op.execute("DROP FUNCTION guard_key_checks")

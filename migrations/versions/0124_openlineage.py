@@ -14,7 +14,3 @@ def upgrade() -> None:
         "ALTER TABLE hooks ADD CONSTRAINT ck_hooks_kind "
         "CHECK (kind IN ('mail','chat','teams','json','openlineage'))"
     )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("an older schema knows no OpenLineage")

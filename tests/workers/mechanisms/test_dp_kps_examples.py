@@ -81,7 +81,7 @@ def test_a_list_that_is_too_short_is_named_and_costs_nothing(desk, dataset, list
         "failed",
         ["RESERVE", "VOID"],
     )
-    assert job["failure"].startswith("vocabulary_size: 5,000 of 615")
+    assert job["failure"].startswith("vocabulary_size: 5,000 of 540 terms")
 
 
 def test_the_first_job_pays_both_parts_of_its_price(desk, dataset, first):
