@@ -292,11 +292,11 @@ class Harness:
             return self.backups.recovers is None and going_on == 0
 
         quiet_seconds = QUIET_SECONDS_OF_MUTANTS if self.mutant else QUIET_SECONDS
-        rested = self._until(at_rest, quiet_seconds, None)
-        self.desk.stop.set()
-        if rested:
+        if self._until(at_rest, quiet_seconds, None):
             time.sleep(2 * LEASE_SECONDS)  # whoever slept through its lease finds out
-            self._until(at_rest, quiet_seconds, None)  # a last request may have passed the pause
+            # A last request may have passed the pause, and waits for the steward, who goes on.
+            self._until(at_rest, quiet_seconds, None)
+        self.desk.stop.set()
 
     def _verify(self, findings: Findings) -> None:
         """`exchequer verify` on every export, in a process of its own."""
