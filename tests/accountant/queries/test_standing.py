@@ -112,7 +112,7 @@ def test_an_overdrawn_account_says_so_and_one_without_allowance_nothing():
     standing = Standing(Accounts(replace(made, filters=passed)), NO_USAGE, POLICY)
     told = standing.remaining(terms, like)
     assert told is not None
-    assert (told.share, told.sentence.split()[0]) == (0, "Overdrawn")
+    assert (told.share, told.sentence.split()[0]) == (0, "Overdrawn:")
     assert Standing(Accounts(), NO_USAGE, POLICY).remaining(terms, like) is None
 
 
