@@ -21,7 +21,14 @@ _OPEN = frozenset({"api.me", "api.sign_out"})
 _READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})
 _WRITING = {
     "jobs:submit": ("submit", "cancel", "comment", "begin", "alive", "settle"),
-    "budget:approve": ("answer", "offer", "allow", "correct", "make_checkpoint"),
+    "budget:approve": (
+        "answer",
+        "offer",
+        "allow",
+        "correct",
+        "declare_overdraft",
+        "make_checkpoint",
+    ),
     "data:manage": (
         "add_dataset",
         "correct_dataset",

@@ -24,7 +24,14 @@ from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.charge import ID
 from accountant.core.privacy.events import from_json
 from accountant.identities.actor import Actor
-from accountant.transactions import cap_usage, job_requests, owners, settlement, signed_acts
+from accountant.transactions import (
+    cap_usage,
+    job_requests,
+    owners,
+    second_calculation,
+    settlement,
+    signed_acts,
+)
 from accountant.transactions.asking import (
     ByTwo,
     Ground,
@@ -44,6 +51,7 @@ from accountant.transactions.rows import policy_of
 from accountant.transactions.signed_acts import Signature
 
 
+@second_calculation.admitting
 def declare(
     engine: Engine,
     dataset: str,
@@ -56,7 +64,8 @@ def declare(
 ) -> UUID:
     """Say that a charge has happened that does not fit; returns the decision's id.
 
-    Another steward answers it. Raises InvalidRequest where it fits or can't be priced.
+    Another steward answers it. Raises InvalidRequest where it fits or can't be priced, Conflict
+    where its price is not confirmed by a second calculation.
     """
     actor.require("steward")
     reason = words(reason)
@@ -142,6 +151,10 @@ def _declared(
         raise invalid(
             "parameters.event", "it fits what is left", "a charge, which begins and settles"
         )
+    costs = accounts.dp.overdraft_costs(job.asked.dp)
+    unconfirmed = second_calculation.refusal(accounts, job, costs)
+    if unconfirmed is not None:
+        raise Conflict(unconfirmed.why)
     body = reserve_body(
         accounts.dp,
         ID,

@@ -1,6 +1,7 @@
 """A release that has happened already and is more than what is left: two people declare it."""
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -30,15 +31,23 @@ from accountant.core.ledger.policy import ACTS, Policy
 from accountant.core.ledger.registry_entries import registry_entry
 from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.verifier import Verified
+from accountant.core.privacy import cross_check
 from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Event, Gaussian
 from accountant.core.privacy.units import EPSILON_UNITS
 from accountant.database import connect
 from accountant.queries import datasets, entries, integrity
 from accountant.queries import jobs as job_queries
-from accountant.transactions import allowances, charges, overdrafts, policies
+from accountant.transactions import (
+    allowances,
+    charges,
+    overdrafts,
+    policies,
+    second_calculation,
+)
 from accountant.transactions.ledger_log import Writing, writing
 from accountant.transactions.locked_account import LockedAccount
 from tests import support
+from tests.accountant.core.ledger.test_registry_entries import PEOPLE
 from tests.accountant.transactions.test_charges import (
     POLICY,
     RUNNER,
@@ -116,7 +125,7 @@ def test_two_people_declare_what_was_spent_and_the_dataset_is_closed_until_it_is
     )
     assert found.books.history.overdrafts == 1
     assert "an overdraft that somebody confirmed" in verified(bench, public=True).unproved[0]
-    assert sentence in str(registry_entry(found, {}))
+    assert sentence in str(registry_entry(found, PEOPLE))
     assert integrity.check(bench.engine, bench.dataset) == []
 
     small = ask(web, bench, parameters(EpsilonDelta(0.01, 0.0)))
@@ -159,6 +168,14 @@ def test_what_fits_is_no_overdraft(web, bench):
     with pytest.raises(InvalidRequest, match="it fits what is left"):
         yes(web, job, person(bench.engine, "steward"), "seen")
     assert kinds(bench) == ["ALLOW", "ALLOW"]
+
+
+def test_its_price_is_calculated_twice(web, bench, monkeypatch):
+    monkeypatch.setattr(second_calculation, "_known", OrderedDict())
+    monkeypatch.setattr(cross_check, "findings", lambda asked: ["it costs more"])
+    with pytest.raises(Conflict, match="it costs more"):
+        declare(web, bench, EpsilonDelta(12.5, 0.0))
+    assert kinds(bench) == ["ALLOW"]
 
 
 def test_a_stated_delta_beyond_its_part_is_covered_by_a_larger_delta(web, bench):
