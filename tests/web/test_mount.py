@@ -107,7 +107,8 @@ def test_a_forwarded_prefix_that_is_no_path_is_not_believed(stated, database_url
 # --- cookies --------------------------------------------------------------------------------------
 
 
-def test_services_on_one_host_have_cookies_of_their_own(database_url, tmp_path):
+def test_services_on_one_host_have_cookies_of_their_own(database_url, tmp_path, monkeypatch):
+    monkeypatch.delenv("EXCHEQUER_KEY_SESSION")  # each home makes its own
     settings = [configured(database_url, tmp_path / name) for name in "ab"]
     names = [create_app(each).config["SESSION_COOKIE_NAME"] for each in settings]
     assert names[0] != names[1]
