@@ -121,6 +121,8 @@ class SignedIn(UserMixin):  # type: ignore[misc]
         self.method: str | None = getattr(user, "session_method", None)
         #: When they last showed who they are, by signing in or again since.
         self.shown_at: datetime | None = getattr(user, "session_shown", None)
+        #: Why nothing is admitted now; None: the service is open.
+        self.maintenance: str | None = getattr(user, "maintenance", None)
 
     def get_id(self) -> str:
         return self.token

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Connection, Engine, Row, case, func, insert, select, update
 
-from accountant.tables import api_tokens, external_accounts, sessions, users
+from accountant.tables import api_tokens, external_accounts, maintenance, sessions, users
 
 #: A session's last use is noted when the note is older than this.
 NOTED_EVERY = timedelta(minutes=1)
@@ -84,7 +84,7 @@ def find(
     `longest` counts from its start, `idle` from its last use. `used` is false for requests that a
     page makes by itself: they do not count as use. `session_began` is when its owner signed in,
     `session_shown` when they last showed who they are: a provider may send back somebody who typed
-    nothing, so it has to say when.
+    nothing, so it has to say when. `maintenance` is why nothing is admitted now, or NULL.
     """
     now = func.clock_timestamp()
     stale = (sessions.c.seen_at < now - NOTED_EVERY).label("stale")
@@ -99,6 +99,7 @@ def find(
                 else_=func.greatest(sessions.c.created_at, sessions.c.confirmed_at),
             ).label("session_shown"),
             stale,
+            select(maintenance.c.reason).scalar_subquery().label("maintenance"),
             *standing(),
         )
         .join(sessions, sessions.c.user_id == users.c.id)

@@ -22,7 +22,6 @@ from accountant.core.privacy.units import up as rounded_up
 from accountant.identities import passkeys, people
 from accountant.queries import decisions
 from accountant.queries.standing import percent as plain_percent
-from accountant.transactions import maintenance
 from web.context import engine
 from web.meaning import judgement
 from web.views import presets
@@ -230,14 +229,6 @@ def waiting() -> tuple[int, int]:
     return decisions.count_waiting(engine(), current_user.actor)
 
 
-def maintenance_reason() -> str | None:
-    """Return why nothing is admitted now, for whoever is signed in; None: the service is open."""
-    if not current_user.is_authenticated:
-        return None
-    with engine().connect() as connection:
-        return maintenance.reason(connection)
-
-
 def choices(role: str | None = None) -> list[str]:
     """Return the names of open accounts, of one role or of who may ask, for a form."""
     return people.choices(engine(), current_user.actor, role)
@@ -279,7 +270,6 @@ def init_app(app: Flask) -> None:
     app.jinja_env.globals.update(
         state_look=state_look,
         waiting=waiting,
-        maintenance_reason=maintenance_reason,
         choices=choices,
         signers=signers,
         about_field=about_field,

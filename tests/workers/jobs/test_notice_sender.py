@@ -386,12 +386,12 @@ def test_openlineage_tells_an_analyst_no_end_of_their_own_job(
     role = text("UPDATE users SET roles = CAST(:roles AS text[]) WHERE id = :id")
     with engine.begin() as connection:
         connection.execute(role, {"id": bench.analyst.id, "roles": ["analyst", "auditor"]})
-    told_at(bench.analyst, "/mine", ["job.cancelled"], "openlineage")
+    told_at(bench.analyst, "/own-ends", ["job.cancelled"], "openlineage")
     with engine.begin() as connection:
         connection.execute(role, {"id": bench.analyst.id, "roles": ["analyst"]})
     settlement.cancel(engine, bench.submit(3), bench.analyst)
     deliver(sender, engine)
-    assert receiver.got("/mine") == []
+    assert receiver.got("/own-ends") == []
 
 
 def test_openlineage_takes_ends_of_jobs_alone_and_for_overseers(bench, told_at):
