@@ -103,11 +103,12 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
         parquet.available()
     actor = current_actor()
     published = jobs.output(engine(), job_id, actor)
+    about = read_about()
     body = _body(job_id, form, published.sha256)
     if with_card:
         table = _columns(job_id, published.sha256)
         file = DataFile(f"{job_id}.{form}", FORMATS[form], columns=table)
-        body = archive(file, body, card(job_id), read_about())
+        body = archive(file, body, card(job_id), about)
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
     name = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'

@@ -35,8 +35,9 @@ log = structlog.get_logger()
 def probe(job_id: str, attempt: int = 0) -> None:  # noqa: ARG001
     """Count the tokens of a waiting job's longest template in its model. Reads nothing private."""
     engine, configured = job_inputs.engine(), settings.load()
-    if maintenance.standing(engine)["on"]:
-        return  # it is sent again
+    with engine.connect() as connection:
+        if maintenance.reason(connection) is not None:
+            return  # it is sent again
     found = approval.waiting(engine, UUID(job_id))
     if found is None:
         return

@@ -87,7 +87,10 @@ def here() -> list[Device]:
 
 def _say(*arguments: str) -> str:
     command = ["nvidia-smi", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if told.returncode:  # a job for a GPU must not run on the CPU unseen
+        raise SystemExit(f"nvidia-smi ended with {told.returncode}: {told.stdout.strip()[:200]}")
+    return told.stdout
 
 
 #: Of a GPU's memory so much is its driver's: a class of 80 GiB is served by one that has 79.

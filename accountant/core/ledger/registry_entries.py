@@ -101,9 +101,8 @@ def registry_entry(ledger: Verified, people: People) -> dict[str, Any]:
     unit, history = str(terms["unit_column"] or "record"), books.history
     neighbours, most = str(terms["neighbours"]), int(terms["max_records_per_unit"])
     said = statements(books.accounts, history, neighbours, unit, ledger.vouched)
-    bounded = books.account is not None and not (
-        history.losses or history.ex_post_jobs or history.secret_jobs
-    )
+    holds = books.account is not None and books.account.holds
+    bounded = holds and not (history.losses or history.ex_post_jobs or history.secret_jobs)
     epsilon, delta = (
         float(to_decimal(units, scale))
         for units, scale in (

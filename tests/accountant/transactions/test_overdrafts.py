@@ -125,7 +125,9 @@ def test_two_people_declare_what_was_spent_and_the_dataset_is_closed_until_it_is
     )
     assert found.books.history.overdrafts == 1
     assert "an overdraft that somebody confirmed" in verified(bench, public=True).unproved[0]
-    assert sentence in str(registry_entry(found, PEOPLE))
+    loss = registry_entry(found, PEOPLE)["deployment"]["privacy_loss"]
+    assert sentence in loss["privacy_parameters_details"]
+    assert "privacy_parameters" not in loss, "no (ε, δ) holds"
     assert integrity.check(bench.engine, bench.dataset) == []
 
     small = ask(web, bench, parameters(EpsilonDelta(0.01, 0.0)))
@@ -145,7 +147,10 @@ def test_two_people_declare_what_was_spent_and_the_dataset_is_closed_until_it_is
     assert states == ["queued", "refused"]  # 12 of 13 are charged, exactly
     assert sentence in statement(bench)
     assert not datasets.dataset(bench.engine, bench.dataset, bench.auditor)["overdrawn"]
-    assert verified(bench).books.history.overdraft_epsilon == 11_999_997_095
+    found = verified(bench)
+    assert found.books.history.overdraft_epsilon == 11_999_997_095
+    loss = registry_entry(found, PEOPLE)["deployment"]["privacy_loss"]
+    assert loss["privacy_parameters"]["epsilon"] == 13
     assert integrity.check(bench.engine, bench.dataset) == []
 
 

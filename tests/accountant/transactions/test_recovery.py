@@ -32,6 +32,7 @@ from accountant.transactions import (
 from accountant.transactions.artifacts import Stored
 from accountant.transactions.settlement import Output
 from accountant.transactions.unit_fingerprints import Fingerprint
+from tests.accountant.transactions.test_charges import POLICY as CHARGES
 from tests.accountant.transactions.test_ledger_log import (
     alone,
     entries,
@@ -41,6 +42,7 @@ from tests.accountant.transactions.test_ledger_log import (
     site,
     state,
 )
+from tests.accountant.transactions.test_overdrafts import declared
 from tests.restores import accounts
 from tests.support import Bench, claimed, person
 from web.cli import bootstrap
@@ -126,6 +128,21 @@ def test_a_job_without_an_end_is_charged_in_full_and_runs_no_more(site):
     assert books["failure_count"] == 3
     assert integrity.check(site.engine, site.bench.dataset) == []
     assert logged(site) == entries(site)
+
+
+def test_an_overdraft_stands_again_and_the_dataset_stays_closed(site):
+    policies.set_policy(site.engine, site.bench.dataset, Policy(**CHARGES), site.bench.steward)
+    copy = site.backup()
+    job = declared(site.engine, site.bench)
+    before = accounts(site.engine, site.bench.dataset)
+    site.restore(copy)
+    (plan,) = recovered(site)
+    assert (len(plan.missing), plan.charged) == (2, [])
+    assert accounts(site.engine, site.bench.dataset) == before
+    assert dataset_queries.dataset(site.engine, site.bench.dataset, site.bench.steward)["overdrawn"]
+    assert state(site, job) == "succeeded"
+    assert state(site, site.bench.submit(1)) == "refused"
+    assert integrity.check(site.engine, site.bench.dataset) == []
 
 
 def test_a_job_that_began_to_read_since_the_newest_entry_is_charged_where_the_operator_says_so(
