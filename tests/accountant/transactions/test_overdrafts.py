@@ -30,9 +30,17 @@ from accountant.core.ledger.hash_chain import EntryKind, digest
 from accountant.core.ledger.policy import ACTS, Policy
 from accountant.core.ledger.registry_entries import registry_entry
 from accountant.core.ledger.reservations import read_reservation
+from accountant.core.ledger.signatures import first_act
 from accountant.core.ledger.verifier import Verified
 from accountant.core.privacy import cross_check
-from accountant.core.privacy.events import FREE, Composed, EpsilonDelta, Event, Gaussian
+from accountant.core.privacy.events import (
+    FREE,
+    Composed,
+    EpsilonDelta,
+    Event,
+    Gaussian,
+    to_json,
+)
 from accountant.core.privacy.units import EPSILON_UNITS
 from accountant.database import connect
 from accountant.queries import datasets, entries, integrity
@@ -40,10 +48,14 @@ from accountant.queries import jobs as job_queries
 from accountant.transactions import (
     allowances,
     charges,
+    job_requests,
     overdrafts,
     policies,
     second_calculation,
+    signed_acts,
 )
+from accountant.transactions.batches import looked_up
+from accountant.transactions.job_requests import JobRequest
 from accountant.transactions.ledger_log import Writing, writing
 from accountant.transactions.locked_account import LockedAccount
 from tests import support
@@ -246,8 +258,8 @@ def test_a_runner_signs_what_it_ran_and_no_job_of_this_service_is_declared(web, 
 
 def body_of(locked: LockedAccount, bench: Bench, event: Event = BIG) -> dict[str, Any]:
     said = {"by": "another-steward", "reason": "seen"}
-    made = overdrafts._declared(locked, signed(bench, event), {"reason": "late"}, said)
-    return dict(made[1])
+    made = second_calculation.admitting(overdrafts._declared)
+    return dict(made(locked, signed(bench, event), {"reason": "late"}, said)[1])
 
 
 @pytest.mark.parametrize(
@@ -255,7 +267,10 @@ def body_of(locked: LockedAccount, bench: Bench, event: Event = BIG) -> dict[str
     [
         ({"approval": None}, "it names no two people"),
         ({"approval": "own"}, "one person declared and confirmed it"),
-        ({"mechanism": "noisy-count"}, "parameters"),
+        (
+            {"mechanism": "noisy-count", "parameters": "count", "event": "price"},
+            "only a charge is declared",
+        ),
         ({"overdraft": {"reason": "late", "more": 1}}, "a field 'more', which no reader knows"),
         ({"costs": "plain"}, "its costs are not those of its event"),
     ],
@@ -266,7 +281,10 @@ def test_the_writer_judges_as_verify_does(web, bench, change, told):
         locked = LockedAccount(connection, bench.dataset)
         body = body_of(locked, bench)
         own = {"by": bench.steward.name, "reason": "seen"}
+        request = JobRequest(bench.dataset, "noisy-count", None, {"epsilon": 12.0})
+        count = job_requests.priced(request, looked_up(locked, []).facts.terms).candidate
         found = {"own": own, "plain": {**body["costs"], "basic": None}}
+        found |= {"count": count.parameters, "price": to_json(count.asked.dp)}
         changes = {name: found.get(str(value), value) for name, value in change.items()}
         with pytest.raises((VerificationFailed, InvalidRequest), match=told):
             locked.post(EntryKind.RESERVE, bench.steward.name, uuid4(), body | changes)
@@ -390,3 +408,11 @@ def test_both_sign_where_the_policy_asks_for_it(web, bench):
             plain = opened({"kind": "RESERVE", "body": forged})["body"]
             with pytest.raises(VerificationFailed, match="sign"):
                 locked.post(EntryKind.RESERVE, bench.steward.name, uuid4(), plain)
+        # Whoever confirms one signs it alone, and takes the other's signature from another.
+        lone, job = opened({"kind": "RESERVE", "body": body})["body"], uuid4()
+        del lone["approval"]["signature"]
+        basis = signed_acts._basis(connection, locked.dataset_id)
+        about = EntryKind.RESERVE, bench.dataset, str(job), bench.steward.name
+        lone["approval"]["signature"] = keys[second.name].sign(first_act(*about, lone, basis))
+        with pytest.raises(VerificationFailed, match="sign"):
+            locked.post(EntryKind.RESERVE, bench.steward.name, job, lone)
