@@ -101,7 +101,7 @@ class NoticeRoutes(Transport):
         return self._list("/notices", "notices")
 
     def add_notice(self, url: str, events: list[str], *, kind: str, person: str) -> Json:
-        """Set a person's address for notices. `kind`: mail, chat, teams or json."""
+        """Set a person's address for notices. `kind`: mail, chat, teams, json, openlineage."""
         body = {"url": url, "events": events, "kind": kind, "person": person}
         return self._json("POST", "/notices", json=body)
 
