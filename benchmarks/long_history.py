@@ -435,7 +435,8 @@ def write_logs(ground: Ground, size: Size) -> None:
         "END, "
         "(ARRAY['policy set', 'ledger exported', 'output downloaded', 'roles set'])[1 + n % 4], "
         "(ARRAY['dataset', 'dataset', 'job', 'account'])[1 + n % 4], "
-        "(ARRAY['data-0', 'data-1', 'a job', 'analyst'])[1 + n % 4], '{\"form\": \"jsonl\"}' "
+        "(ARRAY['data-0', 'data-1', gen_random_uuid()::text, 'analyst'])[1 + n % 4], "
+        '\'{"form": "jsonl"}\' '
         "FROM generate_series(1, :count) AS n"
     )
     sign_ins = (

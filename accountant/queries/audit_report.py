@@ -104,7 +104,7 @@ def _built(
         "refusals": documents(ledgers.refusals(engine, viewer, dataset=name, limit=NEWEST)),
         "realized_ex_post": None if public else _realized(counted["realized"]),
         "checkpoints": documents(ledgers.checkpoints(engine, viewer, dataset=name, limit=NEWEST)),
-        "verification": verification(engine, name, row.chain_seq if verify else None),
+        "verification": _verification(engine, row, verify, public),
         "shown": NEWEST,
         "definitions": DEFINITIONS,
     }
@@ -143,9 +143,12 @@ def _lines(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def _releases(engine: Engine, viewer: Actor, name: str) -> list[dict[str, Any]]:
     """Return the newest jobs that succeeded; the day says when a job was asked for."""
     wanted = job_queries.Wanted(dataset=name, state="succeeded")
-    rows = documents(job_queries.jobs(engine, viewer, wanted, limit=NEWEST))
+    rows = job_queries.jobs(engine, viewer, wanted, limit=NEWEST)
     columns = ("id", "mechanism", "analyst", "purpose", "epsilon_alone", "pure", "ex_post_cap")
-    return [{"day": row["created_at"][:10], **{key: row[key] for key in columns}} for row in rows]
+    return [
+        {"day": f"{row.created_at:%Y-%m-%d}", **{key: getattr(row, key) for key in columns}}
+        for row in rows
+    ]
 
 
 def _short(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,17 +200,22 @@ def _realized(sums: Mapping[str, int]) -> dict[str, Any] | None:
     }
 
 
-def verification(engine: Engine, name: str, entries: int | None) -> dict[str, Any]:
-    """Replay the ledger and report problems, unless it has more than MOST_VERIFIED entries.
+def verdict(engine: Engine, name: str, viewer: Actor, *, public: bool = False) -> dict[str, Any]:
+    """Return the report's verification alone, of one moment. Raises NotFound, NotPermitted."""
+    with one_moment(engine), reading(engine) as connection:
+        return _verification(engine, dataset_row(connection, name, viewer), True, public)
 
-    Args:
-        entries: how many it has; None: nobody asked for a replay.
-    """
-    checked = entries is not None and entries <= MOST_VERIFIED
+
+def _verification(engine: Engine, row: Row[Any], verify: bool, public: bool) -> dict[str, Any]:
+    """Replay the ledger and report problems, unless it has more than MOST_VERIFIED entries."""
+    checked = verify and row.chain_seq <= MOST_VERIFIED
+    problems = integrity.check(engine, row.name) if checked else []
+    if problems and public:
+        problems = [f"{len(problems)} checks fail: the full report names them"]
     return {
         "checked": checked,
         "at": datetime.now(UTC).isoformat() if checked else None,
-        "problems": integrity.check(engine, name) if checked else [],
+        "problems": problems,
         "most": MOST_VERIFIED,
     }
 
@@ -255,12 +263,7 @@ def _public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def _published(found: dict[str, Any]) -> dict[str, Any]:
     """Return the report without names, reasons and figures that follow from realized costs."""
-    checked = found["verification"]
-    problems = [f"{len(checked['problems'])} checks fail: the full report names them"] * bool(
-        checked["problems"]
-    )
-    outline = {"definitions": DEFINITIONS, "verification": {**checked, "problems": problems}}
-    return {**_without_people(found), **outline}
+    return {**_without_people(found), "definitions": DEFINITIONS}
 
 
 def _without_people(value: Any) -> Any:

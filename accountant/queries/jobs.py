@@ -82,6 +82,7 @@ def _name(row: Row[Any]) -> str:
     return job_name(mechanism.noun, row.created_at, row.place, row.purpose)
 
 
+_decider = tables.users.alias()
 _JOB_COLUMNS = (
     tables.jobs,
     place_of_job().label("place"),
@@ -94,6 +95,7 @@ _JOB_COLUMNS = (
     tables.users.c.active.label("analyst_active"),
     tables.users.c.roles.label("analyst_roles"),
     tables.datasets.c.policy.label("dataset_policy"),
+    _decider.c.name.label("decider"),
 )
 
 
@@ -110,6 +112,7 @@ def _job_query(viewer: Actor) -> Select[Any]:
         .join(tables.accounts, tables.accounts.c.dataset_id == jobs.c.dataset_id)
         .outerjoin(tables.models, tables.models.c.id == jobs.c.model_id)
         .join(tables.users, tables.users.c.id == jobs.c.analyst_id)
+        .outerjoin(_decider, _decider.c.id == jobs.c.decided_by)
     )
     mine = jobs.c.analyst_id == viewer.id
     return query.where(or_(mine, owners.overseen(viewer)) if viewer.roles & OVERSEERS else mine)
@@ -145,14 +148,10 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
             .where(tables.entries.c.job_id == job_id)
             .order_by(tables.entries.c.seq)
         ).all()
-        decider = None
-        if row.decided_by is not None:
-            query = select(tables.users.c.name).where(tables.users.c.id == row.decided_by)
-            decider = connection.execute(query).scalar_one_or_none()
         job_comments = comments.read(connection, [job_id])[str(job_id)]
     return Job(
         **_fields(row),
-        decided_by=decider,
+        decided_by=row.decider,
         entries=_entries_brief(entries),
         comments=job_comments,
     )
@@ -418,14 +417,16 @@ def output(engine: Engine, job_id: UUID, viewer: Actor) -> Output:
 
     LedgerBehind and LogUnusable where the log outside the database does not hold the job's COMMIT.
     """
-    entries = tables.entries
-    commit = select(entries.c.document).where(
-        entries.c.job_id == job_id, entries.c.kind == "COMMIT"
+    jobs, entries = tables.jobs, tables.entries
+    query = (
+        _job_query(viewer)
+        .add_columns(entries.c.document)
+        .join(entries, (entries.c.job_id == jobs.c.id) & (entries.c.kind == "COMMIT"))
+        .where(jobs.c.id == job_id, jobs.c.output_sha256.is_not(None))
     )
     with reading(engine) as connection:
-        row = connection.execute(_job_query(viewer).where(tables.jobs.c.id == job_id)).one_or_none()
-        if row is None or row.output_sha256 is None:
-            raise NotFound("result of job", str(job_id))
-        document = connection.execute(commit).scalar_one()
+        row = connection.execute(query).one_or_none()
+    if row is None:
+        raise NotFound("result of job", str(job_id))
     ensure(engine, row.dataset_id)
-    return Output(read_document(document)["body"]["output_sha256"], row.dataset)
+    return Output(read_document(row.document)["body"]["output_sha256"], row.dataset)

@@ -3,6 +3,7 @@ activity.
 """
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from flask import Response, jsonify, request
@@ -184,5 +185,13 @@ def dataset_report(name: str) -> Response:
 
 def report_named(name: str, *, verify: bool = True) -> Report:
     """Return a dataset's report; `public`: without names, reasons and realized costs."""
-    public = read_choice("public", ("true", "false")) == "true"
-    return audit_report.build(engine(), name, current_actor(), public=public, verify=verify)
+    return audit_report.build(engine(), name, current_actor(), public=_public(), verify=verify)
+
+
+def verdict_named(name: str) -> dict[str, Any]:
+    """Return whether a dataset's ledger holds, as its report says it."""
+    return audit_report.verdict(engine(), name, current_actor(), public=_public())
+
+
+def _public() -> bool:
+    return read_choice("public", ("true", "false")) == "true"

@@ -190,7 +190,8 @@ def open_offers() -> dict[str, Any]:
     window = read_window(ORDER, PAGE, parameter="offers")
     wanted = decisions.Wanted(kind="offer", mine=True)
     pending, following = cut(
-        decisions.listing(engine(), current_actor(), wanted, **window.reads), window
+        decisions.listing(engine(), current_actor(), wanted, **window.reads, with_effects=False),
+        window,
     )
     return {"offers": pending, "more_offers": following}
 

@@ -27,6 +27,7 @@ from web.api.ledgers import (
     found_entries,
     found_refusals,
     report_named,
+    verdict_named,
 )
 from web.api.paging import cut, read_window
 from web.api.parsing import read_choice
@@ -224,8 +225,8 @@ def report(name: str) -> str:
     asks for both together, where no script does that.
     """
     verify = read_choice("check", ("true",)) is not None
-    shown = report_named(name, verify=verify).document()
     if verify and "HX-Request" in request.headers:
-        return render_template("_verdict.html", report=shown)
+        return render_template("_verdict.html", name=name, checked=verdict_named(name))
+    shown = report_named(name, verify=verify).document()
     key = ledgers.read_validity(signing.keys(engine(), seed()))[-1]
     return render_template("report.html", report=shown, key=key, verify=verify)
