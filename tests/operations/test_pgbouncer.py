@@ -1,4 +1,6 @@
-"""The service behind a real PgBouncer in transaction mode, set as docs/operations.md says."""
+"""The service behind a real PgBouncer in transaction mode, set as docs/operations.md says: web,
+relay and workers, each with one connection to the server, whichever sessions they ask for.
+"""
 
 import os
 import re
@@ -14,7 +16,8 @@ from accountant.database import connect, problem
 from accountant.queries import integrity
 from tests.support import Bench
 from tests.web.serving import ROOT, free_port
-from tests.workers.conftest import wait_for
+from tests.workers.conftest import serving, wait_for
+from tests.workers.jobs.test_jobs import FEW, Desk, allowed
 from web.stack.addresses import APPLICATION, ROLES
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
@@ -32,7 +35,7 @@ unix_socket_dir =
 auth_type = trust
 auth_file = {folder}/users
 pool_mode = transaction
-default_pool_size = 3
+default_pool_size = 1
 max_client_conn = 300
 query_wait_timeout = 30
 server_check_query = select 1
@@ -52,7 +55,7 @@ def version() -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def pooled_url(database_url, tmp_path_factory) -> Iterator[str]:
-    """The service's database through three connections for each role."""
+    """The service's database through one connection for each role."""
     folder, port, url = tmp_path_factory.mktemp("pool"), free_port(), make_url(database_url)
     guide = (ROOT / "docs" / "operations.md").read_text()
     settings = re.search(r"^    exchequer = .*?connect_query='(.*)'$", guide, re.M)[1]
@@ -74,7 +77,19 @@ def pooled_url(database_url, tmp_path_factory) -> Iterator[str]:
         process.wait(20)
 
 
-def test_sixty_people_are_served_by_three_connections(pooled_url):
+def test_a_job_runs_to_its_end_with_its_relay_and_workers(servers, pooled_url, tmp_path_factory):
+    engine = connect(pooled_url)
+    with serving(servers.broker_url, pooled_url, {}, tmp_path_factory, vhost=2):
+        desk = Desk(engine, tmp_path_factory.mktemp("data"))
+        dataset = allowed(desk, FEW)
+        job = desk.ended(desk.submit(dataset), 120)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    assert [entry["kind"] for entry in job["entries"]] == ["RESERVE", "COMMIT"]
+    assert integrity.check(engine, dataset) == []
+    engine.dispose()
+
+
+def test_sixty_people_are_served_by_one_connection(pooled_url):
     engine = connect(pooled_url, pool_size=30)
     wait_for(lambda: problem(engine), lambda seen: seen is None, 60)
     bench = Bench(engine, policy={"auto_approve_epsilon": "10"})

@@ -184,10 +184,12 @@ def serving(
     redis.Redis.from_url(redis_url(broker_url)).flushdb()
     FOLDERS.append(home / "results")
     made = Service(environment, app)
-    for name in STARTED:
-        made.start(name)
-    yield made
-    made.stop()
+    try:
+        for name in STARTED:
+            made.start(name)
+        yield made
+    finally:
+        made.stop()
 
 
 def wait_for(look: Callable[[], T], wanted: Callable[[T], bool], seconds: float = 300) -> T:
