@@ -39,7 +39,7 @@ Entries = dict[str, str]
 
 def main() -> None:
     """Resolve four times, each time with more, and part the answers."""
-    server = ["--extra=client", "--extra=server", "pyproject.toml"]
+    server = ["--extra=client", "--extra=server", "--extra=s3", "pyproject.toml"]
     service = ["--extra=local", "--extra=worker", *server]
     build = resolve([])
     web = resolve(server)

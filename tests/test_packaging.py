@@ -61,7 +61,7 @@ PYTHONS = [
 ]
 ENTRY = re.compile(r"^([a-z0-9.-]+)==(\S+)(?: ; (.*?))? \\$((?:\n    .*)*)", re.MULTILINE)
 SERVICE = ("uv", "build", "runtime", "worker", "cuda")
-EXTRAS = ("server", "local", "worker", "dev")
+EXTRAS = ("server", "s3", "local", "worker", "dev")
 
 
 def entries(names: Sequence[str]) -> dict[str, tuple[Marker | None, list[Requirement]]]:
@@ -142,8 +142,8 @@ def test_the_locks_hold_what_each_supported_python_needs_and_no_more(machine: st
     web = entries(("uv", "build", "runtime"))
     assert not web.keys() & {"torch", "transformers", "pyarrow"}
     for python in PYTHONS:
-        assert faults(web, roots("server"), python, machine)["lacks"] == set(), python
-        alone = faults(service, roots("server", "local", "worker"), python, machine)
+        assert faults(web, roots("server", "s3"), python, machine)["lacks"] == set(), python
+        alone = faults(service, roots("server", "s3", "local", "worker"), python, machine)
         assert alone == {"lacks": set(), "needless": set()}, python
         whole = faults(everything, roots(*EXTRAS), python, machine)
         assert whole == {"lacks": set(), "needless": set()}, python
