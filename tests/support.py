@@ -219,7 +219,8 @@ class Bench:
         registration.checked(engine, "model", model_id, facts, None)
         raw = {"name": self.dataset, "uri": "/nowhere.csv", "public_size": 1000, **spec}
         version = datasets.add_dataset(engine, datasets.read_dataset(raw), self.steward)
-        found_right(engine, version)
+        if raw["uri"] is not None:
+            found_right(engine, version)
 
     def allow(
         self, epsilon: object = "10", delta: object = "0.0000029053", reason: str = "test"

@@ -35,11 +35,12 @@ class DatasetSpec(BaseModel):
     name: str = Field(
         pattern=NAME, description="what people and programs call it. Public, and fixed"
     )
-    uri: str = Field(
+    uri: str | None = Field(
         min_length=1,
         max_length=2000,
         description="where the records lie: a file, folder or address under a data root that the "
-        "workers may open. Stewards alone see it",
+        "workers may open. Stewards alone see it. null: the data never comes here, and only "
+        "charges of other programs are made",
     )
     description: str = Field(
         "", max_length=4000, description="what the texts are and where they come from. Public"
@@ -147,12 +148,23 @@ def read_dataset(raw: Mapping[str, Any]) -> DatasetSpec:
         secret_patterns.check(spec.secret_patterns, spec.secret_terms)
     except InvalidRequest as error:
         problems += error.problems
+    problems += _unread(spec)
     if not slots(spec.text_template):
         problems.append(FieldProblem("text_template", "names no column", "at least one {column}"))
     if problems:
         raise InvalidRequest(problems)
     spec.policy.check("policy.")
     return spec
+
+
+def _unread(spec: DatasetSpec) -> list[FieldProblem]:
+    """Return a problem for each field that says how data is read that never comes here."""
+    read = CORRECTABLE - {"uri", "unit_column", "max_records_per_unit"}
+    return [
+        FieldProblem(name, "the data never comes here, so nothing reads it", "nothing")
+        for name, field in DatasetSpec.model_fields.items()
+        if spec.uri is None and name in read and getattr(spec, name) != field.default
+    ]
 
 
 def _problems(error: ValidationError) -> list[FieldProblem]:
@@ -165,9 +177,13 @@ def _problems(error: ValidationError) -> list[FieldProblem]:
 
 
 def add_dataset(engine: Engine, spec: DatasetSpec, actor: Actor, once: Once | None = None) -> UUID:
-    """Register a dataset, which a worker checks before anything runs. Returns its version's id."""
+    """Register a dataset, which a worker checks before anything runs. Returns its version's id.
+
+    Without an address nobody checks it: it is ready for charges at once.
+    """
     actor.require("steward")
-    registration.require_room(engine, actor)
+    if spec.uri is not None:
+        registration.require_room(engine, actor)
     spec = _with_defaults(spec)
     dataset_id, version_id = uuid4(), uuid4()
     values = spec.model_dump(mode="json", exclude={*LAYOUT} - {"unit_column"})
@@ -223,12 +239,13 @@ def _add_version(
             id=version_id,
             dataset_id=dataset_id,
             number=number,
-            state="checking",
+            state="ready" if spec.uri is None else "checking",
             created_by=actor.id,
             **{field: getattr(spec, field) for field in LAYOUT},
         )
     )
-    connection.execute(insert(tables.outbox).values(task="check_dataset", subject=version_id))
+    if spec.uri is not None:
+        connection.execute(insert(tables.outbox).values(task="check_dataset", subject=version_id))
     return version_id
 
 
@@ -300,6 +317,8 @@ def add_version(
         if earlier != version_id:
             return earlier
         ready = [version for version in versions if version.state == "ready"]
+        if any(version.uri is None for version in ready):
+            raise Conflict("the data of this dataset never comes here, so it has no versions")
         if not ready:
             raise Conflict(
                 "no data of this dataset was found right yet: correct what was refused first"

@@ -18,7 +18,9 @@ from accountant.transactions.artifacts import OVERSEERS
 
 
 def dataset_query() -> Select[Any]:
-    """Return datasets, each with its account, and whether a version of its data is ready."""
+    """Return datasets, each with its account, whether a version of its data is ready, and whether
+    its data comes here.
+    """
     columns = [column for column in tables.accounts.c if column.name != "dataset_id"]
     versions = tables.dataset_versions
     ready = (
@@ -26,7 +28,13 @@ def dataset_query() -> Select[Any]:
         .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.state == "ready")
         .exists()
     )
-    return select(tables.datasets, *columns, ready.label("ready")).join(
+    elsewhere = (
+        select(versions.c.id)
+        .where(versions.c.dataset_id == tables.datasets.c.id, versions.c.uri.is_(None))
+        .exists()
+    )
+    facts = ready.label("ready"), (~elsewhere).label("data_is_here")
+    return select(tables.datasets, *columns, *facts).join(
         tables.accounts, tables.accounts.c.dataset_id == tables.datasets.c.id
     )
 

@@ -235,7 +235,8 @@ def _fields(connection: Connection, row: Row[Any], viewer: Actor) -> dict[str, A
     versions = row.versions or []
     states = [version["state"] for version in versions]
     vouched = {level: int(amount) for level, amount in (row.vouched or {}).items()}
-    sentences = statements(books.accounts, books.history, row.neighbours, unit, vouched)
+    about = books.history, row.neighbours, unit, vouched, row.data_is_here
+    sentences = statements(books.accounts, *about)
     fields = {
         **{name: getattr(row, name) for name in _PUBLIC},
         "state": "ready" if "ready" in states else states[-1] if states else "checking",

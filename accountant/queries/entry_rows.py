@@ -257,7 +257,7 @@ def rules(
         yield "the versions that were found right are not those that are registered"
     for number in sorted(ready.keys() & known.keys()):
         own = register_body(row, ready[number])
-        same = all(own[name] == known[number][name] for name in ("data", "layout"))
+        same = all(own.get(name) == known[number].get(name) for name in ("data", "layout"))
         if not same or ready[number].unit_column != row.unit_column:
             yield f"version {number} of the data is not what its REGISTER states"
     if Policy.model_validate(row.policy) != policy:

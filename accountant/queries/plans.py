@@ -25,7 +25,7 @@ from accountant.queries.quotes import (
     standing_for,
 )
 from accountant.schema import quotes
-from accountant.transactions.job_requests import terms_of
+from accountant.transactions.job_requests import check_data, terms_of
 
 
 def proposal_on(
@@ -51,6 +51,7 @@ def proposal_on(
     with reading(engine) as connection:
         row = dataset_row(connection, name)
         standing = standing_for(connection, row, viewer, project)
+    check_data(goal, row.data_is_here)
     terms = terms_of(row, standing.accounts)
     shown = standing.shown(is_overseer(viewer, row))
     admitted = standing.policy.mechanisms

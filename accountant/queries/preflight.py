@@ -48,6 +48,9 @@ def problems(engine: Engine, request: JobRequest, asker: Actor) -> tuple[FieldPr
         problems = [
             *_told("policy", lambda: job_requests.check_policy(policy, request, asker.name))
         ]
+        problems += _told(
+            "mechanism", lambda: job_requests.check_data(request.mechanism, dataset.data_is_here)
+        )
         if not dataset.ready:
             problems.append(
                 FieldProblem("dataset", "its data has not been checked yet", "a ready one")

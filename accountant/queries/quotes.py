@@ -31,7 +31,7 @@ from accountant.schema.quotes import Duration, Fit, OnDataset, Outlook, Output, 
 from accountant.tables.accounts_row import read_books
 from accountant.transactions import cap_usage
 from accountant.transactions.artifacts import OVERSEERS
-from accountant.transactions.job_requests import price_of, terms_of
+from accountant.transactions.job_requests import check_data, price_of, terms_of
 
 
 def quote_on(
@@ -60,6 +60,7 @@ def quote_on(
         row = dataset_row(connection, name)
         vouched = charges.level(mechanism_id, raw)
         whole = usable = standing_for(connection, row, viewer, project, vouched)
+    check_data(mechanism_id, row.data_is_here)
     policy, terms = whole.policy, terms_of(row, whole.accounts)
     mechanism = mechanisms.get(mechanism_id)
     overseer = is_overseer(viewer, row)

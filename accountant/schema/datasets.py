@@ -109,7 +109,7 @@ class Version(Answer):
     """One version of a dataset's data."""
 
     number: int
-    uri: str
+    uri: str | None = Field(description="null: the data never comes here")
     text_template: str
     unit_column: str | None
     label_column: str | None

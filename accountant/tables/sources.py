@@ -97,7 +97,7 @@ dataset_versions = Table(
     key(),
     Column("dataset_id", ForeignKey("datasets.id"), nullable=False),
     Column("number", Integer, nullable=False),
-    Column("uri", Text, nullable=False),
+    Column("uri", Text),  # NULL: the data never comes here
     Column("text_template", Text, nullable=False),
     Column("unit_column", Text),
     Column("label_column", Text),
@@ -113,6 +113,8 @@ dataset_versions = Table(
     Column("shared_with", JSONB(none_as_null=True)),
     UniqueConstraint("dataset_id", "number"),
     CheckConstraint("state IN ('checking','ready','invalid')", name="state"),
+    # Nobody looks at data that never comes here.
+    CheckConstraint("uri IS NOT NULL OR (state = 'ready' AND data IS NULL)", name="no_data"),
 )
 
 # Keyed hashes of the units of every version that was found right, and of the records that are

@@ -36,6 +36,7 @@ class Facts:
 
     version_id: UUID | None
     version_number: int
+    data_is_here: bool
     policy: Policy
     terms: Terms
     models: Mapping[str, ModelFacts]
@@ -47,6 +48,7 @@ class Found(NamedTuple):
     dataset: dict[str, Any]
     version_id: UUID | None
     version_number: int
+    data_is_here: bool
     newest_rule: str | None
     now: datetime
     models: Sequence[dict[str, Any]] | None
@@ -87,9 +89,8 @@ def facts_of(found: Found, accounts: Accounts) -> Facts:
     dataset = SimpleNamespace(**found.dataset)
     models = {model["name"]: ModelFacts(**model) for model in found.models or ()}
     policy = Policy.model_validate(dataset.policy)
-    return Facts(
-        found.version_id, found.version_number, policy, terms_of(dataset, accounts), models
-    )
+    version = found.version_id, found.version_number, found.data_is_here
+    return Facts(*version, policy, terms_of(dataset, accounts), models)
 
 
 #: The questions come as one JSON value, so PostgreSQL keeps one plan for batches of every size.
@@ -99,6 +100,7 @@ SELECT
     row_to_json(datasets) AS dataset,
     version.id AS version_id,
     version.number AS version_number,
+    version.uri IS NOT NULL AS data_is_here,
     (SELECT hash FROM entries
         WHERE dataset_id = datasets.id AND kind IN ('ALLOW','REGISTER','POLICY')
         ORDER BY seq DESC LIMIT 1) AS newest_rule,
@@ -122,7 +124,7 @@ SELECT
             AND state IN ('submitted','awaiting_approval','queued')
             GROUP BY state) AS jobs_of) AS waiting
 FROM (SELECT %s::bigint, %s::jsonb) AS question(seq, about), datasets LEFT JOIN LATERAL (
-    SELECT id, number FROM dataset_versions
+    SELECT id, number, uri FROM dataset_versions
     WHERE dataset_id = datasets.id AND state = 'ready'
     ORDER BY number DESC LIMIT 1) AS version ON true
 WHERE datasets.id = %s

@@ -103,6 +103,7 @@ class Batch:
         if self.facts.version_id is None:
             problem = f"{request.dataset!r} is not ready: its data has not been checked"
             raise invalid("dataset", problem, "a ready one")
+        job_requests.check_data(request.mechanism, self.facts.data_is_here)
         model = self._model(request)
         job_requests.check_policy(policy, request, submission.actor.name)
         priced = submission.priced(self.facts.terms)

@@ -174,6 +174,13 @@ def terms_of(dataset: Any, accounts: Accounts) -> Terms:
     )
 
 
+def check_data(mechanism: str, data_is_here: bool) -> None:
+    """Raise InvalidRequest for a job on a dataset whose data never comes here."""
+    if not data_is_here and mechanism != charge.ID:
+        problem = "the data of this dataset never comes here, so no job of this service reads it"
+        raise invalid("mechanism", problem, "charge, for what another program releases")
+
+
 def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
     """Raise NotPermitted where the dataset's policy excludes mechanism, model or analyst.
 

@@ -141,7 +141,7 @@ def _verify(connection: Connection, name: str, head: Head, hashes: bytearray, ma
         document = read_document(entry.text)
         verifier.add(document, entry.hash)
         hashes += bytes.fromhex(entry.hash)
-        if document["kind"] == EntryKind.REGISTER and document["body"]["version"] is not None:
+        if document["kind"] == EntryKind.REGISTER and "layout" in document["body"]:
             made.versions.append((name, document["body"]["version"]))
         if document["kind"] == EntryKind.LOSS:
             made.settled.update(files.named_heads(document))

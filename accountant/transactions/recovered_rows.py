@@ -94,6 +94,22 @@ def _unknown_version(
     connection.execute(upsert(versions).values(values).on_conflict_do_nothing())
 
 
+def _elsewhere(locked: LockedAccount, entry: Entry) -> None:
+    """The version of data that never comes here: all that there is of it stands in its REGISTER."""
+    values = {
+        "uri": None,
+        "text_template": "{text}",
+        "unit_column": entry.body["terms"]["unit_column"],
+        "state": "ready",
+        "error": None,
+        "created_by": _person(locked.connection, entry.actor),
+        "created_at": entry.at,
+    }
+    number = {"dataset_id": locked.dataset_id, "number": entry.body["version"]}
+    row = upsert(versions).values(id=uuid4(), **number, **values)
+    locked.connection.execute(row.on_conflict_do_update(index_elements=[*number], set_=values))
+
+
 def _found_right(locked: LockedAccount, register: Mapping[str, Any], kept: Sources) -> None:
     """The version that a REGISTER found right, with the fingerprints of whoever is in it."""
     connection, dataset_id, number = locked.connection, locked.dataset_id, register["version"]
@@ -202,8 +218,10 @@ def follow(locked: LockedAccount, entry: Entry, find: Find, kept: Sources) -> No
             connection.execute(
                 update(datasets).where(datasets.c.id == locked.dataset_id).values(**terms)
             )
-            if body["version"] is not None:
+            if "layout" in body:
                 _found_right(locked, body, kept)
+            elif body["version"] is not None:
+                _elsewhere(locked, entry)
         case EntryKind.POLICY:
             for each in {name for field in PEOPLE for name in body["policy"][field]}:
                 # nobody else may come by this name, and with it by its rights

@@ -160,11 +160,9 @@ def _lost_version(log: LedgerLog, name: str, missing: Iterable[Logged]) -> str |
     """Return the first version found right after the backup that is not kept beside the log."""
     for entry in missing:
         document = read_document(entry.text)
-        if (
-            document["kind"] != EntryKind.REGISTER
-            or (version := document["body"]["version"]) is None
-        ):
+        if document["kind"] != EntryKind.REGISTER or "layout" not in document["body"]:
             continue
+        version = document["body"]["version"]
         if not sources.is_kept(log.folder, name, version):
             return (
                 f"entry {entry.seq} registers version {version} of the data: its address and its "

@@ -28,10 +28,14 @@ datasets, versions = tables.datasets, tables.dataset_versions
 def begin(
     connection: Connection, dataset_id: UUID, declared: Any, policy: Policy, actor: str
 ) -> None:
-    """State the terms and policy of a dataset that was just declared and has an account."""
+    """State the terms and policy of a dataset that was just declared and has an account.
+
+    Data that never comes here is in use at once: nobody finds it right.
+    """
     ledger_log.require_known(connection)
     locked = LockedAccount(connection, dataset_id)
-    locked.append(EntryKind.REGISTER, actor, None, register_body(declared))
+    version = None if declared.uri is not None else 1
+    locked.append(EntryKind.REGISTER, actor, None, register_body(declared) | {"version": version})
     state_policy(locked, policy, actor)
 
 

@@ -244,6 +244,20 @@ def test_addresses_of_before_stay_when_openlineage_is_one(old, old_url):
     assert kinds == ["json", "openlineage"]
 
 
+def test_data_keeps_its_address_when_other_data_has_none(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+    command.upgrade(config(old_url), "head")
+    lacks = "UPDATE dataset_versions SET uri = NULL, state = :state"
+    with old.connect() as connection:
+        before = connection.execute(text("SELECT uri FROM dataset_versions")).scalars().all()
+        assert before
+        assert None not in before
+        connection.execute(text(lacks), {"state": "ready"})
+        with pytest.raises(IntegrityError, match="no_data"):
+            connection.execute(text(lacks), {"state": "checking"})
+
+
 def test_use_by_people_stays_when_charges_are_counted_beside_it(old, old_url):
     with old.begin() as connection:
         write_people_and_jobs(connection)

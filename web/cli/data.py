@@ -40,7 +40,12 @@ MissingUnits = Annotated[
 
 def add_dataset(
     name: str,
-    uri: Annotated[str, typer.Option(help="File, folder or address that the workers may open.")],
+    uri: Annotated[
+        str | None, typer.Option(help="File, folder or address that the workers may open.")
+    ] = None,
+    elsewhere: Annotated[
+        bool, typer.Option("--elsewhere", help="The data never comes here: only charges.")
+    ] = False,
     label_column: Annotated[str | None, typer.Option()] = None,
     labels: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="The labels there may be.")
@@ -80,9 +85,11 @@ def add_dataset(
     wait: Wait = True,
 ) -> Answer:
     """Add a dataset. A worker reads it through before any job can run."""
+    if (uri is None) is not elsewhere:
+        raise invalid("--uri", "it goes with no --elsewhere", "an address, or --elsewhere alone")
     declaration = {
         "name": name,
-        "uri": local_address(uri),
+        "uri": None if uri is None else local_address(uri),
         "label_column": label_column,
         "labels": split(labels or ""),
         "text_template": text_template,
@@ -296,7 +303,8 @@ def show_dataset(name: DatasetName) -> Answer:
     for version in dataset.get("versions", []):
         note = f": {version['error']}" if version["error"] else ""
         note += files_text(version)
-        rows.append((f"data {version['number']}", f"{version['uri']} ({version['state']}{note})"))
+        place = version["uri"] or "it never comes here"
+        rows.append((f"data {version['number']}", f"{place} ({version['state']}{note})"))
     yield facts(rows)
     yield from account(dataset)
 

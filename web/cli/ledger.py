@@ -84,7 +84,9 @@ def _what(entry: dict[str, Any]) -> str:
             return f"job {str(entry['job'])[:8]}{by}"
         case "REGISTER":
             version = body["version"]
-            return "terms of the data" if version is None else f"version {version} found right"
+            if "layout" in body:
+                return f"version {version} found right"
+            return f"terms of the data{', which never comes here' if version else ''}"
         case "POLICY":
             by = f"; {body['proposed_by']} proposed it" if body.get("proposed_by") else ""
             return f"the policy from here on{by}"

@@ -62,9 +62,10 @@ class Client:
         """Return one dataset. Raises NotFound, with the names that are close."""
         return Dataset(self.api, self.api.dataset(name))
 
-    def add_dataset(self, name: str, uri: str, **declaration: Any) -> Dataset:
+    def add_dataset(self, name: str, uri: str | None, **declaration: Any) -> Dataset:
         """Register a dataset, as a steward; a worker then checks its data.
 
+        uri: None if the data never comes here. Then only charges are made.
         declaration: label_column, labels, text_template, unit_column, max_records_per_unit,
         neighbours, public_size, description, policy.
         """

@@ -51,7 +51,7 @@ pages = Blueprint("wizard", __name__)
 
 #: Each step with the fields that it shows; one that ends in a dot stands for all that begin so.
 STEPS = {
-    "data": ("name", "file", "uri", "description"),
+    "data": ("name", "file", "uri", "elsewhere", "description"),
     "texts": ("text_column", "text_template", "label_column", "labels"),
     "people": (
         "neighbours",
@@ -240,7 +240,8 @@ def declaration(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the values as the API takes a dataset's declaration."""
     # as it is: what stands around a column is part of it
     template = values.get("text_template", "{text}")
-    return typed(DatasetSpec, values) | {"text_template": template, "policy": policy_of(values)}
+    spec = typed(DatasetSpec, values) | {"text_template": template, "policy": policy_of(values)}
+    return spec | {"uri": spec["uri"] or None if values.get("elsewhere") else spec["uri"]}
 
 
 def _allowance(values: Mapping[str, str]) -> Allowance | None:
@@ -336,7 +337,11 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
         return Response(_page("data", Form(values, error.problems)), 422)
     except Conflict as error:
         return Response(_page("data", Form(values, general=str(error))), 409)
-    message = f"{spec.name} is registered. A worker now reads its data through."
+    message = f"{spec.name} is registered. " + (
+        "Other programs may charge it."
+        if spec.uri is None
+        else "A worker now reads its data through."
+    )
     allowance = _allowance(values)
     if allowance is not None:
         try:

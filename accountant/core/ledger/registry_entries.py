@@ -100,7 +100,8 @@ def registry_entry(ledger: Verified, people: People) -> dict[str, Any]:
         )
     unit, history = str(terms["unit_column"] or "record"), books.history
     neighbours, most = str(terms["neighbours"]), int(terms["max_records_per_unit"])
-    said = statements(books.accounts, history, neighbours, unit, ledger.vouched)
+    here = ledger.data_is_here
+    said = statements(books.accounts, history, neighbours, unit, ledger.vouched, here)
     holds = books.account is not None and books.account.holds
     bounded = holds and not (history.losses or history.ex_post_jobs or history.secret_jobs)
     epsilon, delta = (
@@ -133,7 +134,9 @@ def registry_entry(ledger: Verified, people: People) -> dict[str, Any]:
             "deployment_model": {
                 "model_name": "Central",
                 "model_name_details": "The service reads records as they are and adds noise to "
-                "what it releases.",
+                "what it releases."
+                if here
+                else "Other programs read records as they are and add noise to what they release.",
                 "release_type": "Many releases",
                 "release_type_details": f"{history.jobs} jobs, of which {ledger.live} are not "
                 f"settled; {history.ex_post_jobs} ex-post, {history.secret_jobs} for declared "

@@ -3,7 +3,7 @@ them.
 
     REGISTER   {terms, version, data, layout}: what is declared of the data; a version of it that
                was found right, with its files, their sizes and hashes, where they lie and how they
-                 are read
+                 are read. Data that never comes here has a version without data and layout
     POLICY     {policy}, with both people where it took two: who may ask, who must approve
 
 A verifier checks by them, offline, what sums can't show: that jobs were priced under the terms
@@ -72,6 +72,8 @@ def register_body(dataset: Any, version: Any = None) -> dict[str, Any]:
     body = {"terms": {**terms, **listed, **decided}, "version": None}
     if version is None:
         return body
+    if version.uri is None:
+        return {**body, "version": version.number}
     layout = {name: getattr(version, name) for name in LAYOUT} | {
         "secrets": secrets_digest(dataset)
     }
@@ -129,6 +131,11 @@ class Rules:
             f"not provable: whether people signed {entries}, as the policy asks: the export does "
             "not show it",
         )
+
+    @property
+    def data_is_here(self) -> bool:
+        """Return whether a worker read every version of the data, or none is registered yet."""
+        return all("layout" in register for register in self.versions.values())
 
     def copy(self) -> "Rules":
         """Return rules that can take in more entries while these stay as they are."""
@@ -272,7 +279,9 @@ class Rules:
             raise VerificationFailed("it states sizes of labels, and none are registered")
         source = body["source"]
         if "version" in source:
-            check_registered(source["version"], self.versions)
+            register = check_registered(source["version"], self.versions)
+            if "layout" not in register and body["mechanism"] != charge.ID:
+                raise VerificationFailed("it is a job that reads data, which never comes here")
         elif releases_anything(asked):
             raise VerificationFailed(
                 "it is charged, and does not say which version of the data it reads"

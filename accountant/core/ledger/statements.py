@@ -66,11 +66,13 @@ def statements(
     neighbours: str,
     unit: str,
     vouched: Mapping[str, int] = MappingProxyType({}),
+    data_is_here: bool = True,
 ) -> tuple[Statement, ...]:
     """Return the guarantees that hold now: one sentence per currency, with its exceptions.
 
     Args:
         vouched: what charges of other programs asked for, each by itself, in 10^-9, by who vouches.
+        data_is_here: whether a worker read it, and compared its people with those of other data.
     """
     dp = _dp_statement(accounts, history, neighbours, unit)
     if any(vouched.values()):
@@ -85,11 +87,20 @@ def statements(
         dp = Statement(dp.currency, text, False)
     if history.overdrafts:
         dp = Statement(dp.currency, f"{dp.text} {overdraft_sentence(history)}", False)
+    if not data_is_here:
+        dp = Statement(dp.currency, f"{dp.text} {NO_FINGERPRINTS}", False)
     return (
         dp,
         _ex_post_statement(accounts, history),
         _secret_statement(accounts, history),
     )
+
+
+#: What every statement says of data that never comes here.
+NO_FINGERPRINTS = (
+    "The data never comes here, so it has no fingerprints: that its people have no other account "
+    "is a steward's word."
+)
 
 
 def overdraft_sentence(history: History) -> str:

@@ -30,6 +30,7 @@ from accountant.core.ledger.replay import Replay
 from accountant.core.ledger.reservations import Reservation
 from accountant.core.ledger.reversals import quoted
 from accountant.core.ledger.rules import Rules, by_two
+from accountant.core.ledger.statements import NO_FINGERPRINTS
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Verified:
     public: bool = False
     #: What charges of other programs add up to by themselves, by who vouches for them.
     vouched: Mapping[str, int] = field(default_factory=dict)
+    #: A worker read the data, and compared its people with those of other data.
+    data_is_here: bool = True
 
     def beside(self, others: Mapping[str, "Verified"]) -> "Verified":
         """Return the ledger beside verified ledgers by name, which prove what its jobs read of
@@ -342,6 +345,7 @@ class Verifier:
                 *self.rules.unproved,
                 *map(str, self.lineage.elsewhere),
                 *self._vouched.sentences(),
+                *(() if self.rules.data_is_here else (NO_FINGERPRINTS,)),
             ),
             terms=self.rules.terms,
             at=self._time,
@@ -350,6 +354,7 @@ class Verifier:
             releases=self.lineage.releases.of,
             public=self.public,
             vouched=self._vouched.sums(),
+            data_is_here=self.rules.data_is_here,
         )
 
 

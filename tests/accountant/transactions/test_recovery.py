@@ -337,6 +337,18 @@ def test_a_dataset_without_data_is_made_again_and_its_data_is_declared_anew(alon
     assert integrity.check(alone.engine, later) == []
 
 
+def test_a_dataset_whose_data_never_comes_here_is_made_again_whole(alone):
+    copy, later = alone.backup(), f"later-{uuid.uuid4().hex[:8]}"
+    raw = {"name": later, "uri": None, "unit_column": "person", "policy": CHARGES}
+    datasets.add_dataset(alone.engine, datasets.read_dataset(raw), alone.bench.steward)
+    alone.restore(copy)
+    recovered(alone)
+    assert [(each["uri"], each["state"]) for each in shown(alone, later)["versions"]] == [
+        (None, "ready")
+    ]
+    assert integrity.check(alone.engine, later) == []
+
+
 def test_data_of_which_nothing_was_kept_is_said_and_left_as_it_is(alone):
     copy, later = alone.backup(), f"later-{uuid.uuid4().hex[:8]}"
     found_right(alone, added(alone, later), later, key=None)

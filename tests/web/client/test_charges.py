@@ -203,3 +203,21 @@ def test_opacus_and_opendp_stand_in_one_ledger(notes: Bench, as_person: As) -> N
     notes.warm()
     notes.submit(1)  # a synthesis job beside them
     assert integrity.check(notes.engine, notes.dataset) == []
+
+
+def test_data_that_never_comes_here_is_registered_by_client_and_command(
+    engine: Engine,
+    as_person: As,  # noqa: F811
+    run: Run,  # noqa: F811
+) -> None:
+    who, policy = person(engine, "steward"), {"stated_charges_epsilon": "1", "solo": True}
+    made = as_person(who).add_dataset(f"far-{who.name}", None, policy=policy)
+    assert made.document["state"] == "ready"
+    named = ("dataset", "add", f"near-{who.name}")
+    run(who, *named, "--uri", "/a.csv", "--elsewhere", code=2)
+    run(who, *named, code=2)
+    added = json.loads(run(who, *named, "--elsewhere", "--unit-column", "patient", "--json"))
+    assert (added["state"], added["unit"]) == ("ready", "patient")
+    assert "it never comes here (ready)" in run(who, "dataset", "show", f"near-{who.name}")
+    count = ("job", "price", "noisy-count", "--set", "epsilon=0.1")
+    run(who, *count, "--dataset", f"near-{who.name}", code=2)

@@ -388,3 +388,21 @@ def test_enter_in_a_field_of_the_policy_chooses_no_preset(site):
     assert first is not None
     assert "preset" not in first[0]
     assert "/policy/review" in first[0]
+
+
+def test_data_that_never_comes_here_is_registered_for_charges_alone(site):
+    name, walk = f"far-{site.bench.dataset}", Walk(site)
+    assert walk.send(name=name) == 422  # no address, and nobody said that there is none
+    for typed in ({"elsewhere": "1"}, {}, {"unit_column": "patient"}, {}, {}):
+        assert walk.send(**typed) == 200, walk.page
+    assert (walk.step, "none: the data never comes here" in walk.page) == ("review", True)
+    assert walk.send("create") == 303
+    found = site.api("steward").get(f"/datasets/{name}").json
+    assert (found["state"], found["unit"]) == ("ready", "patient")
+    page = site.pages("steward").get(f"/datasets/{name}").text
+    assert "only charges are made, and it has no fingerprints" in page
+    assert "that its people have no other account" in page
+    assert "Add the version" not in page
+    assert "the terms of the data, which never comes here" in page
+    form = site.pages("steward").get(f"/datasets/{name}/submit?mechanism=noisy-count")
+    assert (form.status_code, "so no job of this service reads it" in form.text) == (200, True)
