@@ -1,5 +1,6 @@
 """Rows that several readers share, and the roles that they ask for."""
 
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +40,7 @@ def dataset_query() -> Select[Any]:
     )
 
 
+@cache
 def whole_query() -> Select[Any]:
     """Return datasets with accounts, versions, sums, and the job that closed each closed filter."""
     versions = tables.dataset_versions
