@@ -20,7 +20,16 @@ _OPEN = frozenset({"api.me", "api.sign_out"})
 # they change nothing
 _READING = frozenset({"api.quote", "api.quote_offer", "api.preview_allowance"})
 _WRITING = {
-    "jobs:submit": ("submit", "cancel", "comment", "begin", "alive", "settle"),
+    "jobs:submit": (
+        "submit",
+        "cancel",
+        "comment",
+        "begin",
+        "alive",
+        "settle",
+        "push",
+        "record_push",
+    ),
     "budget:approve": (
         "answer",
         "offer",

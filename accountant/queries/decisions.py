@@ -1,8 +1,8 @@
 """What second people are asked, as a viewer may see it: one list, and one of them. Reads only.
 
 Stewards and auditors see what is asked on their datasets; requests for access, stewards alone.
-Everybody sees their own jobs that await approval, their own requests for access, and what is
-offered to them.
+Everybody sees their own jobs that await approval, their own requests for access and to publish, and
+what is offered to them.
 """
 
 from collections.abc import Sequence
@@ -171,14 +171,16 @@ def _query(viewer: Actor) -> Select[Any]:
     )
 
 
+#: Kinds that whoever may ask for jobs asks for, and withdraws.
+_OF_ANYBODY = ("access", "push")
 #: What tells whether somebody left.
 _ACCOUNT = ("name", "active", "roles")
 
 
 def _is_own(viewer: Actor) -> Any:
-    """Return the condition of an analyst's view: own requests for access, offers to them."""
+    """Return the condition of an analyst's view: what they ask for, offers to them."""
     return or_(
-        and_(decisions.c.kind == "access", decisions.c.asked_by == viewer.id),
+        and_(decisions.c.kind.in_(_OF_ANYBODY), decisions.c.asked_by == viewer.id),
         and_(decisions.c.kind == "offer", tables.jobs.c.analyst_id == viewer.id),
     )
 
@@ -252,7 +254,7 @@ def _may_say(row: Row[Any], policy: Policy, viewer: Actor) -> list[Any]:
     answers = row.analyst_id == viewer.id if row.kind == "offer" else is_steward
     if answers and (row.kind == "offer" or row.asked_by != viewer.id):
         return ["yes", "no"]
-    withdraws = is_steward or (row.kind == "access" and row.asked_by == viewer.id)
+    withdraws = is_steward or (row.kind in _OF_ANYBODY and row.asked_by == viewer.id)
     return ["no"] if withdraws else []
 
 
@@ -279,7 +281,7 @@ def _left(row: Row[Any], policy: Policy) -> str | None:
         SimpleNamespace(**{name: getattr(row, f"{person}_{name}") for name in _ACCOUNT})
         for person in people
     )
-    if row.kind == "access":
+    if row.kind in _OF_ANYBODY:
         return owners.account_departure(asker)
     left = owners.departure(analyst, policy) if row.kind == "offer" else None
     return left or owners.steward_departure(asker, policy)
@@ -299,7 +301,7 @@ def _asked(row: Row[Any]) -> dict[str, Any]:
         }
     if row.kind == "policy":
         return {name: row.asked[name] for name in ("policy", "replaces")}
-    if row.kind in ("loss", "overdraft"):
+    if row.kind in ("loss", "overdraft", "push"):
         return {name: row.asked[name] for name in row.asked if name != "signature"}
     return {}
 
@@ -343,6 +345,8 @@ def _asks(
         return f"say that entries after entry {asked['entries']} are lost, and charge what is left"
     if row.kind == "overdraft":
         return f"charge what {asked['parameters']['tool']} released, beyond what is left"
+    if row.kind == "push":
+        return f"publish the result of job {str(row.job_id)[:8]} on {asked['to']}"
     if row.kind == "correction":
         return f"charge job {str(row.job_id)[:8]} for a {asked['event']['type']}"
     parts = [f"{name} {asked[name]}" for name in ("epsilon", "delta") if name in asked]

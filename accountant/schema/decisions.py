@@ -18,6 +18,7 @@ KINDS = (
     "access",
     "loss",
     "overdraft",
+    "push",
 )
 STATES = ("open", "accepted", "refused", "withdrawn", "expired")
 
@@ -66,7 +67,15 @@ class Decision(Answer):
 
     id: Id = Field(description="of an approval, that of the job")
     kind: Literal[
-        "approval", "offer", "allowance", "correction", "policy", "access", "loss", "overdraft"
+        "approval",
+        "offer",
+        "allowance",
+        "correction",
+        "policy",
+        "access",
+        "loss",
+        "overdraft",
+        "push",
     ]
     dataset: str
     asks: str = Field(description="what a yes does, in a few words")
@@ -88,7 +97,8 @@ class Decision(Answer):
     made_job: Id | None = Field(None, description="the job that a yes made")
     made_decision: Id | None = Field(None, description="what a yes asks of a further person")
     asked: Json = Field(
-        default_factory=dict, description="of an allowance, a correction, a policy and an overdraft"
+        default_factory=dict,
+        description="of an allowance, a correction, a policy, an overdraft and a push",
     )
     weakens: list[str] = Field(
         [], description="of a policy: the fields by which it admits more or asks for less"

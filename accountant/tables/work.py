@@ -296,11 +296,11 @@ decisions = Table(
     ),
     Index("uq_decisions_offer", "job_id", unique=True, postgresql_where=text("kind = 'offer'")),
     CheckConstraint(
-        "kind IN ('offer','allowance','correction','policy','access','loss','overdraft')",
+        "kind IN ('offer','allowance','correction','policy','access','loss','overdraft','push')",
         name="kind",
     ),
     CheckConstraint("state IN ('open','accepted','refused','withdrawn','expired')", name="state"),
-    CheckConstraint("(kind IN ('offer','correction')) = (job_id IS NOT NULL)", name="job"),
+    CheckConstraint("(kind IN ('offer','correction','push')) = (job_id IS NOT NULL)", name="job"),
     CheckConstraint("(kind IN ('allowance','correction')) = (basis_seq IS NOT NULL)", name="basis"),
     CheckConstraint("(state IN ('open','expired')) = (answered_by IS NULL)", name="answered"),
     CheckConstraint(

@@ -19,6 +19,7 @@ from accountant.transactions.losses import Loss
 from accountant.transactions.offers import Offer
 from accountant.transactions.overdrafts import Overdraft
 from accountant.transactions.policies import PolicyChange
+from accountant.transactions.pushes import Push
 from accountant.transactions.second_calculation import admitting
 from accountant.transactions.signed_acts import Signature
 
@@ -34,6 +35,7 @@ KINDS: Mapping[str, Kind] = {
         Access(),
         Loss(),
         Overdraft(),
+        Push(),
     )
 }
 

@@ -63,7 +63,7 @@ def download(sha256: str) -> Response:
     if not _SHA256.fullmatch(sha256):
         raise NotFound("artifact", sha256[:64])
     actor, with_card = current_actor(), read_choice("card", ("true", "false")) == "true"
-    about = read_about()
+    about = read_about(request.args)
     row = artifacts.find(engine(), sha256, actor)
     file = open_output(sha256, row.job_id)
     name = f"{row.name}-{sha256[:8]}.{_SUFFIXES[row.media_type]}"

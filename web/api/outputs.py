@@ -12,10 +12,10 @@ import json
 import re
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from hashlib import sha256
 from heapq import nsmallest
 from itertools import islice
@@ -81,9 +81,9 @@ def download(job_id: UUID) -> Response:
     return response
 
 
-def read_about() -> dict[str, Any]:
-    """Return the licence and the languages that the query states for an archive."""
-    stated = {name: request.args.get(name) or "" for name in ("license", "language")}
+def read_about(query: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the licence and the languages that a query states for an archive."""
+    stated = {name: query.get(name) or "" for name in ("license", "language")}
     for name, form in (("license", LICENSE), ("language", LANGUAGE)):
         if stated[name] and not re.fullmatch(form, stated[name]):
             raise invalid(name, repr(stated[name][:60]), "as the Hub names it: cc-by-4.0; en,de")
@@ -103,11 +103,10 @@ def export(job_id: UUID, form: str, with_card: bool) -> Response:
         parquet.available()
     actor = current_actor()
     published = jobs.output(engine(), job_id, actor)
-    about = read_about()
+    about = read_about(request.args)
     body = _body(job_id, form, published.sha256)
     if with_card:
-        table = _columns(job_id, published.sha256)
-        file = DataFile(f"{job_id}.{form}", FORMATS[form], columns=table)
+        file = _data_file(job_id, form, published.sha256)
         body = archive(file, body, card(job_id), about)
     response = Response(body, mimetype=ZIP if with_card else FORMATS[form])
     name = f"{job_id}.zip" if with_card else f"{job_id}.{form}"
@@ -178,29 +177,67 @@ def _joined(pieces: Iterator[str]) -> Iterator[bytes]:
 
 
 def archive(
-    file: DataFile, body: Iterator[bytes], card: dict[str, Any], about: dict[str, Any]
+    file: DataFile,
+    body: Iterator[bytes],
+    card: dict[str, Any],
+    about: dict[str, Any],
+    made: date | None = None,
 ) -> Iterator[bytes]:
     """Yield a zip of a file and its card, made while it is sent; unpacked, a folder for
     `load_dataset` and for readers of Croissant.
     """
     sink, digest = Pieces(), sha256()
-    loaded = file.name if file.media_type in _LOADED else ""
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as zipped:
-
-        def write(name: str, text: str) -> None:
-            zipped.writestr(_member(name), text)
-
-        write("README.md", front_matter(card, loaded, about) + markdown(card))
-        write("card.json", json.dumps(card, ensure_ascii=False, indent=2) + "\n")
         with zipped.open(_member(file.name), "w", force_zip64=True) as member:
             for piece in body:
                 digest.update(piece)
                 member.write(piece)
                 yield sink.take()
         hashed = replace(file, sha256=digest.hexdigest())
-        described = croissant(card, hashed, about, datetime.now(UTC).date())
-        write("croissant.json", json.dumps(described, ensure_ascii=False, indent=2) + "\n")
+        for name, text in _texts_beside(hashed, card, about, made).items():
+            zipped.writestr(_member(name), text)
     yield sink.take()
+
+
+def _texts_beside(
+    file: DataFile, card: dict[str, Any], about: dict[str, Any], made: date | None
+) -> dict[str, str]:
+    """Return the texts that say what a file is, by name."""
+    loaded = file.name if file.media_type in _LOADED else ""
+    described = croissant(card, file, about, made or datetime.now(UTC).date())
+    documents = {"card.json": card, "croissant.json": described}
+    return {
+        "README.md": front_matter(card, loaded, about) + markdown(card),
+        **{
+            name: json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+            for name, document in documents.items()
+        },
+    }
+
+
+def hashes(job_id: UUID, card: dict[str, Any], about: dict[str, Any], made: date) -> dict[str, str]:
+    """Return the SHA-256 of each file in the archive of a result, by name."""
+    output = jobs.output(engine(), job_id, current_actor())
+    file = replace(_data_file(job_id, "jsonl", output.sha256), sha256=output.sha256)
+    texts = _texts_beside(file, card, about, made)
+    digests = {name: sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    return {file.name: file.sha256, **digests}
+
+
+def zipped(job_id: UUID, card: dict[str, Any], about: dict[str, Any], made: date) -> Response:
+    """Return the archive of a result whose card is as it was then."""
+    output = jobs.output(engine(), job_id, current_actor())
+    file = _data_file(job_id, "jsonl", output.sha256)
+    body = archive(file, _body(job_id, "jsonl", output.sha256), card, about, made)
+    response = Response(body, mimetype=ZIP)
+    response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.zip"'
+    response.headers["Cache-Control"] = "private, no-cache"
+    return response
+
+
+def _data_file(job_id: UUID, form: str, output_sha256: str) -> DataFile:
+    columns = _columns(job_id, output_sha256)
+    return DataFile(f"{job_id}.{form}", FORMATS[form], columns=columns)
 
 
 def _member(name: str) -> zipfile.ZipInfo:

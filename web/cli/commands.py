@@ -178,6 +178,7 @@ TREE: dict[str, Any] = {
             "correct": decisions.correct,
             "result": results.result,
             "card": results.card,
+            "push": results.push,
             "evaluate": evaluation.evaluate,
             "refused": oversight.refusals,
         },
@@ -307,6 +308,7 @@ ALIASES: dict[str, Any] = {
     "approve": decisions.approve,
     "refuse": decisions.refuse,
     "result": results.result,
+    "push": results.push,
     "registry": ("", {"export": oversight.export}),
 }
 

@@ -27,7 +27,7 @@ def list_decisions(
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(metavar="approval|offer|allowance|correction|policy|access|overdraft"),
+        typer.Option(metavar="approval|offer|allowance|correction|policy|access|overdraft|push"),
     ] = None,
     job: Annotated[str | None, typer.Option(help="About this job.")] = None,
 ) -> Answer:

@@ -12,8 +12,10 @@ from web.cli.answers import Answer
 from web.cli.options import DatasetOption, Json, Output
 from web.cli.output import note, print_json, save, table
 from web.cli.session import connect
+from web.client import hub
 from web.client.api import Api
 from web.client.files import Hashing
+from web.client.progress import watch
 
 Succeeded = Annotated[str, typer.Argument(metavar="ID", autocompletion=completion.succeeded)]
 FORMATS = ("jsonl", "csv", "parquet")
@@ -87,6 +89,51 @@ def card(job_id: Succeeded, output: Output = "-", as_json: Json = False) -> None
         print_json({"job": job_id, "file": output})
     elif output != "-":
         note(f"saved {output}")
+
+
+def push(
+    job_id: Succeeded,
+    to: Annotated[str, typer.Argument(metavar="hf://datasets/OWNER/NAME")],
+    reason: Annotated[
+        str | None, typer.Option(help="Why; asks a steward. Without it, what was approved goes.")
+    ] = None,
+    license: License = None,
+    language: Language = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the steward's answer.")] = False,
+) -> Answer:
+    """Publish a job's texts on a Hugging Face hub, once a steward agrees."""
+    with connect() as client:
+        if reason is None:
+            decision = _proposed(client, job_id, to)
+        else:
+            about = {"license": license, "language": language}
+            asked = client.propose_push(job_id, to, hub.endpoint(), reason, **about)
+            decision = asked["decision"]
+        if wait:
+            decision = watch(
+                lambda: client.decision(decision["id"]),
+                lambda answered: answered["state"] != "open",
+                lambda _: None,
+            )
+        if decision["state"] == "open":
+            yield decision
+            answer = f"exchequer decision answer {decision['id']} --yes --reason WHY"
+            yield f"a steward answers: {answer}"
+            yield f"then you publish it: exchequer push {job_id} {to}"
+            return
+        commit = hub.push(client, decision)
+    yield {"job": job_id, "decision": decision["id"], "commit": commit}
+    yield f"published: {commit}"
+
+
+def _proposed(client: Api, job_id: str, to: str) -> dict[str, Any]:
+    """Return your newest request to publish a result there."""
+    person = client.me()["name"]
+    asked = client.decisions(kind="push", job=job_id)
+    mine = [one for one in asked if (one["asked_by"], one["asked"]["to"]) == (person, to)]
+    if not mine:
+        raise invalid("--reason", "nobody was asked yet", "why it may be published")
+    return max(mine, key=lambda one: str(one["created_at"]))
 
 
 # --- `artifact`: what jobs released besides texts ------------------------------------------------

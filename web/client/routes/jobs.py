@@ -158,6 +158,20 @@ class DecidingRoutes(Transport):
         body = {"parameters": dict(parameters), "reason": reason}
         return self._json("POST", f"/datasets/{part(dataset)}/overdraft", json=body)
 
+    def propose_push(self, job_id: str, to: str, endpoint: str, reason: str, **about: Any) -> Json:
+        """Ask to publish a result on a hub; a steward answers. `about`: license, language."""
+        body = {"to": to, "endpoint": endpoint, "reason": reason, **given(about)}
+        return self._json("POST", f"/jobs/{part(job_id)}/push", json=body)
+
+    def save_push(self, decision_id: str, file: Writable) -> None:
+        """Write the zip that a decision lets you publish to `file`."""
+        self._save(f"/decisions/{part(decision_id)}/archive", {}, file)
+
+    def record_push(self, decision_id: str, commit: str) -> Json:
+        """Record that it was published, and as which commit."""
+        path = f"/decisions/{part(decision_id)}/pushed"
+        return self._json("POST", path, json={"commit": commit}, repeat=True)
+
     def price_offer(self, job_id: str, parameters: Mapping[str, Any]) -> Json:
         """Return the cost and effect of a request with these changed parameters now (stewards)."""
         body = {"parameters": dict(parameters)}
