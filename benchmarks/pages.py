@@ -233,6 +233,7 @@ LEFT_OUT = {
     "artifacts.file": "a file",
     "public_log.file": "a file",
     "api.artifact": "a file",
+    "api.pushed_archive": "a file",
     "api.export": "the whole ledger",
     "datasets.export": "the whole ledger",
     "api.check": "replays the whole ledger",

@@ -329,3 +329,22 @@ def test_a_ledger_of_before_has_no_overdrafts_and_takes_one(old, old_url):
         0,
     )
     assert all("overdraft" in guard for guard in guards)
+
+
+def test_decisions_of_before_stand_and_pushes_join_them(old, old_url):
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        ids = write_decisions(connection)
+    command.upgrade(config(old_url), "0124")
+    push = {"id": uuid.uuid4(), "dataset_id": DATASET, "kind": "push", "asked": "{}"}
+    push |= {"reason": "a benchmark", "asked_by": ANALYST}
+    with old.connect() as connection, pytest.raises(IntegrityError, match="ck_decisions_kind"):
+        insert(connection, "decisions", **push)
+    command.upgrade(config(old_url), "head")
+    with old.connect() as connection, pytest.raises(IntegrityError, match="ck_decisions_job"):
+        insert(connection, "decisions", **push)
+    with old.begin() as connection:
+        insert(connection, "decisions", **push | {"job_id": JOB})
+        kinds = connection.execute(text("SELECT kind FROM decisions")).scalars().all()
+    assert len(kinds) == len(ids) + 1
+    assert set(kinds) == {"allowance", "policy", "correction", "offer", "access", "push"}

@@ -160,6 +160,15 @@ class World:
             connection.execute(insert(table).values(**row))
         return self.noted(made)
 
+    def push(self) -> str:
+        """A yes to `analyst`, who may publish a result on a hub."""
+        asked = {"to": f"hf://datasets/clinic/{self.fresh('hub')}", **REASON}
+        answer = self.site.api("analyst").post(f"/jobs/{self.published}/push", asked)
+        decision = self.noted(answer.json["decision"]["id"])
+        yes = {"yes": True, **REASON}
+        self.site.api("steward").post(f"/decisions/{decision}/answer", yes)
+        return decision
+
     def offer(self) -> str:
         """An open offer of the steward to `analyst`."""
         bench = self.site.bench
@@ -258,6 +267,10 @@ def _known_corpus(world: World) -> Request:
 
 def _job(world: World) -> dict[str, Any]:
     return world.site.job(3)
+
+
+def _push(world: World) -> dict[str, str]:
+    return {"to": f"hf://datasets/clinic/{world.fresh('hub')}", **REASON}
 
 
 def _job_form(world: World) -> dict[str, str]:
@@ -386,6 +399,9 @@ API: Final[dict[str, Route]] = {
     "api.result": Route(SEERS, get("/jobs/{published}/result")),
     "api.output": Route(SEERS, get("/jobs/{published}/output?format=csv")),
     "api.card": Route(SEERS, get("/jobs/{published}/card")),
+    "api.push": Route(frozenset({"analyst", "steward"}), post("/jobs/{published}/push", _push)),
+    "api.pushed_archive": Route(ANALYST, get("/decisions/{push}/archive")),
+    "api.record_push": Route(ANALYST, post("/decisions/{push}/pushed", {"commit": "ab" * 20})),
     "api.begin": Route(ANALYST, post("/jobs/{charge}/begin", LEASE)),
     "api.alive": Route(ANALYST, post("/jobs/{begun}/alive", LEASE)),
     "api.settle": Route(ANALYST, post("/jobs/{begun}/settle", LEASE)),

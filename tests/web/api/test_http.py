@@ -350,7 +350,9 @@ def test_every_post_that_makes_something_takes_a_key_or_says_why_not(app):
         "POST /api/v1/users",  # its name is its key; a stored digest of a password would be a gift
         "POST /api/v1/datasets/{name}/checkpoints",  # at one entry a key signs once
         "POST /api/v1/datasets/{name}/quote",  # changes nothing
-        # Decisions on one thing: the second finds it decided.
+        # Decisions on one thing: the second finds it asked, decided or recorded.
+        "POST /api/v1/jobs/{job}/push",
+        "POST /api/v1/decisions/{decision}/pushed",
         "POST /api/v1/decisions/{decision}/answer",
         "POST /api/v1/jobs/{job}/cancel",
         "POST /api/v1/jobs/{job}/comments",  # what is said twice stands twice, and decides nothing

@@ -311,6 +311,17 @@ def results(r: Recorder, publish: Publish) -> None:
     ask(analyst, "GET", "/jobs/{job}/result", 200, job=r.job)
     ask(analyst, "GET", "/jobs/{job}/card", 200, job=r.job)
     ask(analyst, "GET", "/artifacts", 200)
+    there = {"to": "hf://datasets/clinic/notes", "license": "cc-by-4.0", "language": "en"}
+    there |= {"reason": "a benchmark that others can run"}
+    asked = ask(analyst, "POST", "/jobs/{job}/push", 202, there, job=r.job).json["decision"]["id"]
+    ask(analyst, "POST", "/jobs/{job}/push", 409, there, job=r.job)
+    ask(analyst, "POST", "/jobs/{job}/push", 422, there | {"to": "clinic/notes"}, job=r.job)
+    ask(analyst, "GET", "/decisions/{decision}/archive", 409, decision=asked)
+    yes = {"yes": True, "reason": "the board agreed"}
+    ask(r.api("steward"), "POST", ANSWER, 200, yes, decision=asked)
+    ask(analyst, "GET", "/decisions/{decision}/archive", 200, decision=asked)
+    commit = {"commit": "c0ffee" * 6 + "c0ff"}
+    ask(analyst, "POST", "/decisions/{decision}/pushed", 200, commit, decision=asked)
     ask(analyst, "GET", "/artifacts/{sha256}", 404, sha256="0" * 64)
 
 
