@@ -101,7 +101,7 @@ def push(
     language: Language = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the steward's answer.")] = False,
 ) -> Answer:
-    """Publish a job's texts on a Hugging Face hub, once a steward agrees."""
+    """Publish texts on a Hugging Face hub once a steward agrees."""
     with connect() as client:
         if reason is None:
             decision = _proposed(client, job_id, to)

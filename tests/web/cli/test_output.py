@@ -440,6 +440,7 @@ def test_the_short_forms_that_scripts_rely_on_are_hidden_and_do_the_same(
         "approve": "job approve",
         "refuse": "job refuse",
         "result": "job result",
+        "push": "job push",
         "registry export": "ledger registry",
     }
     short = {path: command for path, command in COMMANDS.items() if path.split()[0] not in TREE}
