@@ -335,7 +335,7 @@ def test_decisions_of_before_stand_and_pushes_join_them(old, old_url):
     with old.begin() as connection:
         write_people_and_jobs(connection)
         ids = write_decisions(connection)
-    command.upgrade(config(old_url), "0124")
+    command.upgrade(config(old_url), "0125")
     push = {"id": uuid.uuid4(), "dataset_id": DATASET, "kind": "push", "asked": "{}"}
     push |= {"reason": "a benchmark", "asked_by": ANALYST}
     with old.connect() as connection, pytest.raises(IntegrityError, match="ck_decisions_kind"):
