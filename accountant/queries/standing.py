@@ -183,7 +183,7 @@ class Standing:
         hidden = currencies.ex_post.settlement is Settlement.REALIZED and not realized_shown
         hides = hidden and job.asked.ex_post > 0
         room = self.room(job)
-        now = then = None
+        now = then = closing = None
         if terms is not None:
             seen = self.shown(realized_shown)
             now = seen.remaining(terms, job)
@@ -200,6 +200,7 @@ class Standing:
             refusal=shown_refusal,
             remaining=now,
             remaining_after=then,
+            closes=closing or None,
         )
 
 

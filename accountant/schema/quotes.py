@@ -87,6 +87,9 @@ class OnDataset(Answer):
     remaining_after: Remaining | None = Field(
         None, description="what would be left after the job; null where it does not fit, or is free"
     )
+    closes: str | None = Field(
+        None, description="which filters it closes for good, and what that costs later; null: none"
+    )
     results_every_seconds: int | None = Field(
         None,
         description="the job ends, for all who watch it, so many seconds after it began, or a "
@@ -170,6 +173,9 @@ class Effect(Answer):
     )
     remaining_after: Remaining | None = Field(
         None, description="what is left after it; null if it doesn't fit"
+    )
+    closes: str | None = Field(
+        None, description="which filters it closes for good, and what that costs later; null: none"
     )
 
 

@@ -25,13 +25,14 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(engine: Engine, address: str, tmp_path: Path) -> Run:  # noqa: F811
-    def command(who: Actor, *words: object, code: int = 0) -> str:
+    def command(who: Actor, *words: object, code: int = 0, told: str = "") -> str:
         token = credentials.add_token(engine, who.id, "test", None)
         environment = {"EXCHEQUER_URL": address, "EXCHEQUER_TOKEN": token, "COLUMNS": "80"}
         environment |= {"XDG_CONFIG_HOME": str(tmp_path), "EXCHEQUER_PROFILE": ""}
         found = CliRunner().invoke(app, [str(word) for word in words], env=environment)
         assert found.exit_code == code, (words, found.output, found.exception)
         assert "Traceback" not in found.output
+        assert told in " ".join(found.stderr.split())
         if "--json" not in words:
             assert all(
                 len(line.rstrip()) <= 80 for line in found.stdout.splitlines() if "─" in line

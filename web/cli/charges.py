@@ -15,10 +15,10 @@ from accountant.core.errors import invalid
 from accountant.core.files.private import private_draft
 from web.cli.answers import Answer
 from web.cli.options import DatasetName
-from web.cli.output import read_text
+from web.cli.output import note, read_text
 from web.cli.policy import PROPOSED
 from web.cli.session import connect
-from web.client.charges import Charge, Runner
+from web.client.charges import Charge, Runner, closing
 from web.client.progress import state_text
 from web.client.routes.jobs import LEASE_SECONDS
 
@@ -92,8 +92,11 @@ def begin(
             lease=state["lease"],
             timeout=timeout,
         )
+        told = None if "job" in state else closing(client, charge.request)
+        if told is not None:
+            note(told)
         try:
-            charge.begin()
+            charge.begin(told=True)
         finally:
             if charge.job is not None:
                 _keep(file, state | {"job": charge.job.id})

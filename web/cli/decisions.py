@@ -91,7 +91,10 @@ def show_decision(decision_id: DecisionId) -> Answer:
     for name, value in changed:
         if value != request["replaces"].get(name):
             rows.append((f"policy: {name.replace('_', ' ')}", stated(name, value)))
-    yield facts([*rows, ("would", decision["asks"])])
+    rows.append(("would", decision["asks"]))
+    if decision["effect"] and decision["effect"]["closes"]:
+        rows.append(("closes", decision["effect"]["closes"]))
+    yield facts(rows)
 
 
 def answer(

@@ -29,6 +29,7 @@ from web.cli.price import parameters
 from web.cli.session import connect
 from web.client import progress
 from web.client.api import Api
+from web.client.charges import closing
 from web.client.errors import JobFailed, Refused, StillWaiting
 from web.client.progress import UNSUCCESSFUL, amount_text, state_text
 
@@ -75,6 +76,9 @@ def submit(
         )
         request |= {"mechanism": mechanism, "purpose": request["purpose"] or "Rehearsal"}
     with connect() as client:
+        told = closing(client, request)
+        if told is not None:
+            note(told)
         job = client.submit(request, key=key)
         yield f"job {job['id']}"
         job = (yield from _followed(client, job["id"], timeout)) if wait else decided(client, job)

@@ -11,6 +11,7 @@ with dataset.charge(exchequer.dp_sgd(q=0.01, sigma=1.0, steps=3000), tool="opacu
 import secrets
 import time
 import uuid
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,7 @@ from accountant.core.errors import invalid
 from accountant.core.ledger import runners
 from web.client import progress
 from web.client.api import Api
-from web.client.errors import Json
+from web.client.errors import ApiProblem, Json
 from web.client.jobs import Job
 from web.client.routes.jobs import LEASE_SECONDS
 
@@ -92,6 +93,24 @@ class Runner:
         return f"{self.name} {runners.public_key(self.seed)}"
 
 
+def closing(api: Api, request: Json) -> str | None:
+    """Return which filters a request closes for good and what that costs later, or None."""
+    asked = request["dataset"], request["mechanism"], request["parameters"]
+    try:
+        quote = api.quote(*asked, project=request.get("project"))
+    except ApiProblem:
+        return None  # whoever sends the request is told what is wrong
+    closes: str | None = quote["dataset"]["closes"]
+    return closes
+
+
+def warn_closing(api: Api, request: Json) -> None:
+    """Warn of a request that closes a filter for good, before it is sent."""
+    told = closing(api, request)
+    if told is not None:
+        warnings.warn(told, stacklevel=3)
+
+
 class Charge:
     """One run of another program. Leaving its `with` block without `settle` charges all of it."""
 
@@ -141,11 +160,17 @@ class Charge:
         """Say that it has happened already, and is more than is left; another steward answers."""
         return self._api.declare(self._dataset, self.parameters, reason)
 
-    def begin(self) -> Self:
+    def __enter__(self) -> Self:
+        return self.begin()
+
+    def begin(self, *, told: bool = False) -> Self:
         """Reserve the charge, wait for its approval, and begin it.
 
+        Warns first of what it closes for good, unless you were `told`.
         The same key and lease begin it once. Raises Refused, JobFailed or StillWaiting.
         """
+        if not told:
+            warn_closing(self._api, self.request)
         job = self.job = Job(self._api, self._api.submit(self.request, key=self.key))
         job._take(
             progress.watch(
@@ -188,9 +213,6 @@ class Charge:
             act = runners.settle_act(self._dataset, self.job.id, history, output)
             signature = runners.sign(act, self._runner.seed)
         return self.job._take(self._api.settle(self.job.id, self.lease, history, output, signature))
-
-    def __enter__(self) -> Self:
-        return self.begin()
 
     def __exit__(self, *_: object) -> None:
         if not self._settled and self.job is not None:

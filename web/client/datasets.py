@@ -8,7 +8,7 @@ from accountant.core.privacy.units import percent_up
 from accountant.schema.ledgers import Entry
 from accountant.schema.quotes import Proposal
 from web.client.api import Api
-from web.client.charges import Charge
+from web.client.charges import Charge, warn_closing
 from web.client.charts import FILTERS, Chart, budget_chart
 from web.client.errors import Json
 from web.client.facts import Budget, DatasetFacts, Quote, facts_html, lines_html, read
@@ -97,9 +97,12 @@ class Dataset:
     ) -> Job:
         """Submit a job, or what was quoted. Raises Refused where that is decided at once.
 
+        Warns first of a job, not yet quoted, that closes a filter for good.
+
         key: the same key and request are the same job, however often this runs (a notebook's cell,
         say); without one, each call is a job of its own, and its retries never a second one.
         """
+        quoted = isinstance(mechanism, Quote) and not parameters
         if isinstance(mechanism, Quote):
             parameters = {**mechanism.parameters, **(parameters or {})}
             mechanism = mechanism.mechanism
@@ -111,6 +114,8 @@ class Dataset:
         }
         request |= {"parameters": dict(parameters or {})}
         request |= {} if project is None else {"project": project}
+        if not quoted:
+            warn_closing(self._api, request)
         return Job(self._api, self._api.submit(request, key=key))._checked()
 
     def charge(self, event: Any, **stated: Any) -> Charge:

@@ -252,3 +252,4 @@ def test_what_a_job_closes_is_said_before_it_is_sent(event, closing):
     assert effect.remaining_after is not None
     assert effect.remaining_after.sentence.endswith(closing)
     assert ("closes" in effect.remaining_after.sentence) == bool(closing)
+    assert effect.closes == (closing or None)

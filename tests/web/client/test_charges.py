@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
@@ -221,3 +222,37 @@ def test_data_that_never_comes_here_is_registered_by_client_and_command(
     assert "it never comes here (ready)" in run(who, "dataset", "show", f"near-{who.name}")
     count = ("job", "price", "noisy-count", "--set", "epsilon=0.1")
     run(who, *count, "--dataset", f"near-{who.name}", code=2)
+
+
+def test_what_a_request_closes_is_said_before_it_is_sent_and_where_it_waits(
+    notes: Bench,
+    run: Run,  # noqa: F811
+    as_person: As,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    closes = "It closes the filters Gaussian and Basic for good: later jobs count on"
+    dataset, stated = as_person(notes.analyst).dataset(notes.dataset), {**STATED, "timeout": 0.01}
+    with (
+        pytest.warns(UserWarning, match=closes),
+        pytest.raises(exchequer.StillWaiting),
+        dataset.charge({"rho": 1.0}, **stated),
+    ):
+        pass
+    quote = dataset.price("charge", dataset.charge({"rho": 1.0}, **STATED).parameters)
+    assert (quote.dataset.closes or "").startswith(closes)
+    options = [f"--{name.replace('_', '-')}={each}" for name, each in stated.items()]
+    begin = ["charge", "begin", tmp_path / "charge.json", notes.dataset]
+    run(notes.analyst, *begin, '--event={"rho": 1.01}', *options, code=4, told=closes)
+    request = {"dataset": notes.dataset, "mechanism": "charge", "purpose": "x"}
+    request["parameters"] = dataset.charge({"rho": 1.02}, **STATED).parameters
+    (tmp_path / "job.json").write_text(json.dumps(request))
+    run(notes.analyst, "job", "submit", tmp_path / "job.json", told=closes)
+    found = as_person(notes.steward).api.decisions(state="open")
+    waits = [each for each in found if each["dataset"] == notes.dataset]
+    assert {each["effect"]["closes"][: len(closes)] for each in waits} == {closes}
+    shown = run(notes.steward, "decision", "show", waits[0]["id"])
+    assert closes in " ".join(shown.split())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with dataset.charge((0.1, 0.0), **STATED):
+            pass
