@@ -442,8 +442,8 @@ PAGES: Final[dict[str, Route]] = {
     "account.revoke_token": Route(
         frozenset({"analyst", "administrator"}), send("/account/tokens/{token}/revoke")
     ),
-    "passkeys.add": Route(PEOPLE, send("/account/passkeys", {"passkey_name": "laptop"})),
-    "passkeys.remove": Route(
+    "account.add_passkey": Route(PEOPLE, send("/account/passkeys", {"passkey_name": "laptop"})),
+    "account.remove_passkey": Route(
         OWNER, send("/account/passkeys/{passkey}/remove", {"confirm_password": PASSWORD})
     ),
     "people.listing": Route(ADMINISTRATOR, get("/people")),
@@ -463,7 +463,7 @@ PAGES: Final[dict[str, Route]] = {
     "wizard.panel": Route(STEWARD, send("/add-dataset/meaning", {"epsilon": "1", "delta": "0.1"})),
     "datasets.spent": Route(PEOPLE, get(f"{DATASET}/spending")),
     "datasets.show": Route(PEOPLE, get(DATASET)),
-    "access.ask": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
+    "datasets.ask_access": Route(ASKERS, send(f"{DATASET}/access", REASON), status=409),
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
@@ -512,12 +512,12 @@ PAGES: Final[dict[str, Route]] = {
         SEERS, send("/decisions/{offer}/confirm", {"answer": "yes", **REASON})
     ),
     "decisions.price": Route(STEWARD, send("/decisions/{job}/price", SMALLER_FORM)),
-    "corrections.propose": Route(
+    "jobs.correct": Route(
         STEWARD,
         send("/jobs/{published}/correction", {"released": "reserved", **REASON}),
         status=422,
     ),
-    "corrections.declare": Route(STEWARD, send("/jobs/{published}/overdraft", REASON), status=422),
+    "jobs.declare": Route(STEWARD, send("/jobs/{published}/overdraft", REASON), status=422),
     "auditing.listing": Route(OVERSEERS, get("/ledger?dataset={dataset}")),
     "auditing.entry": Route(OVERSEERS, get("/ledger/{dataset}/2")),
     "auditing.hashed": Route(OVERSEERS, get("/ledger/{dataset}/2.json"), file=True),

@@ -1,21 +1,32 @@
-"""One's own account: password, sessions, tokens, and who tried to sign in under one's name."""
+"""One's own account: password, sessions, tokens, passkeys, and who tried to sign in as oneself."""
 
 from typing import Any
 
-from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask import Blueprint, Response, redirect, render_template, request, url_for
 from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import FieldProblem, InvalidRequest, invalid
-from accountant.identities import credentials, passkeys, people, sessions, sign_ins
+from accountant.core.errors import (
+    Conflict,
+    FieldProblem,
+    InvalidRequest,
+    NotFound,
+    NotPermitted,
+    invalid,
+)
+from accountant.identities import credentials, people, sessions, sign_ins
+from accountant.identities import passkeys as kept
 from accountant.transactions.artifacts import OVERSEERS
+from web import passkeys
 from web.api.parsing import read_id
 from web.auth import current_actor, session_limits, start_session, user_of_password
+from web.confirmation import by_passkey, needs_fresh
 from web.context import engine
+from web.errors import status_of
 from web.passwords import MIN_PASSWORD, hash_password
 from web.scopes import MEANINGS
-from web.views.forms import Form, rejected, whole
+from web.views.forms import BLANK, Form, done, rejected, whole
 from web.views.overview import feed
 
 pages = Blueprint("account", __name__)
@@ -24,17 +35,15 @@ DAYS = (7, 30, 90, 365)
 
 
 @pages.get("/account")
-def show() -> str:
-    """The user's own account: name and roles, sessions, passkeys, and attempts to sign in."""
-    return page(Form())
+def show(form: Form = BLANK) -> str:
+    """The user's own account: name and roles, sessions, passkeys, and attempts to sign in.
 
-
-def page(form: Form) -> str:
-    """Return the page of one's account; `form`: that of a new passkey."""
+    `form`: that of a new passkey.
+    """
     actor = current_actor()
     return render_template(
         "account.html",
-        passkeys=passkeys.of(engine(), actor.id),
+        passkeys=kept.of(engine(), actor.id),
         passkey_form=form,
         sessions=sessions.of(engine(), actor.id, *session_limits()),
         this=str(current_user.session_id),
@@ -53,12 +62,8 @@ def sign_out_everywhere() -> BaseResponse:
 
 
 @pages.get("/account/password")
-def password() -> str:
+def password(form: Form = BLANK) -> str:
     """The form for another password."""
-    return _password(Form())
-
-
-def _password(form: Form) -> str:
     return render_template("account_password.html", form=form, shortest=MIN_PASSWORD)
 
 
@@ -79,15 +84,14 @@ def change_password() -> BaseResponse:
         ):
             raise _not_yours()
     except InvalidRequest as error:
-        return Response(_password(Form({}, error.problems)), 422)
+        return Response(password(Form({}, error.problems)), 422)
     except TooManyRequests as error:
-        page = _password(Form(general=f"{error.description}."))
+        page = password(Form(general=f"{error.description}."))
         return Response(page, 429, {"Retry-After": str(error.retry_after)})
     user = credentials.find_user(engine(), user_id=actor.id)
     if user is None or not start_session(user):
         return redirect(url_for("sign_in.form"), 303)
-    flash("Your password is changed. You are signed out everywhere else.")
-    return redirect(url_for("account.show"), 303)
+    return done("Your password is changed. You are signed out everywhere else.", "account.show")
 
 
 def _confirmed(name: str) -> Any:
@@ -110,12 +114,8 @@ def _not_yours() -> InvalidRequest:
 
 
 @pages.get("/account/tokens")
-def tokens() -> str:
+def tokens(form: Form = BLANK, made: dict[str, object] | None = None) -> str:
     """One's tokens, and the form for another."""
-    return _tokens(Form())
-
-
-def _tokens(form: Form, made: dict[str, object] | None = None) -> str:
     return render_template(
         "account_tokens.html",
         form=form,
@@ -144,13 +144,51 @@ def make_token() -> BaseResponse:
             engine(), current_actor(), request.form.get("name", ""), scopes, days
         )
     except InvalidRequest as error:
-        return Response(_tokens(rejected(error)), 422)
-    return Response(_tokens(Form(), token), 201)
+        return Response(tokens(rejected(error)), 422)
+    return Response(tokens(made=token), 201)
 
 
 @pages.post("/account/tokens/<token>/revoke")
 def revoke_token(token: str) -> BaseResponse:
     """End a token of one's own."""
     people.revoke_token(engine(), current_actor(), read_id(token, "token"))
-    flash("The token is revoked: whatever used it is refused from now on.")
-    return redirect(url_for("account.tokens"), 303)
+    return done("The token is revoked: whatever used it is refused from now on.", "account.tokens")
+
+
+# --- passkeys -----------------------------------------------------------------------------------
+
+
+@pages.post("/account/passkeys")
+@needs_fresh
+def add_passkey() -> BaseResponse:
+    """Ask the browser for a new passkey; with its answer, keep it."""
+    actor, name = current_actor(), request.form.get("passkey_name", "")
+    try:
+        kept.check_name(name, "passkey_name")
+        if "passkey" not in request.form or passkeys.CONFIRMING in request.form:
+            words = (
+                f"Your browser makes a passkey for {actor.name}, to be kept on this device or "
+                "on a key."
+            )
+            where = {"action": url_for("account.add_passkey"), "back": url_for("account.show")}
+            return passkeys.page(
+                passkeys.ask_new(actor), title="Add a passkey", words=words, **where
+            )
+        passkeys.register(actor, name)
+    except (InvalidRequest, Conflict, NotPermitted) as error:
+        return Response(show(rejected(error)), status_of(error))
+    message = "The passkey is added: it signs you in. Where you sign acts, a policy names it first."
+    return done(message, "account.show")
+
+
+@pages.post("/account/passkeys/<passkey>/remove")
+def remove_passkey(passkey: str) -> BaseResponse:
+    """Remove a passkey of one's own, after a touch of one."""
+    actor, wanted = current_actor(), read_id(passkey, "passkey")
+    if str(wanted) not in [passkey_row["id"] for passkey_row in kept.of(engine(), actor.id)]:
+        raise NotFound("passkey", str(wanted))
+    redirection = by_passkey()
+    if redirection is not None:
+        return redirection
+    kept.remove(engine(), actor, wanted)
+    return done("The passkey is removed: it signs you in no more.", "account.show")

@@ -35,6 +35,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     limits = {measure["name"]: Decimal(measure["limit"]) for measure in figures["measures"]}
     names = [name for name, limit in limits.items() if limit > 0]
+    units = {measure["name"]: measure["unit"] for measure in figures["measures"]}
     points = [point for point in figures["burn_down"] if any(name in point for name in names)]
     if not names or not points:
         return None
@@ -75,6 +76,7 @@ def burn_down_plot(figures: Mapping[str, Any]) -> dict[str, Any] | None:
         "ends": _ends(points[0]["at"], points[-1]["at"]),
         "rows": [points[days[n]] for n in _evenly(len(days), TABLE_ROWS)],
         "names": names,
+        "heads": ["after", *((f"#{MEASURE_NAMES[name]}", f"{units[name]} left") for name in names)],
     }
 
 
@@ -136,11 +138,6 @@ def _ends(first: str, last: str) -> tuple[str, str]:
     return moments[0].strftime("%d %b %Y"), moments[1].strftime("%d %b %Y")
 
 
-def measure_unit(figures: Mapping[str, Any], name: str) -> str:
-    """Return the unit of a measure."""
-    return next(str(measure["unit"]) for measure in figures["measures"] if measure["name"] == name)
-
-
 def share(text: str) -> float:
     """Return a share that entries hold as a fraction."""
     return float(Fraction(text))
@@ -148,6 +145,6 @@ def share(text: str) -> float:
 
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
-    for function in (burn_down_plot, measure_unit, share, at_most, guesser):
+    for function in (burn_down_plot, share, at_most, guesser):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(spent_by=spent_by, MEASURE_NAMES=MEASURE_NAMES)

@@ -1,6 +1,6 @@
 """Public corpora: what is registered, and registering one."""
 
-from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask import Blueprint, Response, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import corpora
@@ -10,18 +10,14 @@ from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of
-from web.views.forms import Form, rejected, sent
+from web.views.forms import BLANK, Form, done, rejected, sent
 
 pages = Blueprint("corpora", __name__)
 
 
 @pages.get("/corpora")
-def listing() -> str:
+def listing(form: Form = BLANK) -> str:
     """Registered corpora."""
-    return _page(Form())
-
-
-def _page(form: Form) -> str:
     return render_template(
         "corpora.html", corpora=corpora.listing(engine(), current_actor()), form=form
     )
@@ -37,6 +33,5 @@ def add() -> BaseResponse:
         body = read(NewCorpus, {"statement": "", "name": "", **fields})
         corpora.add(engine(), body, current_actor())
     except (InvalidRequest, Conflict) as error:
-        return Response(_page(rejected(error)), status_of(error))
-    flash(f"{body.name} is registered. A worker now reads it through.")
-    return redirect(url_for("corpora.listing"), 303)
+        return Response(listing(rejected(error)), status_of(error))
+    return done(f"{body.name} is registered. A worker now reads it through.", "corpora.listing")

@@ -1,6 +1,6 @@
 """The catalogue, and a dataset's page with its account and ledger."""
 
-from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask import Blueprint, Response, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets
@@ -11,7 +11,7 @@ from accountant.queries import decisions, jobs, log_comparison, spending
 from accountant.queries import entries as entry_queries
 from accountant.queries.dataset_rows import seen_by
 from accountant.schema.base import documents
-from accountant.transactions import artifacts
+from accountant.transactions import access, artifacts
 from accountant.transactions.owners import ASKERS
 from web.api.datasets import Correction, NewVersion, export_response
 from web.api.parsing import read, read_choice, read_seq
@@ -19,7 +19,7 @@ from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of
 from web.views.catalogue import catalogue_page
-from web.views.forms import Form, lines, rejected, sent, whole
+from web.views.forms import BLANK, Form, done, lines, rejected, sent, whole
 
 pages = Blueprint("datasets", __name__)
 
@@ -39,14 +39,10 @@ def catalogue() -> str:
 
 
 @pages.get("/datasets/<name>")
-def show(name: str) -> str:
-    """Public facts, account, jobs, and for stewards and auditors the ledger."""
-    return dataset_page(name)
+def show(name: str, **forms: Form) -> str:
+    """Public facts, account, jobs, and for stewards and auditors the ledger, at one moment.
 
-
-def dataset_page(name: str, **forms: Form) -> str:
-    """Return the page of a dataset, as it is at one moment; a form as it was sent, where it was not
-    accepted.
+    `forms`: as they were sent, where they were not accepted.
     """
     outside = log_comparison.of_name(engine(), name)  # compares and may append: beside the snapshot
     with one_moment(engine()):
@@ -67,7 +63,6 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
     recent = jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)
     named = {str(job.id): job.name for job in recent}
     others = [row["job"] for row in (*entries, *ex_post) if row["job"] not in named]
-    empty = Form()
     may_want = not dataset["may_ask"] and bool(actor.roles & set(ASKERS))
     return render_template(
         "dataset.html",
@@ -82,9 +77,9 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
         names={**named, **jobs.names(engine(), actor, others)},
         ex_post_note=jobs.EX_POST_NOTE,
         before=before,
-        data_form=forms.get("data", empty),
-        version_form=forms.get("version", empty),
-        access_form=forms.get("access", empty),
+        data_form=forms.get("data", BLANK),
+        version_form=forms.get("version", BLANK),
+        access_form=forms.get("access", BLANK),
         may_want=may_want,
         asked_for_access=decisions.latest_access(engine(), actor, name) if may_want else None,
     )
@@ -125,9 +120,9 @@ def correct(name: str) -> BaseResponse:
         correction = read(Correction, changes).model_dump(exclude_unset=True)
         datasets.correct_dataset(engine(), name, correction, current_actor())
     except (InvalidRequest, Conflict) as error:
-        return Response(dataset_page(name, data=rejected(error)), status_of(error))
-    flash("A worker now reads the data through as it is declared now.")
-    return redirect(url_for("datasets.show", name=name), 303)
+        return Response(show(name, data=rejected(error)), status_of(error))
+    message = "A worker now reads the data through as it is declared now."
+    return done(message, "datasets.show", name=name)
 
 
 @pages.post("/datasets/<name>/versions")
@@ -143,9 +138,21 @@ def add_version(name: str) -> BaseResponse:
         )
         datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
     except (InvalidRequest, Conflict) as error:
-        return Response(dataset_page(name, version=rejected(error)), status_of(error))
-    flash("A worker now reads the new version through. Jobs run on it once it is ready.")
-    return redirect(url_for("datasets.show", name=name), 303)
+        return Response(show(name, version=rejected(error)), status_of(error))
+    message = "A worker now reads the new version through. Jobs run on it once it is ready."
+    return done(message, "datasets.show", name=name)
+
+
+@pages.post("/datasets/<name>/access")
+@needs_role(*ASKERS)
+def ask_access(name: str) -> BaseResponse:
+    """Ask for access, with a reason that the dataset's stewards read."""
+    try:
+        access.ask_for(engine(), name, current_actor(), sent().get("reason", ""))
+    except (InvalidRequest, Conflict) as error:
+        return Response(show(name, access=rejected(error)), status_of(error))
+    message = "Your request is sent to the dataset's stewards. Their answer appears here."
+    return done(message, "datasets.show", name=name)
 
 
 @pages.get("/datasets/<name>/ledger.<form>")

@@ -38,7 +38,7 @@ from web.context import engine
 from web.errors import status_of, without_prefix
 from web.meaning import guess, meaning, step_of
 from web.views import rehearsals
-from web.views.forms import Form, rejected, sent
+from web.views.forms import BLANK, Form, rejected, sent
 from web.views.policies import policy_changes
 from web.views.schema_forms import PREFIX, Input, inputs, parameters
 
@@ -60,18 +60,12 @@ _OFFERABLE = ("number",)
 
 @pages.get("/inbox")
 @needs_role("steward")
-def listing() -> str:
+def listing(form: Form = BLANK, selected: Sequence[str] = ()) -> str:
     """Show what waits for a second person, oldest first; the page stands in the address."""
-    return _inbox()
-
-
-def _inbox(form: Form | None = None, selected: Sequence[str] = ()) -> str:
     window = read_window(ORDER, PAGE)
     pending, following = cut(decisions.listing(engine(), current_actor(), **window.reads), window)
     shown = ",".join(decision["id"] for decision in pending)
-    return _page(
-        pending, following=following, shown=shown, several=form or Form(), selected=selected
-    )
+    return _page(pending, following=following, shown=shown, several=form, selected=selected)
 
 
 @pages.get("/inbox/changes")
@@ -409,7 +403,7 @@ def _several(confirming: bool) -> BaseResponse:
             raise invalid("ids", f"{len(ids)} selected", f"from 1 to {PAGE}")
         pending = [_decision(read_id(text, "decision")) for text in ids]
     except InvalidRequest as error:
-        return Response(_inbox(rejected(error), ids), 422)
+        return Response(listing(rejected(error), ids), 422)
     pending.sort(key=lambda decision: (decision["created_at"], decision["id"]))
     if confirming:
         return _confirmed(pending, reply, url_for("decisions.answer_selected"), sent())

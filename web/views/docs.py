@@ -41,7 +41,6 @@ def _page(name: str) -> str:
 _FORMS = {
     "wizard": ("dataset", "allowance"),
     "datasets": ("dataset", "job"),
-    "access": ("dataset", "job"),
     "policies": ("allowance",),
     "asking": ("job",),
     "models": ("model",),

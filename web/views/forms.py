@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args, get_origin
 
-from flask import request
+from flask import flash, redirect, request, url_for
 from pydantic import BaseModel
+from werkzeug.wrappers import Response
 
 from accountant.core.errors import ExchequerError, FieldProblem, InvalidRequest
 from accountant.core.privacy.units import is_plain
@@ -46,6 +47,10 @@ class Form:
         ]
 
 
+#: A form that nobody has filled in yet.
+BLANK = Form()
+
+
 def sent() -> dict[str, str]:
     """Return the form that came, line ends as they are on this side."""
     return {
@@ -61,6 +66,12 @@ def rejected(error: ExchequerError) -> Form:
     if isinstance(error, InvalidRequest):
         return Form(sent(), error.problems)
     return Form(sent(), general=str(error))
+
+
+def done(message: str, endpoint: str, **address: Any) -> Response:
+    """Go to a page, which says what was done."""
+    flash(message)
+    return redirect(url_for(endpoint, **address), 303)
 
 
 def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 state.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,23 +12,26 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, InvalidRequest, invalid
+from accountant.core.errors import Conflict, InvalidRequest, SignatureNeeded, invalid
 from accountant.core.ledger.caps import STATED
 from accountant.core.mechanisms import charge, noisy_count
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import jobs, workers
-from accountant.transactions import artifacts, comments, settlement
+from accountant.transactions import artifacts, comments, corrections, overdrafts, settlement
 from accountant.transactions.artifacts import OVERSEERS
+from web import passkeys
 from web.api import outputs
+from web.api.decisions import ChargeCorrection
 from web.api.jobs import ORDER, card_response
 from web.api.paging import cut, read_window
-from web.api.parsing import read_choice, read_id
-from web.auth import current_actor
+from web.api.parsing import read, read_choice, read_id
+from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine
+from web.errors import status_of
 from web.views import rehearsals, results
 from web.views.decisions import about_job, open_offers
-from web.views.forms import Form, rejected, sent
+from web.views.forms import BLANK, Form, done, rejected, sent
 
 pages = Blueprint("jobs", __name__)
 
@@ -103,7 +107,7 @@ def show(job: str) -> str:
     return page(read_id(job))
 
 
-def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = None) -> str:
+def page(job_id: UUID, correction_form: Form = BLANK, said: Form = BLANK) -> str:
     """Return the page of a job; a form as it was sent, where a correction or a comment was not
     accepted.
     """
@@ -123,8 +127,8 @@ def page(job_id: UUID, correction_form: Form | None = None, said: Form | None = 
         may_declare="steward" in _roles_on(job)
         and (job["vouched"], job["state"]) == (STATED, "refused"),
         may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
-        correction_form=correction_form or Form(),
-        said=said or Form(),
+        correction_form=correction_form,
+        said=said,
         **_live(job),
     )
 
@@ -248,6 +252,70 @@ def cancel(job: str) -> BaseResponse:
     except Conflict as error:
         flash(str(error), "problem")
     return redirect(url_for("jobs.show", job=job_id), 303)
+
+
+# --- what it cost, as stewards correct it ---------------------------------------------------------
+
+
+@pages.post("/jobs/<job>/correction")
+@needs_role("steward")
+def correct(job: str) -> BaseResponse:
+    """Propose another charge, or show the job's page with what is wrong."""
+    job_id, values = read_id(job), sent()
+    try:
+        body = read(ChargeCorrection, _body(values))
+        corrections.correct(
+            engine(),
+            job_id,
+            current_actor(),
+            body.reason,
+            event=body.event,
+            ex_post=body.ex_post,
+            signature=passkeys.given(current_actor()),
+        )
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("jobs.show", job=job_id))
+    except (InvalidRequest, Conflict) as error:
+        return Response(page(job_id, correction_form=rejected(error)), status_of(error))
+    message = "The correction is proposed. Another steward confirms it in the inbox."
+    return done(message, "jobs.show", job=job_id)
+
+
+@pages.post("/jobs/<job>/overdraft")
+@needs_role("steward")
+def declare(job: str) -> BaseResponse:
+    """Declare that a refused charge has happened already."""
+    job_id, actor = read_id(job), current_actor()
+    asked = jobs.job(engine(), job_id, actor)
+    about = engine(), asked.dataset, asked.parameters, actor, sent().get("reason", "")
+    try:
+        overdrafts.declare(*about, signature=passkeys.given(actor))
+    except SignatureNeeded as needed:
+        return passkeys.sign(needed, url_for("jobs.show", job=job_id))
+    except (InvalidRequest, Conflict) as error:
+        return Response(page(job_id, correction_form=rejected(error)), status_of(error))
+    message = "The overdraft is declared. Another steward confirms it in the inbox."
+    return done(message, "jobs.show", job=job_id)
+
+
+_RELEASED = ("reserved", "event")
+
+
+def _body(values: Mapping[str, str]) -> dict[str, Any]:
+    released = values.get("released", "reserved")
+    if released not in _RELEASED:
+        raise invalid("released", repr(released[:40]), ", ".join(_RELEASED))
+    body: dict[str, Any] = {"reason": values.get("reason", "")}
+    if values.get("ex_post", "").strip():
+        body["ex_post"] = values["ex_post"].strip()
+    if released == "event":
+        try:
+            body["event"] = json.loads(values.get("event", ""))
+        except (ValueError, RecursionError):
+            raise invalid(
+                "event", "is no JSON", "an event as the ledger's entries hold it"
+            ) from None
+    return body
 
 
 # --- what it published --------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Models: what is registered, and registering one."""
 
-from flask import Blueprint, Response, flash, redirect, render_template, url_for
+from flask import Blueprint, Response, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import models
@@ -12,18 +12,14 @@ from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.context import engine
 from web.errors import status_of
-from web.views.forms import Form, rejected, sent, whole
+from web.views.forms import BLANK, Form, done, rejected, sent, whole
 
 pages = Blueprint("models", __name__)
 
 
 @pages.get("/models")
-def listing() -> str:
+def listing(form: Form = BLANK) -> str:
     """Registered models."""
-    return _page(Form())
-
-
-def _page(form: Form) -> str:
     return render_template(
         "models.html", models=documents(model_queries.models(engine(), current_actor())), form=form
     )
@@ -60,6 +56,5 @@ def add() -> BaseResponse:
             endpoint=body.endpoint,
         )
     except (InvalidRequest, Conflict) as error:
-        return Response(_page(rejected(error)), status_of(error))
-    flash(f"{body.name} is registered. A worker now looks at it.")
-    return redirect(url_for("models.listing"), 303)
+        return Response(listing(rejected(error)), status_of(error))
+    return done(f"{body.name} is registered. A worker now looks at it.", "models.listing")

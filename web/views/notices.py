@@ -1,6 +1,6 @@
 """Notices: the addresses that are told, and the form in which an administrator sets one."""
 
-from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask import Blueprint, Response, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import notices
@@ -11,18 +11,14 @@ from web.api.notices import NewNotice, register
 from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import engine, settings
-from web.views.forms import Form, rejected, sent
+from web.views.forms import BLANK, Form, done, rejected, sent
 
 pages = Blueprint("notices", __name__)
 
 
 @pages.get("/settings/notices")
-def listing() -> str:
+def listing(form: Form = BLANK, chosen: tuple[str, ...] = ()) -> str:
     """One's addresses, or all of them and the form of another for an administrator."""
-    return _page(Form())
-
-
-def _page(form: Form, chosen: tuple[str, ...] = ()) -> str:
     return render_template(
         "notices.html",
         notices=notices.listing(engine(), current_actor()),
@@ -51,9 +47,8 @@ def add() -> BaseResponse:
     try:
         register(read(NewNotice, body))
     except InvalidRequest as error:
-        return Response(_page(rejected(error), chosen), 422)
-    flash("The address is set: it is told what happens from now on.")
-    return redirect(url_for("notices.listing"), 303)
+        return Response(listing(rejected(error), chosen), 422)
+    return done("The address is set: it is told what happens from now on.", "notices.listing")
 
 
 @pages.post("/settings/notices/<id>/test")
@@ -61,13 +56,11 @@ def add() -> BaseResponse:
 def test(id: str) -> BaseResponse:
     """Send a message that says nothing."""
     notices.test(engine(), read_id(id, "notice"), current_actor())
-    flash("A test is on its way.")
-    return redirect(url_for("notices.listing"), 303)
+    return done("A test is on its way.", "notices.listing")
 
 
 @pages.post("/settings/notices/<id>/remove")
 def remove(id: str) -> BaseResponse:
     """End the notices to an address."""
     notices.remove(engine(), read_id(id, "notice"), current_actor())
-    flash("The address is told nothing more.")
-    return redirect(url_for("notices.listing"), 303)
+    return done("The address is told nothing more.", "notices.listing")

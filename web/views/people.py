@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask import Blueprint, Response, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest
@@ -18,7 +18,7 @@ from web.auth import current_actor, needs_role
 from web.confirmation import needs_fresh
 from web.context import engine
 from web.passwords import hash_password, new_password
-from web.views.forms import Form, rejected
+from web.views.forms import BLANK, Form, done, rejected
 
 pages = Blueprint("people", __name__)
 
@@ -34,12 +34,8 @@ ROLES = {
 
 @pages.get("/people")
 @needs_role("administrator")
-def listing() -> str:
+def listing(form: Form = BLANK, once: dict[str, Any] | None = None) -> str:
     """Accounts by name."""
-    return _listing(Form())
-
-
-def _listing(form: Form, once: dict[str, Any] | None = None) -> str:
     state, window = read_choice("state", ("open", "closed")), read_window(USERS, PAGE)
     rows = people.listing(
         engine(),
@@ -83,10 +79,10 @@ def add() -> BaseResponse:
             password_expires=until,
         )
     except InvalidRequest as error:
-        return Response(_listing(rejected(error)), 422)
+        return Response(listing(rejected(error)), 422)
     except Conflict as error:
-        return Response(_listing(Form({"name": name}, general=f"{error}.")), 409)
-    return Response(_listing(Form(), _once(name, password, until)), 201)
+        return Response(listing(Form({"name": name}, general=f"{error}.")), 409)
+    return Response(listing(once=_once(name, password, until)), 201)
 
 
 def _once(name: str, password: str, until: datetime) -> dict[str, Any]:
@@ -95,12 +91,8 @@ def _once(name: str, password: str, until: datetime) -> dict[str, Any]:
 
 @pages.get("/people/<name>")
 @needs_role("administrator")
-def show(name: str) -> str:
+def show(name: str, form: Form = BLANK, once: dict[str, Any] | None = None) -> str:
     """One account and what can be done to it."""
-    return _person(name, Form())
-
-
-def _person(name: str, form: Form, once: dict[str, Any] | None = None) -> str:
     person = people.show(engine(), current_actor(), name)
     return render_template(
         "person.html",
@@ -122,13 +114,10 @@ def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResp
     try:
         act(engine(), current_actor(), name, *args)
     except InvalidRequest as error:
-        return Response(_person(name, Form({}, error.problems)), 422)
+        return Response(show(name, Form({}, error.problems)), 422)
     except Conflict as error:
-        return Response(
-            _person(name, Form(general=f"{str(error)[:1].upper()}{str(error)[1:]}.")), 409
-        )
-    flash(told)
-    return redirect(url_for("people.show", name=name), 303)
+        return Response(show(name, Form(general=f"{str(error)[:1].upper()}{str(error)[1:]}.")), 409)
+    return done(told, "people.show", name=name)
 
 
 @pages.post("/people/<name>/roles")
@@ -167,8 +156,7 @@ def act(name: str, act: str) -> BaseResponse:
 def revoke_token(name: str, token: str) -> BaseResponse:
     """End one token."""
     people.revoke_token(engine(), current_actor(), read_id(token, "token"))
-    flash("The token is revoked.")
-    return redirect(url_for("people.show", name=name), 303)
+    return done("The token is revoked.", "people.show", name=name)
 
 
 @pages.post("/people/<name>/password")
@@ -182,8 +170,8 @@ def reset_password(name: str) -> BaseResponse:
             engine(), current_actor(), name, hash_password(password, name)
         )
     except Conflict as error:
-        return Response(_person(name, Form(general=f"{error}.")), 409)
-    return Response(_person(name, Form(), _once(name, password, until)), 201)
+        return Response(show(name, Form(general=f"{error}.")), 409)
+    return Response(show(name, once=_once(name, password, until)), 201)
 
 
 @pages.get("/sign-ins")

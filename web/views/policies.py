@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flask import Blueprint, Response, flash, jsonify, redirect, render_template, url_for
+from flask import Blueprint, Response, jsonify, render_template, url_for
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, SignatureNeeded
@@ -24,7 +24,7 @@ from web.context import engine
 from web.errors import status_of, with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
 from web.views import presets
-from web.views.forms import Form, rejected, sent, typed
+from web.views.forms import BLANK, Form, done, rejected, sent, typed
 
 pages = Blueprint("policies", __name__)
 
@@ -41,9 +41,25 @@ def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
 
 @pages.get("/datasets/<name>/policy")
 @needs_role("steward")
-def show(name: str) -> str:
+def show(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
     """Allowance and policy, each with its form."""
-    return _page(name)
+    dataset = _dataset(name)
+    allowance, policy = forms.get("allowance", BLANK), forms.get("policy", BLANK)
+    changes, now = _allowance_change(name, allowance.values), dataset["account"]
+    if not allowance.values and now is not None:  # what stands means something before one types
+        terms = (dataset["neighbours"], dataset["unit"])
+        changes["meaning"] = meaning(now["epsilon"], now["delta"], *terms)
+    return render_template(
+        "policy.html",
+        dataset=dataset,
+        allowance_form=allowance,
+        policy_form=policy,
+        reviewed=reviewed,
+        policy_version=_version(dataset["policy"]),
+        ex_post_text=ABOUT_EX_POST,
+        **changes,
+        **_policy_change(dataset, policy.values),
+    )
 
 
 @pages.post("/datasets/<name>/allowance/effect")
@@ -65,14 +81,14 @@ def policy_effect(name: str) -> str:
 @needs_role("steward")
 def review_allowance(name: str) -> BaseResponse:
     """The page again with what the allowance would change; nothing is changed."""
-    return Response(_page(name, allowance=Form(sent()), reviewed="allowance"))
+    return Response(show(name, allowance=Form(sent()), reviewed="allowance"))
 
 
 @pages.post("/datasets/<name>/policy/review")
 @needs_role("steward")
 def review_policy(name: str) -> BaseResponse:
     """The page again with what the policy, or a preset, would change; nothing is changed."""
-    return Response(_page(name, policy=Form(presets.applied(sent())), reviewed="policy"))
+    return Response(show(name, policy=Form(presets.applied(sent())), reviewed="policy"))
 
 
 @pages.post("/datasets/<name>/allowance")
@@ -89,12 +105,11 @@ def allow(name: str) -> BaseResponse:
     except SignatureNeeded as needed:
         return passkeys.sign(needed, url_for("policies.show", name=name))
     except (InvalidRequest, Conflict, NotPermitted) as error:
-        return Response(_page(name, allowance=rejected(error)), status_of(error))
+        return Response(show(name, allowance=rejected(error)), status_of(error))
+    message = f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}."
     if entry is not None:
-        flash("A raise needs two people here: another steward confirms it in the inbox.")
-        return redirect(url_for("datasets.show", name=name), 303)
-    flash(f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}.")
-    return redirect(url_for("datasets.show", name=name), 303)
+        message = "A raise needs two people here: another steward confirms it in the inbox."
+    return done(message, "datasets.show", name=name)
 
 
 @pages.post("/datasets/<name>/policy")
@@ -122,18 +137,16 @@ def set_policy(name: str) -> BaseResponse:
         return passkeys.sign(needed, url_for("policies.show", name=name))
     except InvalidRequest as error:
         shown = with_prefix(without_prefix(error, "policy."), "policy.")
-        return Response(_page(name, policy=rejected(shown)), 422)
+        return Response(show(name, policy=rejected(shown)), 422)
     except (Conflict, NotPermitted) as error:
-        return Response(_page(name, policy=Form(form, general=str(error))), status_of(error))
+        return Response(show(name, policy=Form(form, general=str(error))), status_of(error))
+    message = f"The policy of {name} is changed. Jobs decided before keep their decision."
     if entry is not None:
         weaker = decisions.show(engine(), entry, actor).weakens
-        named = ", ".join(name.replace("_", " ") for name in weaker)
-        flash(
-            f"Nothing is changed yet. Another steward confirms in the inbox what weakens {named}."
-        )
-        return redirect(url_for("datasets.show", name=name), 303)
-    flash(f"The policy of {name} is changed. Jobs decided before keep their decision.")
-    return redirect(url_for("datasets.show", name=name), 303)
+        named = ", ".join(field.replace("_", " ") for field in weaker)
+        message = "Nothing is changed yet. Another steward confirms in the inbox what weakens "
+        message += f"{named}."
+    return done(message, "datasets.show", name=name)
 
 
 def _version(policy: Mapping[str, Any]) -> str:
@@ -148,26 +161,6 @@ def _dataset(name: str) -> dict[str, Any]:
     dataset = datasets.dataset(engine(), name, current_actor())
     owners.require(current_actor(), dataset.policy, "steward")
     return dataset.document()
-
-
-def _page(name: str, *, reviewed: str | None = None, **forms: Form) -> str:
-    dataset = _dataset(name)
-    allowance, policy = forms.get("allowance", Form()), forms.get("policy", Form())
-    changes, now = _allowance_change(name, allowance.values), dataset["account"]
-    if not allowance.values and now is not None:  # what stands means something before one types
-        terms = (dataset["neighbours"], dataset["unit"])
-        changes["meaning"] = meaning(now["epsilon"], now["delta"], *terms)
-    return render_template(
-        "policy.html",
-        dataset=dataset,
-        allowance_form=allowance,
-        policy_form=policy,
-        reviewed=reviewed,
-        policy_version=_version(dataset["policy"]),
-        ex_post_text=ABOUT_EX_POST,
-        **changes,
-        **_policy_change(dataset, policy.values),
-    )
 
 
 # --- what would change --------------------------------------------------------------------------

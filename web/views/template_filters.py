@@ -274,6 +274,7 @@ def init_app(app: Flask) -> None:
         signers=signers,
         about_field=about_field,
         FILTER_NAMES=FILTER_NAMES,
+        FILTER_HEADS=[(f"#{name}", unit(kind)) for kind, name in FILTER_NAMES.items()],
         presets=presets,
         pairs=lambda names: [(name, name) for name in names],
         FIGURE_NAMES=FIGURE_NAMES,

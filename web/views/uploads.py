@@ -1,6 +1,6 @@
 """Uploads: sending a file, and what is kept."""
 
-from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
+from flask import Blueprint, Response, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import uploads
@@ -11,7 +11,7 @@ from web.auth import current_actor, needs_role
 from web.context import engine, settings
 from web.errors import status_of
 from web.request_bodies import blocks, store
-from web.views.forms import Form, rejected
+from web.views.forms import BLANK, Form, done, rejected
 
 pages = Blueprint("uploads", __name__)
 
@@ -20,9 +20,15 @@ PAGE = 50
 
 @pages.get("/uploads")
 @needs_role("steward")
-def files() -> str:
+def files(form: Form = BLANK) -> str:
     """The form, and the files that are kept."""
-    return _page(Form())
+    window = read_window(ORDER, PAGE)
+    rows = uploads.listing(engine(), store(), current_actor(), **window.reads)
+    page_uploads, following = cut(rows, window)
+    most = settings().upload_bytes
+    return render_template(
+        "uploads.html", uploads=page_uploads, following=following, form=form, most=most
+    )
 
 
 @pages.post("/uploads")
@@ -32,9 +38,9 @@ def add() -> BaseResponse:
     try:
         upload = receive_form("file")
     except (InvalidRequest, TooLarge, NoRoom) as error:
-        return Response(_page(rejected(error)), status_of(error))
-    flash(f"The file is kept. Its columns: {', '.join(upload['columns'])}.")
-    return redirect(url_for("uploads.files"), 303)
+        return Response(files(rejected(error)), status_of(error))
+    columns = ", ".join(upload["columns"])
+    return done(f"The file is kept. Its columns: {columns}.", "uploads.files")
 
 
 def receive_form(field: str) -> uploads.Kept:
@@ -52,15 +58,4 @@ def receive_form(field: str) -> uploads.Kept:
 def discard(sha256: str) -> BaseResponse:
     """Destroy a file that nothing was registered with."""
     uploads.discard(engine(), sha256, current_actor())
-    flash("The file is destroyed.")
-    return redirect(url_for("uploads.files"), 303)
-
-
-def _page(form: Form) -> str:
-    window = read_window(ORDER, PAGE)
-    rows = uploads.listing(engine(), store(), current_actor(), **window.reads)
-    page_uploads, following = cut(rows, window)
-    most = settings().upload_bytes
-    return render_template(
-        "uploads.html", uploads=page_uploads, following=following, form=form, most=most
-    )
+    return done("The file is destroyed.", "uploads.files")
