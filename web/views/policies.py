@@ -28,7 +28,7 @@ from web.views.forms import BLANK, Form, done, rejected, sent, typed
 
 pages = Blueprint("policies", __name__)
 
-_FIGURES = ("epsilon", "delta", "reason", "ex_post", "ex_post_settlement")
+_FIGURES = ("epsilon", "delta", "ex_post", "ex_post_settlement", "order")
 
 
 def policy_of(values: Mapping[str, str]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def allow(name: str) -> BaseResponse:
     """Set the allowance, for a reason."""
     values = sent()
     try:
-        body = read(NewAllowance, _allowance_fields(values))
+        body = read(NewAllowance, allowance_fields(values))
         actor = current_actor()
         signature = passkeys.given(actor)
         entry = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
@@ -166,13 +166,16 @@ def _dataset(name: str) -> dict[str, Any]:
 # --- what would change --------------------------------------------------------------------------
 
 
-def _allowance_fields(values: Mapping[str, str]) -> dict[str, Any]:
-    stated: dict[str, Any] = {name: values.get(name, "").strip() for name in _FIGURES}
-    for name in ("epsilon", "delta", "ex_post", "ex_post_settlement"):
-        stated[name] = stated[name] or None
-    if stated["ex_post"] is None:
+def allowance_fields(values: Mapping[str, str], *parts: str) -> dict[str, Any]:
+    """Return a form's allowance as the API takes it, with `parts` that have fields of their own."""
+    filled = {name: text.strip() for name, text in values.items() if text.strip()}
+    stated: dict[str, Any] = {name: filled.get(name) for name in _FIGURES}
+    for part in parts:
+        inside = {name: text for name, text in filled.items() if name.startswith(f"{part}.")}
+        stated[part] = {name[len(part) + 1 :]: text for name, text in inside.items()} or None
+    if stated["ex_post"] is None:  # there is no cap that it could be about
         stated["ex_post_settlement"] = None
-    return stated
+    return stated | {"reason": filled.get("reason", "")}
 
 
 def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
@@ -182,7 +185,7 @@ def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
         return empty
     try:
         body = read(
-            NewAllowance, _allowance_fields(values) | {"reason": values.get("reason", "") or "-"}
+            NewAllowance, allowance_fields(values) | {"reason": values.get("reason", "") or "-"}
         )
         change = allowance_queries.preview(
             engine(), name, body.allowance(), current_actor()

@@ -7,16 +7,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from flask import (
-    Blueprint,
-    Response,
-    current_app,
-    flash,
-    redirect,
-    render_template,
-    request,
-    url_for,
-)
+from flask import Blueprint, Response, current_app, flash, render_template, request
 from itsdangerous import BadSignature, URLSafeSerializer
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -43,8 +34,8 @@ from web.errors import status_of
 from web.meaning import ABOUT_EX_POST, ABOUT_SECRETS, FILTER_WORDS, RELATIONS, meaning
 from web.request_bodies import store
 from web.views import presets
-from web.views.forms import Form, number, sent, typed, whole
-from web.views.policies import policy_of
+from web.views.forms import Form, done, number, sent, typed, whole
+from web.views.policies import allowance_fields, policy_of
 from web.views.uploads import receive_form
 
 pages = Blueprint("wizard", __name__)
@@ -163,15 +154,11 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
     """Return values for the panel; without figures that can be it says how to begin."""
     texts = {"ex_post_text": ABOUT_EX_POST, "secret_text": ABOUT_SECRETS}
     unit = values.get("unit_column", "").strip() or "record"
+    epsilon, delta = (values.get(name, "").strip() for name in ("epsilon", "delta"))
     try:
-        sentences = meaning(
-            values.get("epsilon", "").strip(),
-            values.get("delta", "").strip(),
-            values.get("neighbours") or "add-remove",
-            unit,
-        )
+        sentences = meaning(epsilon, delta, values.get("neighbours") or "add-remove", unit)
     except InvalidRequest:
-        return {"meaning": None, **texts}
+        sentences = None
     return {"meaning": sentences, **texts}
 
 
@@ -248,29 +235,14 @@ def _allowance(values: Mapping[str, str]) -> Allowance | None:
     """Return the allowance that was typed; None where it is left for later. Raises
     InvalidRequest.
     """
-    names = ("epsilon", "delta", "ex_post", "ex_post_settlement", "order")
-    allowance: dict[str, Any] = {name: values.get(name, "").strip() or None for name in names}
-    shares = {
-        name: text.strip()
-        for name, text in values.items()
-        if name.startswith("shares.") and text.strip()
-    }
-    secret = {
-        name: values.get(f"secret.{name}", "").strip()
-        for name in _SECRET_FIELDS
-        if values.get(f"secret.{name}", "").strip()
-    }
-    if allowance["ex_post"] is None:
-        allowance["ex_post_settlement"] = None
-    if not any(
-        (allowance["epsilon"], allowance["delta"], allowance["ex_post"], shares, "prior" in secret)
-    ):
+    allowance = allowance_fields(values, "shares", "secret")
+    if "prior" not in (allowance["secret"] or {}):
+        allowance["secret"] = None
+    if not any(allowance[name] for name in ("epsilon", "delta", "ex_post", "shares", "secret")):
         return None
-    allowance["shares"] = {
-        name.removeprefix("shares."): text for name, text in shares.items()
-    } or None
-    allowance["secret"] = _secret(secret) if "prior" in secret else None
-    return read(NewAllowance, allowance | {"reason": values.get("reason", "")}).allowance()
+    if allowance["secret"]:
+        allowance["secret"] = _secret(allowance["secret"])
+    return read(NewAllowance, allowance).allowance()
 
 
 def _secret(stated: Mapping[str, str]) -> dict[str, Any]:
@@ -346,12 +318,8 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
     if allowance is not None:
         try:
             entry = allowances.allow(engine(), spec.name, allowance, actor)
-            message += (
-                " Its allowance is set."
-                if entry is None
-                else " Another steward confirms its allowance."
-            )
+            by_two = "Another steward confirms its allowance."
+            message += f" {'Its allowance is set.' if entry is None else by_two}"
         except ExchequerError as error:
             flash(f"The allowance is not set: {error}.", "problem")
-    flash(message)
-    return redirect(url_for("datasets.show", name=spec.name), 303)
+    return done(message, "datasets.show", name=spec.name)

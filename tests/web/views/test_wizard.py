@@ -287,7 +287,7 @@ def test_columns_come_from_a_file_that_was_sent(site):
     assert sent["address"] in walk.page
     name = f"sent-{site.bench.dataset}"
     assert walk.send(name=name, file=sent["address"], uri="") == 200
-    assert walk.page.count('<option value="story" >story</option>') == 2
+    assert walk.page.count("<option >story</option>") == 2
     assert walk.send(text_column="story", label_column="kind", labels="good") == 200
     assert walk.send(unit_column="person", max_records_per_unit="2") == 200
     for _ in range(2):
