@@ -72,7 +72,7 @@ def test_nothing_reads_it_as_a_number(text):
     assert job_form._share({"share": text}) == 1.0
     terms = Terms(Neighbours.ADD_REMOVE, 1e-6, 1, 1000, (), (), ())
     count = mechanisms.get("noisy-count")
-    stated = schema_forms.parameters(count, {"parameters.epsilon": text})
+    stated = schema_forms.stated(count.schema, {"parameters.epsilon": text})
     assert refuses(count.parse, stated, terms)
 
 

@@ -40,7 +40,7 @@ from web.meaning import guess, meaning, step_of
 from web.views import rehearsals
 from web.views.forms import BLANK, Form, rejected, sent
 from web.views.policies import policy_changes
-from web.views.schema_forms import PREFIX, Input, inputs, parameters
+from web.views.schema_forms import PREFIX, Input, inputs, stated
 
 pages = Blueprint("decisions", __name__)
 
@@ -219,16 +219,16 @@ def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
     """Return the parameters in a form of an offer that differ from those asked for."""
     mechanism = mechanisms.get(job["mechanism"])
     offerable = {field.name for field in offer_inputs(job)}
-    stated = parameters(
-        mechanism, {name: text for name, text in values.items() if name in offerable}
-    )
+    held = {name: text for name, text in values.items() if name in offerable}
     emptied = [
         name.removeprefix(PREFIX)
         for name in offerable
         if name in values and not values[name].strip()
     ]
     changes = {
-        name: value for name, value in stated.items() if value != job["parameters"].get(name)
+        name: value
+        for name, value in stated(mechanism.schema, held).items()
+        if value != job["parameters"].get(name)
     }
     return changes | {name: None for name in emptied if job["parameters"].get(name) is not None}
 

@@ -212,7 +212,7 @@ def _share(values: Mapping[str, str]) -> float:
 def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
     mechanism = _mechanism(values)
     raw: dict[str, Any] = {"dataset": name, "mechanism": mechanism.id}
-    raw["parameters"] = schema_forms.parameters(mechanism, values)
+    raw["parameters"] = schema_forms.stated(mechanism.schema, values)
     for field_name in ("project", "model"):
         raw[field_name] = values.get(field_name, "").strip() or None
     if not mechanism.uses_model:
@@ -244,7 +244,7 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
         name,
         mechanism.id,
         (values.get("model", "").strip() or None) if mechanism.uses_model else None,
-        schema_forms.parameters(mechanism, values),
+        schema_forms.stated(mechanism.schema, values),
         project=_project(values),
     )
     facts = {"dataset": name, "mechanism": mechanism.id, "model": job_request.model}
@@ -298,7 +298,7 @@ def _quote(
     name: str, values: Mapping[str, str], fit: str | None = None, share: float | None = None
 ) -> dict[str, Any]:
     mechanism = _mechanism(values)
-    stated = schema_forms.parameters(mechanism, values)
+    stated = schema_forms.stated(mechanism.schema, values)
     quote_request = QuoteRequest(
         mechanism=mechanism.id,
         parameters=stated,
@@ -333,7 +333,7 @@ def _fit(name: str, values: dict[str, str]) -> Response:
     if field is None:
         return Response(_page(name, Form(values), "This request is free: there is nothing to fit."))
     share, problem = _share(values), None
-    sizes = sizes_of(mechanism, schema_forms.parameters(mechanism, values))
+    sizes = sizes_of(mechanism, schema_forms.stated(mechanism.schema, values))
     for size in sizes if field in sizes else (field,):
         try:
             quote = _quote(name, values, fit=size, share=share)

@@ -3,6 +3,7 @@ report.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
@@ -29,7 +30,7 @@ from web.api.ledgers import (
     report_named,
     verdict_named,
 )
-from web.api.paging import cut, read_window
+from web.api.paging import Order, Window, cut, read_window
 from web.api.parsing import read_choice
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine, settings
@@ -58,21 +59,31 @@ def _choices() -> dict[str, Any]:
     }
 
 
+def _listed(
+    template: str,
+    order: Order,
+    find: Callable[[Window], Sequence[Any]],
+    filters: tuple[str, ...],
+    **choices: Any,
+) -> str:
+    """Return a page of a list, with the names of the jobs in it."""
+    window = read_window(order, PAGE)
+    rows, following = cut(find(window), window)
+    return render_template(
+        template,
+        rows=rows,
+        names=jobs.names(engine(), current_actor(), [row.get("job") for row in rows]),
+        following=following,
+        asked=_asked(filters),
+        **choices,
+    )
+
+
 @pages.get("/ledger")
 @overseers
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
-    window = read_window(ENTRIES, PAGE)
-    page_entries, following = cut(found_entries(window), window)
-    return render_template(
-        "ledger.html",
-        entries=page_entries,
-        names=jobs.names(engine(), current_actor(), [entry["job"] for entry in page_entries]),
-        following=following,
-        asked=_asked(FILTERS),
-        kinds=KINDS,
-        **_choices(),
-    )
+    return _listed("ledger.html", ENTRIES, found_entries, FILTERS, kinds=KINDS, **_choices())
 
 
 @pages.get("/ledger/<name>/<seq>")
@@ -100,35 +111,18 @@ def _pretty(value: object) -> str:
 @overseers
 def refusals() -> str:
     """Refused requests: why, and what was asked and left."""
-    window = read_window(REFUSALS, PAGE)
-    page_refusals, following = cut(found_refusals(window), window)
-    return render_template(
-        "refusals.html",
-        refusals=page_refusals,
-        names=jobs.names(engine(), current_actor(), [row["job"] for row in page_refusals]),
-        following=following,
-        asked=_asked(REFUSAL_FILTERS),
-        caps=ledgers.CAPS,
-        **_choices(),
-    )
+    choices = {"caps": ledgers.CAPS, **_choices()}
+    return _listed("refusals.html", REFUSALS, found_refusals, REFUSAL_FILTERS, **choices)
 
 
 @pages.get("/ledger/activity")
 @needs_role("auditor", "steward", "administrator")
 def activity() -> str:
     """The audit log, as far as the viewer's role goes."""
-    window = read_window(ACTIVITY, PAGE)
-    acts, following = cut(found_acts(window), window)
     overseer = bool(current_actor().roles & OVERSEERS)
-    return render_template(
-        "activity.html",
-        acts=acts,
-        names=jobs.names(engine(), current_actor(), [act["job"] for act in acts]),
-        following=following,
-        asked=_asked(ACTIVITY_FILTERS),
-        what=audit_log.WHAT,
-        datasets=ledgers.names(engine(), current_actor()) if overseer else [],
-    )
+    datasets = ledgers.names(engine(), current_actor()) if overseer else []
+    choices = {"what": audit_log.WHAT, "datasets": datasets}
+    return _listed("activity.html", ACTIVITY, found_acts, ACTIVITY_FILTERS, **choices)
 
 
 # --- checkpoints, keys, exports -----------------------------------------------------------------
@@ -138,15 +132,7 @@ def activity() -> str:
 @overseers
 def signed() -> str:
     """Checkpoints that were signed, each checked now."""
-    window = read_window(CHECKPOINTS, PAGE)
-    checkpoints, following = cut(found_checkpoints(window), window)
-    return render_template(
-        "checkpoints.html",
-        checkpoints=checkpoints,
-        following=following,
-        asked=_asked(("dataset",)),
-        **_choices(),
-    )
+    return _listed("checkpoints.html", CHECKPOINTS, found_checkpoints, ("dataset",), **_choices())
 
 
 @pages.post("/ledger/checkpoints")

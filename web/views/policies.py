@@ -205,18 +205,17 @@ def _lowers(row: Mapping[str, Any]) -> bool:
     return row["before"] is not None and Decimal(row["after"]) < Decimal(row["before"])
 
 
-#: What a change of each field does; `{}` are the values before and after.
+#: What a change of a field does; of the others, their labels say it. `{}`: see policy_changes.
 _CONSEQUENCES = {
-    "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward (now: "
-    "{before}).",
+    "auto_approve_epsilon": "(ε, δ) jobs of up to ε {after} by themselves need no steward "
+    "(now: {before}).",
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
     "departed_analysts": "A steward {may} approve a request whose analyst left while it waited.",
     "two_people": "Raising the allowance {needs} a second steward, and {ends} weakening the "
     "policy.",
     "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one "
-    "of them "
-    "no (ε, δ) statement holds.",
+    "of them no (ε, δ) statement holds.",
     "approval_days": "Requests submitted from now on expire after {after} days (now: {before}).",
     "analyst_epsilon": "One person's jobs may add up to ε {after} (now: {before}); used ones "
     "count.",
@@ -224,20 +223,12 @@ _CONSEQUENCES = {
     "count.",
     "charge_each_attempt": "A job whose machine is lost after it began to read {charged}.",
     "time_limit_seconds": "An attempt ends itself after {after} seconds (now: {before}).",
-    "results_every_seconds": "Jobs end at multiples of {after} seconds after they began (now: "
-    "{before}).",
-    "mechanisms": "Mechanisms that may be asked for: {after} (now: {before}).",
-    "analysts": "People who may ask: {after} (now: {before}).",
-    "stewards": "Stewards who decide here: {after} (now: {before}).",
-    "auditors": "Auditors who read its ledger: {after} (now: {before}).",
-    "stated_charges_epsilon": "Charges of other programs, as people state them, may add up to ε "
-    "{after} (now: {before}).",
-    "signed_charges_epsilon": "Charges of other programs that a runner signs may add up to ε "
-    "{after} (now: {before}).",
-    "runners": "Runners that sign charges: {after} (now: {before}).",
-    "signed": "Acts that stand only signed with a passkey: {after} (now: {before}).",
-    "signers": "Passkeys that sign: {after} (now: {before}).",
-    "models": "Models that may be used: {after} (now: {before}).",
+    "results_every_seconds": "Jobs end at multiples of {after} seconds after they began "
+    "(now: {before}).",
+    "stated_charges_epsilon": "Charges of other programs, as people state them, may add up to "
+    "ε {after} (now: {before}).",
+    "signed_charges_epsilon": "Charges of other programs that a runner signs may add up to "
+    "ε {after} (now: {before}).",
 }
 
 
@@ -262,14 +253,14 @@ def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dic
 def policy_changes(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
-    only: Collection[str] = tuple(_CONSEQUENCES),
+    only: Collection[str] = tuple(presets.LABELS),
     without: Collection[str] = (),
 ) -> list[str]:
     """Return a sentence for each field that would change; waiting requests are decided under the
     new policy.
     """
     policy_changes = []
-    for name, sentence in _CONSEQUENCES.items():
+    for name, label in presets.LABELS.items():
         old, new = before.get(name), after.get(name)
         if name not in only or name in without or _same(old, new):
             continue
@@ -281,9 +272,9 @@ def policy_changes(
             "may_be": "may be" if new else "are no longer",
             "charged": "is charged and ends" if new else "runs again, free of charge",
         }
-        policy_changes.append(
-            sentence.format(before=_shown(name, old), after=_shown(name, new), **words)
-        )
+        template = _CONSEQUENCES.get(name, f"{label}: {{after}} (now: {{before}}).")
+        shown = {"before": _shown(name, old), "after": _shown(name, new)}
+        policy_changes.append(template.format(**shown, **words))
     return policy_changes
 
 

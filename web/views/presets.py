@@ -14,18 +14,19 @@ class Preset(NamedTuple):
     meaning: tuple[str, ...]
 
 
-#: A preset leaves people, models, mechanisms, caps and passkeys as they are.
+#: Where a preset says nothing else. People, models, mechanisms, caps and passkeys stay as they are.
+_PLAIN: dict[str, Any] = {
+    "auto_approve_epsilon": "0",
+    "solo": False,
+    "two_people": False,
+    "approval_days": None,
+    "charge_each_attempt": False,
+    "signed": [],
+}
 PRESETS = {
     "pilot": Preset(
         "A pilot alone",
-        {
-            "auto_approve_epsilon": "0",
-            "solo": True,
-            "two_people": False,
-            "approval_days": None,
-            "charge_each_attempt": False,
-            "signed": [],
-        },
+        _PLAIN | {"solo": True},
         (
             "You try things out by yourself.",
             "You may approve your own jobs, and the page of the dataset says so.",
@@ -37,14 +38,7 @@ PRESETS = {
     ),
     "team": Preset(
         "A team with a steward",
-        {
-            "auto_approve_epsilon": "0",
-            "solo": False,
-            "two_people": False,
-            "approval_days": 14,
-            "charge_each_attempt": False,
-            "signed": [],
-        },
+        _PLAIN | {"approval_days": 14},
         (
             "Analysts ask, and a steward decides.",
             "Nobody approves a job of their own.",
@@ -56,9 +50,8 @@ PRESETS = {
     ),
     "hospital": Preset(
         "A hospital: two people and passkeys",
-        {
-            "auto_approve_epsilon": "0",
-            "solo": False,
+        _PLAIN
+        | {
             "two_people": True,
             "approval_days": 7,
             "charge_each_attempt": True,

@@ -1,7 +1,7 @@
 """Forms made from JSON Schemas: inputs for every kind of field, and the values that were typed into
 them.
 
-    schema ──inputs──▶ inputs in groups        typed texts ──parameters──▶ JSON values ──typed──▶
+    schema ──inputs──▶ inputs in groups        typed texts ──stated──▶ JSON values ──typed──▶
                                                texts again
 
 A blank input of a field that may be nothing states nothing; any other blank is a mistake that the
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.core.mechanisms.base import REST, Mechanism
+from accountant.core.mechanisms.base import REST
 from accountant.core.privacy.units import is_plain
 
 PREFIX = "parameters."
@@ -200,15 +200,8 @@ def grouped(
 # --- values -------------------------------------------------------------------------------------
 
 
-def parameters(mechanism: Mechanism[Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the parameters that a form states; fields that it does not hold are left to their
-    defaults.
-    """
-    return stated(mechanism.schema, values)
-
-
 def stated(schema: Schema, values: Mapping[str, str], prefix: str = PREFIX) -> dict[str, Any]:
-    """Return the object that a form states."""
+    """Return the object that a form states; fields that it does not hold keep their defaults."""
     return _object(schema, schema.get("$defs", {}), values, prefix)
 
 
