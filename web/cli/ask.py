@@ -58,4 +58,5 @@ def ask(
     request |= {name: found[name] for name in ("mechanism", "model", "parameters")}
     kept = {name: value for name, value in request.items() if value is not None}
     save_json(output, kept)
-    yield f"saved; say in it what it is for, then: exchequer job submit {shlex.quote(output)}"
+    yield "saved; say what it is for, and send it:"
+    yield f"exchequer job submit {shlex.quote(output)} --set purpose='a report on …'"

@@ -65,6 +65,8 @@ def submit(
     """Send a job. The exit code is 1 if it is refused or fails."""
     request = read_request(file)
     changed = parameters(settings or [])
+    if "purpose" in changed:
+        request["purpose"] = str(changed.pop("purpose"))
     require_finite(changed, "parameters")
     request["parameters"] = {**(request["parameters"] or {}), **changed}
     if rehearse is not None:

@@ -49,7 +49,10 @@ def check_admitted(policy: Policy, parameters: Body) -> None:
     cap = policy.signed_charges_epsilon if signed else policy.stated_charges_epsilon
     if cap is None:
         vouched = LEVELS[SIGNED if signed else STATED]
-        raise NotPermitted(f"the dataset's policy admits no charges that are {vouched}")
+        cap_name = "signed_charges_epsilon" if signed else "stated_charges_epsilon"
+        raise NotPermitted(
+            f"the dataset's policy admits no charges that are {vouched}: a steward sets {cap_name}"
+        )
     if signed and runner not in policy.runners:
         raise NotPermitted(f"the dataset's policy names no runner {str(runner)[:80]!r}")
 
