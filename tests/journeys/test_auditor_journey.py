@@ -16,6 +16,7 @@ from werkzeug.serving import make_server
 
 from accountant.core.ledger.policy import Policy
 from accountant.identities import credentials
+from accountant.schema.ledgers import Report
 from accountant.settings import Settings
 from accountant.transactions import policies, settlement
 from tests.support import Bench, no, yes
@@ -23,6 +24,7 @@ from tests.web.browsers import PASSWORD
 from tests.web.chromium import MARKS, browser, signed_in
 from web.app import create_app
 from web.auth import hash_password
+from web.views import ledgers
 
 __all__ = ["browser"]  # a fixture
 pytestmark = MARKS
@@ -200,3 +202,35 @@ def test_the_report_prints(browser, address, desk, tmp_path, public):
     assert (desk.steward.name in words) == (not public)
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_the_board_has_one_side_in_the_worst_case(browser, address, desk, tmp_path, monkeypatch):
+    """Every name and text as long as it may be, many releases, and a ledger that does not hold."""
+    true = ledgers.report_named
+
+    def worst(name: str, **options: bool) -> Report:
+        report, long = true(name, **options), "w" * 63
+        policy = {"stewards": [f"{n:02}{long[2:]}" for n in range(40)], "two_people": True}
+        facts = {"name": long, "unit": long, "description": "of letters " * 180, "overdrawn": True}
+        release = {"day": "2026-11-26", "mechanism": "private-prediction", "analyst": long}
+        release |= {"purpose": "for a study " * 160, "epsilon_alone": 1.0, "pure": None}
+        problems = [f"entry {n}: {'its content does not match its hash ' * 9}" for n in range(60)]
+        return report.model_copy(
+            update={
+                "dataset": {**report.dataset, **facts, "policy": report.dataset["policy"] | policy},
+                "releases": [{**release, "ex_post_cap": None}] * 50,
+                "jobs_by_state": {"succeeded": 12_345},
+                "verification": {**report.verification, "problems": problems},
+            }
+        )
+
+    monkeypatch.setattr(ledgers, "report_named", worst)
+    page = signed_in(browser, address, desk.auditor.name)
+    page.goto(f"/datasets/{desk.dataset}/report?check=true")
+    expect(page.get_by_text("The ledger does not hold.")).to_be_visible()
+    file = tmp_path / "report.pdf"
+    page.pdf(path=str(file), prefer_css_page_size=True, print_background=True)
+    board, details = (part.extract_text() for part in pypdf.PdfReader(file).pages[:2])
+    assert "How private is" in board
+    assert "--public-key keys.json" in board
+    assert "What holds now" in details

@@ -287,7 +287,7 @@ def test_columns_come_from_a_file_that_was_sent(site):
     assert sent["address"] in walk.page
     name = f"sent-{site.bench.dataset}"
     assert walk.send(name=name, file=sent["address"], uri="") == 200
-    assert walk.page.count("<option >story</option>") == 2
+    assert walk.page.count('<option value="story" >story</option>') == 2
     assert walk.send(text_column="story", label_column="kind", labels="good") == 200
     assert walk.send(unit_column="person", max_records_per_unit="2") == 200
     for _ in range(2):
@@ -340,7 +340,7 @@ def test_the_first_step_takes_the_file_itself(site):
     walk = Walk(site)
     assert upload(walk, b"kind,body\ngood,a letter\n", "Letters of 2026.csv") == 200
     assert walk.step == "texts"
-    assert "<option>body</option>" in re.sub(r"<option\s*>", "<option>", walk.page)
+    assert '<option value="body" >body</option>' in walk.page
     for typed in ({"text_column": "body"}, {"neighbours": "replace-one"}, {}, {}):
         assert walk.send(**typed) == 200, walk.step
     assert walk.step == "review"
