@@ -8,6 +8,7 @@ No name of a file comes out of a row or a request. On a disk a file is opened be
 descriptor and never through a link. In an object store it is opened below the root's address.
 """
 
+import asyncio
 import hashlib
 import io
 import os
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import IO, Any, Protocol
 from uuid import UUID
 
@@ -30,8 +31,12 @@ BLOCK_BYTES = 2**16
 REMEMBERED = 64
 #: What a crash left of a copy is destroyed after this.
 COPY_SECONDS = 3600.0
-#: Seconds that an S3 server may take for a connection and an answer, and tries at each.
-S3_LIMITS = {"connect_timeout": 3, "read_timeout": 10, "retries": {"max_attempts": 3}}
+#: Seconds that an S3 server may take for a connection and for a sign of life; how often it is
+#: asked; and seconds for all of it: a client that asks for leave to send waits for that for ever.
+S3_LIMITS = {"connect_timeout": 2, "read_timeout": 5, "retries": {"total_max_attempts": 1}}
+S3_TRIES, S3_SECONDS = 2, 30
+#: Of a large file, what is read ahead or sent at once: it must pass within S3_SECONDS.
+S3_BLOCK_BYTES = 8 * 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Job, lease token, and which of the attempt's files.
 _DRAFT = re.compile(r"([0-9a-f-]{36})\.([0-9a-f-]{36})\.[0-9a-z]{1,20}")
@@ -43,6 +48,22 @@ class Changed(OSError):
     """A file is not what its name says."""
 
 
+def place_at(address: str, **options: Any) -> tuple[Any, str]:
+    """Return the file system of an address and the path in it. Each call of S3 ends in time."""
+    if not address.startswith("s3://"):
+        place: tuple[Any, str] = fsspec.core.url_to_fs(address, **options)
+        return place
+    limits = {"config_kwargs": S3_LIMITS, "default_block_size": S3_BLOCK_BYTES}
+    system, path = fsspec.core.url_to_fs(address, **limits, **options)
+
+    async def call(*args: Any, **values: Any) -> Any:
+        return await asyncio.wait_for(type(system)._call_s3(system, *args, **values), S3_SECONDS)
+
+    system.retries, system._call_s3 = S3_TRIES, call
+    system.call_s3 = partial(fsspec.asyn.sync, system.loop, call)
+    return system, path
+
+
 @dataclass(frozen=True)
 class Results:
     """The files below `root`: a folder, or an address in an object store."""
@@ -51,8 +72,7 @@ class Results:
 
     @cached_property
     def _store(self) -> "_Store":
-        limits = {"config_kwargs": S3_LIMITS} if self.root.startswith("s3://") else {}
-        system, path = fsspec.core.url_to_fs(self.root, **limits)
+        system, path = place_at(self.root)
         return _Disk(path) if isinstance(system, LocalFileSystem) else _Objects(system, path)
 
     # --- published ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""An object store that speaks S3, where moto is installed: `uv pip install "moto[server]" s3fs`."""
+"""An object store that speaks S3: moto's server, which the lock of developers has."""
 
 import importlib.util
 import os
@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest import mock
 
 import fsspec
+import psutil
 import pytest
 
 LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is None]
@@ -44,8 +46,20 @@ def s3() -> Iterator[str]:
                     assert server.poll() is None
                     assert time.monotonic() < until, "moto does not start"
                     time.sleep(0.2)
+            fsspec.get_filesystem_class("s3").clear_instance_cache()  # of another module's server
             fsspec.filesystem("s3").mkdir("bucket")
             yield "s3://bucket"
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(20)
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """The store's server is there, and answers nothing."""
+    (server,) = (each for each in psutil.Process().children() if "moto.server" in each.cmdline())
+    server.suspend()
+    try:
+        yield
+    finally:
+        server.resume()

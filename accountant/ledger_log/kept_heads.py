@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 _TOGETHER = 4096
 #: What witnesses saw has a folder beside those of logs.
 _WITNESSED = "witnessed"
-#: Seconds that a server may take; each process looks now and then, before it answers somebody.
-_LIMITS = {"connect_timeout": 3, "read_timeout": 5, "retries": {"max_attempts": 1}}
 
 #: By address, what was read there last: heads only move on, so it holds while the store is away.
 _last_read: dict[str, list[tuple[Head, str | None]]] = {}
@@ -51,10 +49,9 @@ class KeptObjects:
 
     @cached_property
     def _store(self) -> tuple[Any, str]:
-        import fsspec
+        from accountant.results import place_at  # fsspec is where an address names it
 
-        s3 = {"config_kwargs": _LIMITS} if self.address.startswith("s3://") else {}
-        system, path = fsspec.core.url_to_fs(self.address, use_listings_cache=False, **s3)
+        system, path = place_at(self.address, use_listings_cache=False)
         return system, path.rstrip("/")
 
     def newest(self, origin: str) -> Head:

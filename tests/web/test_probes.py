@@ -6,11 +6,9 @@ import time
 from threading import Event
 
 import pytest
-from fsspec.implementations.local import LocalFileSystem
 
 from accountant.database import connect
 from accountant.ledger_log import files
-from accountant.results import Results
 from accountant.settings import Settings
 from accountant.transactions import signing
 from tests.conftest import as_application, as_process, fresh_database
@@ -128,7 +126,10 @@ def test_an_export_whose_signer_is_silent_is_refused_before_its_first_byte(
         app.extensions["exchequer"]["engine"].dispose()
 
 
-def test_a_result_whose_store_gives_no_answer_is_not_said_to_be_gone(site, publish, monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, PermissionError, TimeoutError])
+def test_a_result_whose_store_gives_no_answer_is_not_said_to_be_gone(
+    site, publish, monkeypatch, error
+):
     job_id = site.bench.submit(3)
     yes(site.engine, job_id, site.bench.steward, "yes")
     publish(str(job_id), b'{"text": "a"}\n')
@@ -136,16 +137,8 @@ def test_a_result_whose_store_gives_no_answer_is_not_said_to_be_gone(site, publi
     assert site.api("analyst").get(path).status_code == 200
 
     def away(*_, **__):
-        raise RuntimeError("what a library raises")
+        raise error("what a library raises")
 
     monkeypatch.setattr("accountant.results._Disk.read", away)
     answer = site.api("analyst").get(path)
     assert (answer.status_code, answer.json["code"]) == (503, "results-away")
-
-
-def test_an_object_store_has_time_limits(monkeypatch):
-    seen = []
-    opened = (LocalFileSystem(), "/nowhere")
-    monkeypatch.setattr("fsspec.core.url_to_fs", lambda *_, **limits: seen.append(limits) or opened)
-    assert Results("s3://bucket/results").problem() is None
-    assert {"connect_timeout", "read_timeout", "retries"} == seen[0]["config_kwargs"].keys()

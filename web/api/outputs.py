@@ -351,6 +351,8 @@ def _opened(output_sha256: str, job_id: UUID, whole: bool) -> Published:
             return results.open(output_sha256, whole=whole)
         except Changed as error:
             raise Conflict(str(error)) from None
+        except (PermissionError, TimeoutError):  # of a store: the file may be there
+            raise
         except OSError:
             if all(job != job_id for _, job, _ in results.drafts()):
                 break

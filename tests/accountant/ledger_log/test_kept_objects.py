@@ -1,6 +1,7 @@
 """Signed heads in an object store: each is created once, and no signer takes one back."""
 
 import hashlib
+import time
 import uuid
 from unittest import mock
 
@@ -15,9 +16,9 @@ from accountant.ledger_log import kept_heads
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.kept_heads import KeptObjects
 from accountant.ledger_log.signed import SignedPlaces
-from accountant.results import Changed, Results
+from accountant.results import S3_LIMITS, Changed, Results
 from accountant.settings import Settings
-from tests.object_stores import s3
+from tests.object_stores import frozen, s3
 from workers.data import manifest
 
 ORIGIN, SEED = "exchequer.example/log", b"s" * 32
@@ -147,6 +148,28 @@ def test_results_lie_in_a_bucket(s3):
     fsspec.filesystem("s3").pipe_file(f"{results.root.removeprefix('s3://')}/{sha256}", b"other")
     with pytest.raises(Changed):
         results.open(sha256).read()
+
+
+def test_each_call_of_a_store_that_freezes_ends(s3, monkeypatch):
+    """What sends waits for leave to send, which no time limit of the library bounds."""
+    monkeypatch.setattr("accountant.results.S3_SECONDS", 1)
+    monkeypatch.setitem(S3_LIMITS, "read_timeout", 0.4)
+    address = f"{s3}/{uuid.uuid4().hex}"
+    results, content = Results(address), b"text of a job"
+    sha256 = hashlib.sha256(content).hexdigest()
+    results.publish(sha256, lambda: iter([content]))
+    began = time.monotonic()
+    with frozen():
+        assert results.problem() is not None
+        for step in (
+            lambda: results.open(sha256),
+            lambda: results.publish(sha256, lambda: iter([content])),
+            lambda: KeptObjects(address).witnessed(ORIGIN, 3),
+        ):
+            with pytest.raises(Exception, match=r"^(Read timeout .*|)$"):
+                step()
+    assert time.monotonic() - began < 20
+    assert results.open(sha256).read() == content
 
 
 def test_data_in_a_bucket_that_changed_since_it_was_registered_is_not_read(s3):

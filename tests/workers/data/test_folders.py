@@ -10,9 +10,12 @@ import pytest
 from pyarrow import parquet
 
 from accountant.core.errors import DataError
+from tests.object_stores import s3
 from workers.data import fingerprints, manifest, records
 from workers.data.addresses import files
 from workers.data.records import Layout
+
+__all__ = ["s3"]
 
 LAYOUT, KEY = Layout("{text}", "id"), b"k" * 32
 ROWS = "id,text\n" + "".join(f"p{number},note {number}\n" for number in range(20))
@@ -202,10 +205,12 @@ def test_many_files_are_listed_up_to_a_hundred(folder):
         manifest.check(str(folder), registered)
 
 
-def test_object_stores_follow_the_same_rules():
+@pytest.mark.parametrize("store", ["memory", "s3"])
+def test_object_stores_follow_the_same_rules(store, request):
     import fsspec
 
-    store = fsspec.filesystem("memory")
+    root = "memory://" if store == "memory" else request.getfixturevalue("s3") + "/"
+    system, cells = fsspec.core.url_to_fs(f"{root}cells")
     for name in (
         "notes.csv",
         ".ipynb_checkpoints/notes-checkpoint.csv",
@@ -213,21 +218,19 @@ def test_object_stores_follow_the_same_rules():
         "sub/b.csv.gz",
     ):
         data = ROWS.replace("p", "q") if name.endswith(".gz") else ROWS
-        store.pipe(
-            f"/cells/{name}",
-            gzip.compress(data.encode()) if name.endswith(".gz") else data.encode(),
-        )
+        content = gzip.compress(data.encode()) if name.endswith(".gz") else data.encode()
+        system.pipe(f"{cells}/{name}", content)
     try:
-        assert len(records.read("memory://cells", LAYOUT, KEY).records) == 40
-        assert [name for name, _, _ in manifest.of("memory://cells")["list"]] == [
+        assert len(records.read(f"{root}cells", LAYOUT, KEY).records) == 40
+        assert [name for name, _, _ in manifest.of(f"{root}cells")["list"]] == [
             "notes.csv",
             "sub/b.csv.gz",
         ]
-        store.pipe("/cells/_delta_log/0.json", b"{}")
+        system.pipe(f"{cells}/_delta_log/0.json", b"{}")
         with pytest.raises(DataError, match="Delta"):
-            files("memory://cells")
+            files(f"{root}cells")
     finally:
-        store.rm("/cells", recursive=True)
+        system.rm(cells, recursive=True)
 
 
 def test_a_reason_names_the_file_and_its_row(folder):
