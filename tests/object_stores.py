@@ -20,11 +20,16 @@ LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """A bucket of a server that speaks S3, by its address, and what s3fs needs in order to get
-    there.
-    """
+    """A bucket of a server that speaks S3, by its address."""
     if LACKS:
         pytest.skip(f"not installed: {', '.join(LACKS)}")
+    with serving() as bucket:
+        yield bucket
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """A server that speaks S3, and in the environment what s3fs needs in order to get there."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -39,6 +39,7 @@ from tests.faults.traffic import Desk, Person
 from web.stack.servers import Servers
 
 DATASETS, RECORDS, ANALYSTS = 6, 45, 4
+ALLOWANCE = "1"
 WORDS = ("soup", "lift", "desk", "cold", "garden", "price", "early")
 LEASE_SECONDS, RESEND_SECONDS = 1.5, 2.0
 MOST_LIVE = 25  # people wait while more jobs than this are under way
@@ -89,7 +90,7 @@ class Harness:
         if self.mutant and self.mutant.sql:
             with self.owner.begin() as connection:
                 connection.execute(text(self.mutant.sql))
-        self.ports = free_ports(2)
+        self.ports = free_ports(4)  # of two web nodes, and of their probes
         self.running = Running(self.folder, self.ports, self.mutation)
         self.backups = Backups(self.servers, self.engine)
         self.asleep: dict[int, float] = {}
@@ -137,9 +138,11 @@ class Harness:
         unread = text("SELECT count(*) FROM corpora WHERE state <> 'ready'")
         self._until(lambda: self._ask(unread) == 0, 60, "the corpus is not ready")
         for name in names:
-            allowances.allow(self.engine, name, Allowance("1", "0.000001", "a fault run"), steward)
+            allowances.allow(
+                self.engine, name, Allowance(ALLOWANCE, "0.000001", "a fault run"), steward
+            )
         desk = Desk(
-            [f"http://127.0.0.1:{port}" for port in self.ports],
+            [f"http://127.0.0.1:{port}" for port in self.ports[:2]],
             names,
             [self._token(actor) for actor in analysts],
             self._token(steward),
@@ -221,12 +224,16 @@ class Harness:
                 told = time.monotonic()
                 self.say(f"{told - begin:5.0f} s  {sum(self.injected.values())} of {count} faults")
             time.sleep(pauses.uniform(0.02, 0.3))
+        return self.conclude(begin)
+
+    def conclude(self, begin: float) -> Outcome:
+        """Let everything come to rest, and check."""
         self.say(f"{time.monotonic() - begin:5.0f} s  quiet: everything has to come to rest")
         self._rest()
         findings = check(
             self.servers.database_url.replace("+psycopg", ""),
             self.folder,
-            self.home / "stack" / "results",
+            self._results(),
             self.desk.answers,
             self.backups.gone,
         )
@@ -277,6 +284,10 @@ class Harness:
         self.injected[kind] += 1
         if point:
             self.points[point] += 1
+
+    def _results(self) -> Path:
+        """The folder of what was published."""
+        return self.home / "stack" / "results"
 
     def _rest(self) -> None:
         """No more faults and no more requests; wait until every job has ended."""

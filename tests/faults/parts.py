@@ -4,6 +4,7 @@ They are forked from a server that has imported everything, so that a killed par
 moment. Shortened for the harness: the relay sweeps twice a second instead of every five.
 """
 
+import mmap
 import multiprocessing
 import os
 import signal
@@ -75,11 +76,14 @@ def _api(part: Part, ports: tuple[int, ...]) -> None:
     from waitress import serve
 
     from accountant.settings import load
+    from web import probes
     from web.app import create_app
 
-    serve(
-        create_app(load()), host="127.0.0.1", port=ports[int(part.argument)], threads=6, ident=None
-    )
+    os.environ["EXCHEQUER_PROBE_ADDRESS"] = f"127.0.0.1:{ports[2 + int(part.argument)]}"
+    load.cache_clear()  # of the process that this one is forked from
+    app = create_app(load())
+    probes.listen(app)
+    serve(app, host="127.0.0.1", port=ports[int(part.argument)], threads=6, ident=None)
 
 
 def _relay(part: Part, ports: tuple[int, ...]) -> None:
@@ -90,8 +94,10 @@ def _relay(part: Part, ports: tuple[int, ...]) -> None:
 
 
 def _worker(part: Part, ports: tuple[int, ...]) -> None:
+    from workers.jobs import draining
     from workers.jobs.app import app
 
+    draining._byte = mmap.mmap(-1, 1)  # parts are forked from one process: the drain of one is its
     sys.argv = ["celery"]
     app.worker_main(
         [

@@ -1,6 +1,7 @@
 """Faults in the real service do no harm, and every crash point is where a run passes."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from accountant.transactions.job_requests import JobRequest
 from tests.faults import checker, costs
 from tests.faults.__main__ import upper_bound
 from tests.faults.traffic import Answer
+from tests.object_stores import LACKS
+from tests.poolers import PGBOUNCER
 from tests.support import Bench, put, yes
 from tests.test_architecture import ROOT
 from workers.jobs import relay, tasks
@@ -41,6 +44,17 @@ def test_faults_do_no_harm(tmp_path, faults):
     assert found["code"] == 0, found["text"]
     assert not any(json.loads(report.read_text())["broken"].values())
     assert "all zero" in found["text"]
+
+
+@pytest.mark.release
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(
+    PGBOUNCER is None or bool(LACKS) or os.geteuid() != 0, reason="it needs PgBouncer, S3 and root"
+)
+def test_a_drill_loses_nothing_and_charges_nothing_twice():
+    command = [sys.executable, "-m", "tests.faults.drill", "--minutes", "3"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
