@@ -11,7 +11,8 @@ from accountant.core.privacy.price import Terms
 from benchmarks import one_run
 from tests.workers.conformance import toys
 from tests.workers.evolution import writers
-from workers.interface import NOTHING_PUBLIC, Public
+from workers.data.terms import TermList
+from workers.interface import NOTHING_PUBLIC, Artifact, Public, Released
 from workers.models import LocalModel
 from workers.noise import meter
 from workers.privacy_audits import subjects
@@ -92,11 +93,22 @@ def votes(_: LocalModel) -> Subject:
     return arm("aug-pe", raw, None, writers.public(Again()))
 
 
+def term_counts(_: LocalModel) -> Subject:
+    """Every canary's key is a term, and the only one that it has."""
+    terms = {record.text[-6:-1]: 1 for record in one_run._canaries(laplace_counts(None))}
+    listed = Artifact.of_json("terms", "term-list", TermList(terms, 1).to_json())
+    raw = {"vocabulary": "JOB", "vocabulary_noise_multiplier": 1.0, "vocabulary_size": 5}
+    raw |= {"terms_per_record": 1, "output": "phrases", "sequences_per_label": 1}
+    found = {"terms": Released(listed.name, listed.content)}
+    return arm("dp-kps", raw, None, Public(sources={"vocabulary": found}))
+
+
 #: How many runs each takes until halved noise is missed in fewer than one of 10^4 of them.
 ARMS: dict[Callable[[LocalModel], Subject], int] = {
     laplace_counts: 300,
     gaussian_counts: 8,
     votes: 8,
+    term_counts: 300,
 }
 LONG = {mean_of_logits: 80, summary_by_token: 8, summary_in_one_shot: 8}
 
