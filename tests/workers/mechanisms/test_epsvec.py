@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from statistics import median
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from accountant.core.privacy.price import Neighbours, Terms
 from workers import models
 from workers.data.public_text import constant, vouch
 from workers.data.records import Record, Records
+from workers.evaluation import language
 from workers.generation.local_writer import LocalWriter, generator
 from workers.generation.writer import Manner, Written
 from workers.interface import Artifact, Progress, Public, Released, Text
@@ -442,7 +444,7 @@ def test_the_rule_drops_texts_and_fewer_come_out(model, released):
     )
 
 
-def test_of_several_drafts_those_furthest_the_labels_way_are_kept(model, released):
+def test_of_several_drafts_the_likelier_that_lie_furthest_the_labels_way_are_kept(model, released):
     parameters, texts, artifacts, _, _ = run(model, {"drafts": 3, "rejection": "none"})
     assert artifacts["texts-left-out"].json()["written"] == 2 * 3 * 3
     assert sum(artifacts["texts-left-out"].json()["left_out"].values()) == 18 - len(texts)
@@ -462,7 +464,10 @@ def test_of_several_drafts_those_furthest_the_labels_way_are_kept(model, release
         states = vectors.states(model, prompt, [each.text for each in texts], 24, layers)
         return [float(np.sum(state * direction)) for state in states]
 
-    rest = [each for each in every if each.text not in {one.text for one in kept}]
+    strange = language.losses(model, [each.text for each in every], tokens=24)
+    likelier = [each for each, loss in zip(every, strange, strict=True) if loss <= median(strange)]
+    rest = [each for each in likelier if each.text not in {one.text for one in kept}]
+    assert len(rest) == len(likelier) - 3 > 0
     assert min(scores(kept)) >= max(scores(rest))
 
 

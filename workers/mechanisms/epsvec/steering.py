@@ -18,6 +18,7 @@ from accountant.core.mechanisms.epsvec import Epsvec
 from accountant.core.privacy.price import Terms
 from workers.data.public_text import label as public_label
 from workers.data.words import words
+from workers.evaluation.language import losses
 from workers.generation.kept_texts import kept_texts
 from workers.generation.local_writer import LocalWriter
 from workers.generation.writer import Manner, Writer, Written
@@ -104,7 +105,7 @@ def texts_of(
             drafts = own.write([prompt.asked], manner, left * parameters.drafts, bias)
             groups = _groups(drafts, TOGETHER)
             rated = [row for each in groups for row in _good(each, rate, parameters.min_quality)]
-            yield from _nearest(parameters, own.model, prompt, rated, steered, label)[:left]
+            yield from _best(parameters, own.model, prompt, rated, steered, label)[:left]
             progress.advance(left)
             return
         for _ in range(ROUNDS if rate is not None else 1):
@@ -135,7 +136,7 @@ def texts_of(
             yield Text(row.text, label, row.complete)
 
 
-def _nearest(
+def _best(
     parameters: Epsvec,
     model: LocalModel,
     prompt: Prompt,
@@ -143,8 +144,9 @@ def _nearest(
     steered: Steered,
     label: Label,
 ) -> list[Written]:
-    """Return different drafts, those first that lie furthest along the label's vectors and least
-    along others'. Public: drafts and vectors are.
+    """Return different drafts, the better half first: those that the model finds likeliest where
+    nothing steers it. In each half those come first that lie furthest along the label's vectors and
+    least along others'. Public: drafts, vectors and model are.
     """
     unique = list({tuple(words(row.text)): row for row in drafts if row.text}.values())
     place, many = list(steered.shots).index(label), len(steered.vectors)
@@ -154,10 +156,12 @@ def _nearest(
     layers = range(steered.layers[0], steered.layers[-1] + 1)
     tokens = parameters.max_tokens
     texts = [row.text for row in unique]
+    strange = losses(model, texts, tokens=tokens)
+    stranger = strange > np.median(strange) if unique else strange > 0
     scores = [
         float(np.sum(state * direction)) for state in states(model, prompt, texts, tokens, layers)
     ]
-    order = sorted(range(len(unique)), key=lambda row: scores[row], reverse=True)
+    order = sorted(range(len(unique)), key=lambda row: (stranger[row], -scores[row]))
     return [unique[row] for row in order]
 
 
