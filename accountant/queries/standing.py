@@ -86,7 +86,8 @@ class Standing:
         the whole. A secret account of one exact job can't be shared and stays whole.
         """
         accounts, set_by = self.accounts, limits(self.policy)
-        accounts = Accounts(
+        accounts = replace(
+            accounts,
             dp=None if accounts.dp is None else _part_of_filters(accounts.dp, share),
             ex_post=_part_of_ex_post(accounts.ex_post, share),
             secret=None if accounts.secret is None else _part_of_secret(accounts.secret, share),
@@ -111,7 +112,8 @@ class Standing:
             secret = replace(secret, reserved=secret.reserved + cost, jobs=secret.jobs + one)
         spent = counted(job.epsilon_alone)
         used = self.used.changed(lambda _, amount: amount + spent)
-        return replace(self, accounts=Accounts(dp, ex_post, secret), used=used)
+        accounts = replace(self.accounts, dp=dp, ex_post=ex_post, secret=secret)
+        return replace(self, accounts=accounts, used=used)
 
     def decide(self, job: Shape, approved: bool) -> Decision:
         """Return what admission says of a job now."""

@@ -8,15 +8,18 @@ that its policy admits.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid5
 
 from sqlalchemy import Engine, select
 
 from accountant import tables
+from accountant.core import mechanisms
 from accountant.core.errors import Conflict, invalid
 from accountant.core.ledger import charges, lineage
 from accountant.core.ledger.accounts import entry_part
+from accountant.core.ledger.admission import overdraft_delta
 from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.entry_bodies import reserve_body
 from accountant.core.ledger.hash_chain import EntryKind
@@ -140,12 +143,13 @@ def _declared(
         raise Conflict("the dataset is not ready: its data has not been checked")
     if accounts.dp is None:
         raise Conflict("the dataset has no allowance, by which alone it can be priced")
-    request = JobRequest(locked.dataset, ID, None, parameters)
-    priced = job_requests.priced(request, facts.terms)
-    job, terms = priced.candidate, locked.rules.terms
+    stated = mechanisms.get(ID).parse(parameters, facts.terms).stated
+    terms = replace(facts.terms, delta=overdraft_delta(stated, facts.terms.delta))
+    priced = job_requests.priced(JobRequest(locked.dataset, ID, None, parameters), terms)
+    job, registered = priced.candidate, locked.rules.terms
     charges.check_admitted(facts.policy, job.parameters)
-    assert terms is not None  # every ledger begins with a REGISTER
-    charges.check_stated(locked.dataset, terms["unit_column"], job.parameters)
+    assert registered is not None  # every ledger begins with a REGISTER
+    charges.check_stated(locked.dataset, registered["unit_column"], job.parameters)
     check_unused(locked, job.parameters.get("signature"))
     if accounts.fits(job.asked):
         raise invalid(

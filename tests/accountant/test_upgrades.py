@@ -329,6 +329,7 @@ def test_a_ledger_of_before_has_no_overdrafts_and_takes_one(old, old_url):
         0,
     )
     assert all("overdraft" in guard for guard in guards)
+    assert any("opened by an allowance or a correction alone" in guard for guard in guards)
 
 
 def test_decisions_of_before_stand_and_pushes_join_them(old, old_url):

@@ -150,7 +150,7 @@ def offer(job: str) -> tuple[Response, int]:
 def declare_overdraft(name: str) -> tuple[Response, int]:
     """Declare a charge that has happened and is more than is left, which another steward answers.
 
-    A yes charges it at once. The dataset is closed until a larger allowance covers it.
+    A yes charges it at once. The dataset is closed until a new allowance covers it.
     """
     actor = current_actor()
     actor.require("steward")

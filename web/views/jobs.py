@@ -13,7 +13,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, SignatureNeeded, invalid
-from accountant.core.ledger.caps import STATED
+from accountant.core.ledger.caps import SIGNED, STATED
 from accountant.core.mechanisms import charge, noisy_count
 from accountant.core.states import ENDED, JOB_STATES, STATES
 from accountant.queries import datasets as dataset_queries
@@ -125,7 +125,8 @@ def page(job_id: UUID, correction_form: Form = BLANK, said: Form = BLANK) -> str
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},
         may_declare="steward" in _roles_on(job)
-        and (job["vouched"], job["state"]) == (STATED, "refused"),
+        and job["vouched"] in (STATED, SIGNED)
+        and job["state"] == "refused",
         may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
         correction_form=correction_form,
         said=said,

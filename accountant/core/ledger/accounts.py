@@ -197,9 +197,16 @@ class Accounts:
     dp: Account | None = None
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
+    #: A correction or an overdraft passed an allowance, and no later one covers it yet.
+    closed: bool = False
 
     @property
     def overdrawn(self) -> bool:
+        """True if nothing that costs anything is admitted, until an allowance covers it."""
+        return self.closed or self.passed
+
+    @property
+    def passed(self) -> bool:
         """True if more is charged on one of the accounts than it allows, which only a correction
         or an overdraft can cause.
 
@@ -269,7 +276,7 @@ def beyond_dp(accounts: Accounts, asked: Demand, secret_jobs: bool) -> Refused |
     """Return the refusal of the ex-post or the secret account, or None."""
     if accounts.overdrawn and (asked.ex_post or asked.secret is not None or spends(asked.dp)):
         why = (
-            "the account is overdrawn: nothing that costs anything is admitted until a larger "
+            "the account is overdrawn: nothing that costs anything is admitted until a new "
             "allowance covers it"
         )
         return Refused("overdrawn", "0", "-", why)

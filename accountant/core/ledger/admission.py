@@ -272,6 +272,14 @@ def delta_of(allowed: int | None) -> float:
     return allowed / DELTA_UNITS if allowed else 1e-6
 
 
+def overdraft_delta(event: Event, delta: float) -> float:
+    """Return the δ at which an overdraft is stated alone: the allowance's, beside its own if that
+    is no less.
+    """
+    stated = stated_delta(event)
+    return delta if stated < delta else float(stated) + delta
+
+
 @lru_cache(maxsize=4096)
 def alone(event: Event, delta: float) -> float:
     """Return the epsilon of a job by itself, as every verifier computes it."""

@@ -93,7 +93,7 @@ class Books:
 
     @property
     def accounts(self) -> Accounts:
-        return Accounts(self.account, self.ex_post, self.secret)
+        return Accounts(self.account, self.ex_post, self.secret, self.overdrawn)
 
     def apply(
         self,
@@ -109,12 +109,14 @@ class Books:
         `reversals.apply`.
         """
         with failing():
-            return self._applied(kind, job, body, held).covered()
+            return self._applied(kind, job, body, held)
 
     def covered(self) -> "Books":
-        """Return the same books, no longer overdrawn once every account is within its allowance."""
-        covered = self.overdrawn and not self.accounts.overdrawn
-        return replace(self, overdrawn=False) if covered else self
+        """Return the same books, no longer overdrawn once every account is within its allowance.
+
+        An allowance or a correction covers it. What a job gives back opens no account by itself.
+        """
+        return replace(self, overdrawn=self.overdrawn and self.accounts.passed)
 
     def _applied(
         self, kind: EntryKind, job: str | None, body: Mapping[str, Any], held: Reservation | None
@@ -154,7 +156,7 @@ class Books:
                     "its secret part is not in the form in which it is written"
                 )
         books = replace(self, account=account, ex_post=ex_post, secret=secret)
-        return replace(books, history=_after_allow(history, before, books.accounts))
+        return replace(books, history=_after_allow(history, before, books.accounts)).covered()
 
     def _lose(self, body: Mapping[str, Any]) -> "Books":
         """Return the books with all that is left charged: lost entries may have spent it."""
@@ -201,7 +203,7 @@ class Books:
             overdrafts=self.history.overdrafts + 1,
             overdraft_epsilon=self.history.overdraft_epsilon + counted(epsilon),
         )
-        return replace(self, history=history, overdrawn=self.accounts.overdrawn)
+        return replace(self, history=history, overdrawn=True)
 
     def _counted(self, account: Account | None, held: Reservation, sign: int) -> "Books":
         """Return the books with `account` and their counts after a RESERVE (1) or its VOID (-1)."""

@@ -134,4 +134,5 @@ def charged(accounts: Accounts, body: Mapping[str, Any]) -> Accounts:
     if secret is not None:
         jobs = max(secret.jobs, 1) if secret.kind is SecretKind.ONE else secret.jobs
         secret = replace(secret, spent=secret.spent + rest.secret, jobs=jobs)
-    return Accounts(account, replace(ex_post, spent=ex_post.spent + rest.ex_post), secret)
+    ex_post = replace(ex_post, spent=ex_post.spent + rest.ex_post)
+    return replace(accounts, dp=account, ex_post=ex_post, secret=secret)

@@ -307,7 +307,7 @@ def _moved(books: Books, reserve: Document, before: Charge, after: Charge) -> Bo
         secret_jobs=books.history.secret_jobs + (more if release is not None else 0),
     )
     moved = replace(books, account=account, ex_post=ex_post, secret=secret, history=history)
-    return replace(moved, overdrawn=moved.accounts.overdrawn)
+    return replace(moved, overdrawn=moved.accounts.passed)
 
 
 def _on_secret(reserve: Document, charge: Charge) -> int:

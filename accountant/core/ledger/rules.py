@@ -28,7 +28,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import InvalidRequest, NotPermitted, VerificationFailed
 from accountant.core.ledger import charges
 from accountant.core.ledger.accounts import Demand
-from accountant.core.ledger.admission import alone, delta_of
+from accountant.core.ledger.admission import alone, delta_of, overdraft_delta
 from accountant.core.ledger.allowances import check_removal, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.canonical_json import canonical
@@ -261,6 +261,8 @@ class Rules:
     def _check_books(self, body: Body, books: Books, asked: Demand) -> None:
         stated = body["terms"]
         delta = delta_of(None if books.account is None else books.account.delta)
+        if "overdraft" in body:
+            delta = overdraft_delta(asked.dp, delta)
         if stated["delta"] != delta:
             raise VerificationFailed(
                 f"its delta is {stated['delta']!r:.40}, that of the allowance is {delta}"

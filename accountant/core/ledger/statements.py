@@ -108,8 +108,8 @@ def overdraft_sentence(history: History) -> str:
     amount = to_decimal(history.overdraft_epsilon, EPSILON_UNITS)
     return (
         f"Two people declared {_count(history.overdrafts, 'overdraft')}, ε {amount} by "
-        f"{'itself' if history.overdrafts == 1 else 'themselves'}: released before anybody asked, "
-        "and more than was left."
+        f"{'itself' if history.overdrafts == 1 else 'themselves'} at the δ of the entry: released "
+        "before anybody asked, and more than was left."
     )
 
 

@@ -21,9 +21,10 @@ from accountant.core.errors import (
     SignatureNeeded,
     VerificationFailed,
 )
-from accountant.core.ledger import entry_bodies
+from accountant.core.ledger import entry_bodies, runners
 from accountant.core.ledger.admission import Account
 from accountant.core.ledger.allowances import Allowance, allowance_body
+from accountant.core.ledger.books import Books
 from accountant.core.ledger.commitments import opened
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import EntryKind, digest
@@ -33,12 +34,15 @@ from accountant.core.ledger.reservations import read_reservation
 from accountant.core.ledger.signatures import first_act
 from accountant.core.ledger.verifier import Verified
 from accountant.core.privacy import cross_check
+from accountant.core.privacy.composition import epsilon_alone
 from accountant.core.privacy.events import (
     FREE,
     Composed,
     EpsilonDelta,
     Event,
     Gaussian,
+    SelfComposed,
+    stated_delta,
     to_json,
 )
 from accountant.core.privacy.units import EPSILON_UNITS
@@ -52,6 +56,7 @@ from accountant.transactions import (
     overdrafts,
     policies,
     second_calculation,
+    settlement,
     signed_acts,
 )
 from accountant.transactions.batches import looked_up
@@ -63,6 +68,7 @@ from tests.accountant.core.ledger.test_registry_entries import PEOPLE
 from tests.accountant.transactions.test_charges import (
     POLICY,
     RUNNER,
+    SEED,
     ask,
     begun,
     parameters,
@@ -145,7 +151,7 @@ def test_two_people_declare_what_was_spent_and_the_dataset_is_closed_until_it_is
     small = ask(web, bench, parameters(EpsilonDelta(0.01, 0.0)))
     refusal = job_queries.job(web, small, bench.analyst).refusal
     assert refusal is not None
-    assert (refusal.cap, "a larger allowance covers it" in refusal.why) == ("overdrawn", True)
+    assert (refusal.cap, "a new allowance covers it" in refusal.why) == ("overdrawn", True)
     assert [each.id for each in awaiting(web, bench.steward, bench.dataset)] == [str(waits)]
     yes(web, waits, bench.steward, "it may run")
     assert job_queries.job(web, waits, bench.analyst).state == "refused"
@@ -416,3 +422,82 @@ def test_both_sign_where_the_policy_asks_for_it(web, bench):
         lone["approval"]["signature"] = keys[second.name].sign(first_act(*about, lone, basis))
         with pytest.raises(VerificationFailed, match="sign"):
             locked.post(EntryKind.RESERVE, bench.steward.name, job, lone)
+
+
+# --- what covers it, and what can't be stated --------------------------------------------------
+
+
+def test_what_another_charge_gives_back_does_not_open_the_dataset(web, bench):
+    """Who settles for less than was reserved decides on nothing: a steward does, once more."""
+    runs, secret = begun(web, bench, signed(bench, SelfComposed(EpsilonDelta(1.0, 0.0), 4)))
+    waits = ask(web, bench, parameters(EpsilonDelta(0.5, 0.0)))
+    declared(web, bench, EpsilonDelta(8.0, 0.0))
+    part = EpsilonDelta(1.0, 0.0)
+    charges.settle(web, runs, bench.analyst, secret, to_json(part), None, signed_end(bench, runs))
+    settlement.cancel(web, waits, bench.analyst)
+    found = verified(bench).books
+    assert (found.overdrawn, found.accounts.passed) == (True, False)
+    refusal = job_queries.job(web, ask(web, bench, parameters(part)), bench.analyst).refusal
+    assert refusal is not None
+    assert "until a new allowance covers it" in refusal.why
+    allow(bench, "10")
+    again = ask(web, bench, parameters(EpsilonDelta(0.9, 0.0)))
+    assert job_queries.job(web, again, bench.analyst).state == "queued"
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+def signed_end(bench: Bench, job: UUID) -> str:
+    act = runners.settle_act(bench.dataset, str(job), to_json(EpsilonDelta(1.0, 0.0)), None)
+    return runners.sign(act, SEED)
+
+
+def test_a_stolen_web_opens_no_overdrawn_account(web, bench):
+    runs, secret = begun(web, bench, signed(bench, SelfComposed(EpsilonDelta(1.0, 0.0), 4)))
+    declared(web, bench, EpsilonDelta(8.0, 0.0))
+    opened_row = "UPDATE accounts SET overdrawn = false"
+    with web.connect() as connection, pytest.raises(DBAPIError):
+        connection.execute(text(opened_row))
+    commit = Books._commit
+
+    def opening(books, held, body):
+        return replace(commit(books, held, body), overdrawn=False)
+
+    part = to_json(EpsilonDelta(1.0, 0.0))
+    with (
+        mock.patch.object(Books, "_commit", opening),
+        pytest.raises(DBAPIError, match="opened by an allowance or a correction alone"),
+    ):
+        charges.settle(web, runs, bench.analyst, secret, part, None, signed_end(bench, runs))
+
+
+@pytest.mark.parametrize(
+    "event",
+    [EpsilonDelta(0.5, 1e-4), Composed((Gaussian(1.0), EpsilonDelta(0.5, 3e-6)))],
+    ids=["alone", "beside another"],
+)
+def test_a_stated_delta_of_more_than_the_allowance_s_is_declared_and_no_statement_holds(
+    web, bench, event
+):
+    with pytest.raises(InvalidRequest, match="it is priced at"):
+        ask(web, bench, parameters(event))
+    job = declared(web, bench, event)
+    shown = job_queries.job(web, job, bench.steward)
+    stated = float(stated_delta(event))
+    assert shown.delta == pytest.approx(stated + float(DELTA))
+    assert shown.epsilon_alone == pytest.approx(epsilon_alone(event, shown.delta)[0])
+    assert "no (ε, δ)" in statement(bench).lower() or "not even (10, " in statement(bench)
+    with pytest.raises(Conflict, match="no filter holds"):
+        allow(bench, "1000")  # an ε covers no δ
+    allow(bench, "20", str(20 * stated))
+    assert statement(bench).startswith("All releases together are (20, ")
+    assert verified(bench).books.overdrawn is False
+    assert integrity.check(bench.engine, bench.dataset) == []
+
+
+def test_an_overdraft_is_stated_at_no_other_delta(web, bench):
+    with writing(bench.engine) as connection:
+        locked = LockedAccount(connection, bench.dataset)
+        body = body_of(locked, bench, EpsilonDelta(0.5, 1e-4))
+        terms = body["terms"] | {"delta": 2e-4}
+        with pytest.raises(VerificationFailed, match="its delta is"):
+            locked.post(EntryKind.RESERVE, bench.steward.name, uuid4(), body | {"terms": terms})

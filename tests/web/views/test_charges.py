@@ -2,8 +2,10 @@
 
 import pytest
 
+from accountant.core.privacy.events import EpsilonDelta
 from accountant.transactions import charges, submission
 from accountant.transactions.job_requests import JobRequest
+from tests.accountant.transactions.test_charges import RUNNER, signed
 from tests.support import Bench
 
 SECRET = bytes(32)
@@ -118,7 +120,7 @@ def test_a_refused_charge_that_has_happened_is_declared_on_its_page(site, ledger
     shown = second.get(f"/decisions/{found['id']}").text
     assert "opacus 1.6 has released this already, and that it is more than is left" in shown
     confirm = second.post(f"/decisions/{found['id']}/confirm", "/inbox", answer="yes", reason="yes")
-    assert "closed until a larger allowance covers it" in confirm.text
+    assert "closed until a new allowance covers it" in confirm.text
     assert (
         second.post(f"/decisions/{found['id']}", "/inbox", answer="yes", reason="yes").status_code
         == 303
@@ -132,3 +134,16 @@ def test_a_refused_charge_that_has_happened_is_declared_on_its_page(site, ledger
     assert sentence in str(card)
     made = site.api("steward").get(f"/decisions/{found['id']}").json["made_job"]
     assert steward.get(f"/jobs/{made}").status_code == 200
+
+
+def test_a_refused_charge_that_a_runner_signed_says_how_it_is_declared(site):
+    caps = {"signed_charges_epsilon": "99", "runners": [RUNNER]}
+    bench = Bench(site.engine, policy=caps)
+    bench.allow()
+    raw = signed(bench, EpsilonDelta(30.0, 0.0))
+    request = JobRequest(bench.dataset, "charge", None, raw, "a model")
+    job = submission.submit(site.engine, request, site.actor("analyst"))
+    page = site.pages("steward").get(f"/jobs/{job}").text
+    assert f"exchequer charge declare {bench.dataset} --runner FILE" in page
+    assert f"/jobs/{job}/overdraft" not in page
+    assert "Declare an overdraft" not in site.pages("analyst").get(f"/jobs/{job}").text
