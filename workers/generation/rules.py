@@ -24,6 +24,7 @@ _REFUSALS = re.compile(
 _PREFACES = re.compile(
     r"(?:(?:sure|certainly|of course|absolutely)\b[^\w\n]{0,3})?"
     r"(?:here(?:['’]s| is| are) (?:an?|the|my|your|another|some|one)\b[^\n]{0,120}?:"
+    r"|the (?:text|answer)(?: is| reads)?:"
     r"|(?:the )?(?:original|rewritten|revised|new) (?:text|version|review|answer)\b[^\n]{0,40}?:)"
 )
 #: How they speak about the task.
