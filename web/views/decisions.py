@@ -259,12 +259,13 @@ def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]
 @pages.post("/decisions/<decision>/confirm")
 def confirm(decision: str) -> BaseResponse:
     """Show the effect of the answer on a page of its own; nothing is done yet."""
-    decision_id, reply = read_id(decision, "decision"), _said((*ANSWERS, "offer"))
+    decision_id = read_id(decision, "decision")
     pending, values, quote = _decision(decision_id), sent(), None
+    reply = _said((*ANSWERS, "offer") if pending["request"] else ANSWERS)
     try:
         _reason(pending, reply)
         if reply == "offer":
-            quote = _priced(pending["request"] or {}, values)["quote"]
+            quote = _priced(pending["request"], values)["quote"]
             if quote is None:
                 raise invalid(
                     "parameters", "nothing differs, or a field is wrong", "a smaller size"
@@ -291,10 +292,11 @@ def answer(decision: str) -> BaseResponse:
     """Answer a decision; of a job that awaits approval, also offer a smaller one, price that, or
     ask back.
     """
-    decision_id, reply = read_id(decision, "decision"), _said((*ANSWERS, *_OF_JOBS))
+    decision_id = read_id(decision, "decision")
     pending, actor = _decision(decision_id), current_actor()
+    reply = _said((*ANSWERS, *_OF_JOBS) if pending["request"] else ANSWERS)
     if reply == "price":
-        priced = _priced(pending["request"] or {}, sent())
+        priced = _priced(pending["request"], sent())
         return Response(
             render_template(
                 "decisions.html", items=_items([pending]), form=Form(sent()), price=priced
@@ -333,7 +335,7 @@ def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, U
         )
     if said == "offer":
         with priceable():
-            offers.offer(engine(), decision_id, _changes(job or {}, sent()), actor, reason)
+            offers.offer(engine(), decision_id, _changes(job, sent()), actor, reason)
         message = f"The job of {asker} is refused, and a smaller one is offered."
         return f"{message} Nothing is charged unless it is accepted.", None
     result = answers.answer(

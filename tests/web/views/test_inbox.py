@@ -260,6 +260,9 @@ def test_a_correction_by_form(site, publish):
     )
     assert done.status_code == 303
     found = site.api("steward").get("/decisions?kind=correction").json["decisions"][0]["id"]
+    for path, said in (("/confirm", "offer"), ("", "price"), ("", "ask")):  # of a job alone
+        odd = second.post(f"/decisions/{found}{path}", "/inbox", answer=said, reason="seen")
+        assert odd.status_code == 422
     confirm = second.post(f"/decisions/{found}/confirm", "/inbox", answer="yes", reason="seen")
     assert "The ledger gets an entry with both names" in confirm.text
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', confirm.text))
