@@ -30,7 +30,7 @@ def test_killed_programs_are_charged_once(engine, tmp_path, count, programs, kil
     shares = [keys[part::programs] for part in range(programs)]
     # They are forked from a process that has loaded all of it, and has no threads.
     forks, draw = multiprocessing.get_context("forkserver"), random.Random(7)
-    forks.set_forkserver_preload(["tests.faults.charging"])
+    forks.set_forkserver_preload(["tests.faults.priced_charging"])
 
     def start(share: list[str]) -> multiprocessing.process.BaseProcess:
         known = (url, bench.dataset, bench.analyst, share, str(tmp_path))
@@ -38,7 +38,7 @@ def test_killed_programs_are_charged_once(engine, tmp_path, count, programs, kil
         started.start()
         return started
 
-    running, killed, end = [start(share) for share in shares], 0, time.monotonic() + 240
+    running, killed, end = [start(share) for share in shares], 0, time.monotonic() + 400
     while any(each.is_alive() or each.exitcode for each in running):
         assert time.monotonic() < end
         time.sleep(0.02)
