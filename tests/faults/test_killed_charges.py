@@ -38,7 +38,7 @@ def test_killed_programs_are_charged_once(engine, tmp_path, count, programs, kil
         started.start()
         return started
 
-    running, killed, end = [start(share) for share in shares], 0, time.monotonic() + 400
+    running, killed, end = [start(share) for share in shares], 0, time.monotonic() + 900
     while any(each.is_alive() or each.exitcode for each in running):
         assert time.monotonic() < end
         time.sleep(0.02)
