@@ -9,6 +9,7 @@ with dataset.charge(exchequer.dp_sgd(q=0.01, sigma=1.0, steps=3000), tool="opacu
 """
 
 import secrets
+import sys
 import time
 import uuid
 import warnings
@@ -166,12 +167,16 @@ class Charge:
     def begin(self, *, told: bool = False) -> Self:
         """Reserve the charge, wait for its approval, and begin it.
 
+        Says on standard error that it waits for a steward.
         Warns first of what it closes for good, unless you were `told`.
         The same key and lease begin it once. Raises Refused, JobFailed or StillWaiting.
         """
         if not told:
             warn_closing(self._api, self.request)
         job = self.job = Job(self._api, self._api.submit(self.request, key=self.key))
+        if job.state == "awaiting_approval":
+            command = f"exchequer approve {job.id} --reason WHY"
+            print(f"It waits for a steward, who runs: {command}", file=sys.stderr)
         job._take(
             progress.watch(
                 lambda: self._api.job(job.id),

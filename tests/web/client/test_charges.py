@@ -105,12 +105,17 @@ def test_a_charge_that_does_not_fit_never_runs(notes: Bench, as_person: As) -> N
     assert not ran
 
 
-def test_a_charge_waits_for_a_steward(notes: Bench, as_person: As) -> None:  # noqa: F811
+def test_a_charge_waits_for_a_steward_and_says_so(
+    notes: Bench,
+    as_person: As,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     dataset = as_person(notes.analyst).dataset(notes.dataset)
     charge = dataset.charge((6, 0), timeout=0.01, **STATED)
     with pytest.raises(exchequer.StillWaiting):
         charge.begin()
     assert charge.job is not None
+    assert f"exchequer approve {charge.job.id} --reason" in capsys.readouterr().err
     as_person(notes.steward).job(charge.job.id).approve("it fits")
     with charge:
         assert charge.job.state == "running"
