@@ -172,7 +172,9 @@ def test_nobody_agrees_to_what_they_asked_for_and_a_no_sends_nothing(
 ) -> None:
     steward, analyst = site.actor("steward"), site.actor("analyst")
     mine = asked(run, steward, done)
-    run(steward, "decision", "answer", mine, "--yes", "--reason", "mine", code=1)
+    yes = {"yes": True, "reason": "mine"}
+    answer = site.api("steward").post(f"/decisions/{mine}/answer", yes)
+    assert (answer.status_code, "two people" in answer.json["detail"]) == (403, True)
     alone = text("UPDATE decisions SET state = 'accepted', answered_by = asked_by WHERE id = :id")
     with site.engine.connect() as connection, pytest.raises(IntegrityError, match="two_people"):
         connection.execute(alone, {"id": mine})
@@ -219,13 +221,16 @@ def test_a_card_that_says_something_else_by_then_is_refused(
     done: str,
 ) -> None:
     analyst, steward = site.actor("analyst"), site.actor("steward")
-    agree(run, steward, asked(run, analyst, done))
+    decision = asked(run, analyst, done)
+    agree(run, steward, decision)
     site.submitted(tokens=1_000)  # a request that is not charged says nothing else
     before = site.api("analyst").get(f"/jobs/{done}/card").json
     raised = Allowance("99", "0.000001", "the board raised it")
     allowances.allow(site.engine, site.bench.dataset, raised, site.bench.steward)
     after = site.api("analyst").get(f"/jobs/{done}/card").json
     assert after["statement"]["text"] != before["statement"]["text"]
+    refused = site.api("analyst").get(f"/decisions/{decision}/archive")
+    assert (refused.status_code, "not what was approved" in refused.json["detail"]) == (409, True)
     run(analyst, "push", done, TO, code=1)
     assert not hub.tokens
     agree(run, steward, asked(run, analyst, done))
