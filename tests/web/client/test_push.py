@@ -211,6 +211,8 @@ def test_an_approval_is_of_one_job_one_place_and_one_person(
     assert site.api("auditor").get(f"/decisions/{decision}/archive").status_code == 403
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # a token goes nowhere else
     run(analyst, "push", done, TO, code=1)
+    with pytest.raises(publishing.HubProblem, match="it was approved for"):
+        publishing.push(None, {"asked": {"endpoint": hub.url}})  # type: ignore[arg-type]
     assert not hub.tokens
 
 
