@@ -80,9 +80,12 @@ class Drafts:
             file.write(sealing.finalize() + sealing.tag)
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a draft. Raises Changed at its end if it is not what was written."""
+        """Yield the content of a draft. Raises Changed if it is not what was written."""
         with self.results.draft(name) as file:
-            opening = Cipher(AES256(self._key), GCM(file.read(_NONCE_BYTES))).decryptor()
+            nonce = file.read(_NONCE_BYTES)
+            if len(nonce) < _NONCE_BYTES:  # of an attempt that was cut off as it began to write
+                raise Changed("a draft is not what was written")
+            opening = Cipher(AES256(self._key), GCM(nonce)).decryptor()
             opening.authenticate_additional_data(name.encode())
             left = b""
             while block := file.read(BLOCK_BYTES):

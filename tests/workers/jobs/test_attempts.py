@@ -10,6 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -353,6 +354,21 @@ def test_nobody_without_the_workers_key_reads_a_draft(bench, configured):
     path.rename(moved)
     with pytest.raises(Changed):
         list(staging.Drafts.of(configured).read(moved.name))
+    moved.write_bytes(b"")  # an object store has it so where its writing was cut off
+    with pytest.raises(Changed):
+        list(staging.Drafts.of(configured).read(moved.name))
+
+
+def test_whoever_publishes_what_waits_goes_on_after_an_error_of_the_stores_library(
+    configured, engine, monkeypatch
+):
+    """Whose errors are no OSError: the thread ended, and what was committed waited for others."""
+    looked = iter([RuntimeError("what a library raises"), KeyboardInterrupt()])
+    monkeypatch.setattr(staging, "tidy", Mock(side_effect=looked))
+    monkeypatch.setattr(child_watch.time, "sleep", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        url = engine.url.render_as_string(hide_password=False)
+        child_watch.publish_waiting(configured.model_copy(update={"database_url": url}))
 
 
 def test_outputs_that_changed_after_they_were_staged_are_not_published(tmp_path):
