@@ -154,8 +154,10 @@ class Drill(Harness):
         os.environ.pop("EXCHEQUER_KEY_SESSION", None)  # it stands in a file, and is rotated
 
     def _results(self) -> Path:
-        held = super()._results()
-        fsspec.filesystem("s3").get(f"{self.bucket}/results/", f"{held}/", recursive=True)
+        held, store = super()._results(), fsspec.filesystem("s3")
+        for path in store.ls(f"{self.bucket}/results", detail=False, refresh=True):
+            if not path.endswith("/drafts"):  # these come and go
+                store.get_file(path, str(held / path.rsplit("/", 1)[-1]))
         return held
 
     # --- what happens, one after another --------------------------------------------------------

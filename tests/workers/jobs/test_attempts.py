@@ -366,9 +366,10 @@ def test_whoever_publishes_what_waits_goes_on_after_an_error_of_the_stores_libra
     looked = iter([RuntimeError("what a library raises"), KeyboardInterrupt()])
     monkeypatch.setattr(staging, "tidy", Mock(side_effect=looked))
     monkeypatch.setattr(child_watch.time, "sleep", lambda _: None)
+    url = engine.url.render_as_string(hide_password=False)
+    made = configured.model_copy(update={"database_url": url})
     with pytest.raises(KeyboardInterrupt):
-        url = engine.url.render_as_string(hide_password=False)
-        child_watch.publish_waiting(configured.model_copy(update={"database_url": url}))
+        child_watch.publish_waiting(made)
 
 
 def test_outputs_that_changed_after_they_were_staged_are_not_published(tmp_path):
