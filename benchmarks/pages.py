@@ -147,6 +147,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "auditing.keys": ("/ledger/keys",),
     "auditing.keys_file": ("/ledger/keys.json",),
     "auditing.exports": ("/ledger/exports", "/ledger/exports?dataset={dataset}"),
+    "auditing.registry": ("/datasets/{dataset}/registry",),
     "auditing.report": (
         "/datasets/{dataset}/report",
         "/datasets/{dataset}/report?public=true",

@@ -529,6 +529,8 @@ PAGES: Final[dict[str, Route]] = {
     "auditing.keys": Route(OVERSEERS, get("/ledger/keys")),
     "auditing.keys_file": Route(OVERSEERS, get("/ledger/keys.json"), file=True),
     "auditing.exports": Route(OVERSEERS, get("/ledger/exports?dataset={dataset}")),
+    "auditing.registry": Route(OVERSEERS, get(f"{DATASET}/registry")),
+    "auditing.registry_file": Route(OVERSEERS, send(f"{DATASET}/registry"), status=422),
     "auditing.report": Route(OVERSEERS, get(f"{DATASET}/report")),
     "artifacts.listing": Route(PEOPLE, get("/artifacts?dataset={dataset}")),
     "artifacts.file": Route(SEERS, get("/artifacts/{artifact}"), file=True),

@@ -10,7 +10,7 @@ LEAST_EASE = 70
 MOST_TERMS = 12
 MOST_WORDS = 60
 #: Sentences of pages, fields and commands that are not plain. It may only fall.
-NOT_PLAIN = 14
+NOT_PLAIN = 7
 
 
 def test_syllables_are_counted_as_spoken():

@@ -44,7 +44,7 @@ def add_dataset(
         str | None, typer.Option(help="File, folder or address that the workers may open.")
     ] = None,
     elsewhere: Annotated[
-        bool, typer.Option("--elsewhere", help="The data never comes here: only charges.")
+        bool, typer.Option("--elsewhere", help="The data never comes here, and no job reads it.")
     ] = False,
     label_column: Annotated[str | None, typer.Option()] = None,
     labels: Annotated[

@@ -1,8 +1,9 @@
-"""Pages for auditors: the ledger, one entry, refusals, checkpoints, keys, exports, who did what, a
-report.
+"""Pages for auditors: the ledger, one entry, refusals, checkpoints, keys, exports, a registry
+entry, who did what, a report.
 """
 
 import json
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,9 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict
+from accountant.core.errors import Conflict, InvalidRequest, NotFound
+from accountant.core.ledger.export_formats import verify_lines
+from accountant.core.ledger.registry_entries import PRODUCTS, People, registry_entry
 from accountant.ledger_log.publication import published_key
 from accountant.queries import audit_log, entries, jobs, ledgers
 from accountant.transactions import signing
@@ -31,9 +34,10 @@ from web.api.ledgers import (
     verdict_named,
 )
 from web.api.paging import Order, Window, cut, read_window
-from web.api.parsing import read_choice
+from web.api.parsing import read, read_choice
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine, settings
+from web.views.forms import BLANK, Form, rejected, sent, typed
 
 pages = Blueprint("auditing", __name__)
 
@@ -196,6 +200,42 @@ def exports() -> str:
         ),
         **_choices(),
     )
+
+
+@pages.get("/datasets/<name>/registry")
+@overseers
+def registry(name: str, form: Form = BLANK) -> str:
+    """What no ledger knows of a deployment, asked on one page."""
+    if name not in ledgers.names(engine(), current_actor()):
+        raise NotFound("dataset", name)
+    return render_template(
+        "registry.html", name=name, form=form, fields=People.model_fields, products=PRODUCTS
+    )
+
+
+@pages.post("/datasets/<name>/registry")
+@overseers
+def registry_file(name: str) -> Response:
+    """A draft for the OpenDP registry of deployments, from the ledger as it is now."""
+    try:
+        people = read(People, typed(People, sent()))
+    except InvalidRequest as error:
+        return Response(registry(name, rejected(error)), 422)
+    pieces = entries.export(
+        engine(),
+        name,
+        current_actor(),
+        "jsonl",
+        public=True,
+        seed=seed(),
+        log=settings().public_log,
+    )
+    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as kept:
+        kept.writelines(pieces)
+        kept.seek(0)
+        found = registry_entry(verify_lines(kept), people)
+    headers = {"Content-Disposition": f'attachment; filename="{name}-registry.json"'}
+    return Response(_pretty(found) + "\n", mimetype="application/json", headers=headers)
 
 
 # --- the report ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ whoever has an export of it can make the entry anew and compare (`differences`).
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,7 +26,7 @@ class Basic(BaseModel):
     model_config = ConfigDict(extra="forbid", str_min_length=1)
 
     name: str = Field(description="the name of the data product")
-    data_curators: list[str] = Field(min_length=1, description="who publishes it")
+    data_curators: tuple[str, ...] = Field(min_length=1, description="who publishes it")
     intended_use: str = Field(description="what it is for")
     data_product_type: Literal[
         "Summary statistics",
@@ -41,33 +41,23 @@ class Basic(BaseModel):
     publication_date: str = Field(pattern=_DAY, description="when it was first published")
 
 
-class People(BaseModel):
+class People(Basic):
     """The answers that people give on one page."""
 
-    model_config = ConfigDict(extra="forbid", str_min_length=1)
-
-    basic: Basic
-    registry_authors: list[str] = Field(min_length=1, description="who fills in this page")
+    registry_authors: tuple[str, ...] = Field(min_length=1, description="who fills in this page")
     sources: str = Field(description="papers and pages about it, and whom to ask")
+
+
+#: What an entry says of each kind of product.
+PRODUCTS = get_args(Basic.model_fields["data_product_type"].annotation)
 
 
 def page() -> dict[str, Any]:
     """Return the page to fill in: each field with what it asks for."""
-
-    def asked(field: Any) -> str:
-        allowed = getattr(field.annotation, "__args__", ())
-        choices = f": {', '.join(allowed)}" if allowed and allowed != (str,) else ""
-        return f"<{field.description}{choices}>"
-
-    fields: dict[str, Any] = {name: asked(each) for name, each in Basic.model_fields.items()}
-    fields["data_curators"] = [fields["data_curators"]]
-    fields["publication_date"] = "<YYYY-MM-DD>"
-    others = {name: asked(People.model_fields[name]) for name in ("registry_authors", "sources")}
-    return {
-        "basic": fields,
-        "registry_authors": [others["registry_authors"]],
-        "sources": others["sources"],
-    }
+    asked = {name: f"<{field.description}>" for name, field in People.model_fields.items()}
+    several = {name: [asked[name]] for name in ("data_curators", "registry_authors")}
+    product = f"<{', '.join(PRODUCTS)}>"
+    return asked | several | {"data_product_type": product, "publication_date": "<YYYY-MM-DD>"}
 
 
 def read_people(document: object) -> People:
@@ -123,7 +113,7 @@ def registry_entry(ledger: Verified, people: People) -> dict[str, Any]:
         "status": "Draft",
         "tier": 2,
         "deployment": {
-            "basic": people.basic.model_dump(),
+            "basic": people.model_dump(mode="json", include=set(Basic.model_fields)),
             "dp_variant": {"variant_name": "Approximate DP" if bounded else "Custom"},
             "privacy_loss": {
                 "privacy_unit": unit,
@@ -154,7 +144,7 @@ def registry_entry(ledger: Verified, people: People) -> dict[str, Any]:
                         *(f"Not proved: {each}." for each in ledger.unproved),
                     )
                 ),
-                "registry_authors": people.registry_authors,
+                "registry_authors": list(people.registry_authors),
             },
         },
     }
@@ -166,10 +156,8 @@ def differences(entry: Mapping[str, Any], ledger: Verified) -> list[str]:
         stated = entry["deployment"]
         administrative = stated["administrative"]
         people = read_people(
-            {
-                "basic": stated["basic"],
-                **{name: administrative[name] for name in ("registry_authors", "sources")},
-            }
+            stated["basic"]
+            | {name: administrative[name] for name in ("registry_authors", "sources")}
         )
     except (KeyError, TypeError, ValueError) as error:
         return [f"this is no registry entry of `exchequer ledger registry` ({error})"]

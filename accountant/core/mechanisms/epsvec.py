@@ -218,8 +218,8 @@ class Epsvec(GaussianNoise):
         1,
         ge=1,
         le=100,
-        description="texts written for each that is kept: of the half that the model finds "
-        "likelier, those that lie furthest the label's way, by the vectors; 1: all. Free",
+        description="texts written for each that is kept; 1: all. First come those that the model "
+        "finds likelier and that lie nearest to their label. Free",
     )
     label: str | None = Field(
         None,

@@ -199,7 +199,7 @@ def test_a_release_that_has_happened_is_declared_by_two(
 
 def test_opacus_and_opendp_stand_in_one_ledger(notes: Bench, as_person: As) -> None:  # noqa: F811
     for name in ("opacus", "opendp"):
-        pytest.importorskip(name, reason=f"{name} is no dependency of this project")
+        pytest.importorskip(name, reason=f"{name} comes with the extra `neighbours`")
     example = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "charges.py"))
     dataset = as_person(notes.analyst).dataset(notes.dataset)
     trained, counted = example["train"](dataset, RUNNER), example["count"](dataset)

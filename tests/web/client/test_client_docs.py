@@ -125,8 +125,8 @@ def test_the_walk_through_runs(here: Shell) -> None:
     assert names["quote"].decision == "NeedsApproval"
     assert names["largest"].epsilon <= 0.5
     assert names["job"].state == "succeeded"
-    assert "label" in names["texts"].columns
-    assert len(names["texts"]) == len(names["rows"]) == len(names["dataset"].facts.labels)
+    assert "label" in names["frame"].columns
+    assert len(names["frame"]) == len(names["rows"]) == len(names["dataset"].facts.labels)
     assert "RESERVE" in names["entries"]
     assert "COMMIT" in names["entries"]
     assert names["spent"]

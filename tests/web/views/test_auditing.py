@@ -12,8 +12,10 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from accountant.core.ledger.allowances import Allowance, allowance_body
+from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
+from accountant.core.ledger.registry_entries import differences
 from accountant.core.privacy.events import FREE
 from accountant.queries import datasets
 from accountant.queries import jobs as job_queries
@@ -21,6 +23,7 @@ from accountant.transactions import allowances, corrections, leases, policies
 from accountant.transactions import settlement as ledger
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
+from tests.accountant.core.ledger.test_registry_entries import FILLED
 from tests.support import person, yes
 from tests.web.browsers import Site
 from tests.web.views.looks import noting
@@ -705,6 +708,22 @@ def test_entries_of_one_moment_are_each_on_one_page(site):
     ):
         whole = [each[key] for each in everything(api, path, name, limit=200)]
         assert [each[key] for each in everything(api, path, name, limit=1)] == whole
+
+
+def test_an_entry_for_the_registry_is_asked_for_on_one_page(site, done):
+    page, auditor = f"/datasets/{site.bench.dataset}/registry", site.pages("auditor")
+    assert page in auditor.get(f"/ledger/exports?dataset={site.bench.dataset}").text
+    answers = {**FILLED, "data_curators": "a hospital\na town", "registry_authors": "anna"}
+    wrong = auditor.post(page, page, **{**answers, "intended_use": ""})
+    assert wrong.status_code == 422
+    assert 'id="problem-intended_use"' in wrong.text
+    assert "Letters like those of the wards." in wrong.text  # what was typed stays
+    made = json.loads(auditor.post(page, page, **answers).text)
+    export = (
+        site.api("auditor").get(f"/datasets/{site.bench.dataset}/ledger/export?public=true").text
+    )
+    assert differences(made, verify_lines(export.split("\n")[:-1])) == []
+    assert made["deployment"]["basic"]["data_curators"] == ["a hospital", "a town"]
 
 
 def test_no_two_parts_of_the_exports_page_have_one_name(site):
