@@ -79,7 +79,8 @@ def steps(entries: int, replay: Replay) -> Iterator[tuple[EntryKind, str | None,
     model = {"name": "model", "sha256": "0" * 64}
     approval = {"by": "sam", "reason": "within the plan of this quarter"}
     files = {"files": 1, "bytes": 5, "sha256": "0" * 64, "list": []}
-    version = SimpleNamespace(number=1, data=files, **dict.fromkeys(LAYOUT))
+    layout = dict.fromkeys(LAYOUT) | {"uri": "a-million.csv"}
+    version = SimpleNamespace(number=1, data=files, **layout)
     for each in (None, version):
         yield EntryKind.REGISTER, None, register_body(_declared(), each)
     yield EntryKind.POLICY, None, policy_body(Policy(two_people=False))

@@ -229,7 +229,8 @@ def zipped(job_id: UUID, card: dict[str, Any], about: dict[str, Any], made: date
     output = jobs.output(engine(), job_id, current_actor())
     file = _data_file(job_id, "jsonl", output.sha256)
     body = archive(file, _body(job_id, "jsonl", output.sha256), card, about, made)
-    response = Response(body, mimetype=ZIP)
+    # Programs that make clients of the API's description know no zip.
+    response = Response(body, mimetype="application/octet-stream")
     response.headers["Content-Disposition"] = f'attachment; filename="{job_id}.zip"'
     response.headers["Cache-Control"] = "private, no-cache"
     return response

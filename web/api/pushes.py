@@ -72,7 +72,11 @@ def push(job: str) -> tuple[Response, int]:
 
 
 @api.get("/decisions/<decision>/archive")
-@describe(Operation(media_types=(outputs.ZIP,), refusals=(409,), roles=("analyst", "steward")))
+@describe(
+    Operation(
+        media_types=("application/octet-stream",), refusals=(409,), roles=("analyst", "steward")
+    )
+)
 def pushed_archive(decision: str) -> Response:
     """Return the zip that a steward let you publish; its files have the hashes of the decision.
 

@@ -101,7 +101,7 @@ def closing(api: Api, request: Json) -> str | None:
         quote = api.quote(*asked, project=request.get("project"))
     except ApiProblem:
         return None  # whoever sends the request is told what is wrong
-    closes: str | None = quote["dataset"]["closes"]
+    closes: str | None = quote["dataset"].get("closes")
     return closes
 
 

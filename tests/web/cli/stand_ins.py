@@ -57,6 +57,10 @@ class Ledger:
         return CSV_HEADER + "".join(rows) + csv_totals(self.header())
 
 
+#: What a server says first of a request that closes nothing.
+QUOTED = (200, {"dataset": {"closes": None}})
+
+
 @dataclass
 class StandIn:
     """A real socket; each request takes the next answer: (status, document or bytes[, headers]) or

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 
-from tests.web.cli.stand_ins import Run, StandIn
+from tests.web.cli.stand_ins import QUOTED, Run, StandIn
 from web.cli.commands import app
 from web.client import profiles
 
@@ -209,12 +209,12 @@ def test_a_missing_job_file(exchequer: Run, server: StandIn, tmp_path: Path) -> 
 def test_a_refused_job_says_what_would_fit(
     exchequer: Run, server: StandIn, request_file: Path
 ) -> None:
-    server.answers += [(201, job("submitted")), (200, job("refused", refusal=REFUSAL))]
+    server.answers += [QUOTED, (201, job("submitted")), (200, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file, "--key", "monday")
     assert found.exit_code == 1
     for said in ("binding cap: Rényi", "asked: 0.5", "left: 0.25", "tokens_per_batch = 64"):
         assert said in found.stderr
-    assert server.requests[0][2]["Idempotency-Key"] == "monday"
+    assert server.requests[1][2]["Idempotency-Key"] == "monday"
 
 
 def test_waiting_follows_a_job_to_its_end(
@@ -222,7 +222,7 @@ def test_waiting_follows_a_job_to_its_end(
 ) -> None:
     progress = {"done": 64, "total": 128}
     states = [job("queued"), job("running", progress=progress), job("succeeded", progress=progress)]
-    server.answers += [(201, job("submitted")), *((200, state) for state in states)]
+    server.answers += [QUOTED, (201, job("submitted")), *((200, state) for state in states)]
     found = exchequer("submit", request_file, "--wait", "--json")
     assert found.exit_code == 0
     assert json.loads(found.stdout)["state"] == "succeeded"
@@ -243,9 +243,8 @@ def test_problems_of_the_server_are_sentences(
         "problem": "-1: too small",
         "allowed": "a number above 0",
     }
-    server.answers.append(
-        (422, {"code": "invalid", "title": "Invalid request", "problems": [problem]})
-    )
+    wrong = (422, {"code": "invalid", "title": "Invalid request", "problems": [problem]})
+    server.answers += [wrong, wrong]  # to the quote, and to the request
     found = exchequer("submit", request_file)
     assert found.exit_code == 2
     said = "exchequer: parameters.clip: -1: too small. Allowed: a number above 0. Correct it"

@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from accountant.core.ledger.policy import Policy
-from tests.web.cli.stand_ins import Run, StandIn
+from tests.web.cli.stand_ins import QUOTED, Run, StandIn
 from tests.web.cli.test_commands import REFUSAL, REQUEST, job
 from web.cli.commands import TREE, app
 from web.client import NotFound, profiles
@@ -142,10 +142,10 @@ def test_nobody_answers(exchequer: Run, monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_submission_that_may_have_arrived_says_how_to_find_out(
     exchequer: Run, server: StandIn, request_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.answers += ["drop"] * 5
+    server.answers += [QUOTED, *["drop"] * 5]
     found = exchequer("submit", request_file)
     assert found.exit_code == 3
-    key = server.requests[0][2]["Idempotency-Key"]
+    key = server.requests[1][2]["Idempotency-Key"]
     assert f"--key {key}" in found.stderr
 
 
@@ -157,7 +157,7 @@ def test_wrong_fields_and_wrong_usage_as_json(
         "problem": "-1: too small",
         "allowed": "a number above 0",
     }
-    server.answers.append((422, {"code": "invalid", "problems": [problem]}))
+    server.answers += [(422, {"code": "invalid", "problems": [problem]})] * 2
     found = exchequer("submit", request_file, "--json")
     error = json.loads(found.stderr)["error"]
     assert (found.exit_code, error["code"], error["problems"]) == (2, "invalid", [problem])
@@ -205,11 +205,11 @@ def request_file(tmp_path: Path) -> Path:
 def test_the_command_that_a_refusal_names_submits_what_fits(
     exchequer: Run, server: StandIn, request_file: Path
 ) -> None:
-    server.answers += [(201, job("refused", refusal=REFUSAL))]
+    server.answers += [QUOTED, (201, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file)
     command = f"exchequer job submit '{request_file}' --set tokens_per_batch=64"
     assert command in found.stderr
-    server.answers += [(201, job("refused", refusal=REFUSAL))]
+    server.answers += [QUOTED, (201, job("refused", refusal=REFUSAL))]
     found = exchequer("submit", request_file, "--json")
     assert json.loads(found.stdout)["state"] == "refused"
     error = json.loads(found.stderr)["error"]
@@ -220,7 +220,7 @@ def test_the_command_that_a_refusal_names_submits_what_fits(
         64,
     )
     assert error["command"] == command
-    server.answers += [(201, job("queued"))]
+    server.answers += [QUOTED, (201, job("queued"))]
     assert exchequer("submit", request_file, "--set", "tokens_per_batch=64").exit_code == 0
     assert json.loads(server.requests[-1][3])["parameters"] == {"tokens_per_batch": 64}
 
