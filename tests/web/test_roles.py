@@ -61,11 +61,12 @@ class Sender:
     def send(self, request: Request, *, api: bool):
         """The answer; `written` then holds every statement that changed a table."""
         self.written = []
-        event.listen(self.world.site.engine.__class__, "before_cursor_execute", self._note)
+        mine = self.world.site.app.extensions["exchequer"]["engine"]
+        event.listen(mine, "before_cursor_execute", self._note)
         try:
             return self._send(request, api)
         finally:
-            event.remove(self.world.site.engine.__class__, "before_cursor_execute", self._note)
+            event.remove(mine, "before_cursor_execute", self._note)
 
     def _note(self, _connection, _cursor, statement, *_):
         words = statement.split()

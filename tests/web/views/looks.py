@@ -71,7 +71,7 @@ def look(ask: Callable[[], Any], mask: re.Pattern[str] = OWN) -> Look:
 
 def shown(answer: Any) -> str:
     """The body as text; of a zip what is in it, with the times that it states."""
-    if answer.mimetype != "application/zip":
+    if not answer.data.startswith(b"PK"):
         return _text(bytes(answer.data))
     with zipfile.ZipFile(io.BytesIO(answer.data)) as archive:
         files = [(each.filename, each.date_time, archive.read(each)) for each in archive.infolist()]
