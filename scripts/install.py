@@ -221,7 +221,7 @@ class Environment:
         # right.
         variables = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
         for name, (variable, separator) in PIP_SETTINGS.items():
-            if name in values:
+            if values.get(name):  # one that is empty says nothing
                 variables[variable] = (
                     separator.join(dict.fromkeys(values[name])) if separator else values[name][-1]
                 )
