@@ -1,6 +1,6 @@
 """The fields of what a second person decides."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
@@ -9,7 +9,7 @@ from accountant.schema.datasets import Preview
 from accountant.schema.jobs import JobInList
 from accountant.schema.quotes import Effect
 
-KINDS = (
+DecisionKind = Literal[
     "approval",
     "offer",
     "allowance",
@@ -19,7 +19,8 @@ KINDS = (
     "loss",
     "overdraft",
     "push",
-)
+]
+KINDS: tuple[DecisionKind, ...] = get_args(DecisionKind)
 STATES = ("open", "accepted", "refused", "withdrawn", "expired")
 
 
@@ -66,17 +67,7 @@ class Decision(Answer):
     """Something that a second person answers."""
 
     id: Id = Field(description="of an approval, that of the job")
-    kind: Literal[
-        "approval",
-        "offer",
-        "allowance",
-        "correction",
-        "policy",
-        "access",
-        "loss",
-        "overdraft",
-        "push",
-    ]
+    kind: DecisionKind
     dataset: str
     asks: str = Field(description="what a yes does, in a few words")
     reason: str

@@ -17,7 +17,7 @@ from accountant.core.ledger.policy import Policy
 from accountant.identities.actor import Actor
 from accountant.tables.lookup import one
 from accountant.transactions import owners, policies
-from accountant.transactions.asking import Ground, Kind, Request, Result, ask, row_of, words
+from accountant.transactions.asking import ByAnybody, Ground, Request, Result, ask, row_of, words
 from accountant.transactions.rows import policy_of
 
 datasets, decisions, users = tables.datasets, tables.decisions, tables.users
@@ -57,23 +57,11 @@ def ask_for(engine: Engine, name: str, actor: Actor, reason: str) -> UUID:
         return ask(connection, uuid4(), dataset.id, actor, request)
 
 
-class Access(Kind):
+class Access(ByAnybody):
     """Somebody asks to be named among those who may ask for jobs. The stewards see it."""
 
     name = "access"
     seen_by = frozenset({"steward"})
-
-    def require_answerer(self, ground: Ground) -> None:
-        """Raise NotPermitted unless another steward answers."""
-        ground.require_steward()
-        ground.require_other()
-
-    def state_after_no(self, ground: Ground) -> str:
-        """Return "withdrawn" for a no of who asked, and "refused" for one of a steward."""
-        if ground.is_asker:
-            return "withdrawn"
-        ground.require_steward()
-        return "refused"
 
     def apply(self, ground: Ground) -> Result:
         """Name the person in the policy, or propose it. Raises Conflict if they left."""

@@ -130,6 +130,11 @@ class Ground:
         if self.is_asker:
             raise NotPermitted("nobody answers what they asked for themselves: it takes two people")
 
+    def require_unlike(self, asker: str) -> None:
+        """Raise NotPermitted if the asker's name looks like the actor's: one person, perhaps."""
+        if is_alike(asker, self.actor.name):
+            raise NotPermitted(f"{asker!r} and {self.actor.name!r} look alike: not two people")
+
     def require_open(self) -> None:
         """Raise Conflict if the decision is closed."""
         if self.row.state != "open":
@@ -156,8 +161,7 @@ class Ground:
                 "who proposed it is administrator by now, and could make a second person: propose "
                 "it anew"
             )
-        if is_alike(asker.name, self.actor.name):
-            raise NotPermitted(f"{asker.name!r} and {self.actor.name!r} look alike: not two people")
+        self.require_unlike(asker.name)
         return TwoPeople(str(asker.name), self.row.reason, self.actor.name, self.reason)
 
     def signed(self, kind: EntryKind, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +229,22 @@ class Kind:
                 made_decision=result.decision,
             )
         )
+
+
+class ByAnybody(Kind):
+    """What somebody who is no steward asks for, and a steward answers."""
+
+    def require_answerer(self, ground: Ground) -> None:
+        """Raise NotPermitted unless another steward answers."""
+        ground.require_steward()
+        ground.require_other()
+
+    def state_after_no(self, ground: Ground) -> str:
+        """Return "withdrawn" for a no of who asked, and "refused" for one of a steward."""
+        if ground.is_asker:
+            return "withdrawn"
+        ground.require_steward()
+        return "refused"
 
 
 class ByTwo(Kind):

@@ -14,16 +14,15 @@ from uuid import UUID, uuid4
 from sqlalchemy import Connection, Engine, Row, func, select
 
 from accountant import tables
-from accountant.core.errors import Conflict, NotFound, NotPermitted
-from accountant.core.names import is_alike
+from accountant.core.errors import Conflict, NotFound
 from accountant.database import reading
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.transactions import owners, two_people
 from accountant.transactions.asking import (
     OPEN_DAYS,
+    ByAnybody,
     Ground,
-    Kind,
     Request,
     Result,
     ask,
@@ -40,6 +39,11 @@ def propose(
     engine: Engine, job_id: UUID, actor: Actor, asked: Mapping[str, Any], reason: str
 ) -> UUID:
     """Ask to publish a result; returns the decision's id. The caller has asked who reads it.
+
+    Args:
+        asked: `to` and `endpoint`, where it goes; `license` and `language` of its card; `made`,
+            the date that the card says; `head` and `after_entry` of the ledger then; `files`, the
+            SHA-256 of each file by its name.
 
     Raises Conflict where the actor's last request to publish it there waits for an answer.
     """
@@ -63,23 +67,15 @@ def propose(
         return ask(connection, uuid4(), job.dataset_id, actor, request)
 
 
-class Push(Kind):
+class Push(ByAnybody):
     """Somebody asks to publish a result on a hub. Another person, a steward, answers."""
 
     name = "push"
 
     def require_answerer(self, ground: Ground) -> None:
-        """Raise NotPermitted unless another steward answers."""
-        ground.require_steward()
-        ground.require_other()
+        """Raise NotPermitted unless another steward answers, as the policy's approvers do."""
+        super().require_answerer(ground)
         two_people.require_approver(ground.connection, ground.actor, ground.policy)
-
-    def state_after_no(self, ground: Ground) -> str:
-        """Return "withdrawn" for a no of who asked, and "refused" for one of a steward."""
-        if ground.is_asker:
-            return "withdrawn"
-        ground.require_steward()
-        return "refused"
 
     def apply(self, ground: Ground) -> Result:
         """Let the asker publish it. Raises Conflict if they left."""
@@ -87,10 +83,7 @@ class Push(Kind):
         left = owners.account_departure(person)
         if left is not None:
             raise Conflict(f"{left}: refuse the request")
-        if is_alike(person.name, ground.actor.name):
-            raise NotPermitted(
-                f"{person.name!r} and {ground.actor.name!r} look alike: not two people"
-            )
+        ground.require_unlike(person.name)
         return Result()
 
 

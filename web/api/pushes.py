@@ -18,7 +18,8 @@ from web.api.parsing import Body, read, read_id
 from web.auth import current_actor
 from web.context import engine
 
-_NAME = r"[A-Za-z0-9][\w.-]{0,95}"
+# ASCII alone, here and in an address: a steward who reads either must know where it leads.
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"
 
 
 class NewPush(Body):
@@ -31,7 +32,7 @@ class NewPush(Body):
     endpoint: str = Field(
         "https://huggingface.co",
         max_length=300,
-        pattern=r"^https?://[^\s?#@]+[^\s?#@/]$",
+        pattern=r"^https?://[A-Za-z0-9._~:/\[\]%-]*[A-Za-z0-9._~\]-]$",
         description="the address of the hub",
     )
     license: str | None = Field(None, pattern=f"^{outputs.LICENSE}$")

@@ -11,11 +11,13 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, InvalidRequest, NotFound
+from accountant.core.errors import Conflict, InvalidRequest
 from accountant.core.ledger.export_formats import verify_lines
 from accountant.core.ledger.registry_entries import PRODUCTS, People, registry_entry
+from accountant.database import reading
 from accountant.ledger_log.publication import published_key
-from accountant.queries import audit_log, entries, jobs, ledgers
+from accountant.queries import audit_log, audit_report, entries, jobs, ledgers
+from accountant.queries.dataset_rows import dataset_row
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
 from web.api.checkpoints import seed
@@ -206,17 +208,32 @@ def exports() -> str:
 @overseers
 def registry(name: str, form: Form = BLANK) -> str:
     """What no ledger knows of a deployment, asked on one page."""
-    if name not in ledgers.names(engine(), current_actor()):
-        raise NotFound("dataset", name)
+    _require_short(name)
     return render_template(
-        "registry.html", name=name, form=form, fields=People.model_fields, products=PRODUCTS
+        "registry.html",
+        name=name,
+        form=form,
+        fields=People.model_fields,
+        products=[("", "Choose one"), *PRODUCTS],
     )
+
+
+def _require_short(name: str) -> None:
+    """Raise Conflict where a ledger has more entries than a request may verify."""
+    with reading(engine()) as connection:
+        newest = dataset_row(connection, name, current_actor()).chain_seq
+    if newest > audit_report.MOST_VERIFIED:
+        raise Conflict(
+            f"{name} has {newest:,} entries, and a page verifies {audit_report.MOST_VERIFIED:,} "
+            f"at most: export its ledger and run `exchequer registry export {name}`"
+        )
 
 
 @pages.post("/datasets/<name>/registry")
 @overseers
 def registry_file(name: str) -> Response:
     """A draft for the OpenDP registry of deployments, from the ledger as it is now."""
+    _require_short(name)
     try:
         people = read(People, typed(People, sent()))
     except InvalidRequest as error:

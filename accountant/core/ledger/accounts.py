@@ -198,12 +198,12 @@ class Accounts:
     ex_post: ExPostAccount = NO_EX_POST
     secret: SecretAccount | None = None
     #: A correction or an overdraft passed an allowance, and no later one covers it yet.
-    closed: bool = False
+    uncovered: bool = False
 
     @property
     def overdrawn(self) -> bool:
         """True if nothing that costs anything is admitted, until an allowance covers it."""
-        return self.closed or self.passed
+        return self.uncovered or self.passed
 
     @property
     def passed(self) -> bool:

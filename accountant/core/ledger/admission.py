@@ -274,7 +274,7 @@ def delta_of(allowed: int | None) -> float:
 
 def overdraft_delta(event: Event, delta: float) -> float:
     """Return the δ at which an overdraft is stated alone: the allowance's, beside its own if that
-    is no less.
+    is no less (docs/accounting.md, section 3.4).
     """
     stated = stated_delta(event)
     return delta if stated < delta else float(stated) + delta

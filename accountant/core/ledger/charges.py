@@ -45,15 +45,14 @@ def level(mechanism: str, parameters: Body) -> str:
 
 def check_admitted(policy: Policy, parameters: Body) -> None:
     """Raise NotPermitted unless the policy admits charges of this level, and names the runner."""
-    signed, runner = level(ID, parameters) == SIGNED, parameters.get("runner")
-    cap = policy.signed_charges_epsilon if signed else policy.stated_charges_epsilon
-    if cap is None:
-        vouched = LEVELS[SIGNED if signed else STATED]
-        cap_name = "signed_charges_epsilon" if signed else "stated_charges_epsilon"
+    vouched, runner = level(ID, parameters), parameters.get("runner")
+    cap = f"{vouched}_charges_epsilon"
+    if getattr(policy, cap) is None:
         raise NotPermitted(
-            f"the dataset's policy admits no charges that are {vouched}: a steward sets {cap_name}"
+            f"the dataset's policy admits no charges that are {LEVELS[vouched]}: a steward sets "
+            f"{cap}"
         )
-    if signed and runner not in policy.runners:
+    if vouched == SIGNED and runner not in policy.runners:
         raise NotPermitted(f"the dataset's policy names no runner {str(runner)[:80]!r}")
 
 

@@ -3,7 +3,6 @@ redacted.
 """
 
 import re
-import time
 
 import pytest
 
@@ -123,13 +122,12 @@ def test_secrets_are_found_as_whole_words_and_redacted():
     assert Secrets(("é{2}",), ()).spans("aéé") == [(1, 3)]  # characters, not bytes
 
 
+@pytest.mark.timeout(120)  # an instant; Python's own would take longer than the world exists
 def test_time_is_linear_where_pythons_own_is_not():
     nested = r"(?:a{1,9}){1,9}b"
     check([nested], [])
     text = "a" * 4000
-    begun = time.monotonic()
     assert Secrets((nested,), ()).spans(text) == []
-    assert time.monotonic() - begun < 5
     assert re.compile(nested) is not None
 
 

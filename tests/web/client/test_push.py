@@ -324,7 +324,10 @@ def test_a_hub_that_refuses_leaves_the_approval_and_time_ends_it(
     [
         {"to": "clinic/notes"},
         {"to": f"{TO}/more"},
+        {"to": "hf://datasets/clin\u0456c/notes"},  # a Cyrillic letter that looks like an i
         {"endpoint": "ftp://hub.example"},
+        {"endpoint": "https://hub.ex\u0430mple"},
+        {"endpoint": "https://name@hub.example"},
         {"reason": " "},
     ],
 )

