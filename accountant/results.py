@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from tempfile import NamedTemporaryFile
 from typing import IO, Any, Protocol
 from uuid import UUID
 
@@ -61,6 +62,8 @@ def place_at(address: str, **options: Any) -> tuple[Any, str]:
 
     system.retries, system._call_s3 = S3_TRIES, call
     system.call_s3 = partial(fsspec.asyn.sync, system.loop, call)
+    parts = {"chunksize": S3_BLOCK_BYTES, "max_concurrency": 1}
+    system.put_file = partial(fsspec.asyn.sync, system.loop, system._put_file, **parts)
     return system, path
 
 
@@ -72,7 +75,7 @@ class Results:
 
     @cached_property
     def _store(self) -> "_Store":
-        system, path = place_at(self.root)
+        system, path = place_at(self.root, use_listings_cache=False)  # others write here too
         return _Disk(path) if isinstance(system, LocalFileSystem) else _Objects(system, path)
 
     # --- published ------------------------------------------------------------------------------
@@ -127,7 +130,7 @@ class Results:
             self._store.reach()
         except FileNotFoundError:
             return None
-        except ImportError as error:
+        except (ImportError, Changed) as error:
             return f"results can't be read: {error}"
         except Exception as error:  # of whatever library reads this kind of address
             return f"results can't be read: {type(error).__name__}"
@@ -345,13 +348,27 @@ class _Objects:
     def create(self, name: str, reserved: int = 0) -> Iterator[IO[bytes]]:
         if reserved:  # there is no room to keep: that anything can be written at all is seen
             self._system.pipe_file(self._path(name), b"")
-        with self._system.open(self._path(name), "wb") as file:
+        with self._whole(self._path(name), reserved) as file:
             yield file
 
     @contextmanager
     def replace(self, name: str) -> Iterator[IO[bytes]]:
-        with self._system.open(self._path(name, ""), "wb") as file:
+        with self._whole(self._path(name, "")) as file:
             yield file
+
+    @contextmanager
+    def _whole(self, path: str, reserved: int = 0) -> Iterator[IO[bytes]]:
+        """Return a block that writes an object, which is sent only if the block ends well.
+
+        A file of fsspec is sent when an error ends its block too. `reserved`: room in bytes.
+        """
+        with NamedTemporaryFile() as file:
+            if reserved:
+                os.posix_fallocate(file.fileno(), 0, reserved)
+            yield file
+            file.truncate()
+            file.flush()
+            self._system.put_file(file.name, path)
 
     def remove(self, name: str) -> None:
         self._system.rm_file(self._path(name))
@@ -364,4 +381,10 @@ class _Objects:
         return [path.rsplit("/", 1)[-1] for path in listing]
 
     def reach(self) -> None:
-        self._system.exists(self._root)
+        bucket = self._root.partition("/")[0]
+        try:
+            self._system.info(bucket)
+        except FileNotFoundError:
+            raise Changed("the bucket is not there") from None
+        except PermissionError:  # of whom its prefix alone is shown
+            self._system.exists(self._root)

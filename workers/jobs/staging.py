@@ -182,10 +182,10 @@ def tidy(
                 continue
             try:
                 sha256 = drafts.digest(name)
-            except Changed:  # or sealed under a key that this worker has not
+                if sha256 in wanted:
+                    drafts.publish(name, sha256)
+            except (Changed, FileNotFoundError):  # another key's, or another worker tidied first
                 continue
-            if sha256 in wanted:
-                drafts.publish(name, sha256)
         results.remove(name)
         count += 1
     return count

@@ -16,7 +16,7 @@ from accountant.ledger_log import kept_heads
 from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.kept_heads import KeptObjects
 from accountant.ledger_log.signed import SignedPlaces
-from accountant.results import S3_LIMITS, Changed, Results
+from accountant.results import S3_BLOCK_BYTES, S3_LIMITS, Changed, Results
 from accountant.settings import Settings
 from tests.object_stores import frozen, s3
 from workers.data import manifest
@@ -150,14 +150,75 @@ def test_results_lie_in_a_bucket(s3):
         results.open(sha256).read()
 
 
+def test_what_ends_before_its_end_replaces_nothing(s3):
+    """Two workers publish one draft: the first one destroys it while the second one reads it."""
+    results, content = Results(f"{s3}/{uuid.uuid4().hex}"), b"text of a job" * 10_000
+    sha256 = hashlib.sha256(content).hexdigest()
+    results.publish(sha256, lambda: iter([content]))
+    reads = []
+
+    def cut_off():
+        reads.append(content)
+        yield content[:70_000]
+        if len(reads) == 2:
+            raise FileNotFoundError
+        yield content[70_000:]
+
+    with pytest.raises(FileNotFoundError):
+        results.publish(sha256, cut_off)
+    assert results.open(sha256).read() == content
+    name = f"{uuid.uuid4()}.{uuid.uuid4()}.0"
+    with pytest.raises(FileNotFoundError), results.create(name) as file:
+        file.write(b"half")
+        raise FileNotFoundError
+    assert results.drafts() == []
+
+
+def test_a_large_file_is_sent_in_parts_that_each_end_in_time(s3, monkeypatch):
+    results, block = Results(f"{s3}/{uuid.uuid4().hex}"), b"x" * 2**20
+    sent = []
+    system = results._store._system
+    real = type(system)._call_s3
+
+    async def call(self, method, *args, **values):
+        sent.append((method, len(values.get("Body", b""))))
+        return await real(self, method, *args, **values)
+
+    monkeypatch.setattr(type(system), "_call_s3", call)
+    with results.create(f"{uuid.uuid4()}.{uuid.uuid4()}.0", reserved=1) as file:
+        for _ in range(20):
+            file.write(block)
+    lengths = [length for method, length in sent if method == "upload_part"]
+    assert lengths == [S3_BLOCK_BYTES, S3_BLOCK_BYTES, 20 * 2**20 - 2 * S3_BLOCK_BYTES]
+
+
+def test_what_another_process_writes_is_listed_and_read_whole(s3):
+    results, name = Results(f"{s3}/{uuid.uuid4().hex}"), f"{uuid.uuid4()}.{uuid.uuid4()}.0"
+    with results.create(name) as file:
+        file.write(b"a draft")
+    assert len(results.drafts()) == 1
+    other = fsspec.filesystem("s3", skip_instance_cache=True)
+    folder = f"{results.root}/drafts"
+    other.pipe_file(f"{folder}/{name}", b"a longer draft")
+    other.pipe_file(f"{folder}/{uuid.uuid4()}.{uuid.uuid4()}.0", b"another draft")
+    assert len(results.drafts()) == 2
+    assert results.draft(name).read() == b"a longer draft"
+
+
+def test_a_bucket_that_is_not_there_is_a_problem(s3):
+    assert Results(f"{s3}/empty").problem() is None
+    missing = Results("s3://no-such-bucket/results").problem()
+    assert missing == "results can't be read: the bucket is not there"
+
+
 def test_each_call_of_a_store_that_freezes_ends(s3, monkeypatch):
     """What sends waits for leave to send, which no time limit of the library bounds."""
-    monkeypatch.setattr("accountant.results.S3_SECONDS", 1)
     monkeypatch.setitem(S3_LIMITS, "read_timeout", 0.4)
     address = f"{s3}/{uuid.uuid4().hex}"
     results, content = Results(address), b"text of a job"
     sha256 = hashlib.sha256(content).hexdigest()
     results.publish(sha256, lambda: iter([content]))
+    monkeypatch.setattr("accountant.results.S3_SECONDS", 1)
     began = time.monotonic()
     with frozen():
         assert results.problem() is not None

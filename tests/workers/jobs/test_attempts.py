@@ -342,6 +342,29 @@ def test_what_a_worker_committed_and_did_not_publish_is_published_by_the_next(
 
 
 @pytest.mark.usefixtures("runner")
+@pytest.mark.parametrize("step", ["digest", "publish"])
+def test_a_draft_that_another_worker_tidied_ends_no_look(bench, configured, monkeypatch, step):
+    job_id, results = queued(bench), Results(configured.results)
+    with monkeypatch.context() as patched:
+        patched.setattr(staging.Drafts, "publish", Mock(side_effect=OSError("the store is away")))
+        for part in range(PARTS):
+            attempt(bench, job_id, part, configured)
+    real, calls = getattr(staging.Drafts, step), []
+
+    def gone_at_first(self, name, *args):
+        calls.append(name)
+        if len(calls) == 1:
+            self.results.remove(name)
+        return real(self, name, *args)
+
+    drafts = len(files(configured, job_id))
+    monkeypatch.setattr(staging.Drafts, step, gone_at_first)
+    gone = staging.tidy(bench.engine, results, job_id, staging.Drafts.of(configured))
+    assert (gone, len(calls) > 0) == (drafts - 1, True)
+    assert files(configured, job_id) == []
+
+
+@pytest.mark.usefixtures("runner")
 def test_nobody_without_the_workers_key_reads_a_draft(bench, configured):
     job_id = queued(bench)
     attempt(bench, job_id, 0, configured)
