@@ -91,7 +91,7 @@ class Harness:
             with self.owner.begin() as connection:
                 connection.execute(text(self.mutant.sql))
         self.ports = free_ports(4)  # of two web nodes, and of their probes
-        self.running = Running(self.folder, self.ports, self.mutation)
+        self.running = self._running()
         self.backups = Backups(self.servers, self.engine)
         self.asleep: dict[int, float] = {}
         self.given: dict[str, float] = {}
@@ -109,6 +109,10 @@ class Harness:
         self.servers.stop()
 
     # --- setting up -----------------------------------------------------------------------------
+
+    def _running(self) -> Running:
+        """Return the processes of the parts, of which none runs yet."""
+        return Running(self.folder, self.ports, self.mutation)
 
     def _environment(self) -> None:
         """Set the environment that the parts read, before the fork server starts."""

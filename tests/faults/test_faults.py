@@ -57,6 +57,14 @@ def test_a_drill_loses_nothing_and_charges_nothing_twice():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.release
+@pytest.mark.timeout(1200)
+def test_an_upgrade_under_load_loses_nothing_and_charges_nothing_twice():
+    command = [sys.executable, "-m", "tests.faults.upgrade"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_every_point_is_passed_by_jobs_that_succeed_fail_and_are_lost(
     engine, tmp_path, monkeypatch
