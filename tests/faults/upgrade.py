@@ -40,7 +40,7 @@ REVISION = '''"""What only the next version has."""
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "next", "{newest}", None, None
+revision, down_revision, branch_labels, depends_on = "9999", "{newest}", None, None
 
 
 def upgrade() -> None:
