@@ -1,8 +1,8 @@
 """What each process may do to each table: one database role a process, and nothing that is not
 stated here.
 
-    web ── people's requests     relay ── messages, leases that ran out     worker ── jobs that it
-      leases
+    web ── people's requests     worker ── jobs that it leases
+    relay ── messages, leases that ran out, jobs that wait for a release
     checks ── looks at data and models, fingerprints     signer ── checkpoints
 
 The migrator owns the tables and runs once. A right is a word of SQL, for a whole table or for
@@ -40,10 +40,8 @@ _PARTS_STOP = (
 _PARTS_END = f"{_PARTS_STOP}, attempt, handed_back, progress_done"
 #: What a decision on a waiting job states anew (transactions.job_requests.RESTATED and
 #: decision.Verdict).
-_DECIDES = (
-    "state, attempt, terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, "
-    "queued_at, finished_at"
-)
+_RELEASED = "terms, epsilon_alone, breakdown, refusal, decision_reason, approval_expires, queued_at"
+_DECIDES = f"state, attempt, finished_at, {_RELEASED}"
 _CHECKED = "state, facts, error"
 
 RIGHTS: Mapping[Process, Mapping[str, str]] = {
@@ -64,8 +62,8 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
         "corpora": _ADD,
         "probes": _READ,
         # Jobs, and what is decided on them.
-        "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, decided_by, decided_at, cancel_requested, "
-        "failure, started_at, reading_began_at)",
+        "jobs": f"SELECT, INSERT, UPDATE ({_DECIDES}, to_reserve, decided_by, decided_at, "
+        "cancel_requested, failure, started_at, reading_began_at)",
         # Charges of other programs are begun and settled here: guard_leases keeps it to them.
         "parts": f"SELECT ({_PARTS_SHOWN}), INSERT, UPDATE ({_PARTS_STOP}, worker, progress_done, "
         "progress_total, lease_secret_sha256)",
@@ -90,14 +88,16 @@ RIGHTS: Mapping[Process, Mapping[str, str]] = {
     },
     "relay": {
         "outbox": "SELECT, INSERT, UPDATE (sent_at, first_sent_at, sends), DELETE",
-        "jobs": f"SELECT, UPDATE ({_ENDS})",
-        "parts": f"SELECT, UPDATE ({_PARTS_END})",
+        "jobs": f"SELECT, UPDATE ({_ENDS}, {_RELEASED})",
+        "parts": f"SELECT, INSERT, UPDATE ({_PARTS_END})",
         **dict.fromkeys(("job_keys", "kept_draws"), _FORGET),
-        **dict.fromkeys(("artifacts", "refused_parts", "live_workers", "maintenance"), _READ),
+        **dict.fromkeys(
+            ("artifacts", "refused_parts", "live_workers", "maintenance", "probes"), _READ
+        ),
         "decisions": "SELECT, UPDATE (state, answered_at)",
         **dict.fromkeys(("datasets", "dataset_versions", "models", "corpora"), _READ),
         "accounts": "SELECT, UPDATE",
-        "usage": "SELECT, UPDATE (spent, reserved)",
+        "usage": "SELECT, INSERT, UPDATE (spent, reserved, cap)",
         **dict.fromkeys(("entries", "ledger_log_marks"), _ADD),
         **dict.fromkeys(("spending", "spending_marks"), _CHANGE),
         "uploads": "SELECT, UPDATE (removed_at)",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 JOB_STATES = (
     "submitted",
     "awaiting_approval",
+    "awaiting_release",
     "refused",
     "expired",
     "queued",
@@ -14,6 +15,9 @@ JOB_STATES = (
     "failed",
     "cancelled",
 )
+
+#: States in which nothing is reserved yet, and may be later.
+UNRESERVED = ("submitted", "awaiting_approval", "awaiting_release")
 
 #: States that nothing follows.
 ENDED = frozenset({"refused", "expired", "succeeded", "failed", "cancelled"})
@@ -33,12 +37,18 @@ STATES: dict[str, State] = {
         "The request is recorded. A worker looks at the public facts of its model and template "
         "first.",
         "Nothing is reserved.",
-        ("awaiting_approval", "queued", "refused", "cancelled"),
+        ("awaiting_approval", "awaiting_release", "queued", "refused", "cancelled"),
     ),
     "awaiting_approval": State(
         "It fits what is left, and the dataset's policy asks for a steward's yes.",
         "Nothing is reserved: other jobs may take the room before the yes.",
-        ("queued", "refused", "expired", "cancelled"),
+        ("awaiting_release", "queued", "refused", "expired", "cancelled"),
+    ),
+    "awaiting_release": State(
+        "It fits what is left, but not what the dataset's policy has released. It is priced again "
+        "and admitted when enough is; who has used the smallest share goes first.",
+        "Nothing is reserved.",
+        ("awaiting_approval", "queued", "refused", "cancelled"),
     ),
     "refused": State(
         "An account, the policy or a steward said no; the job's page says which limit binds.",

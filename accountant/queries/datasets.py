@@ -4,6 +4,7 @@ One statement per page. Pages go by key, so that one deep in a list is as quick 
 """
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -146,6 +147,8 @@ def _remaining(connection: Connection, row: Row[Any], viewer: Actor) -> Remainin
     used = NO_USAGE
     if limits(policy):
         used = cap_usage.used(connection, row.id, cap_usage.holders_of(viewer.id, None))
+        shared = cap_usage.shared(connection, row.id, policy, datetime.now(UTC))
+        used = used.sharing(shared, cap_usage.sharer(policy, viewer.name, None))
     shown = Standing(accounts, used, policy).shown(bool(seen_by(viewer, row).roles & OVERSEERS))
     return shown.remaining(terms, _last_job(connection, row, viewer, terms), "the last")
 

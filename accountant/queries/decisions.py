@@ -19,6 +19,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import Conflict, InvalidRequest, NotFound
 from accountant.core.ledger.policy import Policy, weakened
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.core.states import UNRESERVED
 from accountant.database import reading
 from accountant.identities import custody
 from accountant.identities.actor import Actor
@@ -383,7 +384,7 @@ def _approval(job: JobInList, policy: Policy, viewer: Actor) -> Decision:
         left=job.analyst_left,
         answered_by=job.decided_by if isinstance(job, Job) else None,
         answered_at=job.decided_at,
-        answer=None if job.state == WAITING else job.decision_reason,
+        answer=None if job.state in UNRESERVED else job.decision_reason,
         job=job.id,
         request=JobInList(**{name: getattr(job, name) for name in JobInList.model_fields}),
     )

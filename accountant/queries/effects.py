@@ -5,8 +5,9 @@ A page of them takes a fixed number of statements, however many it shows.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, Engine, Row, select
@@ -19,6 +20,7 @@ from accountant.core.ledger.admission import Refused
 from accountant.core.ledger.allowances import Allowance, allowance_body, raises
 from accountant.core.ledger.books import Books
 from accountant.core.ledger.caps import ANALYST, PROJECT, Usage, limits
+from accountant.core.ledger.fair_use import Shared
 from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms.outlooks import outlook
@@ -32,7 +34,7 @@ from accountant.schema.datasets import FilterChange, Preview
 from accountant.schema.decisions import OfferQuote
 from accountant.schema.quotes import Effect
 from accountant.tables.accounts_row import read_books
-from accountant.transactions import job_requests, offers, owners
+from accountant.transactions import cap_usage, job_requests, offers, owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import Candidate, JobRequest
 
@@ -94,28 +96,36 @@ def _datasets(connection: Connection, names: set[str]) -> dict[str, Row[Any]]:
     return {row.name: row for row in connection.execute(query)}
 
 
-def _usage(
-    connection: Connection, rows: Mapping[str, Row[Any]]
-) -> dict[tuple[UUID, str, str], int]:
-    """Return the use, by people's names and by projects, of the datasets that cap it."""
-    capped = [row.id for row in rows.values() if limits(Policy.model_validate(row.policy))]
+class _Used(NamedTuple):
+    """The use of datasets that cap it, by people's names and by projects, and of shared ε."""
+
+    sums: Mapping[tuple[UUID, str, str], int]
+    shared: Mapping[UUID, Shared]
+
+
+def _usage(connection: Connection, rows: Mapping[str, Row[Any]]) -> _Used:
+    """Return the use of these datasets."""
+    policies = {row.id: Policy.model_validate(row.policy) for row in rows.values()}
+    capped, now = [key for key, policy in policies.items() if limits(policy)], datetime.now(UTC)
     if not capped:
-        return {}
+        return _Used({}, {})
+    found = {key: cap_usage.shared(connection, key, policies[key], now) for key in capped}
     table = tables.usage
     usage_rows = connection.execute(select(table).where(table.c.dataset_id.in_(capped))).all()
     people = {UUID(row.holder) for row in usage_rows if row.kind == ANALYST}
     users = select(tables.users.c.id, tables.users.c.name).where(tables.users.c.id.in_(people))
     names = {str(row.id): row.name for row in connection.execute(users)}
-    return {
+    sums = {
         (row.dataset_id, row.kind, names.get(row.holder, row.holder)): row.spent + row.reserved
         for row in usage_rows
     }
+    return _Used(sums, {key: shared for key, shared in found.items() if shared is not None})
 
 
 def _effect(
     item: Mapping[str, Any],
     row: Row[Any],
-    usage: Mapping[tuple[UUID, str, str], int],
+    usage: _Used,
     of_models: Mapping[str, Mapping[str, Any]],
     viewer: Actor,
 ) -> Effect | None:
@@ -124,12 +134,15 @@ def _effect(
     try:
         candidate = job_requests.candidate_of(SimpleNamespace(**facts))  # type: ignore[arg-type]
         used = Usage(
-            usage.get((row.id, ANALYST, item["analyst"]), 0),
-            usage.get((row.id, PROJECT, item["project"] or ""), 0),
+            usage.sums.get((row.id, ANALYST, item["analyst"]), 0),
+            usage.sums.get((row.id, PROJECT, item["project"] or ""), 0),
         )
         vouched = charges.level(item["mechanism"], item["parameters"])
         if vouched != charges.MEASURED:
-            used = replace(used, **{vouched: usage.get((row.id, vouched, "charges"), 0)})
+            of_level: dict[str, Any] = {vouched: usage.sums.get((row.id, vouched, "charges"), 0)}
+            used = replace(used, **of_level)
+        sharer = cap_usage.sharer(policy, item["analyst"], item["project"])
+        used = used.sharing(usage.shared.get(row.id), sharer)
         shown = bool(seen_by(viewer, row).roles & OVERSEERS)
         standing = Standing(accounts, used, policy)
         refusal = refusal_shown(_refusal(candidate, standing), accounts.ex_post.settlement, shown)

@@ -6,18 +6,19 @@ meanwhile neither hide nor repeat others.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Row, RowMapping, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Engine, Row, RowMapping, Select, func, or_, select
 
 from accountant import tables
 from accountant.core import mechanisms
 from accountant.core.errors import ExchequerError, NotFound
 from accountant.core.ledger import charges
 from accountant.core.ledger.admission import delta_of
+from accountant.core.ledger.caps import NO_USAGE, beyond_caps
 from accountant.core.ledger.entry_bodies import costs_json
 from accountant.core.ledger.export_formats import read_document
 from accountant.core.ledger.policy import Policy
@@ -26,6 +27,7 @@ from accountant.core.mechanisms.base import pure
 from accountant.core.names import job_name
 from accountant.core.privacy.events import from_json
 from accountant.core.privacy.units import EPSILON_UNITS, to_decimal
+from accountant.core.states import UNRESERVED
 from accountant.database import kept, reading
 from accountant.identities.actor import Actor
 from accountant.queries import comments
@@ -35,7 +37,7 @@ from accountant.schema.jobs import EntryOfJob, Job, JobInList, Progress
 from accountant.schema.ledgers import ExPostCost
 from accountant.tables import paging
 from accountant.tables.lookup import place_of_job
-from accountant.transactions import owners
+from accountant.transactions import cap_usage, owners
 from accountant.transactions.artifacts import OVERSEERS
 from accountant.transactions.job_requests import restated
 from accountant.transactions.ledger_log import ensure
@@ -149,12 +151,24 @@ def job(engine: Engine, job_id: UUID, viewer: Actor) -> Job:
             .order_by(tables.entries.c.seq)
         ).all()
         job_comments = comments.read(connection, [job_id])[str(job_id)]
+        fields = _fields(row)
+        if row.state == "awaiting_release":
+            fields["decision_reason"] = _release(connection, row)
     return Job(
-        **_fields(row),
+        **fields,
         decided_by=row.decider,
         entries=_entries_brief(entries),
         comments=job_comments,
     )
+
+
+def _release(connection: Connection, row: Row[Any]) -> str:
+    """Return when a job that waits for a release fits, as things stand now."""
+    policy = Policy.model_validate(row.dataset_policy)
+    shared = cap_usage.shared(connection, row.dataset_id, policy, datetime.now(UTC))
+    used = NO_USAGE.sharing(shared, cap_usage.sharer(policy, row.analyst, row.project))
+    refused = beyond_caps(used, policy, row.epsilon_alone)
+    return "Enough is released, and it is decided now" if refused is None else refused.why
 
 
 def slot(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any] | None:
@@ -344,7 +358,7 @@ def _hidden_times(row: Row[Any]) -> frozenset[str]:
 def _stated(row: Row[Any]) -> Mapping[str, Any] | RowMapping:
     """Return a job's price alone: at today's δ if it waits, else as it was decided."""
     delta = delta_of(row.delta)
-    if row.state not in ("submitted", "awaiting_approval") or row.terms["delta"] == delta:
+    if row.state not in UNRESERVED or row.terms["delta"] == delta:
         return row._mapping
     try:
         return restated(row, delta).columns
@@ -399,7 +413,7 @@ def _fields(row: Row[Any]) -> dict[str, Any]:
 
 def _analyst_left(row: Row[Any]) -> str | None:
     """Return why the analyst of a job that is not decided may ask for none any more, or None."""
-    if row.state not in ("submitted", "awaiting_approval"):
+    if row.state not in UNRESERVED:
         return None
     person = SimpleNamespace(name=row.analyst, active=row.analyst_active, roles=row.analyst_roles)
     return owners.departure(person, Policy.model_validate(row.dataset_policy))

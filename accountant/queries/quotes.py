@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ from accountant.core import mechanisms
 from accountant.core.errors import invalid
 from accountant.core.ledger import charges
 from accountant.core.ledger.accounts import NOTHING, demand, with_largest
-from accountant.core.ledger.admission import Refused
+from accountant.core.ledger.admission import Refused, Waits
 from accountant.core.ledger.caps import NO_USAGE, beyond_caps, limits
 from accountant.core.ledger.policy import Policy
 from accountant.core.mechanisms import outlooks, rehearsal
@@ -91,6 +92,7 @@ def quote_on(
         "name": name,
         "unit": row.unit_column or "record",
         "decision": type(decision).__name__,
+        "waits": decision.why if isinstance(decision, Waits) else None,
         "refusal": refusal or {},
     }
     if job.asked != NOTHING:
@@ -149,6 +151,8 @@ def standing_for(
     if viewer is not None and limits(policy):
         holders = cap_usage.holders_of(viewer.id, project, vouched)
         used = cap_usage.used(connection, row.id, holders)
+        shared = cap_usage.shared(connection, row.id, policy, datetime.now(UTC))
+        used = used.sharing(shared, cap_usage.sharer(policy, viewer.name, project))
     return Standing(read_books(row).accounts, used, policy)
 
 

@@ -69,7 +69,8 @@ class OnDataset(Answer):
 
     name: str
     unit: str = Field(description="`record`, or the column of the privacy unit")
-    decision: Literal["Admitted", "NeedsApproval", "Refused"]
+    decision: Literal["Admitted", "NeedsApproval", "Refused", "Waits"]
+    waits: str | None = Field(None, description="what it waits for; null: it does not wait")
     refusal: Refusal | Annotated[Json, Field(max_length=0)] = Field(
         description="empty unless Refused"
     )

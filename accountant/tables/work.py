@@ -64,7 +64,7 @@ jobs = Table(
     Column("source_job_id", ForeignKey("jobs.id")),
     Column("sources", JSONB, nullable=False, server_default=text("'{}'")),  # further jobs, by field
     Column("reads_records", Boolean, nullable=False, server_default=text("true")),
-    # The RESERVE of a job that waits for a look at its model, should the model fit
+    # The RESERVE of a job that waits for a look at its model or for a release, should it fit then
     # (decision.consider). NULL: a steward decides, or it fits no account.
     Column("to_reserve", JSONB(none_as_null=True)),
     UniqueConstraint("analyst_id", "idempotency_key"),
@@ -105,7 +105,8 @@ jobs = Table(
         "analyst_id",
         "state",
         postgresql_where=text(
-            "reads_records AND state IN ('submitted','awaiting_approval','queued')"
+            "reads_records AND state IN "
+            "('submitted','awaiting_approval','awaiting_release','queued')"
         ),
     ),
     Index(

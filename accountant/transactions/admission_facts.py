@@ -121,7 +121,7 @@ SELECT
         FROM jsonb_array_elements_text(question.about -> 'people') AS person(id),
         LATERAL (SELECT state, count(*) FROM jobs
             WHERE analyst_id = person.id::uuid AND reads_records
-            AND state IN ('submitted','awaiting_approval','queued')
+            AND state IN ('submitted','awaiting_approval','awaiting_release','queued')
             GROUP BY state) AS jobs_of) AS waiting
 FROM (SELECT %s::bigint, %s::jsonb) AS question(seq, about), datasets LEFT JOIN LATERAL (
     SELECT id, number, uri FROM dataset_versions

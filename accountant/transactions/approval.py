@@ -36,6 +36,7 @@ from accountant.transactions.decision import (
     Untold,
     Verdict,
     consider,
+    handed_back,
     refused,
     tell_largest,
 )
@@ -68,7 +69,7 @@ def _consider(
     excluded = _excluded(job, model, analyst, policy)
     left = owners.account_departure(person)
     if excluded is not None or (left is not None and not policy.departed_analysts):
-        if approval is not None:
+        if approval is not None and looked_at is None:
             raise Conflict(
                 f"{left}: refuse the request, or let the policy admit requests of people who left"
                 if excluded is None
@@ -95,6 +96,8 @@ def _consider(
         looked_at=looked_at,
     )
     stated = {name: priced.columns[name] for name in job_requests.RESTATED}
+    if looked_at is None:  # a person decides: who looks at models or releases keeps what stands
+        stated["to_reserve"] = verdict.to_reserve
     return _record(locked, job, replace(verdict, columns={**stated, **verdict.columns}))
 
 
@@ -195,6 +198,22 @@ def probed(
         tell_largest(engine, job_id, untold)
 
 
+def released(locked: LockedAccount, job: Row[Any], policy: Policy) -> None:
+    """Decide on a job that waited for a release: as the web did, or a steward does again."""
+    approval = job.to_reserve["approval"]
+    if approval is not None:
+        users = tables.users
+        query = select(users.c.name, users.c.active, users.c.roles)
+        person = locked.connection.execute(query.where(users.c.name == approval["by"])).one()
+        why = owners.steward_departure(person, policy)
+        if why is None and "approve" in policy.signed:
+            why = "the policy asks by now that approvals are signed"
+        if why is not None:
+            _record(locked, job, handed_back(why))
+            return
+    _consider(locked, job, policy, approval, looked_at=LookedAt(job.to_reserve))
+
+
 def _keep_probe(connection: Connection, key: str | None, facts: Mapping[str, Any]) -> None:
     from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -210,7 +229,7 @@ def price_beforehand(engine: Engine, job_id: UUID) -> None:
     jobs, accounts = tables.jobs, tables.accounts
     with engine.connect() as connection:
         job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
-        if job is None or job.state != "awaiting_approval":
+        if job is None or job.state not in ("awaiting_approval", "awaiting_release"):
             return
         query = select(accounts).where(accounts.c.dataset_id == job.dataset_id)
         held = read_books(connection.execute(query).one()).accounts

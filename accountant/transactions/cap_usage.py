@@ -7,6 +7,7 @@ charge is corrected to nothing.
 """
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 from accountant import tables
 from accountant.core.ledger import charges
 from accountant.core.ledger.caps import ANALYST, NO_USAGE, PROJECT, Usage, counted, limits
+from accountant.core.ledger.fair_use import Shared, Sharing, month_of
 from accountant.core.ledger.policy import Policy
 
 usage = tables.usage
@@ -50,6 +52,13 @@ class Sheet:
         self._connection, self._dataset_id = connection, dataset_id
         self._written: dict[tuple[str, str], int] = {}
         self._added: dict[tuple[str, str], tuple[int, int | None]] = {}
+        self._shared: Shared | None = None
+
+    def shared(self, policy: Policy, now: datetime) -> Shared | None:
+        """Return the use of what the policy shares out, or None if it shares nothing."""
+        if self._shared is None:
+            self._shared = shared(self._connection, self._dataset_id, policy, now)
+        return self._shared
 
     def used_where_capped(self, wanted: Mapping[str, str], policy: Policy) -> Usage:
         """Return the present use by both holders; not looked up if the policy sets no cap."""
@@ -66,29 +75,38 @@ class Sheet:
             self._written |= {
                 (kind, holder): int(found.get(kind, 0)) for kind, holder in unknown.items()
             }
-        return Usage(
-            **{each[0]: self._written[each] + self._counted(each) for each in wanted.items()}
-        )
+        amounts: dict[str, Any] = {
+            each[0]: self._written[each] + self._counted(each) for each in wanted.items()
+        }
+        return Usage(**amounts)
 
     def _counted(self, holder: tuple[str, str]) -> int:
         return self._added.get(holder, (0, None))[0]
 
     def reserve(
-        self, wanted: Mapping[str, str], epsilon_alone: float | None, policy: Policy
+        self,
+        wanted: Mapping[str, str],
+        epsilon_alone: float | None,
+        policy: Policy,
+        sharer: str = "",
     ) -> None:
         """Count a job that is reserved now. The row's CHECK holds the cap that admitted it."""
         amount, caps = counted(epsilon_alone), limits(policy)
         for each in wanted.items():
             cap = caps.get(each[0]) if amount else None  # what is free fits beyond every cap
             self._added[each] = (self._counted(each) + amount, cap)
+        if self._shared is not None:
+            self._shared = self._shared.after(sharer, amount)
 
-    def snapshot(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+    def snapshot(self) -> tuple[dict[tuple[str, str], tuple[int, int | None]], Shared | None]:
         """Return the counts so far, for `restore`."""
-        return dict(self._added)
+        return dict(self._added), self._shared
 
-    def restore(self, before: dict[tuple[str, str], tuple[int, int | None]]) -> None:
+    def restore(
+        self, before: tuple[dict[tuple[str, str], tuple[int, int | None]], Shared | None]
+    ) -> None:
         """Forget what was counted since the snapshot."""
-        self._added = before
+        self._added, self._shared = before
 
     def take(self) -> list[dict[str, Any]]:
         """Return the counted rows, in one order for everybody, for the caller to add up."""
@@ -109,11 +127,35 @@ class Sheet:
         return rows
 
 
+def sharer(policy: Policy, analyst: str, project: str | None) -> str:
+    """Return the name under which a request uses a share: its project's or its analyst's."""
+    return (project or "") if policy.share_by_project else analyst
+
+
+def shared(
+    connection: Connection, dataset_id: UUID, policy: Policy, now: datetime
+) -> Shared | None:
+    """Return the use of what the policy shares out, or None. By entries: no sum is kept of it."""
+    sharing = Sharing.of(policy)
+    if sharing is None:
+        return None
+    since = datetime(sharing.start // 12, sharing.start % 12 + 1, 1, tzinfo=UTC)
+    month = month_of(now)
+    used: tuple[dict[str, int], dict[str, int]] = {}, {}
+    for job in connection.execute(_COUNTED, {"dataset": dataset_id, "since": since}):
+        if job.counts:
+            sums = used[month_of(job.at) == month]
+            name = sharer(policy, job.actor, job.project)
+            sums[name] = sums.get(name, 0) + counted(job.epsilon_alone)
+    return Shared(sharing, month, *used)
+
+
 def used(connection: Connection, dataset_id: UUID, wanted: Mapping[str, str]) -> Usage:
     """Return the present use by these holders. Under the account's lock nobody changes it."""
     query = select(usage.c.kind, usage.c.spent + usage.c.reserved)
     found = dict(connection.execute(query.where(_rows(dataset_id, wanted))).all())
-    return Usage(**{kind: int(found.get(kind, 0)) for kind in wanted})
+    amounts: dict[str, Any] = {kind: int(found.get(kind, 0)) for kind in wanted}
+    return Usage(**amounts)
 
 
 def settle(connection: Connection, job: Row[Any], *, charged: bool) -> None:
@@ -178,19 +220,24 @@ def problems(connection: Connection, dataset_id: UUID) -> list[str]:
     return wrong
 
 
+#: The jobs reserved since a moment, each with how it counts by its newest entry: RESERVE reserved,
+#: VOID not, the others by their body.
+_COUNTED = text(
+    "SELECT j.id, j.dataset_id, j.analyst_id, j.project, j.mechanism, j.parameters, "
+    "j.epsilon_alone, r.at, r.actor, e.kind, CASE WHEN e.kind = 'REVERSAL' THEN "
+    "(e.document::jsonb -> 'body' ->> 'counts')::boolean ELSE e.kind <> 'VOID' END AS counts "
+    "FROM entries r JOIN jobs j ON j.id = r.job_id JOIN LATERAL (SELECT kind, document "
+    "FROM entries WHERE job_id = r.job_id ORDER BY seq DESC LIMIT 1) e ON true "
+    "WHERE r.dataset_id = :dataset AND r.kind = 'RESERVE' AND r.at >= :since "
+    "AND j.epsilon_alone > 0"
+)
+
+
 def _sums(connection: Connection, dataset_id: UUID) -> dict[tuple[str, str], list[int]]:
     """Return reserved and spent by each holder, by the jobs and their entries."""
-    # The newest entry of a job says how it counts: RESERVE reserved, VOID not, the others by their
-    # body.
-    newest = text(
-        "SELECT DISTINCT ON (e.job_id) j.id, j.dataset_id, j.analyst_id, j.project, j.mechanism, "
-        "j.parameters, j.epsilon_alone, e.kind, CASE WHEN e.kind = 'REVERSAL' THEN "
-        "(e.document::jsonb -> 'body' ->> 'counts')::boolean ELSE e.kind <> 'VOID' END AS counts "
-        "FROM entries e JOIN jobs j ON j.id = e.job_id WHERE e.dataset_id = :dataset "
-        "ORDER BY e.job_id, e.seq DESC"
-    )
     found: dict[tuple[str, str], list[int]] = {}
-    for job in connection.execute(newest, {"dataset": dataset_id}):
+    ever = {"dataset": dataset_id, "since": datetime(1970, 1, 1, tzinfo=UTC)}
+    for job in connection.execute(_COUNTED, ever):
         for holder in holders(job).items():
             sums = found.setdefault(holder, [0, 0])
             if job.counts:

@@ -17,10 +17,10 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine, Table, select, update
 
 from accountant import settings, tables
-from accountant.core.errors import ExchequerError, NotPermitted
+from accountant.core.errors import Conflict, ExchequerError, NotPermitted
 from accountant.core.ledger import charges, entry_bodies
 from accountant.core.ledger.accounts import Accounts, decide_job, entry_part
-from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused
+from accountant.core.ledger.admission import Admitted, NeedsApproval, Refused, Waits
 from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.caps import Usage
 from accountant.core.ledger.entry_forms import EntryForm
@@ -73,8 +73,8 @@ class Verdict:
 
     `parts`: the number of parts that a queued job is split into; each has a row and a message, and
     waits for workers of the class `hardware`.
-    `to_reserve`: of a request that waits for a look at its model, what is reserved if the model
-    fits; None: nothing yet.
+    `to_reserve`: of a request that waits for a look at its model or for a release, what is reserved
+    then; None: nothing yet.
     """
 
     columns: Mapping[str, Any]
@@ -100,11 +100,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """A job whose look at the model came back, and the RESERVE that was decided on when it was
-    asked for.
+    """A job whose look at the model or whose release came, and the RESERVE that was decided on
+    before.
 
-    Whoever looks at models decides on no price: the owner's guards let it post this entry and no
-    other.
+    Who looks at models or releases decides on no price: the owner's guards let them post this entry
+    and no other.
     """
 
     to_reserve: Mapping[str, Any] | None
@@ -132,7 +132,7 @@ def consider(
     what people use is counted on `locked`, the rest is the caller's to write with it. Where the
     price was calculated only once it raises Unchecked before anything is posted: the caller is
     `second_calculation.admitting`. `signature`: the approver's, where the policy asks for one
-    (signed_acts.by_one says what it raises). `looked_at`: of a job whose look came back.
+    (signed_acts.by_one says what it raises). `looked_at`: of a job whose look or release came.
     """
     facts = None if model is None else model.facts
     probe = _probe(locked.connection, job_requests.probe_key(facts, job.parameters, job.terms))
@@ -141,7 +141,9 @@ def consider(
         return refused(locked, problem, "policy", None)
     vouched = charges.level(job.mechanism, job.parameters)
     holders, alone = usage.holders_of(asker.id, asker.project, vouched), job.epsilon_alone
+    sharer = usage.sharer(policy, asker.name, asker.project)
     used = locked.usage.used_where_capped(holders, policy)
+    used = used.sharing(locked.usage.shared(policy, locked.now), sharer)
     decision = decide_job(locked.accounts, job.asked, alone, policy, approval is not None, used)
     unconfirmed = to_reserve = None
     # Who looks at models takes the number of parts that was decided on: its settings may be others.
@@ -156,14 +158,16 @@ def consider(
     parts = job_requests.parts_of(job, most or hardware.MOST_WORKERS)
     if parts > 1 and not most:
         parts = min(parts, hardware.workers(locked.connection, waits_for))
-    if isinstance(decision, Admitted):
+    if isinstance(decision, Admitted | Waits):
         unconfirmed = second_calculation.refusal(locked.accounts, job, decision.costs)
-        if unconfirmed is None and approval is None and (probe is None or looked_at is not None):
-            to_reserve = _as_kept(_reserve_body(locked, job, model, source, None, parts))
+        later = looked_at is not None or isinstance(decision, Waits)
+        if unconfirmed is None and (later or (probe is None and approval is None)):
+            to_reserve = _as_kept(_reserve_body(locked, job, model, source, approval, parts))
     if probe is None:  # a worker looks at the model, and `probed` moves it on
-        return replace(_verdict("submitted", task="probe"), to_reserve=to_reserve)
+        look = _verdict("submitted", task="probe")
+        return replace(look, to_reserve=to_reserve if approval is None else None)
     if to_reserve is not None and looked_at is not None and to_reserve != looked_at.to_reserve:
-        assert isinstance(decision, Admitted)
+        assert isinstance(decision, Admitted | Waits)
         decision = NeedsApproval(decision.costs, CHANGED)
     match decision:
         case Refused():
@@ -173,13 +177,16 @@ def consider(
             days = policy.approval_days
             ends = None if days is None else locked.now + timedelta(days=days)
             return _verdict("awaiting_approval", reason=why, approval_expires=ends)
+        case _ if unconfirmed is not None:
+            return refused(locked, unconfirmed, "account", approval)
+        case Waits(why=why):
+            _check_kept(approval, asker.name, policy, why)
+            return replace(_verdict("awaiting_release", reason=why), to_reserve=to_reserve)
         case Admitted():
-            if unconfirmed is not None:
-                return refused(locked, unconfirmed, "account", approval)
             _reserve(
                 locked, job_id, asker.name, job, model, source, policy, approval, signature, parts
             )
-            locked.usage.reserve(holders, alone, policy)
+            locked.usage.reserve(holders, alone, policy, sharer)
             reason = None if approval is None else approval["reason"]
             # Nobody is sent a message about a charge: another program runs it.
             task = task_of(not job.is_free) if vouched == charges.MEASURED else None
@@ -194,6 +201,11 @@ def refused(
     reason = None if approval is None else approval["reason"]
     recorded = {**refusal.to_json(), "by": by}
     return _verdict("refused", reason=reason, refusal=recorded, finished_at=locked.now)
+
+
+def handed_back(why: str) -> Verdict:
+    """Return a waiting job to the stewards, as its approval stands no more."""
+    return _verdict("awaiting_approval", reason=why)
 
 
 def _verdict(
@@ -217,6 +229,22 @@ def _verdict(
         "approval_expires": approval_expires,
     }
     return Verdict(columns, task)
+
+
+def _check_approver(approval: Mapping[str, Any], analyst: str, policy: Policy) -> None:
+    if is_alike(approval["by"], analyst) and not policy.solo:
+        raise NotPermitted(
+            f"{analyst!r} and {approval['by']!r} look alike: nobody approves a job of their own"
+        )
+
+
+def _check_kept(approval: Mapping[str, Any] | None, analyst: str, policy: Policy, why: str) -> None:
+    """Raise NotPermitted or Conflict if an approval can't be kept until a release."""
+    if approval is None:
+        return
+    _check_approver(approval, analyst, policy)
+    if "approve" in policy.signed:
+        raise Conflict(f"an approval that is signed is not kept until then: {why}")
 
 
 def _reserve_body(
@@ -269,11 +297,7 @@ def _reserve(
     ):
         stated = _reserve_body(locked, job, model, source, approval, parts)
         if approval is not None:
-            if is_alike(approval["by"], analyst) and not policy.solo:
-                raise NotPermitted(
-                    f"{analyst!r} and {approval['by']!r} look alike: nobody approves a job of "
-                    "their own"
-                )
+            _check_approver(approval, analyst, policy)
             asked = (
                 locked.connection,
                 locked.dataset_id,

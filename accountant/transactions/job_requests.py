@@ -193,7 +193,7 @@ def check_policy(policy: Policy, request: JobRequest, analyst: str) -> None:
             repr(request.project[:80]),
             "1 to 63 lower case letters, digits, '.', '_', '-'",
         )
-    if request.project is None and policy.project_epsilon is not None:
+    if request.project is None and policy.counts_projects:
         raise invalid(
             "project", "not given, and the dataset's policy caps projects", "the project's name"
         )

@@ -157,6 +157,10 @@ def _require_room(
     connection: Connection, locked: LockedAccount, job: Row[Any], offered: Candidate, policy: Policy
 ) -> None:
     used = cap_usage.used(connection, locked.dataset_id, cap_usage.holders(job))
+    sharer = cap_usage.sharer(
+        policy, row_of(connection, tables.users, job.analyst_id).name, job.project
+    )
+    used = used.sharing(cap_usage.shared(connection, locked.dataset_id, policy, locked.now), sharer)
     decision = decide_job(locked.accounts, offered.asked, offered.epsilon_alone, policy, True, used)
     if isinstance(decision, Refused):
         raise _NoRoom(Untold(decision, offered, locked.accounts, policy, used))

@@ -119,7 +119,10 @@ def check_people(
     """
     _check_signers(connection, policy, prefix, before)
     users = tables.users
-    wanted = sorted({name for field in PEOPLE for name in getattr(policy, field)})
+    named = {field: getattr(policy, field) for field in PEOPLE}
+    if not policy.share_by_project:
+        named["shares"] = tuple(policy.weights)
+    wanted = sorted({name for names in named.values() for name in names})
     if not wanted:
         return
     query = select(users.c.name, users.c.roles, users.c.active).where(users.c.name.in_(wanted))
@@ -128,8 +131,8 @@ def check_people(
     accounts = {row.name: row for row in connection.execute(query)}
     role_of = {field: role for role, field in OWNERS.items()}
     problems = []
-    for field in PEOPLE:
-        listed, role = getattr(policy, field), role_of.get(field)
+    for field, listed in named.items():
+        role = role_of.get(field)
         unknown = [name for name in listed if name not in accounts]
         unfit = [
             name

@@ -50,7 +50,7 @@ def cancel(engine: Engine, job_id: UUID, actor: Actor) -> None:
         if job.analyst_id != actor.id and not owners.oversees(connection, actor, job.dataset_id):
             raise NotFound("job", str(job_id))
         match job.state:
-            case "submitted" | "awaiting_approval":
+            case "submitted" | "awaiting_approval" | "awaiting_release":
                 set_job(connection, job, state="cancelled", finished_at=now())
             case "queued":
                 _close(locked, job, "cancelled", actor.name, "cancelled before a worker took it")

@@ -11,12 +11,14 @@ from sqlalchemy import Connection, func, select
 
 from accountant import tables
 from accountant.core.errors import invalid
+from accountant.core.states import UNRESERVED
 from accountant.settings import Settings
 
 #: States of a job that waits; one that is submitted waits for both, as its look may send it either
 #: way.
 FOR_A_WORKER = ("submitted", "queued")
 FOR_A_STEWARD = ("submitted", "awaiting_approval")
+FOR_A_RELEASE = ("awaiting_release",)
 
 #: Jobs that read records and wait, by person and state.
 Waiting = Counter[tuple[UUID, str]]
@@ -47,6 +49,13 @@ def check_limits(waiting: Waiting, analyst_id: UUID, state: str, configured: Set
             "a steward",
             "wait for an answer, or cancel one",
         ),
+        (
+            FOR_A_RELEASE,
+            configured.approvals_per_person,
+            "APPROVALS_PER_PERSON",
+            "a release",
+            "wait for it, or cancel one",
+        ),
     ):
         count = sum(waiting[analyst_id, state] for state in states)
         if state in states and count >= most:
@@ -56,7 +65,7 @@ def check_limits(waiting: Waiting, analyst_id: UUID, state: str, configured: Set
             )
 
 
-_UNENDED = ("submitted", "awaiting_approval", "queued", "running", "settling")
+_UNENDED = (*UNRESERVED, "queued", "running", "settling")
 
 
 def check_free_jobs(

@@ -31,7 +31,14 @@ from accountant.database import connect
 from accountant.queries import entries, integrity
 from accountant.rights import PROCESSES, Process
 from accountant.tables.accounts_row import book_columns
-from accountant.transactions import approval, decision, kept_draws, leases, settlement
+from accountant.transactions import (
+    approval,
+    decision,
+    kept_draws,
+    leases,
+    releases,
+    settlement,
+)
 from accountant.transactions.ledger_log import Writing
 from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.rows import Claim, locked_job, show
@@ -650,6 +657,67 @@ def test_a_worker_does_all_of_its_work_under_its_secret(roles, ground):
     settlement.publish(worker, third, event, OUTPUT, "w")
     failing = leases.claim(worker, bench.submit(16), 1, "w", 600, 0, UNITS)
     settlement.fail(worker, failing, "failed", "it broke", "w")
+
+
+# --- releases -----------------------------------------------------------------------------------
+
+RELEASES = {
+    "queue what nothing is reserved for": "UPDATE jobs SET state = 'queued' WHERE id = :waiting",
+    "state what is to be reserved": "UPDATE jobs SET to_reserve = '{}' WHERE id = :waiting",
+    "change what it is priced by": """UPDATE jobs SET terms = terms || '{"public_size": 9}' """
+    "WHERE id = :waiting",
+    "expire it": "UPDATE jobs SET state = 'expired' WHERE id = :waiting",
+    "add a part to it": "INSERT INTO parts (job_id, number, state, attempt) "
+    "VALUES (:waiting, 0, 'queued', 1)",
+}
+
+
+def one_waits(engine: Engine) -> tuple[Bench, uuid.UUID]:
+    """A job that waits for the release of a month that never comes."""
+    shared = {"shared_epsilon": "9", "release_start": "9000-01", "release_months": 1}
+    policy = {"auto_approve_epsilon": "10", "wait_for_release": True, **shared}
+    bench = Bench(engine, policy=policy)
+    bench.allow()
+    bench.warm()
+    return bench, bench.submit(10)
+
+
+@pytest.fixture(scope="module")
+def waiting(engine) -> tuple[Bench, uuid.UUID]:
+    return one_waits(engine)
+
+
+@pytest.mark.parametrize("act", RELEASES)
+def test_a_stolen_relay_does_nothing_else_to_a_job_that_waits(roles, waiting, act):
+    with roles["relay"].connect() as connection, pytest.raises(DBAPIError) as refused:
+        connection.execute(text(RELEASES[act]), {"waiting": waiting[1]})
+    assert re.search("permission denied|may not do this", str(refused.value.orig)), act
+
+
+def test_a_stolen_relay_reserves_a_waiting_job_at_no_other_price(roles, waiting):
+    bench, job = waiting
+    with stolen(roles, {}, "relay") as connection, pytest.raises(DBAPIError, match="decided on"):
+        _half(connection, {"bench": bench, "unseen": job})
+
+
+def test_the_relay_admits_a_released_job_with_its_own_rights(roles, waiting):
+    bench, job = waiting
+    assert releases.admit(roles["relay"]) == 0
+    with mock.patch("accountant.transactions.cap_usage.month_of", return_value=12 * 9000):
+        assert releases.admit(roles["relay"]) == 1
+    assert integrity.check(bench.engine, bench.dataset) == []
+    claim = leases.claim(roles["worker"], job, 1, "w", 600, 0, UNITS)
+    assert claim is not None
+
+
+def test_the_relay_refuses_a_waiting_job_with_its_own_rights(roles, engine):
+    bench, job = one_waits(engine)
+    bench.allow(epsilon="0.01")
+    with mock.patch("accountant.transactions.cap_usage.month_of", return_value=12 * 9000):
+        assert releases.admit(roles["relay"]) == 1
+    with bench.engine.connect() as connection:
+        state = select(tables.jobs.c.state).filter_by(id=job)
+        assert connection.execute(state).scalar_one() == "refused"
 
 
 # --- looks at data ------------------------------------------------------------------------------

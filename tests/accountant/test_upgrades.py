@@ -349,3 +349,27 @@ def test_decisions_of_before_stand_and_pushes_join_them(old, old_url):
         kinds = connection.execute(text("SELECT kind FROM decisions")).scalars().all()
     assert len(kinds) == len(ids) + 1
     assert set(kinds) == {"allowance", "policy", "correction", "offer", "access", "push"}
+
+
+def test_jobs_that_wait_stay_and_others_may_wait_for_a_release(old, old_url):
+    """The policy of before shares nothing out, and the guards of the relay know of releases."""
+    with old.begin() as connection:
+        write_people_and_jobs(connection)
+        waits = text("UPDATE jobs SET state = :state WHERE id = :id")
+        connection.execute(waits, {"state": "awaiting_approval", "id": MADE})
+    command.upgrade(config(old_url), "0127")
+    release = {"state": "awaiting_release", "id": MADE}
+    with old.connect() as connection, pytest.raises(IntegrityError, match="ck_jobs_state"):
+        connection.execute(waits, release)
+    command.upgrade(config(old_url), "head")
+    with old.begin() as connection:
+        query = text("SELECT state, to_reserve FROM jobs WHERE id = :id")
+        assert connection.execute(query, {"id": MADE}).one() == ("awaiting_approval", None)
+        connection.execute(waits, release)
+        policy = connection.execute(text("SELECT policy FROM datasets")).scalar_one()
+        guards = "guard_entry,guard_look,guard_leased_job,guard_looked_at,guard_looked_at_parts"
+        query = text("SELECT prosrc FROM pg_proc WHERE proname = ANY(string_to_array(:names, ','))")
+        bodies = connection.execute(query, {"names": guards}).scalars().all()
+    assert Policy.model_validate(policy).shared_epsilon is None
+    assert [body for body in bodies if "relay" not in body] == []
+    assert len(bodies) == 5

@@ -175,6 +175,7 @@ def outcome(job: Job, file: str | None = None) -> Answer:
 NEXT = {
     "submitted": ": not decided yet; look again with `exchequer job show {id}`",
     "awaiting_approval": ": a steward runs `exchequer job approve {id} --reason TEXT`",
+    "awaiting_release": ": it is admitted by itself; `exchequer job cancel {id}` takes it back",
     "queued": ": follow it with `exchequer job show {id} --wait`",
     "succeeded": ": `exchequer job result {id} -o FILE`",
 }
@@ -332,7 +333,8 @@ def price_text(job: Job) -> str:
 
 
 def _decision(job: Job) -> str | None:
-    by = f"{job['decided_by']}: " if job.get("decided_by") else ""
+    said = job.get("decided_by") and job["state"] != "awaiting_release"
+    by = f"{job['decided_by']}: " if said else ""
     return f"{by}{job['decision_reason']}" if job["decision_reason"] else None
 
 

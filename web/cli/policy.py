@@ -118,6 +118,30 @@ def policy(
         str | None,
         typer.Option(metavar="A,B,...", help='Runners that sign, each "name key"; "": nobody.'),
     ] = None,
+    shared_epsilon: Annotated[
+        str | None, typer.Option(help='ε that all jobs share, freed over time; "": none.')
+    ] = None,
+    release_start: Annotated[
+        str | None, typer.Option(metavar="YYYY-MM", help="First month of the release.")
+    ] = None,
+    release_months: Annotated[
+        int | None, typer.Option(help="Months of the release, in equal parts.")
+    ] = None,
+    shares: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help='Shares of a month, each "name weight"; "": none.'),
+    ] = None,
+    share_by_project: Annotated[
+        bool | None,
+        typer.Option("--share-by-project/--share-by-analyst", help="Whose shares these are."),
+    ] = None,
+    wait_for_release: Annotated[
+        bool | None,
+        typer.Option(
+            "--wait-for-release/--refuse-unreleased",
+            help="A job that fits a later release waits for it.",
+        ),
+    ] = None,
     two_people: Annotated[
         bool | None,
         typer.Option(
@@ -178,6 +202,12 @@ def policy(
         "stated_charges_epsilon": stated_charges,
         "signed_charges_epsilon": signed_charges,
         "runners": None if runners is None else split(runners),
+        "shared_epsilon": shared_epsilon,
+        "release_start": release_start,
+        "release_months": release_months,
+        "shares": None if shares is None else split(shares),
+        "share_by_project": share_by_project,
+        "wait_for_release": wait_for_release,
         "two_people": two_people,
         "charge_each_attempt": charge_each_attempt,
         "time_limit_seconds": time_limit,
@@ -207,5 +237,5 @@ def policy(
 
 def stated(name: str, value: object) -> object:
     """Return a field of a policy in words; an empty list allows all, or asks for none."""
-    nothing = "none" if name in ("signed", "signers", "runners") else "all"
+    nothing = "none" if name in ("signed", "signers", "runners", "shares") else "all"
     return ", ".join(map(str, value)) or nothing if isinstance(value, list) else value

@@ -350,12 +350,15 @@ DECISIONS = {
     "Admitted": "it fits, and its price needs nobody's approval",
     "NeedsApproval": "it fits, and waits for a steward's approval",
     "Refused": "it would be refused",
+    "Waits": "it fits, and waits for a release",
 }
 
 
 def dataset_part(on: Quote) -> Iterator[str | Table]:
     """Yield the words of a dataset's account about a quote."""
     yield f"on {on['name']}: {DECISIONS.get(on['decision'], on['decision'])}"
+    if on.get("waits"):
+        yield f"  {on['waits']}"
     if on.get("refusal"):
         yield from _refusal(on["refusal"])
     for when, left in (("now", on.get("remaining")), ("after it", on.get("remaining_after"))):

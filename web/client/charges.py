@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from accountant.core.errors import invalid
 from accountant.core.ledger import runners
+from accountant.core.states import UNRESERVED
 from web.client import progress
 from web.client.api import Api
 from web.client.errors import ApiProblem, Json
@@ -180,7 +181,7 @@ class Charge:
         job._take(
             progress.watch(
                 lambda: self._api.job(job.id),
-                lambda document: document["state"] not in ("submitted", "awaiting_approval"),
+                lambda document: document["state"] not in UNRESERVED,
                 progress.silent,
                 self._timeout,
             )

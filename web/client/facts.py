@@ -120,7 +120,7 @@ class Quote(QuoteAnswer):
 
     @property
     def decision(self) -> str:
-        """Admitted, NeedsApproval or Refused."""
+        """Admitted, NeedsApproval, Waits or Refused."""
         return self.dataset.decision
 
     @property

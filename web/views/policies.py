@@ -221,6 +221,12 @@ _CONSEQUENCES = {
     "count.",
     "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}); used ones "
     "count.",
+    "shared_epsilon": "All jobs from the first month on may add up to ε {after} (now: {before}).",
+    "release_start": "The release begins with the month {after} (now: {before}).",
+    "release_months": "It is released over {after} months (now: {before}).",
+    "shares": "Shares of each month: {after} (now: {before}).",
+    "share_by_project": "Shares belong to {sharers}.",
+    "wait_for_release": "A job that fits a later release {waits}.",
     "charge_each_attempt": "A job whose machine is lost after it began to read {charged}.",
     "time_limit_seconds": "An attempt ends itself after {after} seconds (now: {before}).",
     "results_every_seconds": "Jobs end at multiples of {after} seconds after they began "
@@ -270,6 +276,8 @@ def policy_changes(
             "needs": "needs" if new else "no longer needs",
             "ends": "so does" if new else "nor does",
             "may_be": "may be" if new else "are no longer",
+            "sharers": "projects" if new else "analysts",
+            "waits": "waits for it" if new else "is refused",
             "charged": "is charged and ends" if new else "runs again, free of charge",
         }
         template = _CONSEQUENCES.get(name, f"{label}: {{after}} (now: {{before}}).")
@@ -294,7 +302,7 @@ def _shown(name: str, value: object) -> str:
         except InvalidRequest:
             return "what names no passkey"
         return ", ".join(f"{key.person} ({fingerprint(key.key)[:16]})" for key in keys) or "none"
-    if name == "signed":
+    if name in ("signed", "shares"):
         return ", ".join(map(str, value or ())) or "none"  # type: ignore[call-overload]
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value)) or "all"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from accountant.core.ledger.policy import ACTS, Policy
+from accountant.core.ledger.policy import ACTS, SHARING, Policy
 
 
 class Preset(NamedTuple):
@@ -79,6 +79,7 @@ GROUPS = {
         "departed_analysts",
     ),
     "Limits": ("analyst_epsilon", "project_epsilon", "charge_each_attempt", "secret_jobs"),
+    "Fair use": SHARING,
     "Other programs": ("stated_charges_epsilon", "signed_charges_epsilon", "runners"),
     "Signatures": ("signed", "signers"),
     "Timing": ("approval_days", "time_limit_seconds", "results_every_seconds"),
@@ -98,6 +99,12 @@ LABELS = {
     "analyst_epsilon": "Cap per analyst",
     "project_epsilon": "Cap per project",
     "charge_each_attempt": "Charge each attempt",
+    "shared_epsilon": "Shared ε",
+    "release_start": "First month",
+    "release_months": "Months of release",
+    "shares": "Shares",
+    "share_by_project": "Shares of projects",
+    "wait_for_release": "Wait for a release",
     "secret_jobs": "Jobs about secrets",
     "stated_charges_epsilon": "Cap of charges as stated",
     "signed_charges_epsilon": "Cap of charges that runners sign",

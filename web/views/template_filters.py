@@ -31,6 +31,7 @@ from web.views.docs import about_field
 STATE_LOOKS = {
     "submitted": ("submitted", "quiet"),
     "awaiting_approval": ("awaiting approval", "wait"),
+    "awaiting_release": ("awaiting release", "wait"),
     "refused": ("refused", "bad"),
     "expired": ("expired", "quiet"),
     "queued": ("queued", "live"),

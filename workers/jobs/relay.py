@@ -24,7 +24,15 @@ from accountant.faults import reached
 from accountant.identities import activity_log
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import Results
-from accountant.transactions import asking, hardware, leases, ledger_log, messages, spending_sums
+from accountant.transactions import (
+    asking,
+    hardware,
+    leases,
+    ledger_log,
+    messages,
+    releases,
+    spending_sums,
+)
 from workers.jobs import notice_sender, staging
 from workers.jobs.alive import sign_of_life
 from workers.jobs.app import app
@@ -58,7 +66,7 @@ def send(task: str, subject: UUID, attempt: int, part: int) -> None:
 
 def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) -> tuple[int, int]:
     """End expired leases, destroy what they staged, resend unclaimed messages, expire undecided
-    jobs.
+    jobs, admit what is released.
 
     Returns the number of leases ended and of messages sent again.
     """
@@ -73,6 +81,8 @@ def sweep(engine: Engine, configured: settings.Settings, resend_seconds: float) 
         _leftovers(engine, configured)
     with _duty("expire what nobody decided on"):
         asking.sweep(engine)
+    with _duty("admit what is released"):
+        releases.admit(engine)
     with _duty("sum up what was spent"):
         spending_sums.roll(engine)
     with _duty("compare ledgers with their log"):

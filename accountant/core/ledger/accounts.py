@@ -19,6 +19,7 @@ from accountant.core.ledger.admission import (
     Decision,
     NeedsApproval,
     Refused,
+    Waits,
     decide,
 )
 from accountant.core.ledger.caps import NO_USAGE, Usage, beyond_caps, limits
@@ -247,7 +248,7 @@ def decide_job(
     usage: Usage = NO_USAGE,
 ) -> Decision:
     """Decide on a job over all currencies and caps. `usage` is what its analyst and project already
-    use.
+    use. What only a later release admits waits for it if the policy says so.
 
     A job with an ex-post or secret part is never admitted automatically. The accounts are checked
     before the caps. What realized ex-post costs have left counts only once a steward has approved
@@ -261,7 +262,8 @@ def decide_job(
         return refused
     decision = decide(accounts.dp, asked.dp, epsilon_alone, policy, approved)
     capped = None if isinstance(decision, Refused) else beyond_caps(usage, policy, epsilon_alone)
-    if capped is not None:
+    waits = capped is not None and capped.until is not None and policy.wait_for_release
+    if capped is not None and not waits:
         return capped
     if (
         isinstance(decision, Admitted)
@@ -269,6 +271,8 @@ def decide_job(
         and (asked.ex_post or asked.secret is not None)
     ):
         return NeedsApproval(decision.costs, "a job with an ex-post or secret part needs approval")
+    if isinstance(decision, Admitted) and capped is not None:
+        return Waits(decision.costs, capped.why)
     return decision
 
 

@@ -249,6 +249,8 @@ class Refused:
     why: str
     size_field: str | None = None
     largest: int | float | None = None
+    #: The first day on which what is released then would admit the job, in words.
+    until: str | None = None
 
     def with_largest(self, size_field: str, largest: int | float | None) -> "Refused":
         return replace(self, size_field=size_field, largest=largest)
@@ -264,7 +266,15 @@ class Refused:
         }
 
 
-Decision = Admitted | NeedsApproval | Refused
+@dataclass(frozen=True)
+class Waits:
+    """It fits, and is admitted once enough is released (fair_use.py)."""
+
+    costs: Costs
+    why: str
+
+
+Decision = Admitted | NeedsApproval | Refused | Waits
 
 
 def delta_of(allowed: int | None) -> float:

@@ -20,7 +20,7 @@ from accountant.core.ledger.accounts import Settlement, ex_post_json
 from accountant.core.ledger.canonical_json import value_text
 from accountant.core.ledger.commitments import TEXTS, is_hidden
 from accountant.core.ledger.hash_chain import Entry, EntryKind
-from accountant.core.ledger.policy import PEOPLE, PRIVATE, Policy
+from accountant.core.ledger.policy import PEOPLE, PRIVATE, SHARING, Policy
 from accountant.core.ledger.reservations import SHAPES, as_text, read_event
 from accountant.core.names import NAME
 from accountant.core.privacy.events import to_json
@@ -183,14 +183,16 @@ def is_name(value: object) -> bool:
 
 
 def _check_policy(stated: object) -> None:
-    _check_names(stated, "policy", set(Policy.model_fields))
-    assert isinstance(stated, dict)
+    if not isinstance(stated, dict):
+        raise VerificationFailed("its policy is no object")
+    before: set[str] = set() if any(name in stated for name in SHARING) else set(SHARING)
+    _check_names(stated, "policy", set(Policy.model_fields) - before)
     shown = {
         name: () if name in PRIVATE and is_hidden(value) else value
         for name, value in stated.items()
     }
     policy = Policy.model_validate(shown)
-    for name, value in policy.model_dump(mode="json").items():
+    for name, value in policy.model_dump(mode="json", exclude=before).items():
         if shown[name] != ():
             check_same(stated[name], value, name)
     for name in PEOPLE:

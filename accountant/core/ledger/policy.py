@@ -17,8 +17,26 @@ from accountant.core.privacy.units import EPSILON_UNITS, exact, is_plain, round_
 ACTS = ("approve", "allow", "correct", "policy")
 
 #: Caps in ε: how much jobs of one kind may add up to.
-CAPS = ("analyst_epsilon", "project_epsilon", "stated_charges_epsilon", "signed_charges_epsilon")
+CAPS = (
+    "analyst_epsilon",
+    "project_epsilon",
+    "stated_charges_epsilon",
+    "signed_charges_epsilon",
+    "shared_epsilon",
+)
 
+#: Fields that share ε out over time. An entry from before there were any states none of them.
+SHARING = (
+    "shared_epsilon",
+    "release_start",
+    "release_months",
+    "shares",
+    "share_by_project",
+    "wait_for_release",
+)
+
+_MONTH = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+_SHARE = re.compile(r"(\S+) ([1-9][0-9]{0,3})")
 _RUNNER = re.compile(rf"({NAME[1:-1]}) ([0-9a-f]{{64}})")
 _PORT = "(?::[1-9][0-9]{0,4})?"
 _ORIGIN = f"https://[a-z0-9.-]{{1,253}}{_PORT}|http://localhost{_PORT}"
@@ -129,6 +147,40 @@ class Policy(BaseModel):
             " job must then name one"
         ),
     )
+    shared_epsilon: str | None = Field(
+        None,
+        description=(
+            "the ε that all jobs from the first month on may add up to, such as 12. "
+            "It is released over time. Empty: nothing is shared"
+        ),
+    )
+    release_start: str | None = Field(
+        None, description="the first month of the release (UTC), such as 2027-01"
+    )
+    release_months: int | None = Field(
+        None,
+        strict=True,
+        ge=1,
+        le=120,
+        description="months over which it is released in equal parts, such as 12",
+    )
+    shares: tuple[str, ...] = Field(
+        (),
+        description=(
+            "who has a share of each month's release: for each a name and a weight, such as "
+            "ada 2. What they leave falls to all. None: first come, first served"
+        ),
+    )
+    share_by_project: bool = Field(
+        False, description="shares belong to projects, and each job names one. Else to analysts"
+    )
+    wait_for_release: bool = Field(
+        False,
+        description=(
+            "a job that fits a later release waits for it. Who has used the "
+            "smallest share goes first. Else it is refused"
+        ),
+    )
     stated_charges_epsilon: str | None = Field(
         None,
         description=(
@@ -207,7 +259,35 @@ class Policy(BaseModel):
             if _RUNNER.fullmatch(runner) is None:
                 allowed = "a name and 64 hex digits of a key, a space between"
                 raise invalid(f"{prefix}runners", f"{runner!r:.60} is no runner", allowed)
+        self._check_sharing(prefix)
         self._check_signing(prefix)
+
+    def _check_sharing(self, prefix: str) -> None:
+        if self.shared_epsilon is None:
+            return
+        if self.release_start is None or _MONTH.fullmatch(self.release_start) is None:
+            problem = f"{self.release_start!r:.40} is no month"
+            raise invalid(f"{prefix}release_start", problem, "a month, such as 2027-01")
+        if self.release_months is None:
+            raise invalid(f"{prefix}release_months", "not given", "1 to 120")
+        for share in self.shares:
+            if _SHARE.fullmatch(share) is None:
+                allowed = "a name and a weight from 1 to 9999, a space between"
+                raise invalid(f"{prefix}shares", f"{share!r:.60} is no share", allowed)
+        if len(self.weights) < len(self.shares):
+            raise invalid(f"{prefix}shares", "a name stands twice", "each name once")
+
+    @property
+    def counts_projects(self) -> bool:
+        """True if each job must name a project."""
+        shared = self.shared_epsilon is not None and self.share_by_project
+        return self.project_epsilon is not None or shared
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The weight of each person's or project's share."""
+        pairs = (share.rpartition(" ") for share in self.shares)
+        return {name: int(weight) for name, _, weight in pairs}
 
     def _check_signing(self, prefix: str) -> None:
         people = {read_signer(signer, f"{prefix}signers").person for signer in self.signers}
@@ -242,7 +322,7 @@ OWNERS = {"steward": "stewards", "auditor": "auditors"}
 #: The fields that name people.
 PEOPLE = ("analysts", *OWNERS.values())
 #: All that say something of people.
-PRIVATE = (*PEOPLE, "signers")
+PRIVATE = (*PEOPLE, "signers", "shares")
 
 
 def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
@@ -275,16 +355,33 @@ def weakened(before: Policy, after: Policy) -> tuple[str, ...]:
         weaker.append("auto_approve_epsilon")
     if _slot(after) < _slot(before):
         weaker.append("results_every_seconds")
-    for name in ("analyst_epsilon", "project_epsilon"):
+    for name in ("analyst_epsilon", "project_epsilon", "shared_epsilon"):
         old_cap, new_cap = (_cap(getattr(each, name)) for each in (before, after))
         if old_cap is not None and (new_cap is None or new_cap > old_cap):
             weaker.append(name)
     for name in ("stated_charges_epsilon", "signed_charges_epsilon"):  # none: nothing is admitted
         if (_cap(getattr(after, name)) or 0) > (_cap(getattr(before, name)) or 0):
             weaker.append(name)
+    weaker += _weaker_sharing(before, after)
     if set(after.runners) - set(before.runners):
         weaker.append("runners")
     return tuple(weaker)
+
+
+def _weaker_sharing(before: Policy, after: Policy) -> list[str]:
+    """Return the fields by which `after` releases earlier or shares out otherwise.
+
+    Other shares are weaker in either direction: what one person gains another loses.
+    """
+    if before.shared_epsilon is None or after.shared_epsilon is None:
+        return []
+    changed = {
+        "release_start": (after.release_start or "") < (before.release_start or ""),
+        "release_months": (after.release_months or 0) < (before.release_months or 0),
+        "shares": set(after.shares) != set(before.shares),
+        "share_by_project": after.share_by_project != before.share_by_project,
+    }
+    return [name for name, is_weaker in changed.items() if is_weaker]
 
 
 def _slot(policy: Policy) -> int:

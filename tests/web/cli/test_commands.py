@@ -331,6 +331,24 @@ def test_a_policy_keeps_what_is_not_named(exchequer: Run, server: StandIn) -> No
     assert server.requests[1][2]["If-Match"] == '"read"'
 
 
+def test_shares_and_a_release_are_named_as_options(exchequer: Run, server: StandIn) -> None:
+    before = {"shared_epsilon": None, "shares": []}
+    server.answers += [(200, before, {"ETag": '"read"'}), (200, {"policy": before})]
+    named = "--shared-epsilon 12 --release-start 2027-01 --release-months 12 --wait-for-release"
+    named = [*named.split(), "--shares", "ada 2,grace 1"]
+    assert exchequer("dataset", "policy", "reviews", *named).exit_code == 0
+    assert json.loads(server.requests[1][3]) == {
+        "shared_epsilon": "12",
+        "release_start": "2027-01",
+        "release_months": 12,
+        "shares": ["ada 2", "grace 1"],
+        "wait_for_release": True,
+    }
+    server.answers += [(200, before, {"ETag": '"read"'}), (200, {"policy": before})]
+    assert exchequer("dataset", "policy", "reviews", "--shared-epsilon", "").exit_code == 0
+    assert json.loads(server.requests[3][3])["shared_epsilon"] is None
+
+
 def test_a_file_appears_only_when_it_is_whole(
     exchequer: Run, server: StandIn, tmp_path: Path
 ) -> None:

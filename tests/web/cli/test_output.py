@@ -77,6 +77,8 @@ def test_a_policy_has_an_option_for_every_field(exchequer: Run, server: StandIn)
     words += ["--stewards", "bo", "--auditors", "cy"]
     words += ["--stated-charges", "1", "--signed-charges", "2", "--runners", "gpu 0a"]
     words += ["--signed", "allow,policy", "--signers", "bo host key"]
+    words += ["--shared-epsilon", "12", "--release-start", "2027-01", "--release-months", "12"]
+    words += ["--shares", "ada 2", "--share-by-project", "--wait-for-release"]
     server.answers += [(200, {}, {"ETag": '"seen"'}), (200, {"policy": {}})]
     assert exchequer("dataset", "policy", "reviews", *words).exit_code == 0
     assert server.requests[1][2]["If-Match"] == '"seen"'  # nobody else's change is lost
