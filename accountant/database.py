@@ -31,7 +31,7 @@ from accountant.connections import (
     set_session,
 )
 from accountant.core.ledger import commitments
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.readiness import server_problem
 from accountant.rights import Process, rights_of
@@ -250,7 +250,7 @@ def _still_there(connection: Any, record: Any, _: Any) -> None:
 @lru_cache(maxsize=4)
 def engine_for(
     url: str,
-    ledger_log: Path | None = None,
+    ledger_log: Path | str | None = None,
     answer_seconds: float | None = None,
     signed: SignedPlaces | None = None,
     mending: bool = False,
@@ -262,20 +262,18 @@ def engine_for(
 
 def logging_to(
     engine: Engine,
-    folder: Path | None,
+    place: Path | str | None,
     signed: SignedPlaces | None = None,
     *,
     mending: bool = False,
 ) -> Engine:
-    """Return the engine; its entries also go to the log in `folder`, if there is one.
+    """Return the engine; its entries also go to the log at `place`, if there is one.
 
     `signed`: the places where heads of that log were signed; it must hold what they say, unless
     somebody is `mending` it.
     """
-    if folder is not None:
-        engine.update_execution_options(
-            ledger_log=LedgerLog(folder, signed=signed, mending=mending)
-        )
+    if place is not None:
+        engine.update_execution_options(ledger_log=log_at(place, signed, mending=mending))
     return engine
 
 

@@ -52,9 +52,10 @@ class Settings(BaseSettings):
         description="which process this is; it then opens its own keys only. Nothing: all of them",
     )
     keys: Path | None = Field(None, description="folder of the keys; nothing: home/keys")
-    ledger_log: Path | None = Field(
+    ledger_log: Path | str | None = Field(
         None,
-        description="folder, not in the database's keeping, to which all ledger entries also go",
+        description="folder or address of an object store (s3://…), not in the database's keeping, "
+        "to which all ledger entries also go",
     )
     public_log: Path | None = Field(
         None,

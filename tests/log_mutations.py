@@ -10,6 +10,8 @@ FILES, SIGNED_TESTS = (
     "accountant/ledger_log/files.py",
     "tests/accountant/transactions/test_signed_heads.py",
 )
+SHARED, OBJECTS = "accountant/ledger_log/log.py", "accountant/ledger_log/objects.py"
+OBJECTS_TESTS = "tests/accountant/ledger_log/test_objects.py"
 SHOWN_TESTS = "tests/web/test_shown_entries.py"
 TOLD_TESTS = "tests/workers/jobs/test_told_entries.py"
 LOG_TESTS = "tests/accountant/transactions/test_ledger_log.py"
@@ -57,21 +59,21 @@ OUTSIDE = (
     ),
     (
         "log: processes that run don't compare it with what was signed",
-        FILES,
+        SHARED,
         "        heads = [] if state == self._compared else self.signed.heads()",
         "        heads = [] if self._compared else self.signed.heads()",
         SIGNED_TESTS,
     ),
     (
         "log: an older copy is what was signed",
-        FILES,
-        "    if n < head.size:\n",
-        "    if False:\n",
+        SHARED,
+        "        if n < head.size:\n",
+        "        if False:\n",
         SIGNED_TESTS,
     ),
     (
         "log: another entry is what was signed",
-        FILES,
+        SHARED,
         "head.leaf not in (None, leaf_digest(leaf(*entry[1:])))",
         "False",
         SIGNED_TESTS,
@@ -150,7 +152,7 @@ OUTSIDE = (
     (
         "log: a new one beside another",
         NEW_LOG,
-        "    if log.folder.exists() and any(log.folder.iterdir()):\n",
+        "    if not log.is_empty():\n",
         "    if False:\n",
         NEW_LOG_TESTS,
     ),
@@ -163,14 +165,14 @@ OUTSIDE = (
     ),
     (
         "loss: one dataset settles it for all",
-        FILES,
+        SHARED,
         "waiting.setdefault(head, set(datasets)).discard(dataset)",
         "waiting.setdefault(head, set())",
         f"{LOSS_TESTS}::test_all_datasets_are_settled_before_anything_goes_on",
     ),
     (
         "loss: every head is settled once one is",
-        FILES,
+        SHARED,
         "return {head: problem for head, problem in problems.items() if head not in self._settled}",
         "return {} if self._settled else problems",
         f"{LOSS_TESTS}::test_the_log_is_published_under_another_name",
@@ -283,5 +285,82 @@ OUTSIDE = (
         "            ~is_refused(parts.c.job_id, parts.c.number),\n",
         "",
         "tests/accountant/transactions/test_parts.py",
+    ),
+    (
+        "objects: the later of two writers of one number believes that it wrote",
+        OBJECTS,
+        "        created = self._create(name, payload)\n",
+        "        created = self._create(name, payload) or True\n",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: a store may replace them",
+        OBJECTS,
+        "        self._conditional = False\n        self.require_room()",
+        "        self.require_room()",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: a listing says where the log ends",
+        OBJECTS,
+        "ahead.pop(name, None) or self._get(name)",
+        "ahead.pop(name, None) or (None if listed else self._get(name))",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: the log ends before one that is missing",
+        OBJECTS,
+        "            if self._position.n < self._listed:\n",
+        "            if False:\n",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: the whole look ends before one that is missing",
+        OBJECTS,
+        "        if n < (newest if end is None else end):\n",
+        "        if False:\n",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: lines before a wrong one are taken",
+        OBJECTS,
+        "        after = self._position.draft()\n        for line",
+        "        after = self._position\n        for line",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: a write that failed is forgotten",
+        OBJECTS,
+        "        self._unwritten = (name, payload)  # unless there is an answer\n",
+        "",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: calls have no end",
+        OBJECTS,
+        "start=0, timeout=CALL_SECONDS)\n        except",
+        "start=0)\n        except",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: everybody waits for a store that is away",
+        OBJECTS,
+        "        if time.monotonic() < self._try_again:\n",
+        "        if False:\n",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: one that was replaced is not noticed",
+        OBJECTS,
+        "            if last is not None and not lines.ends_with(last, self._position.line):\n",
+        "            if False:\n",
+        OBJECTS_TESTS,
+    ),
+    (
+        "objects: something is reserved while the store is away",
+        OBJECTS,
+        '        with self._mutex, self._asking("written"):\n            self._read_on()\n',
+        '        with self._mutex, self._asking("written"):\n            return\n',
+        OBJECTS_TESTS,
     ),
 )

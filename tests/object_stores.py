@@ -6,9 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import fsspec
@@ -16,6 +19,9 @@ import psutil
 import pytest
 
 LACKS = [each for each in ("moto", "s3fs") if importlib.util.find_spec(each) is None]
+
+
+ROOT, SERVER = Path(__file__).resolve().parents[1], "tests.s3_server"
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +39,20 @@ def serving() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", SERVER, "-H", "127.0.0.1", "-p", str(port)]
+    away = Path(tempfile.gettempdir()) / f"s3-away-{port}"
+    server = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env=os.environ | {"EXCHEQUER_TEST_AWAY": str(away)},
+    )
     names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
     configured = dict.fromkeys(names, "test") | {
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "EXCHEQUER_TEST_AWAY": str(away),
     }
     try:
         with mock.patch.dict(os.environ, configured):
@@ -59,12 +73,61 @@ def serving() -> Iterator[str]:
         server.wait(20)
 
 
+class Prefix(str):
+    """A place in a store, for what tests do to folders."""
+
+    @property
+    def _system(self) -> Any:
+        return fsspec.filesystem("s3", use_listings_cache=False)
+
+    def files(self) -> list[str]:
+        """The addresses of all objects, in order."""
+        return [f"s3://{path}" for path in self._system.find(self)]
+
+    def with_name(self, name: str) -> "Prefix":
+        return Prefix(f"{self.rsplit('/', 1)[0]}/{name}")
+
+    def exists(self) -> bool:
+        return bool(self.files())
+
+    def copy(self, target: "Prefix") -> None:
+        for each in self.files():
+            self._system.copy(each, target + each.removeprefix(self))
+
+    def remove(self) -> None:
+        for each in self.files():
+            self._system.rm_file(each)
+
+    def rename(self, target: "Prefix") -> None:
+        self.copy(target)
+        self.remove()
+
+    def read(self, name: str) -> bytes:
+        content: bytes = self._system.cat_file(f"{self}/{name}")
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        self._system.pipe_file(f"{self}/{name}", content)
+
+
 @contextmanager
 def frozen() -> Iterator[None]:
     """The store's server is there, and answers nothing."""
-    (server,) = (each for each in psutil.Process().children() if "moto.server" in each.cmdline())
+    children = (each for each in psutil.Process().children() if each.status() != "zombie")
+    (server,) = (each for each in children if SERVER in each.cmdline())
     server.suspend()
     try:
         yield
     finally:
         server.resume()
+
+
+@contextmanager
+def answering_503() -> Iterator[None]:
+    """The store's server is there, and answers that it can't serve."""
+    away = Path(os.environ["EXCHEQUER_TEST_AWAY"])
+    away.touch()
+    try:
+        yield
+    finally:
+        away.unlink()

@@ -5,26 +5,30 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import make_url, text
 
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import connect, logging_to
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.publication import publish_log
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.transactions import recovery
 from tests.conftest import as_application, as_superuser, fresh_database
+from tests.object_stores import Prefix
 from tests.support import Bench
 
 
 class Ground:
-    """One database, the folder of its log, and a bench whose jobs are admitted without a
+    """One database, the place of its log, and a bench whose jobs are admitted without a
     steward.
     """
 
-    def __init__(self, servers, owner_url: str, folder: Path) -> None:
-        self._servers, self.owner_url, self.folder = servers, owner_url, folder
+    def __init__(self, servers, owner_url: str, folder: Path, place: Prefix | None = None) -> None:
+        self._servers, self.owner_url = servers, owner_url
+        #: Where the log is: a folder, or a place in an object store.
+        self.folder: Path | Prefix = folder if place is None else place
         #: What is published of the log, and what its signer remembers.
         self.public, self.memory = folder.with_name("public-log"), folder.with_name("signed-logs")
         self.name = make_url(owner_url).database
@@ -47,7 +51,7 @@ class Ground:
             self._drop(copy)
         self._copies = []
 
-    def restart(self, folder: Path | None = None) -> None:
+    def restart(self, folder: Path | Prefix | None = None) -> None:
         """A new process: another engine, and the log read anew; `folder`: another one."""
         self.stop()
         url = as_application(self._servers, self.owner_url)
@@ -63,18 +67,18 @@ class Ground:
     def publish(self) -> None:
         """As the signer does it."""
         signer = LogSigner(self.memory, "exchequer.example/log", b"p" * 32)
-        publish_log(LedgerLog(self.folder), self.public, signer, {})
+        publish_log(log_at(self.folder), self.public, signer, {})
 
-    def copy_folder(self, folder: Path) -> Path:
-        """A copy of a folder as it is now."""
-        copy = self.folder.with_name(f"copy-{uuid.uuid4().hex[:12]}")
-        shutil.copytree(folder, copy)
+    def copy_folder(self, folder):
+        """A copy of a folder, or of a place in a store, as it is now."""
+        copy = folder.with_name(f"copy-{uuid.uuid4().hex[:12]}")
+        copied(folder, copy)
         return copy
 
-    def restore_folder(self, folder: Path, copy: Path) -> None:
+    def restore_folder(self, folder, copy) -> None:
         """A folder as it was."""
-        shutil.rmtree(folder)
-        shutil.copytree(copy, folder)
+        removed(folder)
+        copied(copy, folder)
 
     def backup(self) -> str:
         """A copy of the database as it is now; its log is not part of it."""
@@ -114,10 +118,18 @@ class Ground:
             self._drop(copy)
 
 
+def copied(place: Path | Prefix, copy: Any) -> None:
+    place.copy(copy) if isinstance(place, Prefix) else shutil.copytree(place, copy)
+
+
+def removed(place: Path | Prefix) -> None:
+    place.remove() if isinstance(place, Prefix) else shutil.rmtree(place)
+
+
 @contextmanager
-def ground(servers, folder: Path) -> Iterator[Ground]:
+def ground(servers, folder: Path, place: Prefix | None = None) -> Iterator[Ground]:
     with fresh_database(servers) as owner_url:
-        made = Ground(servers, owner_url, folder)
+        made = Ground(servers, owner_url, folder, place)
         try:
             yield made
         finally:

@@ -46,6 +46,7 @@ VALUES = {
         "keda": {"enabled": True},
         "workers": GPUS,
         "settings": {"EXCHEQUER_RESULTS_URL": "s3://bucket/results"},
+        "ledgerLog": "s3://bucket/log",
         "network": {"outside": {"worker": [443]}},
     },
 }
@@ -93,6 +94,17 @@ def test_commands_settings_and_probes_are_in_the_tree(name):
         assert closed["capabilities"] == {"drop": ["ALL"]}, which
         assert container["resources"]["limits"], which
         assert which == "migrate" or "livenessProbe" in container, which
+
+
+@pytest.mark.parametrize(("name", "mounts"), [("default", 1), ("gpus", 0)])
+def test_a_log_in_an_object_store_needs_no_volume(name, mounts):
+    for which, container in ours(name).items():
+        environment = {each["name"]: each.get("value") for each in container["env"]}
+        if "EXCHEQUER_LEDGER_LOG" in environment:
+            paths = [each["mountPath"] for each in container["volumeMounts"]]
+            log = environment["EXCHEQUER_LEDGER_LOG"]
+            assert ("://" in log, paths.count(log)) == (not mounts, mounts), which
+            assert sum("ledger-log" in path for path in paths) == mounts, which
 
 
 def test_workers_of_a_class_scale_with_its_waiting_parts():

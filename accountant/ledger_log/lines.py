@@ -116,13 +116,18 @@ def append(position: Position, dataset: str, entry: Logged) -> bytes:
     return line
 
 
-def read_header(line: bytes) -> tuple[str, int, Position]:
-    """(identity of the log, number of the file, where it begins). Raises LogUnusable."""
+def read_header(line: bytes, *, chained: bool = True) -> tuple[str, int, Position]:
+    """Return (identity of the log, number of the file, where it begins).
+
+    `chained`: the next line names this one; otherwise it names the line that the header names.
+    Raises LogUnusable.
+    """
     values = _read(line)
     if set(values) != _HEADER or values["format"] != FORMAT:
         raise LogUnusable("a file begins with something else than a header")
     try:
-        begins = Position(int(values["n"]), line_hash(line), {})
+        before = line_hash(line) if chained else str(values["prev"])
+        begins = Position(int(values["n"]), before, {})
         for name, (seq, entry) in values["heads"].items():
             begins.move(name, Head(int(seq), str(entry)))
         return str(values["log"]), int(values["segment"]), begins
@@ -166,6 +171,17 @@ def follow(position: Position, line: bytes, *, thorough: bool = False) -> tuple[
         values["hash"],
         canonical(document).decode() if thorough or document.get("kind") == EntryKind.LOSS else "",
     )
+
+
+def read_entry(line: bytes, n: int) -> tuple[str, str, int, str]:
+    """Return (hash of line, dataset, number, hash) of the line of entry `n`, read by itself.
+
+    Raises LogUnusable.
+    """
+    values = _read(line)
+    if set(values) != _ENTRY or values["n"] != n:
+        raise LogUnusable(f"line of entry {n}: it is another one")
+    return line_hash(line), values["dataset"], values["seq"], values["hash"]
 
 
 def _computed(

@@ -1,6 +1,6 @@
 """The log as others may see it: a leaf for each entry, in a tree that is signed and witnessed.
 
-    log (files.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be
+    log (log.py) ── entries_from ──▶ core.transparency.publication.publish ──▶ a folder to be
       served
 
 The published log says that an entry was written, and in which order; its document stays in the log.
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import httpx2
 
-from accountant.core.errors import LogUnusable, VerificationFailed, invalid
+from accountant.core.errors import VerificationFailed, invalid
 from accountant.core.transparency.notes import COSIGNATURE, Head, Key, key_of, read_key
 from accountant.core.transparency.publication import proof_of, publish
 from accountant.core.transparency.witnesses import Ask, LogSigner
-from accountant.ledger_log import lines
-from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.kept_heads import kept_heads
+from accountant.ledger_log.log import LedgerLog, entries_after
 from accountant.settings import Settings
 
 _SECONDS = 30
@@ -75,33 +74,14 @@ def log_proof(folder: Path, dataset: str, entries: int) -> dict[str, object] | N
 
 
 def entries_from(log: LedgerLog, count: int, last: int) -> Iterator[tuple[str, int, str]]:
-    """(dataset, number, hash) of the log's entries after the first `count`, up to the `last`.
+    """Yield (dataset, number, hash) of the log's entries after the first `count`, up to the `last`.
 
-    Each is checked against its line, and its line against all before it in the files that are read:
-    from the one where entry `count` stands. Raises LogUnusable.
+    Each is checked against its line, like in `entries_after`. Raises LogUnusable.
     """
-    paths, headers = log.segments(), []
-    for path in paths:
-        with path.open("rb") as file:
-            headers.append(file.readline().removesuffix(b"\n"))
-    begun = [lines.read_header(header)[2].n for header in headers]
-    first = max((place for place, begins in enumerate(begun) if begins <= count), default=0)
-    position, identity = None, None
-    for place in range(first, len(paths)):
-        name, number, begins = lines.read_header(headers[place])
-        identity = name if identity is None else identity
-        follows = position is None or headers[place] == lines.header(identity, number, position)
-        if number != place + 1 or not follows:
-            raise LogUnusable(f"{paths[place].name} does not follow the file before it")
-        position = begins
-        with paths[place].open("rb") as file:
-            file.readline()
-            for line in file:
-                if position.n >= last or not line.endswith(b"\n"):
-                    return
-                dataset, entry = lines.follow(position, line[:-1], thorough=position.n >= count)
-                if position.n > count:
-                    yield dataset, entry.seq, entry.hash
+    for position, dataset, entry in entries_after(log, count):
+        if position.n > last:
+            return
+        yield dataset, entry.seq, entry.hash
 
 
 def _witness_key(text: str) -> Key:

@@ -2,7 +2,7 @@
 reaches.
 
     signer ── publishes ──▶ public-log/checkpoint, tiles     signed-logs/….json
-    every process ── at its start, and when either changes ──▶ compares them with the log (files.py)
+    every process ── at its start, and when either changes ──▶ compares them with the log (log.py)
 
 An older copy of the database and one of the log agree with each other. These two places disagree
 with them.

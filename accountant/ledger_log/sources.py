@@ -1,7 +1,7 @@
 """What the entries of the log don't say of data: where it lies, how it is read, whose it is.
 
-    folder/sources/<dataset>/<version>    written and synced before the REGISTER that finds the
-                                          version right
+    sources/<dataset>/<version>    kept beside the log before the REGISTER that finds the version
+                                   right
 
 Without it a dataset, or a version of its data, that came after the backup could not be made again,
 and the people in it could be registered with another allowance. A file is sealed (AES-256-GCM,
@@ -10,12 +10,10 @@ write the log learn nothing.
 """
 
 import json
-import os
 import secrets
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -23,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from accountant.core.errors import LogUnusable
-from accountant.core.files.private import sync_folder
+from accountant.ledger_log.log import LedgerLog
 
 #: A fingerprint and whether it is of a unit (unit_fingerprints.Fingerprint).
 Fingerprint = tuple[bytes, bool]
@@ -35,7 +33,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def keep(
-    folder: Path,
+    log: LedgerLog,
     dataset: str,
     version: int,
     key: bytes,
@@ -47,38 +45,31 @@ def keep(
 
     `key`: the secret `identity`. Memory does not grow with the fingerprints. Raises LogUnusable.
     """
-    place = _place(folder, dataset, version)
-    partial = place.with_suffix(".partial")
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+        with log.keep(_name(dataset, version)) as file:
             for number, block in enumerate(_blocks(stated, fingerprints)):
                 _write(file, _sealed(key, dataset, version, number, block))
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(place)
-        for changed in (place.parent, place.parent.parent, folder):
-            sync_folder(changed)
     except OSError as error:
         raise LogUnusable(f"what is known of data can't be kept: {error.strerror}") from None
 
 
-def is_kept(folder: Path, dataset: str, version: int) -> bool:
-    return _place(folder, dataset, version).is_file()
+def is_kept(log: LedgerLog, dataset: str, version: int) -> bool:
+    """Return whether a version was kept."""
+    return log.is_kept(_name(dataset, version))
 
 
 def kept(
-    folder: Path, dataset: str, version: int, key: bytes
+    log: LedgerLog, dataset: str, version: int, key: bytes
 ) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
     """Return what was stated of a version, and its fingerprints; both may raise LogUnusable."""
-    blocks = _read(folder, dataset, version, key)
+    blocks = _read(log, dataset, version, key)
     return json.loads(next(blocks)), (
         each for block in blocks for each in _FINGERPRINT.iter_unpack(block)
     )
 
 
-def _place(folder: Path, dataset: str, version: int) -> Path:
-    return folder / "sources" / dataset / str(version)
+def _name(dataset: str, version: int) -> str:
+    return f"sources/{dataset}/{version}"
 
 
 def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> Iterator[bytes]:
@@ -95,10 +86,10 @@ def _blocks(stated: Mapping[str, Any], fingerprints: Iterable[Fingerprint]) -> I
     yield b""
 
 
-def _read(folder: Path, dataset: str, version: int, key: bytes) -> Iterator[bytes]:
+def _read(log: LedgerLog, dataset: str, version: int, key: bytes) -> Iterator[bytes]:
     named = f"what was kept of version {version} of {dataset!r}"
     try:
-        with _place(folder, dataset, version).open("rb") as file:
+        with log.open_kept(_name(dataset, version)) as file:
             number, block = 0, b" "
             while block:
                 length = file.read(_LENGTH.size)
@@ -109,12 +100,14 @@ def _read(folder: Path, dataset: str, version: int, key: bytes) -> Iterator[byte
                 number += 1
                 yield block
     except OSError as error:
-        raise LogUnusable(f"{named} can't be read: {error.strerror}") from None
+        raise LogUnusable(
+            f"{named} can't be read: {error.strerror or type(error).__name__}"
+        ) from None
     except (InvalidTag, ValueError):
         raise LogUnusable(f"{named} is not what was kept under this key `identity`") from None
 
 
-def _write(file: BinaryIO, sealed: bytes) -> None:
+def _write(file: IO[bytes], sealed: bytes) -> None:
     file.write(_LENGTH.pack(len(sealed)) + sealed)
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, select
 from accountant import tables
 from accountant.core.errors import LedgerBehind, LogUnusable
 from accountant.database import UNAVAILABLE, reading
-from accountant.ledger_log import files
+from accountant.ledger_log.log import entries as logged_entries
 from accountant.transactions import ledger_log
 from accountant.transactions.ledger_log import ensure
 
@@ -92,7 +92,7 @@ def whole(engine: Engine) -> dict[str, list[str]]:
     logged: dict[str, bytearray] = defaultdict(bytearray)  # 32 bytes an entry
     try:
         ledger_log.attach(engine, log)
-        for _, name, entry in files.entries(log):
+        for _, name, entry in logged_entries(log):
             logged[name] += bytes.fromhex(entry.hash)
         ledger_log.check_marks(engine, log)
     except LogUnusable as error:

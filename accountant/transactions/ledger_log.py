@@ -30,9 +30,8 @@ from accountant.core.errors import LedgerBehind, LogCut, LogUnusable
 from accountant.core.ledger.export_formats import read_document
 from accountant.database import reading
 from accountant.faults import reached
-from accountant.ledger_log import files
-from accountant.ledger_log.files import Gap, LedgerLog
 from accountant.ledger_log.lines import FOLDED_DIGITS, Head, Logged
+from accountant.ledger_log.log import Gap, LedgerLog
 from accountant.transactions.group_commit import Combiner, Take, Ticket
 
 accounts, entries, datasets, marks = (
@@ -363,7 +362,7 @@ def attach(engine: Engine, log: LedgerLog) -> None:
             known = connection.execute(select(marks.c.log).where(marks.c.n == 0)).scalar_one()
     if log.identity != known:
         found = "holds none" if log.identity is None else f"holds {log.identity}"
-        raise LogUnusable(f"this database's log is {known}, and the folder that was named {found}")
+        raise LogUnusable(f"this database's log is {known}, and the place that was named {found}")
     check_marks(engine, log)
     log.attached_to = engine.url
 
@@ -443,7 +442,7 @@ def mark(engine: Engine, log: LedgerLog, least: int = MARK_EVERY) -> bool:
         last = connection.execute(select(func.max(marks.c.n))).scalar_one()
         if last is None or position.n - last < max(1, least):
             return False
-        entry = files.entry_at(log, position.n)
+        entry = log.entry_at(position.n)
         row = {"n": position.n, "log": log.identity, "line": entry and entry[0], **cluster(engine)}
         connection.execute(upsert(marks).values(row).on_conflict_do_nothing())
     return True
@@ -463,6 +462,6 @@ def check_marks(engine: Engine, log: LedgerLog) -> None:
         return
     if log.length() < row.n:
         raise LogCut(f"it was cut short: it held {row.n:,} entries and holds {log.length():,}")
-    entry = files.entry_at(log, row.n)
+    entry = log.entry_at(row.n)
     if entry is None or entry[0] != row.line:
         raise LogCut(f"the line of entry {row.n:,} of all is another one than it was")

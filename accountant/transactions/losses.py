@@ -22,7 +22,7 @@ from accountant.core.ledger.hash_chain import EntryKind
 from accountant.core.ledger.losses import LostEntries, loss_body
 from accountant.database import reading
 from accountant.identities.actor import Actor
-from accountant.ledger_log.files import LedgerLog, named_heads
+from accountant.ledger_log.log import LedgerLog, named_heads
 from accountant.ledger_log.signed import SignedHead
 from accountant.transactions import ledger_log, new_log, owners, recovery
 from accountant.transactions.asking import ByTwo, Ground, Request, Result, ask, held_dataset, words

@@ -26,9 +26,8 @@ from accountant.core.transparency.proofs import read_leaves
 from accountant.core.transparency.publication import checkpoint
 from accountant.database import reading
 from accountant.identities import activity_log
-from accountant.ledger_log import files
-from accountant.ledger_log.files import LedgerLog
 from accountant.ledger_log.lines import Head, Logged
+from accountant.ledger_log.log import LedgerLog, named_heads
 from accountant.ledger_log.signed import SignedHead, SignedPlaces
 from accountant.transactions import ledger_log, unit_fingerprints
 
@@ -79,7 +78,7 @@ class Plan:
 def plan(engine: Engine, signed: SignedPlaces) -> Plan:
     """Return what a new log would hold, as `compare` finds it.
 
-    Raises LogUnusable where the folder of the log is not empty.
+    Raises LogUnusable where the place of the log is not empty.
     """
     _require_empty(engine)
     return compare(engine, signed)
@@ -117,9 +116,9 @@ def _require_empty(engine: Engine) -> LedgerLog:
     log = ledger_log.log_of(engine)
     if log is None:
         raise LogUnusable("none is configured (EXCHEQUER_LEDGER_LOG)")
-    if log.folder.exists() and any(log.folder.iterdir()):
+    if not log.is_empty():
         raise LogUnusable(
-            f"{log.folder} is not empty: a new log begins in an empty folder. Keep what is there: "
+            f"{log.place} is not empty: a new log begins in an empty place. Keep what is there: "
             "it may hold entries that the database lacks (`exchequer ledger recover`)"
         )
     return log
@@ -144,7 +143,7 @@ def _verify(connection: Connection, name: str, head: Head, hashes: bytearray, ma
         if document["kind"] == EntryKind.REGISTER and "layout" in document["body"]:
             made.versions.append((name, document["body"]["version"]))
         if document["kind"] == EntryKind.LOSS:
-            made.settled.update(files.named_heads(document))
+            made.settled.update(named_heads(document))
     if Head(verifier.count, verifier.head) != head:
         raise VerificationFailed(
             f"it ends at entry {verifier.count}, and its account at entry {head.seq}"
@@ -277,7 +276,7 @@ def _take_up(engine: Engine, planned: Plan, name: str) -> None:
     with engine.begin() as connection:
         if _heads(connection) != planned.heads:
             raise Conflict(
-                "the database has changed since: stop all services, empty the folder, begin anew"
+                "the database has changed since: stop all services, empty the new place, begin anew"
             )
         connection.execute(delete(marks))
         connection.execute(insert(marks).values(row))

@@ -5,7 +5,6 @@ policy.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -21,6 +20,7 @@ from accountant.core.ledger.rules import LAYOUT, dataset_columns
 from accountant.core.privacy.events import FREE, to_json
 from accountant.core.privacy.pld_bounds import quoted
 from accountant.ledger_log import sources
+from accountant.ledger_log.log import LedgerLog
 from accountant.ledger_log.sources import Fingerprint
 from accountant.transactions import job_keys, kept_draws
 from accountant.transactions.locked_account import LockedAccount
@@ -49,7 +49,7 @@ _UNKNOWN = "recovered from the log outside the database, which does not say it"
 class Sources:
     """What was kept beside the log of data that the backup lacks. `key`: the secret `identity`."""
 
-    folder: Path
+    log: LedgerLog
     key: bytes | None
 
     def kept(self, dataset: str, version: int) -> tuple[dict[str, Any], Iterator[Fingerprint]]:
@@ -58,7 +58,7 @@ class Sources:
             raise LogUnusable(
                 "what was kept of data is sealed under the key `identity`, which is not here"
             )
-        return sources.kept(self.folder, dataset, version, self.key)
+        return sources.kept(self.log, dataset, version, self.key)
 
 
 def add_dataset(

@@ -23,9 +23,9 @@ from accountant.core.errors import Conflict, LogCut, LogUnusable, VerificationFa
 from accountant.core.ledger.export_formats import Verifier, read_document
 from accountant.core.ledger.hash_chain import EntryKind, read_entry
 from accountant.database import reading
-from accountant.ledger_log import files, sources
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log import sources
 from accountant.ledger_log.lines import Head, Logged
+from accountant.ledger_log.log import LedgerLog, entries
 from accountant.transactions import cap_usage, ledger_log, recovered_rows
 from accountant.transactions.ledger_log import writing
 from accountant.transactions.locked_account import LockedAccount
@@ -73,7 +73,7 @@ def plan(engine: Engine, only: str | None = None, *, restored: bool = False) -> 
         for name, head in position.heads.items()
         if only in (None, name) and _is_behind(engine, name, heads.get(name, Head()), head)
     }
-    for _, name, entry in files.entries(log):
+    for _, name, entry in entries(log):
         if name in behind:
             behind[name].add(name, entry)
     plans = [_planned(log, name, position.heads[name], each) for name, each in behind.items()]
@@ -163,7 +163,7 @@ def _lost_version(log: LedgerLog, name: str, missing: Iterable[Logged]) -> str |
         if document["kind"] != EntryKind.REGISTER or "layout" not in document["body"]:
             continue
         version = document["body"]["version"]
-        if not sources.is_kept(log.folder, name, version):
+        if not sources.is_kept(log, name, version):
             return (
                 f"entry {entry.seq} registers version {version} of the data: its address and its "
                 "units were not kept beside the log. Restore a backup from after that"
@@ -194,7 +194,7 @@ def recover(engine: Engine, planned: Plan, find: Find, identity: bytes | None = 
         raise Conflict(planned.problem)
     log = ledger_log.log_of(engine)
     assert log is not None
-    sources = Sources(log.folder, identity)
+    sources = Sources(log, identity)
     with writing(engine) as connection:
         if planned.database == Head():
             _add_if_unknown(connection, planned)

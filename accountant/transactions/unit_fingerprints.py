@@ -26,7 +26,7 @@ from accountant.core.errors import DataError
 from accountant.identities import activity_log
 from accountant.identities.actor import Actor
 from accountant.ledger_log import sources
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.log import LedgerLog
 from accountant.transactions import ledger_log, owners, registrations
 from accountant.transactions.ledger_log import writing
 
@@ -174,7 +174,7 @@ def _keep_beside(
         "dataset": _stated(connection, dataset, DATASET),
         "version": _stated(connection, version, ()),
     }
-    sources.keep(log.folder, dataset.name, version.number, key, stated, fingerprints)
+    sources.keep(log, dataset.name, version.number, key, stated, fingerprints)
 
 
 def is_key(connection: Connection, proof: bytes) -> bool:

@@ -34,7 +34,9 @@ from accountant.core.errors import (
     NotFound,
 )
 from accountant.core.privacy.events import from_json
-from accountant.ledger_log import files, lines
+from accountant.ledger_log import lines
+from accountant.ledger_log.homes import log_at
+from accountant.ledger_log.log import entries as logged_entries
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import integrity, log_comparison
 from accountant.queries import jobs as job_queries
@@ -119,7 +121,7 @@ def entries(at: Ground) -> list[tuple[int, str]]:
 
 
 def logged(at: Ground) -> list[tuple[int, str]]:
-    found = files.entries(files.LedgerLog(at.folder))
+    found = logged_entries(log_at(at.folder))
     return [(each.seq, each.hash) for _, name, each in found if name == at.bench.dataset]
 
 
@@ -234,7 +236,7 @@ def log_tampered(traffic: Traffic) -> Broken:
     """A byte of the log is changed, or its end is cut below a mark, while nobody looks."""
     at, broken = traffic.at, []
     traffic.some()
-    path = files.LedgerLog(at.folder).segments()[-1]
+    path = log_at(at.folder).segments()[-1]
     data = path.read_bytes()
     last = data.rindex(b"\n", 0, -1)  # no later line covers the last one
     places = [traffic.chance.randrange(last, len(data) - 1)]
@@ -262,7 +264,7 @@ def two_services(traffic: Traffic) -> Broken:
     at, broken = traffic.at, []
     another = at.folder.with_name("another")
     # an empty folder, then somebody's log
-    for make in (lambda: None, files.LedgerLog(another).begin):
+    for make in (lambda: None, log_at(another).begin):
         make()
         at.restart(another)
         with suppress(LogUnusable):

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from accountant import settings
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import connect, engine_for, logging_to, migrate
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.publication import publish_log
 from tests.support import Bench
 from tests.web.stack.test_local import PROGRAMS
@@ -47,7 +47,7 @@ class Stack:
 
     def publish(self) -> None:
         signer = LogSigner(self.home / "signed-logs", "exchequer", b"p" * 32)
-        publish_log(LedgerLog(self.home / "ledger-log"), self.home / "public-log", signer, {})
+        publish_log(log_at(self.home / "ledger-log"), self.home / "public-log", signer, {})
 
     def restore(self, *what: str) -> None:
         for place in (PLACES[each] for each in what):

@@ -50,6 +50,6 @@ def test_programs_and_people_are_told(servers, tmp_path, password_hash):
         other = create_app(Settings(**configured | {"ledger_log": tmp_path / "another"}))
         told = other.test_client().get("/healthz")
         assert told.status_code == 503
-        assert "folder that was named holds none" in told.json["status"]
+        assert "place that was named holds none" in told.json["status"]
         app.extensions["exchequer"]["engine"].dispose()
         other.extensions["exchequer"]["engine"].dispose()

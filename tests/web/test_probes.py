@@ -3,6 +3,7 @@
 import fcntl
 import secrets
 import time
+import uuid
 from threading import Event
 
 import pytest
@@ -12,12 +13,15 @@ from accountant.ledger_log import files
 from accountant.settings import Settings
 from accountant.transactions import signing
 from tests.conftest import as_application, as_process, fresh_database
+from tests.object_stores import Prefix, answering_503, frozen, s3
 from tests.restores import ground
 from tests.support import yes
 from tests.web.conftest import open_site
 from web import probes
 from web.app import create_app
 from web.probes import probe_app
+
+__all__ = ["s3"]
 
 #: A probe looks for 0.8 s, and says then what it does not know; the rest is for a busy machine.
 SECONDS = 2.5
@@ -64,6 +68,24 @@ def until(app, status):
         assert time.monotonic() < ends, found
         time.sleep(0.05)
     return found[1]
+
+
+@pytest.mark.slow
+def test_a_store_of_the_log_that_is_away(servers, tmp_path, s3):
+    place = Prefix(f"{s3}/{uuid.uuid4().hex}/log")
+    with ground(servers, tmp_path / "log", place) as at:
+        url = at.engine.url.render_as_string(hide_password=False)
+        settings = Settings(home=tmp_path, DATABASE_URL=url, ledger_log=place, public_log_seconds=0)
+        app = create_app(settings)
+        until(app, 200)
+        with answering_503():
+            assert "can't be" in until(app, 503)
+        until(app, 200)
+        with frozen():
+            assert ask(app) == (503, "the log outside the database does not answer")
+            assert ask(app, "/livez") == (200, "ok")
+        until(app, 200)
+        app.extensions["exchequer"]["engine"].dispose()
 
 
 def test_a_node_with_another_key_is_not_ready(logged, tmp_path, monkeypatch):

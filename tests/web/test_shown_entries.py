@@ -16,7 +16,9 @@ from sqlalchemy import text
 
 from accountant import faults
 from accountant.core.errors import LogUnusable
-from accountant.ledger_log import files
+from accountant.ledger_log.files import FolderLog
+from accountant.ledger_log.homes import log_at
+from accountant.ledger_log.log import entries as logged_entries
 from accountant.settings import Settings
 from accountant.transactions import ledger_log
 from tests import tallies
@@ -60,7 +62,7 @@ def folder(shared) -> Path:
 
 def logged(folder: Path) -> int:
     """The entries that stand in the log's files by now."""
-    return sum(1 for _ in files.entries(files.LedgerLog(folder)))
+    return sum(1 for _ in logged_entries(log_at(folder)))
 
 
 def committed(site: Site) -> int:
@@ -130,7 +132,7 @@ def unlogged(site: Site):
     with mock.patch.object(ledger_log, "_fill", side_effect=Killed), pytest.raises(Killed):
         another.allow()
     assert committed(site) > before
-    with mock.patch.object(files.LedgerLog, "append", side_effect=LogUnusable("the disk is full")):
+    with mock.patch.object(FolderLog, "append", side_effect=LogUnusable("the disk is full")):
         yield
 
 

@@ -100,7 +100,7 @@ def engine(configured: Settings, *, owner: bool = False, mending: bool = False) 
     url = variables.get("DATABASE_OWNER_URL") if owner else None
     return engine_for(
         url or variables["DATABASE_URL"],
-        None if log is None else Path(log),
+        log,
         signed=signed_places(configured),
         mending=mending,
     )

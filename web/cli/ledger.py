@@ -458,7 +458,7 @@ def new_log(
 
     First it checks all ledgers against the public log, and all else that was signed. Stop all
     services first, and run it as the owner of the tables. `EXCHEQUER_LEDGER_LOG` names an empty
-    folder.
+    folder or address.
     """
     configured = bootstrap.settings()
     with bootstrap.database_up(configured):
@@ -527,10 +527,10 @@ def publish_log() -> Answer:
     if configured.ledger_log is None or configured.public_log is None:
         lacking = "ledger_log" if configured.ledger_log is None else "public_log"
         raise invalid(lacking, "not set", f"a folder: EXCHEQUER_{lacking.upper()}")
-    from accountant.ledger_log.files import LedgerLog
+    from accountant.ledger_log.homes import log_at
     from accountant.ledger_log.publication import publish_configured
 
-    head, key = publish_configured(configured, LedgerLog(configured.ledger_log))
+    head, key = publish_configured(configured, log_at(configured.ledger_log))
     publication = {
         "size": head.size,
         "root": head.root.hex(),

@@ -32,7 +32,7 @@ postgresql+psycopg://{{ .user }}@{{ $host }}:{{ $db.port }}/{{ $db.name }}?passw
 {{- end }}
 - {name: EXCHEQUER_HOME, value: /var/lib/exchequer}
 - {name: EXCHEQUER_KEYS, value: /run/secrets}
-- {name: EXCHEQUER_LEDGER_LOG, value: /var/lib/exchequer/ledger-log}
+- {name: EXCHEQUER_LEDGER_LOG, value: {{ $root.Values.ledgerLog | quote }}}
 - {name: EXCHEQUER_PUBLIC_LOG, value: /var/lib/exchequer/public-log}
 - {name: EXCHEQUER_HARDWARE, value: {{ include "hardware" $root | quote }}}
 {{- if eq .process "web" }}
@@ -70,7 +70,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if not .root.Values.embedded }}
 - {name: authority, mountPath: /tls, readOnly: true}
 {{- end }}
-- {name: storage, mountPath: /var/lib/exchequer/ledger-log, subPath: ledger-log}
+{{- if not (contains "://" .root.Values.ledgerLog) }}
+- {name: storage, mountPath: {{ .root.Values.ledgerLog }}, subPath: ledger-log}
+{{- end }}
 - {name: storage, mountPath: /var/lib/exchequer/public-log, subPath: public-log, readOnly: {{ ne .process "signer" }}}
 - {name: storage, mountPath: /var/lib/exchequer/signed-logs, subPath: signed-logs, readOnly: {{ ne .process "signer" }}}
 {{- if ne .process "signer" }}

@@ -5,20 +5,20 @@ import json
 import multiprocessing
 import os
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from accountant.core.errors import LedgerBehind, LogUnusable
+from accountant.core.errors import LogUnusable
 from accountant.core.ledger.canonical_json import canonical
 from accountant.core.ledger.commitments import sealed
 from accountant.core.ledger.hash_chain import GENESIS, digest
 from accountant.ledger_log import files, lines
-from accountant.ledger_log.files import Gap, LedgerLog
+from accountant.ledger_log.files import FolderLog
 from accountant.ledger_log.lines import Head, Logged
+from accountant.ledger_log.log import entries as logged_entries
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -39,7 +39,7 @@ def chain(count: int, after: Head | None = None, mark: str = "", of: str = "a") 
 
 @pytest.fixture
 def log(tmp_path):
-    made = LedgerLog(tmp_path / "log", segment_bytes=2_000)
+    made = FolderLog(tmp_path / "log", segment_bytes=2_000)
     made.begin()
     return made
 
@@ -49,54 +49,17 @@ def write(log, dataset, entries):
         assert log.append([(dataset, [each])]) == [None]
 
 
-def test_entries_are_read_by_who_wrote_them_by_others_and_by_who_starts_later(log):
-    other = LedgerLog(log.folder)
-    first, second = chain(30), chain(25, of="b")
-    assert other.head("a") == Head()
-    for a, b in zip(first[:25], second, strict=True):  # two processes in turn, over several files
-        assert log.append([("a", [a])]) == [None]
-        assert other.append([("b", [b])]) == [None]
-    assert other.append([("a", first[20:])]) == [None]  # what is there already is passed over
-    later = LedgerLog(log.folder)
-    for each in (log, other, later):
-        assert each.head("a") == Head(30, first[-1].hash)
-        assert each.head("b") == Head(25, second[-1].hash)
-        assert each.position() == log.position()
-        assert each.identity == log.identity
-    assert len(log.segments()) > 3
-    found = list(files.entries(log))
-    assert [number for number, _, _ in found] == list(range(1, 56))
-    assert [entry for _, dataset, entry in found if dataset == "a"] == first
-
-
-def test_a_group_of_datasets_is_one_write_and_each_gets_its_answer(log):
-    first, other = chain(3), chain(3, of="c")
-    write(log, "a", first[:1])
-    outcomes = log.append([("a", first[1:]), ("b", other[1:]), ("c", other), ("a", other[:1])])
-    assert outcomes[0] is None
-    assert outcomes[2] is None
-    assert isinstance(outcomes[1], Gap)
-    assert outcomes[1].after == 0
-    assert log.append([("b", chain(1, of="b"))]) == [None]
-    (differs,) = log.append([("a", chain(3, mark="another"))])
-    assert isinstance(differs, LedgerBehind)
-    assert differs.seq == 3
-    (forked,) = log.append([("a", chain(1, Head(3, "f" * 64)))])
-    assert isinstance(forked, LedgerBehind)
-    assert [dataset for _, dataset, _ in files.entries(log)] == ["a", "a", "a", "c", "c", "c", "b"]
-
-
 def test_a_line_that_a_crash_cut_short_is_cut_off_by_the_next_writer(log):
     first = chain(2)
     write(log, "a", first[:1])
     with log.segments()[-1].open("ab") as file:
         file.write(b'{"dataset":"a","document":{"bo')
-    for each in (log, LedgerLog(log.folder)):
+    for each in (log, FolderLog(log.folder)):
         assert each.head("a").seq == 1
-    assert len(list(files.entries(log))) == 1
-    write(LedgerLog(log.folder), "a", first[1:])
+    assert len(list(logged_entries(log))) == 1
+    write(FolderLog(log.folder), "a", first[1:])
     assert log.head("a").seq == 2
-    assert len(list(files.entries(log))) == 2
+    assert len(list(logged_entries(log))) == 2
 
 
 def test_a_full_disk_answers_nobody_and_loses_nothing(log, monkeypatch):
@@ -113,8 +76,8 @@ def test_a_full_disk_answers_nobody_and_loses_nothing(log, monkeypatch):
         with pytest.raises(LogUnusable, match="No space left"):
             log.append([("a", first[1:])])
     write(log, "a", first[1:])
-    assert log.head("a") == LedgerLog(log.folder).head("a") == Head(3, first[-1].hash)
-    assert len(list(files.entries(log))) == 3
+    assert log.head("a") == FolderLog(log.folder).head("a") == Head(3, first[-1].hash)
+    assert len(list(logged_entries(log))) == 3
 
 
 def _broken(handle):
@@ -132,7 +95,7 @@ def test_after_a_failed_sync_nobody_is_answered_until_the_lines_are_written_agai
             with pytest.raises(LogUnusable, match="a sync failed"):
                 step()
         with pytest.raises(LogUnusable, match="Input/output error"):
-            LedgerLog(log.folder).require_writable()
+            FolderLog(log.folder).require_writable()
     path = log.segments()[-1]
     before = path.stat().st_mtime_ns
     monkeypatch.setattr(files, "_MEND_SECONDS", 0.0)
@@ -140,7 +103,7 @@ def test_after_a_failed_sync_nobody_is_answered_until_the_lines_are_written_agai
     log.require_room()
     assert path.stat().st_mtime_ns > before  # another sync alone would succeed, and prove nothing
     write(log, "a", first[2:])
-    assert LedgerLog(log.folder).head("a") == log.head("a") == Head(4, first[-1].hash)
+    assert FolderLog(log.folder).head("a") == log.head("a") == Head(4, first[-1].hash)
 
 
 def test_a_sync_that_fails_once_is_mended_at_once(log, monkeypatch):
@@ -152,7 +115,7 @@ def test_a_sync_that_fails_once_is_mended_at_once(log, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", once)
     write(log, "a", chain(2))
-    assert len(list(files.entries(log))) == 2
+    assert len(list(logged_entries(log))) == 2
 
 
 def test_lines_that_a_failed_sync_lost_are_not_made_up(log, monkeypatch):
@@ -193,7 +156,7 @@ def fill(folder):
 
 
 def test_what_is_begun_finds_room_on_a_full_disk_and_nothing_begins_until_there_is_more(small_disk):
-    log, entries = LedgerLog(small_disk / "log"), chain(4000)
+    log, entries = FolderLog(small_disk / "log"), chain(4000)
     log.begin()
     log.require_room()
     filler = fill(small_disk)
@@ -204,16 +167,16 @@ def test_what_is_begun_finds_room_on_a_full_disk_and_nothing_begins_until_there_
         with pytest.raises(LogUnusable, match="No space left"):
             log.require_room()
         with pytest.raises(LogUnusable, match="No space left"):
-            LedgerLog(log.folder).require_writable()
+            FolderLog(log.folder).require_writable()
     assert not list(log.folder.glob("room.*"))
     filler.unlink()
     log.require_writable()
     assert log.append([("b", chain(1, of="b"))]) == [None]
-    assert len(list(files.entries(log))) == 4001
+    assert len(list(logged_entries(log))) == 4001
 
 
 def test_what_others_wrote_is_synced_before_anybody_relies_on_it(log, monkeypatch):
-    other, synced, real = LedgerLog(log.folder), [], os.fsync
+    other, synced, real = FolderLog(log.folder), [], os.fsync
     write(other, "a", chain(1))
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) or real(handle))
     assert log.head("a").seq == 1
@@ -256,7 +219,7 @@ def test_every_change_of_a_byte_is_noticed_by_the_whole_look(log):
             changed[place] ^= 1
             path.write_bytes(changed)
             try:
-                found = list(files.entries(log))
+                found = list(logged_entries(log))
             except LogUnusable:
                 continue
             finally:
@@ -267,7 +230,7 @@ def test_every_change_of_a_byte_is_noticed_by_the_whole_look(log):
         data = lost.read_bytes()
         lost.unlink()
         with pytest.raises(LogUnusable, match="missing"):
-            list(files.entries(log))
+            list(logged_entries(log))
         lost.write_bytes(data)
     lines = paths[-1].read_bytes().splitlines(keepends=True)
     # one left out, two exchanged
@@ -275,7 +238,7 @@ def test_every_change_of_a_byte_is_noticed_by_the_whole_look(log):
         if others != lines and len(lines) > 2:
             paths[-1].write_bytes(b"".join(others))
             with pytest.raises(LogUnusable):
-                list(files.entries(log))
+                list(logged_entries(log))
 
 
 def test_a_line_with_private_values_is_another_or_unusable_whichever_byte_changes():
@@ -321,37 +284,6 @@ def test_lines_are_canonical_json(log):
     assert json.loads(header)["prev"] == GENESIS
 
 
-def race(folder: str, name: str) -> None:
-    """Write when all are ready: what each of three processes does."""
-    log, entries = LedgerLog(Path(folder), segment_bytes=20_000), chain(60, of=name)
-    print("ready", flush=True)
-    sys.stdin.read()
-    for each in entries:
-        log.append([(name, [each]), ("shared", chain(each.seq, of="shared"))])
-
-
-@pytest.mark.slow
-def test_processes_that_write_at_once_leave_one_log(log):
-    # not forked: a fork of a process with threads may stand still at a lock of theirs
-    command = f"import sys; from {race.__module__} import race; race(*sys.argv[1:])"
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", command, log.folder, f"d{number}"],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for number in range(3)
-    ]
-    assert [each.stdout.readline() for each in racers] == [b"ready\n"] * 3
-    for each in racers:
-        each.stdin.close()
-    assert [each.wait(60) for each in racers] == [0] * 3
-    found = list(files.entries(log))
-    assert len(found) == 4 * 60
-    assert log.head("shared") == Head(60, chain(60, of="shared")[-1].hash)
-
-
 def test_a_child_that_was_forked_within_the_lock_does_not_keep_it(log, monkeypatch):
     children, real = [], lines.append
 
@@ -370,11 +302,4 @@ def test_a_child_that_was_forked_within_the_lock_does_not_keep_it(log, monkeypat
     finally:
         for child in children:
             child.kill()
-
-
-def test_an_append_copies_no_heads_of_other_datasets(log, monkeypatch):
-    """Its time does not grow with the number of datasets."""
-    write(log, "a", chain(1))
-    monkeypatch.setattr(lines.Position, "copy", lambda _: pytest.fail("it copies all heads"))
-    write(log, "b", chain(1, of="b"))
-    assert log.head("a").seq == log.head("b").seq == 1
+            child.join()

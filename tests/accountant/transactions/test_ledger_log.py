@@ -1,16 +1,25 @@
 """A restored backup gives no spent budget back: the ledger beside its log outside the database."""
 
 import os
+import subprocess
+import sys
 import threading
+import uuid
+from pathlib import Path
 from unittest import mock
 
 import pytest
 from sqlalchemy import text
 
+from accountant import faults
 from accountant.core.errors import LeaseLost, LedgerBehind, LogUnusable
 from accountant.core.ledger.policy import Policy
 from accountant.core.privacy.events import from_json
-from accountant.ledger_log import files
+from accountant.database import connect, logging_to
+from accountant.ledger_log import objects
+from accountant.ledger_log.homes import log_at
+from accountant.ledger_log.log import entries as logged_entries
+from accountant.ledger_log.objects import ObjectLog
 from accountant.queries import exports, integrity, log_comparison
 from accountant.queries import jobs as job_queries
 from accountant.transactions import leases, ledger_log, settlement
@@ -19,15 +28,28 @@ from accountant.transactions.locked_account import LockedAccount
 from accountant.transactions.registrations import state_policy
 from accountant.transactions.settlement import Output
 from tests.accountant.ledger_log.test_files import fill, small_disk
+from tests.object_stores import Prefix, answering_503, frozen, s3
 from tests.restores import ground
-from tests.support import put
+from tests.support import Bench, put
 
-__all__ = ["small_disk"]
+__all__ = ["s3", "small_disk"]
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.fixture(scope="module")
-def shared(servers, tmp_path_factory):
-    with ground(servers, tmp_path_factory.mktemp("shared") / "log") as made:
+def place_of(request) -> Prefix | None:
+    """A place of its own in a store, or None for a folder, as the fixture's parameter says."""
+    if request.param == "folder":
+        return None
+    return Prefix(f"{request.getfixturevalue('s3')}/{uuid.uuid4().hex}/log")
+
+
+HOMES = ["folder", pytest.param("s3", marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=HOMES)
+def shared(servers, tmp_path_factory, request):
+    with ground(servers, tmp_path_factory.mktemp("shared") / "log", place_of(request)) as made:
         yield made
 
 
@@ -39,11 +61,15 @@ def site(shared):
     shared.heal()
 
 
-@pytest.fixture
-def alone(servers, tmp_path):
+@pytest.fixture(params=HOMES)
+def alone(servers, tmp_path, request):
     """A database and a log that may be ruined."""
-    with ground(servers, tmp_path / "log") as made:
+    with ground(servers, tmp_path / "log", place_of(request)) as made:
         yield made
+
+
+#: Tests that change the files of a folder, or its disk.
+in_a_folder = pytest.mark.parametrize("alone", ["folder"], indirect=True)
 
 
 def state(site, job_id) -> str:
@@ -73,9 +99,9 @@ def entries(site) -> list[tuple[int, str]]:
 
 
 def logged(site) -> list[tuple[int, str]]:
-    log = files.LedgerLog(site.folder)
+    log = log_at(site.folder)
     return [
-        (each.seq, each.hash) for _, name, each in files.entries(log) if name == site.bench.dataset
+        (each.seq, each.hash) for _, name, each in logged_entries(log) if name == site.bench.dataset
     ]
 
 
@@ -101,9 +127,17 @@ def test_every_entry_is_in_the_log_before_its_writer_answers(site):
     assert len(entries(site)) > 6
 
 
+def counted(site, monkeypatch) -> list[object]:
+    """What is asked of the disk or the store, call by call, where lines are written."""
+    calls: list[object] = []
+    system, name = (os, "fsync") if isinstance(site.folder, Path) else (ObjectLog, "_create")
+    real = getattr(system, name)
+    monkeypatch.setattr(system, name, lambda *values: calls.append(values) or real(*values))
+    return calls
+
+
 def test_many_threads_are_admitted_with_few_syncs(site, monkeypatch):
-    synced, real = [], os.fsync
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(handle) or real(handle))
+    synced = counted(site, monkeypatch)
     before = len(entries(site))
     threads = [threading.Thread(target=site.bench.submit, args=(1,)) for _ in range(24)]
     for each in threads:
@@ -144,6 +178,52 @@ def test_what_a_crash_left_out_is_appended_by_whoever_comes_next(site):
     assert logged(site) == entries(site)
 
 
+def die(url: str, place: str, point: str) -> None:
+    """Submit a job and end with SIGKILL at a point: what another process does."""
+    engine = logging_to(connect(url), place)
+    bench = Bench(engine, policy={"auto_approve_epsilon": "10"})
+    bench.allow()
+    bench.warm()
+    print(bench.dataset, flush=True)
+    faults.hook = lambda reached, _: os.kill(os.getpid(), 9) if reached == point else None
+    bench.submit(10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("point", "lacks"), [("writing.committed", 1), ("log.written", 0)])
+def test_what_a_killed_process_committed_is_in_the_log_once(site, point, lacks):
+    url = site.engine.url.render_as_string(hide_password=False)
+    command = f"import sys; from {die.__module__} import die; die(*sys.argv[1:])"
+    words = [sys.executable, "-c", command, url, str(site.folder), point]
+    killed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    site.bench.dataset = killed.stdout.strip()
+    assert len(logged(site)) == len(entries(site)) - lacks
+    assert ledger_log.tend(site.engine) == []
+    assert logged(site) == entries(site)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", ["s3"], indirect=True)
+@pytest.mark.parametrize("away", [answering_503, frozen])
+def test_while_the_store_is_away_nothing_is_reserved(site, monkeypatch, away):
+    monkeypatch.setattr(objects, "CALL_SECONDS", 0.5)
+    before = entries(site)
+    with away():
+        for _ in range(2):
+            with pytest.raises(LogUnusable, match=r"can't be (read|written) at s3://"):
+                site.bench.submit(10, key="k")
+            assert entries(site) == before
+            log_of(site.engine)._try_again = 0.0
+        assert "can't be" in log_comparison.write_problem(site.engine)
+    monkeypatch.undo()
+    log_of(site.engine)._try_again = 0.0
+    assert log_comparison.write_problem(site.engine) is None
+    site.bench.submit(10, key="k")
+    assert logged(site) == entries(site)
+    assert len(entries(site)) == len(before) + 1
+
+
 def test_a_job_is_leased_only_when_the_log_holds_its_reservation(site):
     with crash_before_the_log(), pytest.raises(Killed):
         site.bench.submit(10, key="k")
@@ -151,7 +231,9 @@ def test_a_job_is_leased_only_when_the_log_holds_its_reservation(site):
     with site.engine.connect() as connection:
         mine = text("SELECT id FROM jobs WHERE idempotency_key = 'k' AND analyst_id = :id")
         job_id = connection.execute(mine, {"id": site.bench.analyst.id}).scalar_one()
-    with mock.patch.object(files.LedgerLog, "append", side_effect=LogUnusable("the disk is full")):
+    with mock.patch.object(
+        type(log_of(site.engine)), "append", side_effect=LogUnusable("the disk is full")
+    ):
         with pytest.raises(LogUnusable):
             leases.claim(site.engine, job_id, 1, "worker", 60)
         with pytest.raises(LogUnusable):
@@ -162,14 +244,15 @@ def test_a_job_is_leased_only_when_the_log_holds_its_reservation(site):
 
 
 def test_a_log_that_can_not_be_written_answers_nobody_and_charges_once(site):
-    with mock.patch.object(os, "fsync", side_effect=OSError(5, "Input/output error")):
+    system, name = (os, "fsync") if isinstance(site.folder, Path) else (ObjectLog, "_create")
+    with mock.patch.object(system, name, side_effect=OSError(5, "Input/output error")):
         with pytest.raises(LogUnusable):
             site.bench.submit(10, key="k")
         before = entries(site)
         for key in ("k", "another"):
             with pytest.raises(LogUnusable):
                 site.bench.submit(10, key=key)
-        assert "Input/output error" in log_comparison.write_problem(site.engine)
+        assert "rror" in log_comparison.write_problem(site.engine)
     assert entries(site) == before  # nothing was reserved for those who came later
     log_of(site.engine)._try_again = 0.0
     assert log_comparison.write_problem(site.engine) is None
@@ -183,6 +266,7 @@ def test_a_log_that_can_not_be_written_answers_nobody_and_charges_once(site):
         assert connection.execute(text(reserved), {"id": site.bench.analyst.id}).scalar_one() == 1
 
 
+@in_a_folder
 def test_on_a_full_disk_nothing_is_reserved_for_whoever_is_not_answered(alone, small_disk):
     alone.folder = small_disk / "log"
     alone.execute("DELETE FROM ledger_log_marks")
@@ -287,31 +371,32 @@ def test_two_databases_never_share_a_place_in_one_log(alone, others):
 # --- a log that is not this database's ----------------------------------------------------------
 
 
-def test_two_services_on_one_database_with_two_logs_are_noticed(site, tmp_path):
+def test_two_services_on_one_database_with_two_logs_are_noticed(site):
     site.bench.submit(10)
-    site.restart(tmp_path / "another")  # an empty folder where there was a log
+    another, third = (site.folder.with_name(name) for name in ("another", "third"))
+    site.restart(another)  # an empty place where there was a log
     with pytest.raises(LogUnusable, match="holds none"):
         site.bench.submit(10)
-    assert not (tmp_path / "another").exists()
-    files.LedgerLog(tmp_path / "third").begin()
-    site.restart(tmp_path / "third")
-    with pytest.raises(LogUnusable, match="folder that was named holds"):
+    assert not another.exists()
+    log_at(third).begin()
+    site.restart(third)
+    with pytest.raises(LogUnusable, match="place that was named holds"):
         site.bench.submit(10)
     site.restart()
     site.bench.submit(10)
 
 
-def test_a_log_with_entries_is_not_taken_by_a_database_that_never_had_one(alone, servers, tmp_path):
+def test_a_log_with_entries_is_not_taken_by_a_database_that_never_had_one(alone):
     alone.execute("DELETE FROM ledger_log_marks")
     alone.restart()
     with pytest.raises(LogUnusable, match="has no log"):
         alone.bench.submit(10)
 
 
-def test_a_ledger_from_before_it_had_a_log_is_put_into_it(alone, tmp_path):
+def test_a_ledger_from_before_it_had_a_log_is_put_into_it(alone):
     with mock.patch.object(ledger_log, "_AT_ONCE", 3):
         alone.execute("DELETE FROM ledger_log_marks")
-        alone.folder = tmp_path / "new"
+        alone.folder = alone.folder.with_name("new")
         alone.restart()
         alone.bench.submit(10)
     assert len(logged(alone)) > 4
@@ -321,6 +406,7 @@ def test_a_ledger_from_before_it_had_a_log_is_put_into_it(alone, tmp_path):
 # --- a log that was changed ---------------------------------------------------------------------
 
 
+@in_a_folder
 def test_a_log_that_was_cut_below_its_mark_is_refused_at_the_next_start(alone):
     alone.bench.submit(10)
     assert ledger_log.mark(alone.engine, log_of(alone.engine), least=1)
@@ -343,6 +429,7 @@ def test_a_log_that_was_cut_below_its_mark_is_refused_at_the_next_start(alone):
     assert log_comparison.whole(alone.engine) == {}
 
 
+@in_a_folder
 def test_a_changed_line_is_found_by_the_check_of_the_whole_log(alone):
     alone.bench.submit(10)
     assert log_comparison.whole(alone.engine) == {}

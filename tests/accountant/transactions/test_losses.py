@@ -22,7 +22,7 @@ from accountant.core.ledger.rules import policy_body
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import connect, logging_to
 from accountant.identities import credentials
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.publication import publish_log
 from accountant.ledger_log.signed import SignedHead, SignedPlaces
 from accountant.queries import datasets as dataset_queries
@@ -39,11 +39,12 @@ from tests.accountant.transactions.test_ledger_log import (
     state,
 )
 from tests.accountant.transactions.test_signed_heads import NAME, LastNight, command, refused
+from tests.object_stores import s3
 from tests.support import Bench, person, yes
 from web import signing_in
 from web.passwords import hash_password
 
-__all__ = ["alone", "command"]
+__all__ = ["alone", "command", "s3"]
 
 SEED = b"s" * 32
 HEADS = [{"log": NAME, "entries": 9, "leaf": None}]
@@ -229,7 +230,7 @@ def test_the_log_is_published_under_another_name(alone, lost):
     old = alone.copy_folder(alone.public)
     shutil.rmtree(alone.public)
     signer = LogSigner(alone.memory, "exchequer.example/second", b"p" * 32)
-    publish_log(LedgerLog(alone.folder), alone.public, signer, {})
+    publish_log(log_at(alone.folder), alone.public, signer, {})
     alone.restart()
     assert log_comparison.standing(alone.engine) == "ok"
     # and of the new name's heads none may be lost by the old word
@@ -237,13 +238,13 @@ def test_the_log_is_published_under_another_name(alone, lost):
     settled, memory = alone.copy_folder(alone.folder), alone.memory
     raised(alone, lost.anna, "10")
     with pytest.raises(VerificationFailed):
-        publish_log(LedgerLog(alone.folder), alone.public, signer, {})
+        publish_log(log_at(alone.folder), alone.public, signer, {})
     shutil.rmtree(alone.public)
-    publish_log(LedgerLog(alone.folder), alone.public, signer, {})
+    publish_log(log_at(alone.folder), alone.public, signer, {})
     alone.restore_folder(alone.folder, settled)
     alone.restart()
     with pytest.raises(LogUnusable, match="an older copy was put back"):
-        LedgerLog(alone.folder, signed=SignedPlaces(None, memory)).position()
+        log_at(alone.folder, signed=SignedPlaces(None, memory)).position()
 
 
 def test_where_only_sizes_are_known_nobody_knows_which_entries(alone, lost):

@@ -3,7 +3,6 @@ more.
 """
 
 import json
-import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -15,7 +14,7 @@ from accountant import settings
 from accountant.core.errors import Conflict, LogUnusable
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import connect, logging_to
-from accountant.ledger_log import files
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.publication import publish_log
 from accountant.ledger_log.signed import SignedPlaces
 from accountant.queries import exports, log_comparison
@@ -23,10 +22,12 @@ from accountant.transactions import ledger_log, new_log, recovery
 from accountant.transactions.ledger_log import log_of
 from tests.accountant.transactions.test_ledger_log import alone, dataset_id, entries, logged
 from tests.faults.restores import added, found_right
+from tests.object_stores import s3
+from tests.restores import removed
 from tests.support import Bench
 from web.cli.commands import app
 
-__all__ = ["alone"]
+__all__ = ["alone", "s3"]
 
 IDENTITY, PROOF, SEED = b"i" * 32, b"the key", b"s" * 32
 
@@ -46,7 +47,7 @@ def owner(site):
 def lose(site) -> None:
     """The disk with the log is gone; another one stands in its place, empty."""
     site.stop()
-    shutil.rmtree(site.folder)
+    removed(site.folder)
     site.restart()
 
 
@@ -253,7 +254,7 @@ def test_the_command_says_what_can_not_be_known(alone, tmp_path, monkeypatch):
     assert not alone.folder.exists()
     done = run(app, ["ledger", "new-log", "--yes", "--json"])
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["log"] == files.LedgerLog(alone.folder).identity
+    assert json.loads(done.stdout)["log"] == log_at(alone.folder).identity
     again = run(app, ["ledger", "new-log", "--yes"])
     assert again.exit_code != 0
     assert "is not empty" in again.output

@@ -43,13 +43,14 @@ from tests.accountant.transactions.test_ledger_log import (
     state,
 )
 from tests.accountant.transactions.test_overdrafts import declared
+from tests.object_stores import s3
 from tests.restores import accounts
 from tests.support import Bench, claimed, person
 from web.cli import bootstrap
 from web.cli.commands import app
 from workers.jobs import staging
 
-__all__ = ["alone", "shared", "site"]
+__all__ = ["alone", "s3", "shared", "site"]
 
 
 def lost(_: uuid.UUID, __: str) -> None:

@@ -14,16 +14,17 @@ from accountant.core.transparency.notes import COSIGNATURE, key_of
 from accountant.core.transparency.publication import publish
 from accountant.core.transparency.witnesses import LogSigner
 from accountant.database import engine_for
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.ledger_log.publication import entries_from
 from accountant.queries import integrity, log_comparison
 from accountant.transactions import ledger_log, recovery
 from tests.accountant.transactions.test_ledger_log import alone, entries, logged, run
+from tests.object_stores import s3
 from tests.witness import Witness
 from web.cli import bootstrap
 from web.cli.commands import app
 
-__all__ = ["alone"]
+__all__ = ["alone", "s3"]
 
 
 NAME, SEED = "exchequer.example/log", b"p" * 32  # those of Ground.publish
@@ -113,7 +114,7 @@ def test_a_log_that_went_on_by_itself_is_another_one_than_was_signed(alone, plac
     night.restore("database", "log")
     places, nowhere = (
         {"public": alone.public, "memory": alone.memory},
-        alone.folder.with_name("nowhere"),
+        alone.public.with_name("nowhere"),
     )
     alone.public = alone.memory = nowhere  # a service that was told of neither
     alone.restart()
@@ -130,7 +131,7 @@ def test_a_witness_tells_where_all_of_it_was_restored_together(alone, tmp_path):
     asked = [(key_of("witness.example/one", b"w" * 32, COSIGNATURE), witness.add_checkpoint)]
 
     def publish_witnessed() -> None:
-        log = LedgerLog(alone.folder)
+        log = log_at(alone.folder)
         last = log.position().n
         publish(alone.public, lambda count: entries_from(log, count, last), signer, asked)
 
@@ -173,7 +174,7 @@ def command(alone, tmp_path, monkeypatch):
     def invoke(*words: str, typed: str | None = None):
         variables = {
             "DATABASE_URL": alone.owner_url,
-            "EXCHEQUER_HOME": alone.folder.parent,
+            "EXCHEQUER_HOME": alone.public.parent,
             "EXCHEQUER_LEDGER_LOG": alone.folder,
             "EXCHEQUER_PUBLIC_LOG": alone.public,
         }

@@ -8,7 +8,7 @@ import pytest
 
 from accountant.core.transparency.notes import read_key
 from accountant.core.transparency.proofs import check_head
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
 from accountant.settings import load
 from tests.accountant.ledger_log.test_files import chain, write
 from tests.web.cli.stand_ins import Run
@@ -17,7 +17,7 @@ from tests.web.cli.stand_ins import Run
 def test_the_log_is_published(
     exchequer: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log, public = LedgerLog(tmp_path / "log"), tmp_path / "public"
+    log, public = log_at(tmp_path / "log"), tmp_path / "public"
     log.begin()
     write(log, "a", chain(3))
 

@@ -19,8 +19,8 @@ from accountant.core.transparency.notes import key_of
 from accountant.core.transparency.proofs import check_head
 from accountant.core.transparency.publication import checkpoint
 from accountant.core.transparency.witnesses import LogSigner
-from accountant.ledger_log import files
-from accountant.ledger_log.files import LedgerLog
+from accountant.ledger_log.homes import log_at
+from accountant.ledger_log.log import entries as logged_entries
 from accountant.ledger_log.publication import publish_log
 from tests.accountant.ledger_log.test_files import chain, write
 from tests.conftest import as_process
@@ -88,7 +88,7 @@ class Site:
         return head.size
 
     def logged(self) -> int:
-        return sum(1 for _ in files.entries(LedgerLog(self.at.folder)))
+        return sum(1 for _ in logged_entries(log_at(self.at.folder)))
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_two_signers_at_once_sign_one_history(site):
 @pytest.mark.slow
 def test_a_log_that_is_not_the_databases_own_is_not_published(site, tmp_path):
     site.at.bench.submit(10)
-    another = LedgerLog(tmp_path / "another")
+    another = log_at(tmp_path / "another")
     another.begin()
     write(another, "a", chain(3))
     with site.signer(EXCHEQUER_LEDGER_LOG=str(another.folder)):
@@ -153,7 +153,7 @@ def test_a_log_that_is_not_the_databases_own_is_not_published(site, tmp_path):
 
 @pytest.fixture
 def log(tmp_path):
-    made = LedgerLog(tmp_path / "log")
+    made = log_at(tmp_path / "log")
     made.begin()
     write(made, "a", chain(300))
     return made
@@ -167,7 +167,7 @@ def test_a_signer_that_forgot_what_it_signed_goes_on_from_what_is_published(log,
     with pytest.raises(VerificationFailed, match="signed by none of the keys"):
         publish_log(log, public, stranger, {})
     assert stranger.newest.size == 0
-    shorter = LedgerLog(tmp_path / "shorter")
+    shorter = log_at(tmp_path / "shorter")
     shorter.begin()
     write(shorter, "a", chain(200))
     forgetful = LogSigner(tmp_path / "restored", NAME, SEED)
@@ -184,7 +184,7 @@ def test_a_folder_that_was_lost_is_made_anew_and_continues_what_was_signed(log, 
     head = publish_log(log, tmp_path / "again", signer, {})
     assert head.size == 305
     checkpoint(tmp_path / "again")[1].check()
-    other = LedgerLog(tmp_path / "other")
+    other = log_at(tmp_path / "other")
     other.begin()
     write(other, "a", chain(400, mark="another history"))
     with pytest.raises(VerificationFailed):

@@ -12,7 +12,9 @@ from accountant.catalogue import notices
 from accountant.catalogue.notices import Outcome
 from accountant.core.errors import LogUnusable
 from accountant.core.webhook_rules import networks
-from accountant.ledger_log import files
+from accountant.ledger_log.files import FolderLog
+from accountant.ledger_log.homes import log_at
+from accountant.ledger_log.log import entries as logged_entries
 from accountant.settings import Settings
 from accountant.transactions import leases, settlement
 from tests.restores import ground
@@ -51,7 +53,7 @@ def sent(at, tmp_path, monkeypatch):
 
 
 def logged(at) -> int:
-    return sum(1 for _ in files.entries(files.LedgerLog(at.folder)))
+    return sum(1 for _ in logged_entries(log_at(at.folder)))
 
 
 def committed(at) -> int:
@@ -106,7 +108,7 @@ def test_a_message_waits_for_the_log(at, sent):
 def test_a_message_that_the_log_can_not_take_is_not_sent(at, sent):
     sender, told = sent
     job_id = at.bench.submit(10)
-    with mock.patch.object(files.LedgerLog, "append", side_effect=LogUnusable("the disk is full")):
+    with mock.patch.object(FolderLog, "append", side_effect=LogUnusable("the disk is full")):
         with pytest.raises(LogUnusable):
             settlement.cancel(at.engine, job_id, at.bench.analyst)
         with pytest.raises(LogUnusable):
