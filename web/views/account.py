@@ -95,9 +95,7 @@ def change_password() -> BaseResponse:
 
 
 def _confirmed(name: str) -> Any:
-    """Return the account, once its owner has typed its password: here, or a one-time one just now
-    to sign in.
-    """
+    """Return the account once its owner typed its password, or a one-time one to sign in."""
     if current_user.may_choose:
         return credentials.find_user(engine(), user_id=current_user.actor.id)
     user = user_of_password(name, request.form.get("current", ""), "page", "password confirmed")

@@ -46,9 +46,7 @@ def show() -> str:
 
 
 def marked(text: str) -> Markup:
-    """Return text whose `code` stands between grave accents, as in the docstrings that it came
-    from.
-    """
+    """Return text whose `code` stands between grave accents, as docstrings have it."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped before)
 
 
@@ -157,9 +155,7 @@ def _rows(
 def _object_in(
     told: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any] | None, str]:
-    """Return the object that a member is, or is a list of; None where it is none, or has no known
-    members.
-    """
+    """Return the object that a member is or lists; None if it has no known members."""
     for option in (_resolved(told, part) for part in [schema, *schema.get("anyOf", ())]):
         if "properties" in option:
             return option, ""

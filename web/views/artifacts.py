@@ -1,6 +1,4 @@
-"""Artifacts: the list of what jobs released besides texts, what each is good for, and their
-files.
-"""
+"""Artifacts: what jobs released besides texts, what each is good for, and their files."""
 
 from flask import Blueprint, Response, render_template, request
 

@@ -47,9 +47,7 @@ def catalogue_page() -> str:
 
 
 def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, str]]:
-    """Return the next steps of somebody who has not done them yet, each with its link: {title, why,
-    link}.
-    """
+    """Return the next steps of somebody who has not done them yet: {title, why, link}."""
     steps: list[dict[str, str]] = []
     ready = [dataset for dataset in datasets if dataset["state"] == "ready"]
     allowed = [dataset for dataset in ready if dataset["account"] is not None]

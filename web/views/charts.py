@@ -127,9 +127,7 @@ def _moment(text: str) -> datetime:
 
 
 def _ends(first: str, last: str) -> tuple[str, str]:
-    """Return the ends of the axis: days in UTC, and times where the day is the same and they are
-    known.
-    """
+    """Return the ends of the axis: days in UTC, or times within one day."""
     moments = [_moment(moment) for moment in (first, last)]
     if moments[0].date() == moments[1].date():
         if len(first) == len("2026-01-31"):

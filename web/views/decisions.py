@@ -289,9 +289,7 @@ def _confirmed(
 
 @pages.post("/decisions/<decision>")
 def answer(decision: str) -> BaseResponse:
-    """Answer a decision; of a job that awaits approval, also offer a smaller one, price that, or
-    ask back.
-    """
+    """Answer a decision. On a job, also offer a smaller one, price that, or ask back."""
     decision_id = read_id(decision, "decision")
     pending, actor = _decision(decision_id), current_actor()
     reply = _said((*ANSWERS, *_OF_JOBS) if pending["request"] else ANSWERS)

@@ -51,9 +51,7 @@ _FORMS = {
 
 
 def about_field(name: str) -> Markup:
-    """Return a link to what the documents say of a field of the page at hand; nothing where they
-    say nothing.
-    """
+    """Return a link to what the documents say of a field of this page, or nothing."""
     options = (name, *(f"{form}.{name}" for form in _FORMS.get(request.blueprint or "", ())))
     places = documents.places("fields")
     anchor = next((option for option in options if option in places), None)

@@ -60,9 +60,7 @@ def sent() -> dict[str, str]:
 
 
 def rejected(error: ExchequerError) -> Form:
-    """Return the form that came, with what is wrong beside its fields, or at its top where no field
-    is wrong.
-    """
+    """Return the form that came, with what is wrong beside its fields or at its top."""
     if isinstance(error, InvalidRequest):
         return Form(sent(), error.problems)
     return Form(sent(), general=str(error))

@@ -65,9 +65,7 @@ class Look:
 @needs_role("analyst", "steward")
 @at_one_moment
 def ask(name: str) -> str:
-    """The form of a request: with defaults that fit, or filled from an earlier job or its
-    artifacts.
-    """
+    """Show the form with defaults that fit, or filled from an earlier job or its artifacts."""
     start = job_form_defaults.read(current_actor(), name, request.args)
     return _started(name, start, {"key": str(uuid4())})
 
@@ -80,9 +78,7 @@ def _started(name: str, start: Start, more: Mapping[str, str]) -> str:
 
 
 def _begun(name: str, values: dict[str, str], told: str) -> str:
-    """Return a form of defaults: made smaller where they ask for more than a part of what is
-    left.
-    """
+    """Return a form of defaults, made smaller if they ask for too much of what is left."""
     values.setdefault("share", str(FRESH_SHARE))
     for share in (_share(values), 1.0):  # where nothing fits a part, the largest that fits at all
         try:
@@ -149,9 +145,7 @@ def _is_stale(name: str, values: Mapping[str, str]) -> bool:
 
 
 def _just_asked(job: NewJob, key: str | None) -> JobInList | None:
-    """Return the job that this very form may have made: a page that is loaded again after Back has
-    a new key.
-    """
+    """Return the job that this form may have made: after Back, a page has a new key."""
     try:
         identity = request_of(job).sha256()
     except (TypeError, ValueError):
@@ -202,9 +196,7 @@ def _switched(name: str, values: Mapping[str, str]) -> job_form_defaults.Start |
 
 
 def _share(values: Mapping[str, str]) -> float:
-    """Return the part of what is left that a request is fitted to; all of it where none is
-    stated.
-    """
+    """Return the part of what is left to fit a request to; all of it if none is stated."""
     text = values.get("share", "").strip()
     return int(text) / 100 if text.isascii() and text.isdecimal() and 1 <= int(text) <= 100 else 1.0
 
@@ -286,9 +278,7 @@ def _instead(name: str, goal: str) -> dict[str, str]:
 
 
 def _seen(quote: Mapping[str, Any]) -> str:
-    """Return the request and its price in short, for the form to send back: it says whether a
-    price that was shown still holds.
-    """
+    """Return the request and its price in short: the form sends back which price was shown."""
     shown = (quote["dp"], quote["ex_post"], quote["secret"], quote["dataset"]["decision"])
     request = json.dumps([quote["mechanism"], quote["parameters"]], sort_keys=True)
     return ".".join(sha256(text.encode()).hexdigest() for text in (request, json.dumps(shown)))
@@ -315,9 +305,7 @@ def _project(values: Mapping[str, str]) -> str | None:
 
 
 def fitted_field(mechanism: Mechanism[Any], values: Mapping[str, str]) -> str | None:
-    """Return the field that makes a request larger or smaller; None if the request is free at any
-    size.
-    """
+    """Return the field that sets a request's size; None if it is free at any size."""
     if mechanism.public or mechanism.reads_output or values.get("parameters.from_job", "").strip():
         return None
     if values.get("parameters.aggregation") == "median" and "ex_post_cap" in mechanism.fields:
@@ -426,9 +414,7 @@ def _used(
 
 
 def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
-    """Return inputs with a problem, or with a gap that must be filled: a browser sends no form that
-    hides one.
-    """
+    """Return inputs with a problem or a gap: a browser sends no form that hides one."""
     return frozenset(
         field.name
         for field in fields
@@ -438,9 +424,7 @@ def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
 
 
 def _changed(fields: list[schema_forms.Input], form: Form) -> dict[str, str]:
-    """Return what differs from its default, with the start of its value: the line of a closed group
-    says so.
-    """
+    """Return what differs from its default, with the start of its value."""
     values = {field.name: form.value(field.name, field.default) for field in fields}
     return {
         field.name: textwrap.shorten(values[field.name], 40, placeholder=" …") or "nothing"

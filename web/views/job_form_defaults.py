@@ -55,8 +55,7 @@ class Start:
 
 
 def read(actor: Actor, dataset: str, address: Mapping[str, str]) -> Start:
-    """Return the form that the address asks for: `reuse` and `like` name a job, `goal` what is
-    wanted."""
+    """Return the form that the address asks for: `reuse` or `like` a job, or a `goal`."""
     if address.get("reuse"):
         return _reuse(actor, dataset, address["reuse"])
     if address.get("like"):
@@ -154,9 +153,7 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
 
 
 def sized(mechanism: Mechanism[Any], size: str, value: int | float) -> dict[str, str]:
-    """Return the texts of a form with a field at this value; what can't stand beside it is
-    blank.
-    """
+    """Return the texts of a form with a field at this value, and its partner blank."""
     partners = [{one: other, other: one}.get(size) for one, other in mechanism.parameters.either]
     blank = {PREFIX + partner: "" for partner in partners if partner is not None}
     return blank | {PREFIX + size: str(value) if isinstance(value, int) else repr(value)}
@@ -168,9 +165,7 @@ def _of_job(mechanism: Mechanism[Any], job: Mapping[str, Any]) -> dict[str, str]
 
 
 def _reuse(actor: Actor, dataset: str, named: str) -> Start:
-    """Return a request that reads what a job released: its own values where the asker may see that
-    job.
-    """
+    """Return a request that reads a job's release, with that job's values if visible."""
     job_id = read_id(named)
     rows = artifacts.listing(engine(), actor, job=job_id, dataset=dataset, limit=1)
     if not rows or "from_job" not in mechanisms.get(rows[0]["mechanism"]).fields:
@@ -192,9 +187,7 @@ def _reuse(actor: Actor, dataset: str, named: str) -> Start:
 def _fitting(
     actor: Actor, dataset: str, mechanism: Mechanism[Any], values: dict[str, str]
 ) -> Start:
-    """Return defaults, made smaller where the dataset or the first model offered could not serve
-    them.
-    """
+    """Return defaults that the dataset and the first model offered can serve."""
     document = datasets.dataset(engine(), dataset, actor).document()
     changes = _of_dataset(mechanism, document)
     model = next(iter(_models(actor, document["policy"])), None) if mechanism.uses_model else None
@@ -211,9 +204,7 @@ def _fitting(
 
 
 def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[str, str]:
-    """No more records a label than there are, and a tenth of the allowance where epsilon must be
-    given.
-    """
+    """Return the records a label that there are, and a tenth of the allowance as ε."""
     changes: dict[str, str] = {}
     defaults = mechanism.parameters.model_fields
     if "samples_per_label" in defaults and dataset["public_size"]:
@@ -319,9 +310,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
 
 
 def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
-    """Return the kind of registered thing that each field names, as the mechanism declares for full
-    input.
-    """
+    """Return the kind of registered thing that each field of a mechanism names."""
     return _given(mechanism.resources, mechanism)
 
 

@@ -1,6 +1,4 @@
-"""Jobs: the list, what their states mean, one job's page, and the part of it that follows the
-state.
-"""
+"""Jobs: the list, what their states mean, and one job's page with its live part."""
 
 import json
 from collections.abc import Mapping
@@ -43,9 +41,7 @@ RELEASED = 1_000
 
 @pages.get("/jobs")
 def listing() -> str:
-    """Jobs, newest first; filters and the place stand in the address, so that a link shows the
-    same.
-    """
+    """Show jobs, newest first; filters and place stand in the address."""
     actor = current_actor()
     filters = {
         name: request.args.get(name, "").strip()
@@ -108,9 +104,7 @@ def show(job: str) -> str:
 
 
 def page(job_id: UUID, correction_form: Form = BLANK, said: Form = BLANK) -> str:
-    """Return the page of a job; a form as it was sent, where a correction or a comment was not
-    accepted.
-    """
+    """Return the page of a job, with a correction or a comment that was not accepted."""
     job = _job(job_id)
     published = results.gallery(job) if job["output_sha256"] else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
@@ -183,9 +177,7 @@ def _live(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """Return steps with their times; None for one that is past and whose time depends on the
-    data.
-    """
+    """Return steps with their times; None if past at a time that depends on the data."""
     began = job["state"] in ("running", "settling", "succeeded") or bool(job["started_at"])
     turns = [comment for comment in job["comments"] if comment["kind"] != "comment"]
     steps = [

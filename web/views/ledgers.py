@@ -1,6 +1,4 @@
-"""Pages for auditors: the ledger, one entry, refusals, checkpoints, keys, exports, a registry
-entry, who did what, a report.
-"""
+"""Pages for auditors: ledger, refusals, checkpoints, keys, exports, activity, report."""
 
 import json
 import tempfile

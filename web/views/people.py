@@ -144,9 +144,7 @@ _ACTS: Mapping[str, tuple[Callable[..., Any], str]] = {
 )
 @needs_role("administrator")
 def act(name: str, act: str) -> BaseResponse:
-    """Close the account or open it again, forget failures to sign in, end its sessions or its
-    tokens.
-    """
+    """Close or open the account, unlock it, or end its sessions or tokens."""
     do, message = _ACTS[act]
     return _done(name, message.format(name), do)
 

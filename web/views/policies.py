@@ -150,9 +150,7 @@ def set_policy(name: str) -> BaseResponse:
 
 
 def _version(policy: Mapping[str, Any]) -> str:
-    """Return the version of the policy that the form was filled from, carried in it as If-Match
-    does in the API.
-    """
+    """Return the version of the policy that the form was filled from, as the API's ETag."""
     return etag(jsonify(policy).get_data())
 
 
@@ -239,9 +237,7 @@ _CONSEQUENCES = {
 
 
 def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the changes by the policy in a form, those that weaken it apart, and whether it takes
-    another steward.
-    """
+    """Return what the policy in a form changes, what weakens it, and if two must agree."""
     if not values:
         return {"changes": None, "weaker": [], "two_people": False}
     before, after = dataset["policy"], policy_of(values)
@@ -262,9 +258,7 @@ def policy_changes(
     only: Collection[str] = tuple(presets.LABELS),
     without: Collection[str] = (),
 ) -> list[str]:
-    """Return a sentence for each field that would change; waiting requests are decided under the
-    new policy.
-    """
+    """Return a sentence for each field that would change."""
     policy_changes = []
     for name, label in presets.LABELS.items():
         old, new = before.get(name), after.get(name)

@@ -123,9 +123,7 @@ def described(name: str) -> str:
 
 
 def applied(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of a form with those of the preset that its button named, if one was
-    pressed.
-    """
+    """Return the values of a form with those of the preset whose button was pressed."""
     preset = PRESETS.get(values.get("preset", ""))
     if preset is None:
         return dict(values)

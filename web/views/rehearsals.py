@@ -1,6 +1,4 @@
-"""Rehearsals on pages: what the latest one of a request made on public texts, and how good that
-was.
-"""
+"""Rehearsals: what the latest one of a request made on public texts, and how good."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,9 +20,7 @@ OTHERS = 6
 
 
 def latest(items: Sequence[Mapping[str, Any]], samples: int = 0) -> list[dict[str, Any] | None]:
-    """For each request what its latest rehearsal with the same parameters reports, and the first
-    `samples` of its texts; None: there is none.
-    """
+    """Return the report of each request's latest rehearsal, with `samples` texts, or None."""
     rehearsed = [item for item in items if rehearsable(item["mechanism"])]
     rows = iter(preflight.latest_rehearsals(engine(), current_actor(), rehearsed))
     reports = [next(rows) if rehearsable(item["mechanism"]) else None for item in items]
@@ -65,9 +61,7 @@ def ready_corpora() -> list[str]:
 
 
 def _report(row: Any, samples: int = 0) -> dict[str, Any] | None:
-    """Return the report that a row names, with its job; None where the file is gone, changed or too
-    large.
-    """
+    """Return the report that a row names; None if its file is gone, changed or too large."""
     try:
         with open_output(row.sha256, row.id) as file:
             content = file.read(MOST_BYTES) if file.size <= MOST_BYTES else None

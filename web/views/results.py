@@ -28,9 +28,7 @@ _LONGEST = 200
 
 
 def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the texts of a job that the address asks for: PAGE of them at random by label, or in
-    order with what narrows them.
-    """
+    """Return the texts that the address asks for: PAGE at random by label, or in order."""
     job_id = UUID(job["id"])
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     words = request.args.get("q", "").strip()[:_LONGEST]
@@ -57,9 +55,7 @@ def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the newest evaluation of a job's texts that the reader may see, with its figures;
-    none: [].
-    """
+    """Return the newest evaluations of a job's texts that the reader may see."""
     looks = [
         any_mechanism.id
         for any_mechanism in mechanisms.MECHANISMS.values()
@@ -88,9 +84,7 @@ def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
 @pages.get("/jobs/compare")
 @at_one_moment
 def compare() -> str:
-    """Two jobs side by side: what was asked, what it cost, how good the texts are, and the
-    texts.
-    """
+    """Show two jobs side by side: what was asked, its cost, and the texts."""
     ids = [read_id(request.args.get(name, "")) for name in ("a", "b")]
     if ids[0] == ids[1]:
         raise invalid("b", "the same job twice", "another job")
@@ -131,9 +125,7 @@ def differences(pair: list[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def joined(pair: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Return figures by name and settings: one stands beside another only where both were measured
-    alike.
-    """
+    """Return figures by name and settings: side by side only if measured alike."""
     rows: dict[str, dict[str, Any]] = {}
     for place, figures in enumerate(pair):
         for figure in figures:

@@ -27,9 +27,7 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 @dataclass(frozen=True)
 class Input:
-    """One input. `kind`: number, text, area, choice, lines (a list, an item a line), json or
-    fixed.
-    """
+    """One input: a number, text, area, choice, lines (an item a line), json or fixed."""
 
     name: str
     label: str
@@ -46,9 +44,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Group:
-    """Inputs under one heading; `is_open`: shown without a click; `changed`: what differs, by its
-    name.
-    """
+    """Inputs under one heading, open or not; `changed`: what differs, by its name."""
 
     title: str
     inputs: tuple[Input, ...]
@@ -61,9 +57,7 @@ class Group:
 
 @dataclass(frozen=True)
 class _Field:
-    """A field of a schema without its null: `kind` as of Input, or object for one with fields of
-    its own.
-    """
+    """A field without its null: `kind` as of Input, or object with fields of its own."""
 
     kind: str
     part: Schema
@@ -119,9 +113,7 @@ def _kind(part: Schema, definitions: Schema) -> str:
 
 
 def inputs(schema: Schema, prefix: str = PREFIX) -> tuple[Input, ...]:
-    """Return the inputs for the fields of an object's schema; those inside a nested object follow
-    one another.
-    """
+    """Return the inputs for an object's schema, those of nested objects in a row."""
     return tuple(_inputs(schema, schema.get("$defs", {}), prefix, "", None))
 
 
@@ -162,9 +154,7 @@ def _input(name: str, label: str, schema: Schema, field: _Field, default: Any) -
 
 
 def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
-    """Return the input as a choice among what is registered; what was typed stays among the
-    options.
-    """
+    """Return the input as a choice among what is registered, and what was typed."""
     values = {option for option, _ in options}
     extra = ((value, f"{value} (not there)"),) if value and value not in values else ()
     blank: tuple[Option, ...] = (("", "—" if not found.required else "choose one"),)
@@ -174,9 +164,7 @@ def with_choices(found: Input, options: Sequence[Option], value: str) -> Input:
 def grouped(
     found: Sequence[Input], wanting: frozenset[str], changed: Mapping[str, str]
 ) -> list[Group]:
-    """Return the inputs under their headings, open where one is `wanting`: it has a problem, or a
-    gap.
-    """
+    """Return the inputs under their headings, open where one is `wanting`."""
     groups = []
     for title in dict.fromkeys((*(field.group for field in found if field.group != REST), REST)):
         members = [field for field in found if field.group == title]

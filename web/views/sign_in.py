@@ -78,9 +78,7 @@ def submit() -> BaseResponse:
 
 @pages.post("/sign-in/passkey")
 def passkey() -> BaseResponse:
-    """Ask the browser for a passkey; with its answer, sign its owner in: by itself it is two
-    factors.
-    """
+    """Ask the browser for a passkey; with its answer, sign its owner in."""
     wanted = request.form.get("next", "")
     if "passkey" not in request.form:
         words = "Your browser asks which passkey you want to sign in with."
@@ -128,9 +126,7 @@ def provider_return() -> BaseResponse:
 
 @pages.get("/sign-in/provider/again")
 def provider_again() -> BaseResponse:
-    """Go to the provider before a sensitive act, to sign in there anew; the act waits in another
-    tab.
-    """
+    """Go to the provider to sign in anew before a sensitive act in another tab."""
     if oidc.name() is None or not current_user.is_authenticated:
         abort(404)
     session[_AGAIN] = time.time()

@@ -63,9 +63,7 @@ MOST_PER_CENT = 1000
 
 
 def figure(value: object, digits: int = 4) -> str:
-    """Return a number with `digits` significant digits, never in scientific form between 1e-4 and
-    1e6.
-    """
+    """Return a number with `digits` significant digits, plain from 1e-4 to 1e6."""
     try:
         number = Decimal(str(value))
     except InvalidOperation:
@@ -99,9 +97,7 @@ def _towards(rounded: Callable[[Any, int], float], value: object, digits: int) -
 
 
 def percent(share: object) -> str:
-    """Return a share of what is used as per cent, rounded up; one decimal below ten, and around the
-    whole.
-    """
+    """Return a used share as per cent, rounded up, with a decimal below 10 and near 100."""
     value = 100 * Decimal(str(share))
     if 0 < value < Decimal("0.1"):
         return "< 0.1 %"
@@ -205,9 +201,7 @@ def extent(series: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
 
 
 def points(line: Mapping[str, list[float]], box: Mapping[str, float]) -> str:
-    """Return a line as the points of an SVG polyline, in the plot's area of 276 by 164 from (36,
-    8).
-    """
+    """Return a line as points of an SVG polyline, in 276 by 164 from (36, 8)."""
     width, height = box["right"] - box["left"] or 1.0, box["high"] - box["low"] or 1.0
     placed = (
         (36 + 276 * (x - box["left"]) / width, 172 - 164 * (y - box["low"]) / height)
@@ -222,9 +216,7 @@ def cost_plots(curve: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def waiting() -> tuple[int, int]:
-    """Return the number of decisions that wait for a steward, shown beside the inbox, and of one's
-    own requests that a steward asked something about.
-    """
+    """Return how many decisions wait for a steward, and questions for this person."""
     if not current_user.is_authenticated or not current_user.actor.roles & {"analyst", "steward"}:
         return 0, 0
     return decisions.count_waiting(engine(), current_user.actor)

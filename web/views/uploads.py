@@ -44,9 +44,7 @@ def add() -> BaseResponse:
 
 
 def receive_form(field: str) -> uploads.Kept:
-    """Keep the file of a form's field; for any page whose endpoint is in
-    `web.request_bodies.FORMS`.
-    """
+    """Keep the file of a form's field, on a page of `web.request_bodies.FORMS`."""
     sent = request.files.get(field)
     if sent is None or not sent.filename:
         raise invalid("file", "none was chosen", "a file")

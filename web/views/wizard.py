@@ -198,9 +198,7 @@ def _values() -> tuple[dict[str, str], str]:
 
 
 def _take_file(values: dict[str, str], step: str) -> None:
-    """Keep a file that came with the first step: it is the data, and names a dataset without a
-    name.
-    """
+    """Keep a file sent with the first step: it is the data, and may name the dataset."""
     sent_file = request.files.get("upload")
     if step != "data" or sent_file is None or not sent_file.filename:
         return
@@ -232,9 +230,7 @@ def declaration(values: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _allowance(values: Mapping[str, str]) -> Allowance | None:
-    """Return the allowance that was typed; None where it is left for later. Raises
-    InvalidRequest.
-    """
+    """Return the allowance that was typed, or None. Raises InvalidRequest."""
     allowance = allowance_fields(values, "shares", "secret")
     if "prior" not in (allowance["secret"] or {}):
         allowance["secret"] = None
@@ -267,9 +263,7 @@ def _allowance_body(values: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
-    """Return everything that is wrong with what was typed so far; what comes later is not missing
-    yet.
-    """
+    """Return everything that is wrong with what was typed so far."""
     problems: list[FieldProblem] = []
     try:
         spec = datasets.read_dataset(declaration(values))
