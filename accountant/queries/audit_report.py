@@ -93,6 +93,7 @@ def _built(
         "made_by": None if public else viewer.name,
         "entries": row.chain_seq,
         "head": row.chain_head,
+        "key": max(counted["key"], key=counted["key"].__getitem__, default=None),
         "by_kind": counted["entries"],
         "jobs_by_state": counted["jobs"],
         "spending": _spending(engine, name, viewer, public),
@@ -167,13 +168,19 @@ def _short(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _counts(connection: Connection, dataset_id: UUID) -> dict[str, dict[str, int]]:
-    """Return entries by kind, jobs by state, and the number and sum of realized ex-post costs."""
+    """Return entries by kind, jobs by state, and the number and sum of realized ex-post costs.
+
+    Beside them the keys that signed, each with the time of its introduction.
+    """
     entries, jobs, realized = tables.entries, tables.jobs, tables.realized_ex_post
+    keys = tables.signing_keys
+    signed = func.extract("epoch", keys.c.introduced_at)
     by_kind = select(literal("entries"), entries.c.kind, func.count())
     by_state = select(literal("jobs"), jobs.c.state, func.count())
     costs = select(literal("realized"), literal("jobs"), func.count())
     amount = select(literal("realized"), literal("amount"), func.sum(realized.c.amount))
     query = union_all(
+        select(literal("key"), keys.c.id, signed),
         by_kind.where(entries.c.dataset_id == dataset_id).group_by(entries.c.kind),
         by_state.where(jobs.c.dataset_id == dataset_id).group_by(jobs.c.state),
         *(
@@ -183,7 +190,9 @@ def _counts(connection: Connection, dataset_id: UUID) -> dict[str, dict[str, int
             for part in (costs, amount)
         ),
     )
-    counted: dict[str, dict[str, int]] = {"entries": {}, "jobs": {}, "realized": {}}
+    counted: dict[str, dict[str, int]] = {
+        name: {} for name in ("entries", "jobs", "realized", "key")
+    }
     for what, name, number in connection.execute(query):
         counted[what][name] = int(number or 0)
     return counted

@@ -119,7 +119,7 @@ def _read(connection: Connection, name: str) -> _Found:
         entries.c.dataset_id == dataset_id, entries.c.kind == "ALLOW"
     )
     days, groups, names = _kept_sums(connection, dataset_id) if starts else ([], {}, {})
-    tail = moves_of(connection, dataset_id, starts, through)
+    tail = moves_of(connection, dataset_id, starts, through) if through > starts else []
     names |= {move.analyst: move.name for move in tail}
     allowances = [
         (row.at, read_document(row.document)["body"])

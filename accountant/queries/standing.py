@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from accountant.core import mechanisms
@@ -235,8 +236,13 @@ def _listed(names: Sequence[str]) -> str:
 
 def count_shape(terms: Terms, policy: Policy) -> Shape | None:
     """Return what a noisy count asks; None where the policy admits none, or there is no price."""
+    return None if policy.mechanisms and COUNT not in policy.mechanisms else _count_shape(terms)
+
+
+@lru_cache(maxsize=1024)
+def _count_shape(terms: Terms) -> Shape | None:
     mechanism: Mechanism[Any] | None = mechanisms.MECHANISMS.get(COUNT)
-    if mechanism is None or (policy.mechanisms and COUNT not in policy.mechanisms):
+    if mechanism is None:
         return None
     try:
         return Shape.of(price_of(mechanism, mechanism.parse({}, terms), terms), terms.delta)

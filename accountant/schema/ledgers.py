@@ -169,6 +169,7 @@ class Report(Answer):
     made_by: str | None
     entries: int
     head: str
+    key: str | None = Field(description="the id of the newest key that signs checkpoints")
     by_kind: dict[str, int]
     jobs_by_state: dict[str, int]
     spending: Spending

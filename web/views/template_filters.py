@@ -147,10 +147,11 @@ def moment(value: str | None) -> Markup | str:
         return "—"
     then = datetime.fromisoformat(value)
     if len(value) == len("2026-01-31"):
-        return Markup('<time datetime="{}">{}</time>').format(value, then.strftime("%d %b %Y"))
-    then = then.astimezone(UTC)
-    exact, shown = then.isoformat(timespec="seconds"), then.strftime("%d %b %Y, %H:%M:%S UTC")
-    return Markup('<time datetime="{}">{}</time>').format(exact, shown)
+        exact, shown = f"{then:%Y-%m-%d}", f"{then:%d %b %Y}"
+    else:
+        then = then.astimezone(UTC)
+        exact, shown = then.isoformat(timespec="seconds"), f"{then:%d %b %Y, %H:%M:%S UTC}"
+    return Markup(f'<time datetime="{exact}">{shown}</time>')  # noqa: S704 (two times)
 
 
 def lasting(seconds: float) -> str:
