@@ -98,6 +98,13 @@ def show(engine: Engine, decision_id: UUID, viewer: Actor) -> Decision:
     return _with_effects(engine, viewer, views)[0]
 
 
+def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
+    """Return the one decision that `viewer` may see whose id begins with these digits."""
+    with suppress(NotFound):  # that on a job has its id
+        return jobs.named(engine, digits, viewer)
+    return jobs.of_digits(engine, _query(viewer), decisions.c.id, digits, "decision")
+
+
 def latest_access(engine: Engine, viewer: Actor, dataset: str) -> Decision | None:
     """Return the viewer's own newest request for access to a dataset, or None."""
     wanted = Wanted(state=None, kind="access", dataset=dataset, mine=True)

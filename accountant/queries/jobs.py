@@ -190,23 +190,27 @@ def slot(engine: Engine, job_id: UUID, viewer: Actor) -> dict[str, Any] | None:
 
 
 def named(engine: Engine, digits: str, viewer: Actor) -> UUID:
-    """Return the one job, of those that `viewer` may see, whose id begins with these digits, 8 at
-    least.
+    """Return the one job, of those that `viewer` may see, whose id begins with these digits."""
+    return of_digits(engine, _job_query(viewer), tables.jobs.c.id, digits, "job")
+
+
+def of_digits(
+    engine: Engine, query: Select[Any], column: ColumnElement[UUID], digits: str, kind: str
+) -> UUID:
+    """Return the one id of a query's `column` that begins with these digits, 8 at least.
 
     Raises NotFound where none does, or several do.
     """
     bare = digits.replace("-", "")
     if not LEAST_DIGITS <= len(bare) <= 32:
-        raise NotFound("job", digits[:80])
+        raise NotFound(kind, digits[:80])
     ends = (UUID(bare.ljust(32, "0")), UUID(bare.ljust(32, "f")))
-    query = select(_job_query(viewer).where(tables.jobs.c.id.between(*ends)).subquery().c.id).limit(
-        2
-    )
+    query = query.where(column.between(*ends)).with_only_columns(column, maintain_column_froms=True)
     with reading(engine) as connection:
-        names = list(connection.execute(query).scalars())
-    if len(names) != 1:
-        raise NotFound("job", digits[:80])
-    return UUID(str(names[0]))
+        ids = list(connection.execute(query.limit(2)).scalars())
+    if len(ids) != 1:
+        raise NotFound(kind, digits[:80])
+    return UUID(str(ids[0]))
 
 
 def just_asked(

@@ -27,7 +27,7 @@ from web.api.blueprint import api
 from web.api.checkpoints import seed
 from web.api.etags import matcher
 from web.api.openapi import TEXT, Operation, Schema, describe, listing
-from web.api.paging import BY_NAME, Order, page, read_window
+from web.api.paging import BY_NAME, Order, Window, page, read_window
 from web.api.parsing import (
     MAX_PAGE,
     Body,
@@ -170,16 +170,17 @@ def datasets() -> Response:
     jobs.
     """
     window = read_window(ORDER)
+    return page("datasets", found_datasets(window), window)
+
+
+def found_datasets(window: Window) -> list[DatasetInCatalogue]:
+    """Return datasets with the filters of the address."""
     wanted = dataset_queries.Wanted(
-        request.args.get("q", "")[:200],
+        request.args.get("q", "").strip()[:200],
         read_choice("mechanism", tuple(mechanisms.MECHANISMS)),
-        read_choice("open", ("true", "false")) == "true",
+        read_choice("open", ("true", "false", "1")) in ("true", "1"),  # 1: addresses that were kept
     )
-    return page(
-        "datasets",
-        dataset_queries.datasets(engine(), current_actor(), wanted, **window.reads),
-        window,
-    )
+    return dataset_queries.datasets(engine(), current_actor(), wanted, **window.reads)
 
 
 @api.post("/datasets")

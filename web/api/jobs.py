@@ -17,7 +17,7 @@ from web.api import outputs
 from web.api.blueprint import api
 from web.api.datasets import MECHANISM
 from web.api.openapi import TEXT, TIME, WHEN, Operation, describe, listing
-from web.api.paging import BY_TIME, Order, page, read_window
+from web.api.paging import BY_TIME, Order, Window, page, read_window
 from web.api.parsing import Body, made, read, read_choice, read_id, read_key, read_moment, read_when
 from web.auth import current_actor
 from web.context import engine
@@ -114,6 +114,11 @@ def jobs() -> Response:
     counts whole, or a time; `before` leaves out those from that time on.
     """
     window = read_window(ORDER)
+    return page("jobs", found_jobs(window), window)
+
+
+def found_jobs(window: Window) -> list[JobInList]:
+    """Return jobs with the filters of the address."""
     ends = [moment for moment in (read_when("until"), read_moment("before")) if moment is not None]
     wanted = job_queries.Wanted(
         dataset=request.args.get("dataset") or None,
@@ -123,7 +128,7 @@ def jobs() -> Response:
         since=read_when("since"),
         until=min(ends, default=None),
     )
-    return page("jobs", job_queries.jobs(engine(), current_actor(), wanted, **window.reads), window)
+    return job_queries.jobs(engine(), current_actor(), wanted, **window.reads)
 
 
 @api.get("/jobs/<job>")

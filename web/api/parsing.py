@@ -17,7 +17,7 @@ from werkzeug.exceptions import UnsupportedMediaType
 
 from accountant.core.errors import FieldProblem, InvalidRequest, NotFound, invalid
 from accountant.core.ledger.hash_chain import canonical
-from accountant.queries import jobs
+from accountant.queries import decisions, jobs
 from accountant.schema.base import Answer
 from accountant.transactions.idempotency import Once
 from web.auth import current_actor
@@ -150,14 +150,15 @@ _DIGITS = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
 
 
 def read_id(text: str, kind: str = "job") -> UUID:
-    """Return an id from an address; what is no id names nothing. The first digits of a job's id
-    name the job, and the decision on it.
+    """Return an id from an address; what is no id names nothing. The first digits of the id of a
+    job, or of a decision, name it.
     """
+    named = {"job": jobs.named, "decision": decisions.named}.get(kind)
     try:
         return UUID(text)
     except ValueError:
-        if kind in ("job", "decision") and _DIGITS.fullmatch(text):
-            return jobs.named(engine(), text, current_actor())
+        if named is not None and _DIGITS.fullmatch(text):
+            return named(engine(), text, current_actor())
         raise NotFound(kind, text[:80]) from None
 
 

@@ -1,6 +1,7 @@
 """Sign-in for programs; accounts and tokens."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from flask import Response, abort, g, jsonify, request
 from pydantic import Field
@@ -25,7 +26,7 @@ from accountant.schema.people import (
 )
 from web.api.blueprint import api
 from web.api.openapi import Operation, describe, listing
-from web.api.paging import BY_NAME, Order, page, read_window
+from web.api.paging import BY_NAME, Order, Window, page, read_window
 from web.api.parsing import MAX_PAGE, Body, read, read_choice, read_id
 from web.auth import current_actor, needs_passkey, user_of_password
 from web.context import engine
@@ -199,7 +200,12 @@ def revoke_token(token: str) -> Response:
 def sign_in_log() -> Response:
     """List attempts to sign in, newest first; without a role only one's own."""
     window = read_window(SIGN_INS)
-    rows = sign_ins.listing(
+    return page("sign_ins", found_sign_ins(window), window)
+
+
+def found_sign_ins(window: Window) -> list[dict[str, Any]]:
+    """Return attempts to sign in with the filters of the address."""
+    return sign_ins.listing(
         engine(),
         current_actor(),
         name=request.args.get("name") or None,
@@ -207,7 +213,6 @@ def sign_in_log() -> Response:
         method=read_choice("method", sign_ins.METHODS),
         **window.reads,
     )
-    return page("sign_ins", rows, window)
 
 
 # --- everybody ----------------------------------------------------------------------------------
@@ -227,16 +232,21 @@ def sign_in_log() -> Response:
 )
 def users() -> Response:
     """Accounts by name, for administrators."""
-    state, window = read_choice("state", ("open", "closed")), read_window(USERS)
-    rows = people.listing(
+    window = read_window(USERS)
+    return page("users", found_users(window), window)
+
+
+def found_users(window: Window) -> list[dict[str, Any]]:
+    """Return accounts with the filters of the address."""
+    state = read_choice("state", ("open", "closed"))
+    return people.listing(
         engine(),
         current_actor(),
-        name=request.args.get("name", ""),
+        name=request.args.get("name", "").strip().lower(),
         role=read_choice("role", credentials.ROLES),
         active=None if state is None else state == "open",
         **window.reads,
     )
-    return page("users", rows, window)
 
 
 @api.post("/users")

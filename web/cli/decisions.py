@@ -40,7 +40,7 @@ def list_decisions(
         return
     rows = [
         (
-            pending["id"],
+            pending["id"][:8],
             (pending["request"] or {}).get("name", pending["asks"]),
             pending["kind"],
             pending["dataset"],
@@ -49,7 +49,7 @@ def list_decisions(
         )
         for pending in decisions
     ]
-    yield table(["id", "name", "kind", "dataset", "ε", "by"], rows, right="ε", whole="id")
+    yield table(["id", "name", "kind", "dataset", "ε", "by"], rows, right="ε", whole="id kind")
     yield "see one: exchequer decision show ID; then: exchequer decision answer ID"
 
 

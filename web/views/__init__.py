@@ -46,12 +46,8 @@ def register_pages(app: Flask) -> None:
 
     @app.before_request
     def _sign_in_first() -> Response | None:
-        signed_in_only = (
-            request.blueprint in nouns
-            and request.endpoint not in PUBLIC
-            and request.method != "OPTIONS"
-        )
-        if not signed_in_only or current_user.is_authenticated:
+        public = request.blueprint not in nouns or request.endpoint in PUBLIC
+        if public or request.method == "OPTIONS" or current_user.is_authenticated:
             return None
         held = "" if "HX-Request" in request.headers else held_forms.sealed()
         return sign_in.resume(held) if held else unauthorized()

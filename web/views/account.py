@@ -7,14 +7,7 @@ from flask_login import current_user
 from werkzeug.exceptions import TooManyRequests
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import (
-    Conflict,
-    FieldProblem,
-    InvalidRequest,
-    NotFound,
-    NotPermitted,
-    invalid,
-)
+from accountant.core.errors import Conflict, InvalidRequest, NotFound, NotPermitted, invalid
 from accountant.identities import credentials, people, sessions, sign_ins
 from accountant.identities import passkeys as kept
 from accountant.transactions.artifacts import OVERSEERS
@@ -23,15 +16,12 @@ from web.api.parsing import read_id
 from web.auth import current_actor, session_limits, start_session, user_of_password
 from web.confirmation import by_passkey, needs_fresh
 from web.context import engine
-from web.errors import status_of
 from web.passwords import MIN_PASSWORD, hash_password
 from web.scopes import MEANINGS
-from web.views.forms import BLANK, Form, done, rejected, whole
+from web.views.forms import BLANK, Form, done, shown_again, whole
 from web.views.overview import feed
 
 pages = Blueprint("account", __name__)
-
-DAYS = (7, 30, 90, 365)
 
 
 @pages.get("/account")
@@ -75,13 +65,9 @@ def change_password() -> BaseResponse:
         confirmed = _confirmed(actor.name)
         new = request.form.get("new", "")
         if new != request.form.get("again", ""):
-            raise InvalidRequest(
-                [FieldProblem("again", "is not the same as the new password", "the same again")]
-            )
-        hashed = hash_password(new, actor.name, field="new")
-        if not credentials.set_password(
-            engine(), actor.id, hashed, actor=actor, replaces=confirmed.password_hash
-        ):
+            raise invalid("again", "is not the same as the new password", "the same again")
+        hashed, old = hash_password(new, actor.name, field="new"), confirmed.password_hash
+        if not credentials.set_password(engine(), actor.id, hashed, actor=actor, replaces=old):
             raise _not_yours()
     except InvalidRequest as error:
         return Response(password(Form({}, error.problems)), 422)
@@ -122,28 +108,21 @@ def tokens(form: Form = BLANK, made: dict[str, object] | None = None) -> str:
         tokens=people.tokens(engine(), current_actor().id),
         feed=feed if current_actor().roles & OVERSEERS else None,
         scopes=MEANINGS,
-        days=DAYS,
         most_days=people.MOST_TOKEN_DAYS,
     )
 
 
 @pages.post("/account/tokens")
+@shown_again(tokens)
 def make_token() -> BaseResponse:
     """A new token, shown on this answer and never again."""
-    days = whole(request.form.get("days", ""))
-    try:
-        if not isinstance(days, int):
-            allowed = f"a whole number from 1 to {people.MOST_TOKEN_DAYS}"
-            raise InvalidRequest(
-                [FieldProblem("days", "is no number" if days else "is missing", allowed)]
-            )
-        scopes = request.form.getlist("scopes")
-        token = people.make_token(
-            engine(), current_actor(), request.form.get("name", ""), scopes, days
-        )
-    except InvalidRequest as error:
-        return Response(tokens(rejected(error)), 422)
-    return Response(tokens(made=token), 201)
+    days, name = whole(request.form.get("days", "")), request.form.get("name", "")
+    if not isinstance(days, int):
+        allowed = f"a whole number from 1 to {people.MOST_TOKEN_DAYS}"
+        raise invalid("days", "is no number" if days else "is missing", allowed)
+    scopes = request.form.getlist("scopes")
+    made = people.make_token(engine(), current_actor(), name, scopes, days)
+    return Response(tokens(made=made), 201)
 
 
 @pages.post("/account/tokens/<token>/revoke")
@@ -158,23 +137,16 @@ def revoke_token(token: str) -> BaseResponse:
 
 @pages.post("/account/passkeys")
 @needs_fresh
+@shown_again(show, errors=(InvalidRequest, Conflict, NotPermitted))
 def add_passkey() -> BaseResponse:
     """Ask the browser for a new passkey; with its answer, keep it."""
     actor, name = current_actor(), request.form.get("passkey_name", "")
-    try:
-        kept.check_name(name, "passkey_name")
-        if "passkey" not in request.form or passkeys.CONFIRMING in request.form:
-            words = (
-                f"Your browser makes a passkey for {actor.name}, to be kept on this device or "
-                "on a key."
-            )
-            where = {"action": url_for("account.add_passkey"), "back": url_for("account.show")}
-            return passkeys.page(
-                passkeys.ask_new(actor), title="Add a passkey", words=words, **where
-            )
-        passkeys.register(actor, name)
-    except (InvalidRequest, Conflict, NotPermitted) as error:
-        return Response(show(rejected(error)), status_of(error))
+    kept.check_name(name, "passkey_name")
+    if "passkey" not in request.form or passkeys.CONFIRMING in request.form:
+        words = f"Your browser makes a passkey for {actor.name}, on this device or on a key."
+        where = {"action": url_for("account.add_passkey"), "back": url_for("account.show")}
+        return passkeys.page(passkeys.ask_new(actor), title="Add a passkey", words=words, **where)
+    passkeys.register(actor, name)
     message = "The passkey is added: it signs you in. Where you sign acts, a policy names it first."
     return done(message, "account.show")
 
@@ -183,7 +155,7 @@ def add_passkey() -> BaseResponse:
 def remove_passkey(passkey: str) -> BaseResponse:
     """Remove a passkey of one's own, after a touch of one."""
     actor, wanted = current_actor(), read_id(passkey, "passkey")
-    if str(wanted) not in [passkey_row["id"] for passkey_row in kept.of(engine(), actor.id)]:
+    if str(wanted) not in [each["id"] for each in kept.of(engine(), actor.id)]:
         raise NotFound("passkey", str(wanted))
     redirection = by_passkey()
     if redirection is not None:

@@ -67,6 +67,12 @@ def _operation(
     told: Mapping[str, Any], path: str, method: str, operation: Mapping[str, Any]
 ) -> dict[str, Any]:
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    parameters = [
+        Row(
+            each["name"], _type(told, each["schema"]), each.get("description", ""), each["required"]
+        )
+        for each in operation["parameters"]
+    ]
     return {
         "id": operation["operationId"],
         "tag": operation["tags"][0],
@@ -74,20 +80,10 @@ def _operation(
         "method": method.upper(),
         "summary": operation["summary"],
         "description": operation["description"],
-        "parameters": [
-            Row(
-                parameter["name"],
-                _type(told, parameter["schema"]),
-                parameter.get("description", ""),
-                parameter["required"],
-            )
-            for parameter in operation["parameters"]
-        ],
+        "parameters": parameters,
         "body": [] if body is None else list(_rows(told, body["schema"])),
         "curl": _curl(path, method, operation, body),
-        "answers": [
-            _answer(told, status, response) for status, response in operation["responses"].items()
-        ],
+        "answers": [_answer(told, *response) for response in operation["responses"].items()],
     }
 
 

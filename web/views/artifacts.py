@@ -1,14 +1,17 @@
 """Artifacts: what jobs released besides texts, what each is good for, and their files."""
 
-from flask import Blueprint, Response, render_template, request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flask import Blueprint, Response, request
 
 from accountant.core import mechanisms
 from accountant.queries import jobs as job_queries
 from accountant.transactions import artifacts
 from web.api.artifacts import ORDER, download
-from web.api.paging import cut, read_window
 from web.auth import current_actor
 from web.context import engine
+from web.views.forms import listed
 
 pages = Blueprint("artifacts", __name__)
 
@@ -18,23 +21,26 @@ PAGE = 100
 @pages.get("/artifacts")
 def listing() -> str:
     """Artifacts by job, newest first; the filter stands in the address."""
-    dataset = request.args.get("dataset", "").strip() or None
-    window = read_window(ORDER, PAGE)
-    rows = artifacts.listing(engine(), current_actor(), dataset=dataset, **window.reads)
-    page_rows, following = cut(rows, window)
-    jobs: dict[str, list[dict[str, object]]] = {}
-    for row in page_rows:
-        jobs.setdefault(row["job"], []).append(row)
     actor = current_actor()
-    return render_template(
+    dataset = request.args.get("dataset", "").strip() or None
+    return listed(
         "artifacts.html",
-        jobs=jobs,
-        names=job_queries.names(engine(), current_actor(), jobs),
-        dataset=dataset,
-        following=following,
+        ORDER,
+        lambda window: artifacts.listing(engine(), actor, dataset=dataset, **window.reads),
+        ("dataset",),
+        limit=PAGE,
+        about=_jobs,
         reusable=reusable(),
         may_ask=bool(actor.roles & {"analyst", "steward"}),
     )
+
+
+def _jobs(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return artifacts by job, and the jobs' names."""
+    jobs: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        jobs.setdefault(row["job"], []).append(row)
+    return {"jobs": jobs, "names": job_queries.names(engine(), current_actor(), jobs)}
 
 
 def reusable() -> frozenset[str]:

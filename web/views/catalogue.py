@@ -2,47 +2,31 @@
 
 from typing import Any
 
-from flask import render_template, request, url_for
+from flask import request, url_for
 
 from accountant.core import mechanisms
 from accountant.identities.actor import Actor
-from accountant.queries import datasets as dataset_queries
 from accountant.queries import jobs, models
 from accountant.transactions.artifacts import OVERSEERS
-from web.api.datasets import ORDER
-from web.api.paging import cut, read_window
-from web.api.parsing import read_choice
+from web.api.datasets import ORDER, found_datasets
 from web.auth import current_actor
 from web.context import engine
+from web.views.forms import listed
 
 PAGE = 50
+FILTERS = ("q", "mechanism", "open")
 
 
 def catalogue_page() -> str:
     """Return datasets by name, filtered as the address says."""
-    actor = current_actor()
-    runnable = list(mechanisms.runnable().values())
-    filters = {
-        "q": request.args.get("q", "").strip()[:200],
-        "mechanism": read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or "",
-        "open": "1" if request.args.get("open") else "",
-    }
-    wanted = dataset_queries.Wanted(
-        filters["q"], filters["mechanism"] or None, bool(filters["open"])
-    )
-    window = read_window(ORDER, PAGE)
-    datasets, following = cut(
-        dataset_queries.datasets(engine(), actor, wanted, **window.reads), window
-    )
-    stated: dict[str, Any] = {name: value for name, value in filters.items() if value}
-    return render_template(
+    return listed(
         "datasets.html",
-        datasets=datasets,
-        filters=filters,
-        kept=stated,
-        following=following,
-        mechanisms=runnable,
-        steps=[] if stated or window.after else next_steps(actor, datasets),
+        ORDER,
+        found_datasets,
+        FILTERS,
+        limit=PAGE,
+        about=lambda rows: {"steps": [] if request.args else next_steps(current_actor(), rows)},
+        mechanisms=list(mechanisms.runnable().values()),
     )
 
 
@@ -54,16 +38,12 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
     open_ones = [dataset for dataset in allowed if dataset["may_ask"]]
-    if "analyst" in actor.roles and not jobs.jobs(
-        engine(), actor, jobs.Wanted(analyst=actor.name), limit=1
-    ):
+    own = jobs.Wanted(analyst=actor.name)
+    if "analyst" in actor.roles and not jobs.jobs(engine(), actor, own, limit=1):
         steps.append(_first_job(open_ones))
     if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
         link = url_for("datasets.show", name=allowed[0]["name"], _anchor="ledger")
-        why = (
-            "Open a dataset: its page has the ledger and the export that `exchequer verify` "
-            "checks at home."
-        )
+        why = "A dataset's page has its ledger, and the export that `exchequer verify` checks."
         steps.append({"title": "Read a ledger", "why": why, "link": link})
     return steps
 
@@ -71,16 +51,10 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
 def _first_job(datasets: list[dict[str, Any]]) -> dict[str, str]:
     title = "Ask for a first job"
     if not datasets:
-        why = (
-            "No dataset has data, an allowance and you among those who may ask. A steward adds one."
-        )
+        why = "No dataset has data, an allowance and you among its askers. A steward adds one."
         return {"title": title, "why": why, "link": ""}
     name = datasets[0]["name"]
-    why = (
-        f"The form for {name} is filled in already and shows the price as you type; asking is "
-        "free. Say what "
-        "it is for, submit, and a steward approves."
-    )
+    why = f"The form for {name} is filled in, and shows the price as you type. Asking is free."
     return {"title": title, "why": why, "link": url_for("asking.ask", name=name)}
 
 
@@ -102,10 +76,8 @@ def _steward_steps(
         link = url_for("datasets.show", name=without["name"], _anchor="stewardship")
         why = "Until then every job that would spend is refused."
         steps.append({"title": f"Allow a budget on {without['name']}", "why": why, "link": link})
-    waiting = jobs.jobs(engine(), actor, jobs.Wanted(state="awaiting_approval"), limit=1)
-    if waiting:
+    if jobs.jobs(engine(), actor, jobs.Wanted(state="awaiting_approval"), limit=1):
         why = "The inbox shows the price, what is left before and after, and asks for your reason."
-        steps.append(
-            {"title": "Decide on requests", "why": why, "link": url_for("decisions.listing")}
-        )
+        link = url_for("decisions.listing")
+        steps.append({"title": "Decide on requests", "why": why, "link": link})
     return steps

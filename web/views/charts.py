@@ -102,13 +102,12 @@ def spent_by(
 
     Months in their order, newest first; all else by what it spent. A name of None: everybody else.
     """
-    measures = [shown_measure["name"] for shown_measure in figures["measures"]]
+    measures = [each["name"] for each in figures["measures"]]
     chosen = measure if measure in measures else next(iter(measures), None)
     sums: dict[str | None, dict[str, Any]] = {}
     for total in figures["spending"]:
-        row = sums.setdefault(
-            total[key], {"name": total[key], "jobs": 0, **dict.fromkeys(measures, Decimal(0))}
-        )
+        empty = {"name": total[key], "jobs": 0, **dict.fromkeys(measures, Decimal(0))}
+        row = sums.setdefault(total[key], empty)
         row["jobs"] += total["jobs"]
         for name in measures:
             row[name] += Decimal(total[name])

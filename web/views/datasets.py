@@ -4,7 +4,6 @@ from flask import Blueprint, Response, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import datasets
-from accountant.core.errors import Conflict, InvalidRequest
 from accountant.database import one_moment
 from accountant.queries import datasets as dataset_queries
 from accountant.queries import decisions, jobs, log_comparison, spending
@@ -17,9 +16,8 @@ from web.api.datasets import Correction, NewVersion, export_response
 from web.api.parsing import read, read_choice, read_seq
 from web.auth import current_actor, needs_role
 from web.context import engine
-from web.errors import status_of
 from web.views.catalogue import catalogue_page
-from web.views.forms import BLANK, Form, done, lines, rejected, sent, whole
+from web.views.forms import BLANK, Form, done, lines, sent, shown_again, whole
 
 pages = Blueprint("datasets", __name__)
 
@@ -55,11 +53,11 @@ def _dataset_page(name: str, outside: str | None, **forms: Form) -> str:
     dataset, roles = found.document(), seen_by(actor, found).roles
     overseer = bool(roles & artifacts.OVERSEERS)
     before = read_seq()
-    entries = []
+    entries, ex_post = [], []
     if overseer:
-        ledger_page = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
-        entries = documents(ledger_page)
-    ex_post = documents(jobs.ex_post(engine(), name, actor)) if overseer else []
+        newest = entry_queries.entries(engine(), name, actor, before=before, limit=LEDGER_PAGE)
+        entries = documents(newest)
+        ex_post = documents(jobs.ex_post(engine(), name, actor))
     recent = jobs.jobs(engine(), actor, jobs.Wanted(dataset=name), limit=RECENT_JOBS)
     named = {str(job.id): job.name for job in recent}
     others = [row["job"] for row in (*entries, *ex_post) if row["job"] not in named]
@@ -90,18 +88,16 @@ def spent(name: str) -> str:
     """Left over time and spent by whom; the measure that bars show stands in the address."""
     actor = current_actor()
     figures = spending.figures(engine(), name, actor).document()
-    measure = read_choice(
-        "measure", tuple(chart_measure["name"] for chart_measure in figures["measures"])
-    )
+    measure = read_choice("measure", tuple(each["name"] for each in figures["measures"]))
     dataset = dataset_queries.dataset(engine(), name, actor).document()
     best = dataset["account"] and dataset["account"]["best_filter"]
-    return render_template(
-        "spending.html", dataset=dataset, figures=figures, measure=measure or best
-    )
+    shown = {"figures": figures, "measure": measure or best}
+    return render_template("spending.html", dataset=dataset, **shown)
 
 
 @pages.post("/datasets/<name>/data")
 @needs_role("steward")
+@shown_again(show, "data")
 def correct(name: str) -> BaseResponse:
     """Declare refused data again: its address, template and columns."""
     values = sent()
@@ -116,41 +112,31 @@ def correct(name: str) -> BaseResponse:
         **{field: values.get(field, "").strip() or None for field in columns},
         **{field: lines(values.get(field, "")) for field in lists},
     }
-    try:
-        correction = read(Correction, changes).model_dump(exclude_unset=True)
-        datasets.correct_dataset(engine(), name, correction, current_actor())
-    except (InvalidRequest, Conflict) as error:
-        return Response(show(name, data=rejected(error)), status_of(error))
+    correction = read(Correction, changes).model_dump(exclude_unset=True)
+    datasets.correct_dataset(engine(), name, correction, current_actor())
     message = "A worker now reads the data through as it is declared now."
     return done(message, "datasets.show", name=name)
 
 
 @pages.post("/datasets/<name>/versions")
 @needs_role("steward")
+@shown_again(show, "version")
 def add_version(name: str) -> BaseResponse:
     """Add data on the same account; fields that are left empty stay as they were."""
-    values = sent()
-    fields = ("uri", "text_template", "label_column")
-    stated_fields = {field: values.get(field, "").strip() for field in fields}
-    try:
-        version = read(
-            NewVersion, {field: value for field, value in stated_fields.items() if value}
-        )
-        datasets.add_version(engine(), name, version.model_dump(exclude_none=True), current_actor())
-    except (InvalidRequest, Conflict) as error:
-        return Response(show(name, version=rejected(error)), status_of(error))
+    values, fields = sent(), ("uri", "text_template", "label_column")
+    filled = {field: values[field].strip() for field in fields if values.get(field, "").strip()}
+    version = read(NewVersion, filled).model_dump(exclude_none=True)
+    datasets.add_version(engine(), name, version, current_actor())
     message = "A worker now reads the new version through. Jobs run on it once it is ready."
     return done(message, "datasets.show", name=name)
 
 
 @pages.post("/datasets/<name>/access")
 @needs_role(*ASKERS)
+@shown_again(show, "access")
 def ask_access(name: str) -> BaseResponse:
     """Ask for access, with a reason that the dataset's stewards read."""
-    try:
-        access.ask_for(engine(), name, current_actor(), sent().get("reason", ""))
-    except (InvalidRequest, Conflict) as error:
-        return Response(show(name, access=rejected(error)), status_of(error))
+    access.ask_for(engine(), name, current_actor(), sent().get("reason", ""))
     message = "Your request is sent to the dataset's stewards. Their answer appears here."
     return done(message, "datasets.show", name=name)
 

@@ -102,16 +102,16 @@ def _decision(decision_id: UUID) -> dict[str, Any]:
     return decisions.show(engine(), decision_id, current_actor()).document()
 
 
-def _page(found: Sequence[Mapping[str, Any]], form: Form | None = None, **more: Any) -> str:
+def _page(
+    found: Sequence[Mapping[str, Any]], form: Form | None = None, price: Any = None, **more: Any
+) -> str:
     """Return the page of these decisions, with a form as it was sent for the only one of them."""
-    return render_template("decisions.html", items=_items(found), form=form, price=None, **more)
+    return render_template("decisions.html", items=_items(found), form=form, price=price, **more)
 
 
 def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return what the templates show of each decision."""
-    waiting = [
-        decision["request"] for decision in found if decision["request"] and decision["may_say"]
-    ]
+    waiting = [each["request"] for each in found if each["request"] and each["may_say"]]
     comments_by_job = comment_queries.of_jobs(engine(), [job["id"] for job in waiting])
     reports = rehearsals.latest(waiting, samples=SAMPLES)
     rehearsed = dict(zip((job["id"] for job in waiting), reports, strict=True))
@@ -125,7 +125,7 @@ def _items(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "guess": _guess(decision),
             "unusual": _unusual(decision, records.get(decision["id"])),
             "meaning": _meaning(decision),
-            "policy_changes": _policy_changes(decision),
+            "policy_changes": policy_changes(*map(decision["asked"].get, ("replaces", "policy"))),
         }
         for decision in found
     ]
@@ -161,32 +161,17 @@ def _unusual(decision: Mapping[str, Any], record: job_queries.Record | None) -> 
 
 def _meaning(decision: Mapping[str, Any]) -> Any:
     """Return what the figures of a proposed allowance mean: all that its proposer was shown."""
-    change, policy_request = decision["change"], decision["asked"]
-    if not change or policy_request.get("epsilon") is None:
+    change, asked = decision["change"], decision["asked"]
+    if not change or asked.get("epsilon") is None:
         return None
-    return meaning(
-        policy_request["epsilon"], policy_request["delta"], change["neighbours"], change["unit"]
-    )
-
-
-def _policy_changes(decision: Mapping[str, Any]) -> list[str]:
-    """Return what a proposed policy changes, a sentence for each field."""
-    policy_request = decision["asked"]
-    return (
-        list(policy_changes(policy_request["replaces"], policy_request["policy"]))
-        if "replaces" in policy_request
-        else []
-    )
+    return meaning(asked["epsilon"], asked["delta"], change["neighbours"], change["unit"])
 
 
 def open_offers() -> dict[str, Any]:
     """Return the viewer's open offers, for a page that shows them beside another list."""
     window = read_window(ORDER, PAGE, parameter="offers")
-    wanted = decisions.Wanted(kind="offer", mine=True)
-    pending, following = cut(
-        decisions.listing(engine(), current_actor(), wanted, **window.reads, with_effects=False),
-        window,
-    )
+    wanted, how = decisions.Wanted(kind="offer", mine=True), {**window.reads, "with_effects": False}
+    pending, following = cut(decisions.listing(engine(), current_actor(), wanted, **how), window)
     return {"offers": pending, "more_offers": following}
 
 
@@ -202,10 +187,8 @@ def about_job(job: UUID) -> dict[str, Any]:
 
 def offer_inputs(job: Mapping[str, Any]) -> tuple[Input, ...]:
     """Return the inputs of an offer, the size first: of what was asked for alone."""
-    offerable = _offerable(job["mechanism"])
-    return tuple(
-        field for field in offerable if field.name.removeprefix(PREFIX) in job["parameters"]
-    )
+    offered = [PREFIX + name for name in job["parameters"]]
+    return tuple(field for field in _offerable(job["mechanism"]) if field.name in offered)
 
 
 @cache
@@ -217,20 +200,11 @@ def _offerable(mechanism_id: str) -> tuple[Input, ...]:
 
 def _changes(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
     """Return the parameters in a form of an offer that differ from those asked for."""
-    mechanism = mechanisms.get(job["mechanism"])
-    offerable = {field.name for field in offer_inputs(job)}
-    held = {name: text for name, text in values.items() if name in offerable}
-    emptied = [
-        name.removeprefix(PREFIX)
-        for name in offerable
-        if name in values and not values[name].strip()
-    ]
-    changes = {
-        name: value
-        for name, value in stated(mechanism.schema, held).items()
-        if value != job["parameters"].get(name)
-    }
-    return changes | {name: None for name in emptied if job["parameters"].get(name) is not None}
+    held = {each.name: values[each.name] for each in offer_inputs(job) if each.name in values}
+    emptied = [name.removeprefix(PREFIX) for name, text in held.items() if not text.strip()]
+    offered = stated(mechanisms.get(job["mechanism"]).schema, held) | dict.fromkeys(emptied)
+    asked = job["parameters"]
+    return {name: value for name, value in offered.items() if value != asked.get(name)}
 
 
 @pages.post("/decisions/<decision>/price")
@@ -242,15 +216,15 @@ def price(decision: str) -> str:
 
 
 def _priced(job: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    changed = _changes(job, values)
+    changed, found = _changes(job, values), {"quote": None, "errors": (), "job": job}
     if not changed:
-        return {"quote": None, "errors": (), "job": job}
+        return found
     try:
         with priceable():
             quote = effects.price_offer(engine(), current_actor(), job, changed).document()
     except InvalidRequest as error:
-        return {"quote": None, "errors": without_prefix(error, PREFIX).problems, "job": job}
-    return {"quote": quote, "errors": (), "job": job}
+        return {**found, "errors": without_prefix(error, PREFIX).problems}
+    return {**found, "quote": quote}
 
 
 # --- one answer ---------------------------------------------------------------------------------
@@ -267,9 +241,8 @@ def confirm(decision: str) -> BaseResponse:
         if reply == "offer":
             quote = _priced(pending["request"], values)["quote"]
             if quote is None:
-                raise invalid(
-                    "parameters", "nothing differs, or a field is wrong", "a smaller size"
-                )
+                problem = "nothing differs, or a field is wrong"
+                raise invalid("parameters", problem, "a smaller size")
     except InvalidRequest as error:
         return _again(pending, error)
     where = url_for("decisions.answer", decision=decision_id)
@@ -291,18 +264,13 @@ def _confirmed(
 def answer(decision: str) -> BaseResponse:
     """Answer a decision. On a job, also offer a smaller one, price that, or ask back."""
     decision_id = read_id(decision, "decision")
-    pending, actor = _decision(decision_id), current_actor()
+    pending = _decision(decision_id)
     reply = _said((*ANSWERS, *_OF_JOBS) if pending["request"] else ANSWERS)
     if reply == "price":
-        priced = _priced(pending["request"], sent())
-        return Response(
-            render_template(
-                "decisions.html", items=_items([pending]), form=Form(sent()), price=priced
-            )
-        )
-    row = confirmation.first() if reply == "yes" and pending["kind"] in _SENSITIVE else None
-    if row is not None:
-        return row
+        return Response(_page([pending], Form(sent()), _priced(pending["request"], sent())))
+    sensitive = reply == "yes" and pending["kind"] in _SENSITIVE
+    if sensitive and (first := confirmation.first()) is not None:
+        return first
     try:
         message, job_id = _act(pending, decision_id, reply)
     except SignatureNeeded as needed:
@@ -313,12 +281,9 @@ def answer(decision: str) -> BaseResponse:
         flash(f"Nothing was decided: {error}.", "problem")
         return redirect(_back(pending), 303)
     flash(message)
-    is_own_job = (
-        job_id is not None
-        and pending["kind"] == "offer"
-        and pending["offer"]["analyst"] == actor.name
-    )
-    return redirect(url_for("jobs.show", job=job_id) if is_own_job else _back(pending), 303)
+    is_own = pending["kind"] == "offer" and pending["offer"]["analyst"] == current_actor().name
+    where = url_for("jobs.show", job=job_id) if is_own and job_id else _back(pending)
+    return redirect(where, 303)
 
 
 def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, UUID | None]:
@@ -327,25 +292,20 @@ def _act(found: Mapping[str, Any], decision_id: UUID, said: str) -> tuple[str, U
     asker, job = found["asked_by"], found["request"]
     if said == "ask":
         comments.say(engine(), decision_id, actor, reason, asks=True)
-        return (
-            f"Your question is sent: it waits for {asker}, and you can decide all the same.",
-            None,
-        )
+        message = f"Your question is sent: it waits for {asker}."
+        return f"{message} You can decide all the same.", None
     if said == "offer":
         with priceable():
             offers.offer(engine(), decision_id, _changes(job, sent()), actor, reason)
         message = f"The job of {asker} is refused, and a smaller one is offered."
         return f"{message} Nothing is charged unless it is accepted.", None
-    result = answers.answer(
-        engine(), decision_id, actor, said == "yes", reason, passkeys.given(actor)
-    )
+    signature = passkeys.given(actor)
+    result = answers.answer(engine(), decision_id, actor, said == "yes", reason, signature)
     if said == "no":
         return "Nothing is changed or charged by it: it is closed.", None
     if result.decision is not None:
-        return (
-            "Accepted: another steward answers the change of the policy, which waits below.",
-            None,
-        )
+        message = "Accepted. Another steward answers the change of the policy, which waits below."
+        return message, None
     if result.job is not None:
         made = job_queries.job(engine(), result.job, actor)
         return f"{made.name} is now {made.state.replace('_', ' ')}.", result.job
@@ -407,18 +367,15 @@ def _several(confirming: bool) -> BaseResponse:
     pending.sort(key=lambda decision: (decision["created_at"], decision["id"]))
     if confirming:
         return _confirmed(pending, reply, url_for("decisions.answer_selected"), sent())
-    if reply == "yes" and any(decision["kind"] in _SENSITIVE for decision in pending):
-        row = confirmation.first()
-        if row is not None:
-            return row
+    sensitive = reply == "yes" and any(decision["kind"] in _SENSITIVE for decision in pending)
+    if sensitive and (first := confirmation.first()) is not None:
+        return first
     problems = [_problem(decision["id"], reply, reason) for decision in pending]
     flash(f"{problems.count(None)} of {len(pending)} answered.")
     for decision, problem in zip(pending, problems, strict=True):
         if problem is not None:
-            flash(
-                f"{(decision['request'] or {}).get('name', decision['asks'])}: {problem}.",
-                "problem",
-            )
+            name = (decision["request"] or {}).get("name", decision["asks"])
+            flash(f"{name}: {problem}.", "problem")
     return redirect(url_for("decisions.listing"), 303)
 
 

@@ -1,16 +1,26 @@
 """Forms: what was typed stays, and errors stand beside their fields."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, get_args, get_origin
 
-from flask import flash, redirect, request, url_for
+from flask import flash, make_response, redirect, render_template, request, url_for
 from pydantic import BaseModel
 from werkzeug.wrappers import Response
 
-from accountant.core.errors import ExchequerError, FieldProblem, InvalidRequest
+from accountant.core.errors import (
+    Conflict,
+    ExchequerError,
+    FieldProblem,
+    InvalidRequest,
+    SignatureNeeded,
+)
 from accountant.core.privacy.units import is_plain
+from web import passkeys
+from web.api.paging import Order, Window, cut, read_window
+from web.errors import status_of
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 
@@ -28,23 +38,13 @@ class Form:
 
     def problem(self, name: str) -> FieldProblem | None:
         """Return the first problem of a field, or of something inside it."""
-        return next(
-            (
-                field_problem
-                for field_problem in self.problems
-                if f"{field_problem.field}.".startswith(f"{name}.")
-            ),
-            None,
-        )
+        found = (each for each in self.problems if f"{each.field}.".startswith(f"{name}."))
+        return next(found, None)
 
     def elsewhere(self, names: Iterable[str]) -> list[FieldProblem]:
         """Return problems of fields that the form does not show: they go to its top."""
-        shown = tuple(names)
-        return [
-            p
-            for p in self.problems
-            if not any(p.field == n or p.field.startswith(f"{n}.") for n in shown)
-        ]
+        shown = tuple(f"{name}." for name in names)
+        return [each for each in self.problems if not f"{each.field}.".startswith(shown)]
 
 
 #: A form that nobody has filled in yet.
@@ -72,6 +72,56 @@ def done(message: str, endpoint: str, **address: Any) -> Response:
     return redirect(url_for(endpoint, **address), 303)
 
 
+def shown_again(
+    page: Callable[..., str],
+    form: str = "form",
+    errors: tuple[type[ExchequerError], ...] = (InvalidRequest, Conflict),
+    back: str = "",
+) -> Callable[[Callable[..., Response]], Callable[..., Response]]:
+    """Show `page` again, with its `form` as it came, if what the form asks for is rejected.
+
+    Where a signature is needed it is asked for, and `back` is the endpoint to go back to.
+    """
+
+    def decorated(act: Callable[..., Response]) -> Callable[..., Response]:
+        @wraps(act)
+        def done_or_shown(**address: Any) -> Response:
+            try:
+                return act(**address)
+            except SignatureNeeded as needed:
+                return passkeys.sign(needed, url_for(back, **address))
+            except errors as error:
+                shown = page(**address, **{form: rejected(error)})
+                return make_response(shown, status_of(error))
+
+        return done_or_shown
+
+    return decorated
+
+
+def asked(names: Iterable[str]) -> dict[str, str]:
+    """Return the filters that stand in the address."""
+    stated = {name: request.args.get(name, "").strip() for name in names}
+    return {name: text for name, text in stated.items() if text}
+
+
+def listed(
+    template: str,
+    order: Order,
+    find: Callable[[Window], Sequence[Any]],
+    filters: Iterable[str] = (),
+    *,
+    limit: int = 50,
+    about: Callable[[list[dict[str, Any]]], Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> str:
+    """Return a page of a list, with its filters and what else there is to say `about` its rows."""
+    window = read_window(order, limit)
+    rows, following = cut(find(window), window)
+    shown = {"rows": rows, "following": following, "asked": asked(filters)}
+    return render_template(template, **shown, **(about(rows) if about else {}), **more)
+
+
 def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
     """Read a form as the API takes a body of `model`: each field by its type; nothing typed is its
     default.
@@ -81,10 +131,8 @@ def typed(model: type[BaseModel], values: Mapping[str, str], prefix: str = "") -
     """
     typed_fields: dict[str, Any] = {}
     for name, about in model.model_fields.items():
-        kinds, text = (
-            {about.annotation, *get_args(about.annotation)},
-            values.get(prefix + name, "").strip(),
-        )
+        kinds = {about.annotation, *get_args(about.annotation)}
+        text = values.get(prefix + name, "").strip()
         if bool in kinds:
             typed_fields[name] = prefix + name in values
         elif get_origin(about.annotation) is tuple:

@@ -33,6 +33,7 @@ from web.meaning import guess
 from web.views import job_form_defaults, rehearsals, schema_forms
 from web.views.forms import Form, rejected, sent
 from web.views.job_form_defaults import Start
+from web.views.schema_forms import PREFIX, Input
 
 pages = Blueprint("asking", __name__)
 
@@ -115,10 +116,8 @@ def submit(name: str) -> BaseResponse:
         key = None if rehearsing else values.get("key") or None
         earlier = None if rehearsing or values.get("again") else _just_asked(new_job, key)
         if earlier is not None:
-            again = (
-                f"You have just asked for the same: {earlier.name}. To make a second job, submit "
-                "again."
-            )
+            again = f"You have just asked for the same: {earlier.name}."
+            again += " To make a second job, submit again."
             return Response(_page(name, Form({**values, "again": "1"}, general=again)), 409)
         if not rehearsing and _is_stale(name, values):
             changed = "The price has changed since you saw it. Read the new one, then ask again."
@@ -130,9 +129,7 @@ def submit(name: str) -> BaseResponse:
         return Response(_page(name, Form(values, general=str(error))), 403)
     except Conflict:
         # Back, a change and another click: that is a second job, and it needs a key of its own.
-        again = (
-            "This form made a job already. To make a second one of what it says now, submit again."
-        )
+        again = "This form made a job already. To make another of what it says, submit again."
         return Response(_page(name, Form({**values, "key": str(uuid4())}, general=again)), 409)
     return redirect(url_for("jobs.show", job=job_id), 303)
 
@@ -216,11 +213,7 @@ def _new_job(name: str, values: Mapping[str, str]) -> NewJob:
 def _rehearsal(name: str, values: Mapping[str, str]) -> NewJob:
     """Return the same job on public texts; it needs no purpose."""
     job = _new_job(name, {**values, "purpose": values.get("purpose", "").strip() or "Rehearsal"})
-    stated = {
-        field: values.get(field, "").strip() or None
-        for field in rehearsal.FIELDS
-        if field in values
-    }
+    stated = {each: values[each].strip() or None for each in rehearsal.FIELDS if each in values}
     mechanism, parameters = rehearsal.request(job.mechanism, job.parameters, stated)
     return job.model_copy(update={"mechanism": mechanism, "parameters": parameters})
 
@@ -232,14 +225,10 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
     except InvalidRequest as error:
         return Look(errors=error.problems)
     mechanism = _mechanism(values)
-    job_request = JobRequest(
-        name,
-        mechanism.id,
-        (values.get("model", "").strip() or None) if mechanism.uses_model else None,
-        schema_forms.stated(mechanism.schema, values),
-        project=_project(values),
-    )
-    facts = {"dataset": name, "mechanism": mechanism.id, "model": job_request.model}
+    model = (values.get("model", "").strip() or None) if mechanism.uses_model else None
+    stated = schema_forms.stated(mechanism.schema, values)
+    job_request = JobRequest(name, mechanism.id, model, stated, project=_project(values))
+    facts = {"dataset": name, "mechanism": mechanism.id, "model": model}
     (row,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
     here, outlook = quote["dataset"], quote.get("outlook")
     refused = here["refusal"] and here["refusal"]["cap"] not in ("policy", "steward")
@@ -270,10 +259,9 @@ def _guess(quote: Mapping[str, Any]) -> str | None:
 
 def _instead(name: str, goal: str) -> dict[str, str]:
     """Return what is worth asking for under other goals, by the name of the goal."""
+    asked = (engine(), name)
     others = [other for other in PLANNED if other != goal]
-    found = {
-        other: plans.proposal_on(engine(), name, other, current_actor()).output for other in others
-    }
+    found = {other: plans.proposal_on(*asked, other, current_actor()).output for other in others}
     return {other: output.sentence for other, output in found.items() if output is not None}
 
 
@@ -288,15 +276,10 @@ def _quote(
     name: str, values: Mapping[str, str], fit: str | None = None, share: float | None = None
 ) -> dict[str, Any]:
     mechanism = _mechanism(values)
-    stated = schema_forms.stated(mechanism.schema, values)
-    quote_request = QuoteRequest(
-        mechanism=mechanism.id,
-        parameters=stated,
-        model=values.get("model", "").strip()[:200] or None,
-        fit=fit,
-        project=_project(values),
-        share=share,
-    )
+    parameters = schema_forms.stated(mechanism.schema, values)
+    model, project = values.get("model", "").strip()[:200] or None, _project(values)
+    about: dict[str, Any] = {"mechanism": mechanism.id, "model": model, "project": project}
+    quote_request = QuoteRequest(**about, parameters=parameters, fit=fit, share=share)
     return quote_for(name, quote_request).document()
 
 
@@ -354,21 +337,16 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None, wante
         form = Form({**form.values, **default}, (*form.problems, *error.problems))
         mechanism = _mechanism(form.values)
     offered = job_form_defaults.offered(actor, dataset, mechanism)
-    fields = _used(mechanism, offered.choices(schema_forms.inputs(mechanism.schema), form), form)
-    names = [field.name for field in fields]
-    order = [
-        schema_forms.PREFIX + part for part in mechanism.plain.split() or [mechanism.size_field]
-    ]
-    plain = sorted(
-        (field for field in fields if field.name in order), key=lambda each: order.index(each.name)
-    )
-    other_fields = [field for field in fields if field.kind != "fixed" and field.name not in order]
+    inputs = [offered.choice(field, form) for field in schema_forms.inputs(mechanism.schema)]
+    fields = _used(mechanism, inputs, form)
+    by_name = {field.name: field for field in fields}
+    order = [PREFIX + part for part in mechanism.plain.split() or [mechanism.size_field]]
+    others = [field for field in fields if field.kind != "fixed" and field.name not in order]
     runnable = job_form_defaults.runnable(dataset)
-    groups = schema_forms.grouped(
-        other_fields, _wanting(other_fields, form), _changed(other_fields, form)
-    )
+    groups = schema_forms.grouped(others, _wanting(others, form), _changed(others, form))
+    offered_goals = {each.goal for each in runnable}
     look = look or _look(name, form.values)
-    size = fitted_field(mechanism, form.values)
+    costs = look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"]
     return render_template(
         "submit.html",
         dataset=dataset,
@@ -377,15 +355,11 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None, wante
         besides=_instead(name, wanted) if wanted else {},
         mechanism=mechanism,
         mechanisms=runnable,
-        goals={
-            name: title
-            for name, title in GOALS.items()
-            if any(mechanism_choice.goal == name for mechanism_choice in runnable)
-        },
-        plain=plain,
+        goals={goal: title for goal, title in GOALS.items() if goal in offered_goals},
+        plain=[by_name[each] for each in order if each in by_name],
         share=form.value("share", "100"),
         about=about if documents.is_there(about := f"mechanisms/{mechanism.id}") else "",
-        reloads={schema_forms.PREFIX + need.partition("=")[0] for need in mechanism.needs},
+        reloads={PREFIX + need.partition("=")[0] for need in mechanism.needs},
         models=offered.models,
         earlier=offered.earlier,
         groups=groups,
@@ -393,27 +367,23 @@ def _page(name: str, form: Form, told: str = "", look: Look | None = None, wante
         or any(form.problem(each) for each in ("mechanism", "model"))
         or (mechanism.uses_model and not offered.models),
         fixed=[field for field in fields if field.kind == "fixed"],
-        size=size
-        if look.quote is None or look.quote["dp"] is None or look.quote["dp"]["epsilon"]
-        else None,
-        elsewhere=form.elsewhere([*names, "model", "purpose", "project"]),
+        size=fitted_field(mechanism, form.values) if costs else None,
+        elsewhere=form.elsewhere([*by_name, "model", "purpose", "project"]),
         corpora=rehearsals.ready_corpora() if rehearsals.rehearsable(mechanism.id) else (),
         embeddings=offered.embeddings,
         **vars(look),
     )
 
 
-def _used(
-    mechanism: Mechanism[Any], fields: tuple[schema_forms.Input, ...], form: Form
-) -> tuple[schema_forms.Input, ...]:
+def _used(mechanism: Mechanism[Any], fields: list[Input], form: Form) -> list[Input]:
     """Return the inputs that the request uses as it stands: another choice brings others."""
-    first = len(schema_forms.PREFIX)
-    stated = {field.name[first:]: form.value(field.name, field.default) for field in fields}
+    own = {field.name.removeprefix(PREFIX): field for field in fields}
+    stated = {name: form.value(field.name, field.default) for name, field in own.items()}
     used = set(mechanism.used_fields(stated))
-    return tuple(field for field in fields if field.name[first:].partition(".")[0] in used)
+    return [field for name, field in own.items() if name.partition(".")[0] in used]
 
 
-def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
+def _wanting(fields: list[Input], form: Form) -> frozenset[str]:
     """Return inputs with a problem or a gap: a browser sends no form that hides one."""
     return frozenset(
         field.name
@@ -423,11 +393,11 @@ def _wanting(fields: list[schema_forms.Input], form: Form) -> frozenset[str]:
     )
 
 
-def _changed(fields: list[schema_forms.Input], form: Form) -> dict[str, str]:
+def _changed(fields: list[Input], form: Form) -> dict[str, str]:
     """Return what differs from its default, with the start of its value."""
     values = {field.name: form.value(field.name, field.default) for field in fields}
+    differing = [field.name for field in fields if values[field.name] != field.default]
     return {
-        field.name: textwrap.shorten(values[field.name], 40, placeholder=" …") or "nothing"
-        for field in fields
-        if values[field.name] != field.default
+        name: textwrap.shorten(values[name], 40, placeholder=" …") or "nothing"
+        for name in differing
     }

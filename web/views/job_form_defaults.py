@@ -1,8 +1,6 @@
-"""The initial values of a request's form: defaults that a model can run, an earlier job's, or its
-artifacts.
+"""The initial values of a request's form: defaults that fit, an earlier job's, or its artifacts.
 
-What is offered are public facts and the asker's own jobs; of other people's jobs only what they
-share.
+What is offered are public facts, the asker's own jobs, and what other people share.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -89,10 +87,8 @@ def begin(actor: Actor, dataset: str, named: str, given: Mapping[str, str]) -> S
 
 
 def _begins(mechanism: Mechanism[Any]) -> dict[str, str]:
-    return {
-        "mechanism": mechanism.id,
-        **schema_forms.typed(mechanism.begins, mechanism.schema),
-    }
+    begins = schema_forms.typed(mechanism.begins, mechanism.schema)
+    return {"mechanism": mechanism.id, **begins}
 
 
 def proposed(
@@ -126,10 +122,7 @@ def advised(goal: str, offered: Sequence[Mechanism[Any]]) -> Mechanism[Any] | No
 def runnable(dataset: Mapping[str, Any]) -> list[Mechanism[Any]]:
     """Return the mechanisms that run here and that the dataset's policy admits."""
     admitted = dataset["policy"]["mechanisms"]
-    runnable_mechanisms = list(mechanisms.runnable().values())
-    return [
-        mechanism for mechanism in runnable_mechanisms if not admitted or mechanism.id in admitted
-    ]
+    return [each for each in mechanisms.runnable().values() if not admitted or each.id in admitted]
 
 
 def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
@@ -145,10 +138,8 @@ def _like(actor: Actor, dataset: str, named: str, largest: bool) -> Start:
     if largest and refusal.get("largest") is not None:
         size = refusal["size_field"]
         values |= sized(mechanism, size, refusal["largest"])
-        message += (
-            f" {size.replace('_', ' ').capitalize()} is the largest that fitted when it was "
-            "refused."
-        )
+        largest_one = "is the largest that fitted when it was refused."
+        message += f" {size.replace('_', ' ').capitalize()} {largest_one}"
     return Start(values, message)
 
 
@@ -198,9 +189,8 @@ def _fitting(
     listed = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in stated.items())
     what = f"the dataset and the model {model['name']}" if model else "the dataset"
     message = f"Defaults were made to fit {what}: {listed}." if stated else ""
-    return Start(
-        {**values, **{PREFIX + name: text for name, text in stated.items()}}, message, is_fresh=True
-    )
+    own = {PREFIX + name: text for name, text in stated.items()}
+    return Start({**values, **own}, message, is_fresh=True)
 
 
 def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[str, str]:
@@ -215,11 +205,8 @@ def _of_dataset(mechanism: Mechanism[Any], dataset: Mapping[str, Any]) -> dict[s
     if unset and dataset["account"] is not None:
         changes["epsilon"] = f"{float(dataset['account']['epsilon']) / 10:.3g}"
         if mechanism.id == "aug-pe" and dataset["public_size"]:
-            terms = Terms(
-                Neighbours(dataset["neighbours"]),
-                public_size=dataset["public_size"],
-                labels=tuple(dataset["labels"]),
-            )
+            public = {"public_size": dataset["public_size"], "labels": tuple(dataset["labels"])}
+            terms = Terms(Neighbours(dataset["neighbours"]), **public)
             shape = evolution_shape(terms, float(changes["epsilon"]))
             changes |= {name: str(value) for name, value in shape.items()}
     return changes
@@ -248,13 +235,9 @@ KINDS = {"model": ("language",), "embedding": ("embedding",), "writer": ("langua
 
 def _models(actor: Actor, policy: Mapping[str, Any], kind: str = "model") -> list[dict[str, Any]]:
     """Return models that serve as `kind`, are ready, and that the dataset's policy admits."""
-    return [
-        document
-        for document in documents(model_queries.models(engine(), actor))
-        if document["state"] == "ready"
-        and document["kind"] in KINDS[kind]
-        and (not policy["models"] or document["name"] in policy["models"])
-    ]
+    ready = [each for each in model_queries.models(engine(), actor) if each.state == "ready"]
+    serving = documents([each for each in ready if each.kind in KINDS[kind]])
+    return [each for each in serving if not policy["models"] or each["name"] in policy["models"]]
 
 
 # --- what the fields may name -------------------------------------------------------------------
@@ -269,23 +252,15 @@ class Offered:
     options: Mapping[str, list[schema_forms.Option]]
     embeddings: Sequence[str] = ()
 
-    def choices(
-        self, fields: tuple[schema_forms.Input, ...], form: Form
-    ) -> tuple[schema_forms.Input, ...]:
-        """Return the inputs, those that name a registered thing as choices."""
-        return tuple(
-            schema_forms.with_choices(
-                field, self.options[field.name], form.value(field.name, field.default)
-            )
-            if field.name in self.options
-            else field
-            for field in fields
-        )
+    def choice(self, field: schema_forms.Input, form: Form) -> schema_forms.Input:
+        """Return the input, as a choice where it names a registered thing."""
+        options, value = self.options.get(field.name), form.value(field.name, field.default)
+        return field if options is None else schema_forms.with_choices(field, options, value)
 
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
     """Return registered things and jobs that a request on `dataset` may name."""
-    policy, kinds = dataset["policy"], resource_kinds(mechanism)
+    policy, kinds = dataset["policy"], _given(mechanism.resources, mechanism)
     named: dict[str, list[schema_forms.Option]] = {
         kind: [(model["name"], model["name"]) for model in _models(actor, policy, kind)]
         for kind in set(kinds.values()) - {"corpus"}
@@ -309,12 +284,8 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
     return Offered(_models(actor, policy), earlier, options, embeddings)
 
 
-def resource_kinds(mechanism: Mechanism[Any]) -> dict[str, str]:
-    """Return the kind of registered thing that each field of a mechanism names."""
-    return _given(mechanism.resources, mechanism)
-
-
 def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any]) -> dict[str, str]:
+    """Return what `names` says of each field of a mechanism whose fields are all given."""
     everything: Any = SimpleNamespace(**dict.fromkeys(mechanism.fields, "given"))
     return dict(names(everything))
 
@@ -322,15 +293,10 @@ def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any])
 def _releasing(actor: Actor, dataset: str, kind: str) -> list[schema_forms.Option]:
     """Return jobs that released an artifact of a kind: the dataset's, and public ones of any."""
     rows = artifacts.listing(engine(), actor, limit=4 * MOST_CHOICES)
-    return _named(
-        actor,
-        [
-            row
-            for row in rows
-            if row["kind"] == kind
-            and (row["dataset"] == dataset or mechanisms.get(row["mechanism"]).public)
-        ],
-    )
+    of_kind = [row for row in rows if row["kind"] == kind]
+    public = {row["mechanism"] for row in of_kind if mechanisms.get(row["mechanism"]).public}
+    ours = [row for row in of_kind if row["dataset"] == dataset or row["mechanism"] in public]
+    return _named(actor, ours)
 
 
 def _named(actor: Actor, rows: Sequence[Mapping[str, Any]]) -> list[schema_forms.Option]:
@@ -343,16 +309,9 @@ def _named(actor: Actor, rows: Sequence[Mapping[str, Any]]) -> list[schema_forms
 def _sources(actor: Actor, dataset: str, mechanism: Mechanism[Any]) -> list[schema_forms.Option]:
     """Return jobs whose published texts, or whose artifacts, the mechanism reads."""
     if mechanism.reads_output:
-        source_jobs = job_queries.jobs(
-            engine(),
-            actor,
-            job_queries.Wanted(dataset=dataset, state="succeeded"),
-            limit=MOST_CHOICES,
-        )
-        return [
-            (job.id, job.name)
-            for job in source_jobs
-            if not mechanisms.get(job.mechanism).reads_output
-        ]
+        wanted = job_queries.Wanted(dataset=dataset, state="succeeded")
+        jobs = job_queries.jobs(engine(), actor, wanted, limit=MOST_CHOICES)
+        writing = [job for job in jobs if not mechanisms.get(job.mechanism).reads_output]
+        return [(job.id, job.name) for job in writing]
     rows = artifacts.listing(engine(), actor, dataset=dataset, limit=4 * MOST_CHOICES)
     return _named(actor, [row for row in rows if row["mechanism"] == mechanism.id])

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,7 +9,7 @@ from flask import Blueprint, Response, flash, redirect, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.core import mechanisms
-from accountant.core.errors import Conflict, InvalidRequest, SignatureNeeded, invalid
+from accountant.core.errors import Conflict, InvalidRequest, invalid
 from accountant.core.ledger.caps import SIGNED, STATED
 from accountant.core.mechanisms import charge, noisy_count
 from accountant.core.states import ENDED, JOB_STATES, STATES
@@ -21,19 +20,17 @@ from accountant.transactions.artifacts import OVERSEERS
 from web import passkeys
 from web.api import outputs
 from web.api.decisions import ChargeCorrection
-from web.api.jobs import ORDER, card_response
-from web.api.paging import cut, read_window
-from web.api.parsing import read, read_choice, read_id
+from web.api.jobs import ORDER, card_response, found_jobs
+from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine
-from web.errors import status_of
 from web.views import rehearsals, results
 from web.views.decisions import about_job, open_offers
-from web.views.forms import BLANK, Form, done, rejected, sent
+from web.views.forms import BLANK, Form, done, listed, sent, shown_again
 
 pages = Blueprint("jobs", __name__)
 
-PAGE = 50
+FILTERS = ("state", "dataset", "mechanism", "analyst", "since", "until")
 RELEASED = 1_000
 
 # --- the list -----------------------------------------------------------------------------------
@@ -42,49 +39,16 @@ RELEASED = 1_000
 @pages.get("/jobs")
 def listing() -> str:
     """Show jobs, newest first; filters and place stand in the address."""
-    actor = current_actor()
-    filters = {
-        name: request.args.get(name, "").strip()
-        for name in ("dataset", "analyst", "since", "until")
-    }
-    filters["state"] = read_choice("state", JOB_STATES) or ""
-    filters["mechanism"] = read_choice("mechanism", tuple(mechanisms.MECHANISMS)) or ""
-    until = _day("until")
-    wanted = jobs.Wanted(
-        dataset=filters["dataset"] or None,
-        mechanism=filters["mechanism"] or None,
-        state=filters["state"] or None,
-        analyst=filters["analyst"] or None,
-        since=_day("since"),
-        until=None if until is None else until + timedelta(days=1),
-    )
-    window = read_window(ORDER, PAGE)
-    page_jobs, following = cut(jobs.jobs(engine(), actor, wanted, **window.reads), window)
-    return render_template(
+    return listed(
         "jobs.html",
-        jobs=page_jobs,
-        following=following,
+        ORDER,
+        found_jobs,
+        FILTERS,
         **open_offers(),
-        filters=filters,
-        kept={name: value for name, value in filters.items() if value},
         states=JOB_STATES,
         mechanisms=list(mechanisms.runnable().values()),
-        overseer=bool(actor.roles & OVERSEERS),
+        overseer=bool(current_actor().roles & OVERSEERS),
     )
-
-
-def _day(name: str) -> datetime | None:
-    """Return the beginning, in UTC, of a day in the address."""
-    text = request.args.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(f"{text}T00:00:00+00:00")
-    except ValueError:
-        moment = None
-    if moment is None or not 1970 <= moment.year <= 9000:
-        raise invalid(name, repr(text[:40]), "a day, as 2026-01-31")
-    return moment
 
 
 @pages.get("/job-states")
@@ -98,14 +62,13 @@ def states() -> str:
 
 @pages.get("/jobs/<job>")
 @at_one_moment
-def show(job: str) -> str:
-    """One job."""
-    return page(read_id(job))
+def show(job: str, correction: Form = BLANK, said: Form = BLANK) -> str:
+    """Show one job, with a correction or a comment that was not accepted."""
+    return _page(_job(read_id(job)), correction, said)
 
 
-def page(job_id: UUID, correction_form: Form = BLANK, said: Form = BLANK) -> str:
-    """Return the page of a job, with a correction or a comment that was not accepted."""
-    job = _job(job_id)
+def _page(job: dict[str, Any], correction: Form, said: Form) -> str:
+    job_id = UUID(job["id"])
     published = results.gallery(job) if job["output_sha256"] else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
     report = rehearsals.of_job(job) if released else None
@@ -122,7 +85,7 @@ def page(job_id: UUID, correction_form: Form = BLANK, said: Form = BLANK) -> str
         and job["vouched"] in (STATED, SIGNED)
         and job["state"] == "refused",
         may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
-        correction_form=correction_form,
+        correction_form=correction,
         said=said,
         **_live(job),
     )
@@ -214,16 +177,13 @@ def live(job: str) -> Response:
 
 
 @pages.post("/jobs/<job>/comments")
+@shown_again(show, "said", (InvalidRequest,))
 def comment(job: str) -> BaseResponse:
     """Say something about the job, ask its analyst back, or answer."""
-    job_id = read_id(job)
+    job_id, said = read_id(job), sent()
     try:
-        kind = comments.say(
-            engine(), job_id, current_actor(), sent().get("text", ""), sent().get("asks") == "true"
-        )
-        flash(_SAID[kind])
-    except InvalidRequest as error:
-        return Response(page(job_id, said=rejected(error)), 422)
+        text, asks = said.get("text", ""), said.get("asks") == "true"
+        flash(_SAID[comments.say(engine(), job_id, current_actor(), text, asks)])
     except Conflict as error:
         flash(str(error), "problem")
     return redirect(url_for("jobs.show", job=job_id, _anchor="said"), 303)
@@ -252,41 +212,26 @@ def cancel(job: str) -> BaseResponse:
 
 @pages.post("/jobs/<job>/correction")
 @needs_role("steward")
+@shown_again(show, "correction", back="jobs.show")
 def correct(job: str) -> BaseResponse:
     """Propose another charge, or show the job's page with what is wrong."""
-    job_id, values = read_id(job), sent()
-    try:
-        body = read(ChargeCorrection, _body(values))
-        corrections.correct(
-            engine(),
-            job_id,
-            current_actor(),
-            body.reason,
-            event=body.event,
-            ex_post=body.ex_post,
-            signature=passkeys.given(current_actor()),
-        )
-    except SignatureNeeded as needed:
-        return passkeys.sign(needed, url_for("jobs.show", job=job_id))
-    except (InvalidRequest, Conflict) as error:
-        return Response(page(job_id, correction_form=rejected(error)), status_of(error))
+    job_id, actor = read_id(job), current_actor()
+    body, signature = read(ChargeCorrection, _body(sent())), passkeys.given(actor)
+    stated: dict[str, Any] = {"event": body.event, "ex_post": body.ex_post, "signature": signature}
+    corrections.correct(engine(), job_id, actor, body.reason, **stated)
     message = "The correction is proposed. Another steward confirms it in the inbox."
     return done(message, "jobs.show", job=job_id)
 
 
 @pages.post("/jobs/<job>/overdraft")
 @needs_role("steward")
+@shown_again(show, "correction", back="jobs.show")
 def declare(job: str) -> BaseResponse:
     """Declare that a refused charge has happened already."""
     job_id, actor = read_id(job), current_actor()
     asked = jobs.job(engine(), job_id, actor)
     about = engine(), asked.dataset, asked.parameters, actor, sent().get("reason", "")
-    try:
-        overdrafts.declare(*about, signature=passkeys.given(actor))
-    except SignatureNeeded as needed:
-        return passkeys.sign(needed, url_for("jobs.show", job=job_id))
-    except (InvalidRequest, Conflict) as error:
-        return Response(page(job_id, correction_form=rejected(error)), status_of(error))
+    overdrafts.declare(*about, signature=passkeys.given(actor))
     message = "The overdraft is declared. Another steward confirms it in the inbox."
     return done(message, "jobs.show", job=job_id)
 
@@ -305,9 +250,8 @@ def _body(values: Mapping[str, str]) -> dict[str, Any]:
         try:
             body["event"] = json.loads(values.get("event", ""))
         except (ValueError, RecursionError):
-            raise invalid(
-                "event", "is no JSON", "an event as the ledger's entries hold it"
-            ) from None
+            allowed = "an event as the ledger's entries hold it"
+            raise invalid("event", "is no JSON", allowed) from None
     return body
 
 

@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flask import Blueprint, Response, flash, redirect, render_template, request, url_for
@@ -33,26 +33,17 @@ from web.api.ledgers import (
     report_named,
     verdict_named,
 )
-from web.api.paging import Order, Window, cut, read_window
 from web.api.parsing import read, read_choice
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine, settings
-from web.views.forms import BLANK, Form, rejected, sent, typed
+from web.views.forms import BLANK, Form, asked, listed, sent, shown_again, typed
 
 pages = Blueprint("auditing", __name__)
 
-PAGE = 50
 overseers = needs_role(*OVERSEERS)
 
 #: What a page of the ledger may be asked for, in the order in which its form shows it.
 FILTERS = ("dataset", "kind", "actor", "mechanism", "job", "since", "until")
-REFUSAL_FILTERS = ("dataset", "cap", "analyst", "mechanism")
-ACTIVITY_FILTERS = ("what", "actor", "dataset", "since", "until")
-
-
-def _asked(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the filters that stand in the address."""
-    return {name: request.args[name] for name in names if request.args.get(name)}
 
 
 def _choices() -> dict[str, Any]:
@@ -63,31 +54,17 @@ def _choices() -> dict[str, Any]:
     }
 
 
-def _listed(
-    template: str,
-    order: Order,
-    find: Callable[[Window], Sequence[Any]],
-    filters: tuple[str, ...],
-    **choices: Any,
-) -> str:
-    """Return a page of a list, with the names of the jobs in it."""
-    window = read_window(order, PAGE)
-    rows, following = cut(find(window), window)
-    return render_template(
-        template,
-        rows=rows,
-        names=jobs.names(engine(), current_actor(), [row.get("job") for row in rows]),
-        following=following,
-        asked=_asked(filters),
-        **choices,
-    )
+def _names(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the names of the jobs in a list."""
+    return {"names": jobs.names(engine(), current_actor(), [row.get("job") for row in rows])}
 
 
 @pages.get("/ledger")
 @overseers
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
-    return _listed("ledger.html", ENTRIES, found_entries, FILTERS, kinds=KINDS, **_choices())
+    choices = {"kinds": KINDS, **_choices()}
+    return listed("ledger.html", ENTRIES, found_entries, FILTERS, about=_names, **choices)
 
 
 @pages.get("/ledger/<name>/<seq>")
@@ -116,7 +93,8 @@ def _pretty(value: object) -> str:
 def refusals() -> str:
     """Refused requests: why, and what was asked and left."""
     choices = {"caps": ledgers.CAPS, **_choices()}
-    return _listed("refusals.html", REFUSALS, found_refusals, REFUSAL_FILTERS, **choices)
+    names = ("dataset", "cap", "analyst", "mechanism")
+    return listed("refusals.html", REFUSALS, found_refusals, names, about=_names, **choices)
 
 
 @pages.get("/ledger/activity")
@@ -125,8 +103,9 @@ def activity() -> str:
     """The audit log, as far as the viewer's role goes."""
     overseer = bool(current_actor().roles & OVERSEERS)
     datasets = ledgers.names(engine(), current_actor()) if overseer else []
-    choices = {"what": audit_log.WHAT, "datasets": datasets}
-    return _listed("activity.html", ACTIVITY, found_acts, ACTIVITY_FILTERS, **choices)
+    choices: dict[str, Any] = {"what": audit_log.WHAT, "datasets": datasets}
+    names = ("what", "actor", "dataset", "since", "until")
+    return listed("activity.html", ACTIVITY, found_acts, names, about=_names, **choices)
 
 
 # --- checkpoints, keys, exports -----------------------------------------------------------------
@@ -136,7 +115,7 @@ def activity() -> str:
 @overseers
 def signed() -> str:
     """Checkpoints that were signed, each checked now."""
-    return _listed("checkpoints.html", CHECKPOINTS, found_checkpoints, ("dataset",), **_choices())
+    return listed("checkpoints.html", CHECKPOINTS, found_checkpoints, ("dataset",), **_choices())
 
 
 @pages.post("/ledger/checkpoints")
@@ -149,10 +128,8 @@ def sign() -> BaseResponse:
     except Conflict as error:
         flash(str(error), "problem")
     else:
-        flash(
-            f"A checkpoint of {name} at entry {checkpoint['seq']:,} is signed. "
-            "Download it and keep it."
-        )
+        signed = f"A checkpoint of {name} at entry {checkpoint['seq']:,} is signed."
+        flash(f"{signed} Download it and keep it.")
     return redirect(url_for("auditing.signed", dataset=name), 303)
 
 
@@ -193,7 +170,7 @@ def exports() -> str:
     keys = signing.keys(engine(), seed())
     return render_template(
         "exports.html",
-        asked=_asked(("dataset",)),
+        asked=asked(("dataset",)),
         key=ledgers.read_validity(keys)[-1],
         made=ledgers.exports_made(
             engine(), current_actor(), dataset=request.args.get("dataset") or None, limit=20
@@ -229,22 +206,13 @@ def _require_short(name: str) -> None:
 
 @pages.post("/datasets/<name>/registry")
 @overseers
-def registry_file(name: str) -> Response:
+@shown_again(registry, errors=(InvalidRequest,))
+def registry_file(name: str) -> BaseResponse:
     """A draft for the OpenDP registry of deployments, from the ledger as it is now."""
     _require_short(name)
-    try:
-        people = read(People, typed(People, sent()))
-    except InvalidRequest as error:
-        return Response(registry(name, rejected(error)), 422)
-    pieces = entries.export(
-        engine(),
-        name,
-        current_actor(),
-        "jsonl",
-        public=True,
-        seed=seed(),
-        log=settings().public_log,
-    )
+    people = read(People, typed(People, sent()))
+    how: dict[str, Any] = {"public": True, "seed": seed(), "log": settings().public_log}
+    pieces = entries.export(engine(), name, current_actor(), "jsonl", **how)
     with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n") as kept:
         kept.writelines(pieces)
         kept.seek(0)

@@ -1,6 +1,6 @@
 """Notices: the addresses that are told, and the form in which an administrator sets one."""
 
-from flask import Blueprint, Response, render_template, request
+from flask import Blueprint, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import notices
@@ -11,20 +11,20 @@ from web.api.notices import NewNotice, register
 from web.api.parsing import read, read_id
 from web.auth import current_actor, needs_role
 from web.context import engine, settings
-from web.views.forms import BLANK, Form, done, rejected, sent
+from web.views.forms import BLANK, Form, done, sent, shown_again
 
 pages = Blueprint("notices", __name__)
 
 
 @pages.get("/settings/notices")
-def listing(form: Form = BLANK, chosen: tuple[str, ...] = ()) -> str:
+def listing(form: Form = BLANK) -> str:
     """One's addresses, or all of them and the form of another for an administrator."""
     return render_template(
         "notices.html",
         notices=notices.listing(engine(), current_actor()),
         form=form,
         events=[(event, webhook_rules.meaning(event)) for event in webhook_rules.EVENTS],
-        chosen=chosen,
+        chosen=request.form.getlist("events"),
         domains=settings().mail_domain_list,
         elsewhere=form.elsewhere(["kind", "url", "person", "events"]),
     )
@@ -32,22 +32,15 @@ def listing(form: Form = BLANK, chosen: tuple[str, ...] = ()) -> str:
 
 @pages.post("/settings/notices")
 @needs_role(notices.SETTER)
+@shown_again(listing, errors=(InvalidRequest,))
 def add() -> BaseResponse:
     """Set an address for a person."""
-    chosen, values = tuple(request.form.getlist("events")), sent()
+    values = sent()
     kind, url = values.get("kind", ""), values.get("url", "").strip()
     if kind == "mail" and "@" in url and not url.startswith(SCHEME):
         url = SCHEME + url
-    body = {
-        "kind": kind,
-        "url": url,
-        "person": values.get("person", "").strip(),
-        "events": list(chosen),
-    }
-    try:
-        register(read(NewNotice, body))
-    except InvalidRequest as error:
-        return Response(listing(rejected(error), chosen), 422)
+    person, events = values.get("person", "").strip(), request.form.getlist("events")
+    register(read(NewNotice, {"kind": kind, "url": url, "person": person, "events": events}))
     return done("The address is set: it is told what happens from now on.", "notices.listing")
 
 

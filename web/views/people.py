@@ -8,21 +8,18 @@ from uuid import UUID
 from flask import Blueprint, Response, render_template, request
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import Conflict, InvalidRequest
 from accountant.identities import activity_log, credentials, people, sign_ins
 from accountant.settings import load
-from web.api.paging import cut, read_window
-from web.api.parsing import read_choice, read_id
-from web.api.people import SIGN_INS, USERS
+from web.api.parsing import read_id
+from web.api.people import SIGN_INS, USERS, found_sign_ins, found_users
 from web.auth import current_actor, needs_role
 from web.confirmation import needs_fresh
 from web.context import engine
 from web.passwords import hash_password, new_password
-from web.views.forms import BLANK, Form, done, rejected
+from web.views.forms import BLANK, Form, done, listed, shown_again
 
 pages = Blueprint("people", __name__)
 
-PAGE = 50
 #: role -> what it may do, beside the box that gives it
 ROLES = {
     "steward": "registers datasets, sets allowances and policies, decides on requests",
@@ -36,24 +33,11 @@ ROLES = {
 @needs_role("administrator")
 def listing(form: Form = BLANK, once: dict[str, Any] | None = None) -> str:
     """Accounts by name."""
-    state, window = read_choice("state", ("open", "closed")), read_window(USERS, PAGE)
-    rows = people.listing(
-        engine(),
-        current_actor(),
-        name=request.args.get("name", "").strip().lower(),
-        role=read_choice("role", credentials.ROLES),
-        active=None if state is None else state == "open",
-        **window.reads,
-    )
-    accounts, following = cut(rows, window)
-    filters = {
-        name: request.args[name] for name in ("name", "role", "state") if request.args.get(name)
-    }
-    return render_template(
+    return listed(
         "people.html",
-        people=accounts,
-        following=following,
-        filters=filters,
+        USERS,
+        found_users,
+        ("name", "role", "state"),
         form=form,
         once=once,
         chosen=request.form.getlist("roles"),
@@ -65,23 +49,14 @@ def listing(form: Form = BLANK, once: dict[str, Any] | None = None) -> str:
 @pages.post("/people")
 @needs_role("administrator")
 @needs_fresh
+@shown_again(listing)
 def add() -> BaseResponse:
     """A new account with a one-time password, shown on this answer and never again."""
     name, password = request.form.get("name", "").strip(), new_password()
     until = datetime.now(UTC) + people.ONE_TIME
-    try:
-        credentials.add_user(
-            engine(),
-            name,
-            hash_password(password, name),
-            sorted(set(request.form.getlist("roles"))),
-            actor=current_actor(),
-            password_expires=until,
-        )
-    except InvalidRequest as error:
-        return Response(listing(rejected(error)), 422)
-    except Conflict as error:
-        return Response(listing(Form({"name": name}, general=f"{error}.")), 409)
+    hashed, roles = hash_password(password, name), sorted(set(request.form.getlist("roles")))
+    stated: dict[str, Any] = {"actor": current_actor(), "password_expires": until}
+    credentials.add_user(engine(), name, hashed, roles, **stated)
     return Response(listing(once=_once(name, password, until)), 201)
 
 
@@ -93,15 +68,14 @@ def _once(name: str, password: str, until: datetime) -> dict[str, Any]:
 @needs_role("administrator")
 def show(name: str, form: Form = BLANK, once: dict[str, Any] | None = None) -> str:
     """One account and what can be done to it."""
-    person = people.show(engine(), current_actor(), name)
+    actor = current_actor()
+    person = people.show(engine(), actor, name)
     return render_template(
         "person.html",
         person=person,
         tokens=people.tokens(engine(), UUID(person["id"])),
-        tries=sign_ins.listing(engine(), current_actor(), name=name, limit=10),
-        acts=activity_log.listing(
-            engine(), current_actor(), kind="account", object_id=name, limit=10
-        ),
+        tries=sign_ins.listing(engine(), actor, name=name, limit=10),
+        acts=activity_log.listing(engine(), actor, kind="account", object_id=name, limit=10),
         form=form,
         once=once,
         chosen=request.form.getlist("roles") if form.problems else person["roles"],
@@ -110,19 +84,15 @@ def show(name: str, form: Form = BLANK, once: dict[str, Any] | None = None) -> s
 
 
 def _done(name: str, told: str, act: Callable[..., Any], *args: Any) -> BaseResponse:
-    """Do one thing to an account, then show it again; what can't be done says why there."""
-    try:
-        act(engine(), current_actor(), name, *args)
-    except InvalidRequest as error:
-        return Response(show(name, Form({}, error.problems)), 422)
-    except Conflict as error:
-        return Response(show(name, Form(general=f"{str(error)[:1].upper()}{str(error)[1:]}.")), 409)
+    """Do one thing to an account, then show it again."""
+    act(engine(), current_actor(), name, *args)
     return done(told, "people.show", name=name)
 
 
 @pages.post("/people/<name>/roles")
 @needs_role("administrator")
 @needs_fresh
+@shown_again(show)
 def set_roles(name: str) -> BaseResponse:
     """Other roles."""
     message = f"{name} has other roles now, and signs in again."
@@ -143,6 +113,7 @@ _ACTS: Mapping[str, tuple[Callable[..., Any], str]] = {
     "/people/<name>/<any('deactivate', 'activate', 'unlock', 'sign-out', 'revoke-tokens'):act>"
 )
 @needs_role("administrator")
+@shown_again(lambda name, form, **_: show(name, form))
 def act(name: str, act: str) -> BaseResponse:
     """Close or open the account, unlock it, or end its sessions or tokens."""
     do, message = _ACTS[act]
@@ -160,15 +131,11 @@ def revoke_token(name: str, token: str) -> BaseResponse:
 @pages.post("/people/<name>/password")
 @needs_role("administrator")
 @needs_fresh
+@shown_again(show)
 def reset_password(name: str) -> BaseResponse:
     """A one-time password, shown on this answer and never again."""
     password = new_password()
-    try:
-        until = people.reset_password(
-            engine(), current_actor(), name, hash_password(password, name)
-        )
-    except Conflict as error:
-        return Response(show(name, Form(general=f"{error}.")), 409)
+    until = people.reset_password(engine(), current_actor(), name, hash_password(password, name))
     return Response(show(name, once=_once(name, password, until)), 201)
 
 
@@ -176,24 +143,6 @@ def reset_password(name: str) -> BaseResponse:
 @needs_role(*activity_log.READERS)
 def log() -> str:
     """Tries to sign in, newest first."""
-    window = read_window(SIGN_INS, PAGE)
-    rows = sign_ins.listing(
-        engine(),
-        current_actor(),
-        name=request.args.get("name") or None,
-        outcome=read_choice("outcome", sign_ins.OUTCOMES),
-        method=read_choice("method", sign_ins.METHODS),
-        **window.reads,
-    )
-    attempts, following = cut(rows, window)
-    filters = {
-        name: request.args[name] for name in ("name", "outcome", "method") if request.args.get(name)
-    }
-    return render_template(
-        "sign_ins.html",
-        tries=attempts,
-        filters=filters,
-        following=following,
-        outcomes=sign_ins.OUTCOMES,
-        methods=sign_ins.METHODS,
-    )
+    choices: dict[str, Any] = {"outcomes": sign_ins.OUTCOMES, "methods": sign_ins.METHODS}
+    filters = ("name", "outcome", "method")
+    return listed("sign_ins.html", SIGN_INS, found_sign_ins, filters, **choices)

@@ -4,15 +4,14 @@ from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, render_template, url_for
+from flask import Blueprint, Response, jsonify, render_template
 from werkzeug.wrappers import Response as BaseResponse
 
-from accountant.core.errors import Conflict, InvalidRequest, NotPermitted, SignatureNeeded
+from accountant.core.errors import Conflict, FieldProblem, InvalidRequest, NotPermitted
 from accountant.core.ledger.policy import Policy, read_signer, weakened
 from accountant.core.ledger.signatures import fingerprint
 from accountant.core.privacy.units import exact
-from accountant.queries import datasets, decisions
-from accountant.queries import effects as allowance_queries
+from accountant.queries import datasets, decisions, effects
 from accountant.transactions import allowances, owners, policies
 from web import passkeys
 from web.api.datasets import NewAllowance
@@ -21,10 +20,10 @@ from web.api.parsing import read
 from web.auth import current_actor, needs_role
 from web.confirmation import needs_fresh
 from web.context import engine
-from web.errors import status_of, with_prefix, without_prefix
+from web.errors import with_prefix, without_prefix
 from web.meaning import ABOUT_EX_POST, meaning
 from web.views import presets
-from web.views.forms import BLANK, Form, done, rejected, sent, typed
+from web.views.forms import BLANK, Form, done, sent, shown_again, typed
 
 pages = Blueprint("policies", __name__)
 
@@ -94,18 +93,12 @@ def review_policy(name: str) -> BaseResponse:
 @pages.post("/datasets/<name>/allowance")
 @needs_role("steward")
 @needs_fresh
+@shown_again(show, "allowance", (InvalidRequest, Conflict, NotPermitted), "policies.show")
 def allow(name: str) -> BaseResponse:
     """Set the allowance, for a reason."""
-    values = sent()
-    try:
-        body = read(NewAllowance, allowance_fields(values))
-        actor = current_actor()
-        signature = passkeys.given(actor)
-        entry = allowances.allow(engine(), name, body.allowance(), actor, signature=signature)
-    except SignatureNeeded as needed:
-        return passkeys.sign(needed, url_for("policies.show", name=name))
-    except (InvalidRequest, Conflict, NotPermitted) as error:
-        return Response(show(name, allowance=rejected(error)), status_of(error))
+    body, actor = read(NewAllowance, allowance_fields(sent())), current_actor()
+    allowance, signature = body.allowance(), passkeys.given(actor)
+    entry = allowances.allow(engine(), name, allowance, actor, signature=signature)
     message = f"The allowance of {name} is now ε {body.epsilon}, δ {body.delta}."
     if entry is not None:
         message = "A raise needs two people here: another steward confirms it in the inbox."
@@ -115,31 +108,24 @@ def allow(name: str) -> BaseResponse:
 @pages.post("/datasets/<name>/policy")
 @needs_role("steward")
 @needs_fresh
+@shown_again(show, "policy", (InvalidRequest, Conflict, NotPermitted), "policies.show")
 def set_policy(name: str) -> BaseResponse:
-    """Replace the policy."""
-    form = sent()
+    """Replace the policy. What the form does not hold stays as it is."""
+    form, actor = sent(), current_actor()
 
     def check(now: dict[str, Any]) -> None:
         if form.get("policy_version") != _version(now):
             raise Conflict(
                 "the policy was changed after this page was made, and nothing of yours is written: "
-                "read "
-                "beside the form what it would change now, and send it again"
+                "read beside the form what it would change now, and send it again"
             )
 
     try:
-        # What the form doesn't hold stays as it is.
-        policy = datasets.dataset(engine(), name, current_actor())["policy"]
+        policy = datasets.dataset(engine(), name, actor)["policy"]
         wanted = read(Policy, policy | policy_of(form))
-        actor = current_actor()
         entry = policies.set_policy(engine(), name, wanted, actor, check, passkeys.given(actor))
-    except SignatureNeeded as needed:
-        return passkeys.sign(needed, url_for("policies.show", name=name))
     except InvalidRequest as error:
-        shown = with_prefix(without_prefix(error, "policy."), "policy.")
-        return Response(show(name, policy=rejected(shown)), 422)
-    except (Conflict, NotPermitted) as error:
-        return Response(show(name, policy=Form(form, general=str(error))), status_of(error))
+        raise with_prefix(without_prefix(error, "policy."), "policy.") from None
     message = f"The policy of {name} is changed. Jobs decided before keep their decision."
     if entry is not None:
         weaker = decisions.show(engine(), entry, actor).weakens
@@ -178,29 +164,23 @@ def allowance_fields(values: Mapping[str, str], *parts: str) -> dict[str, Any]:
 
 def _allowance_change(name: str, values: Mapping[str, str]) -> dict[str, Any]:
     """Return the limits before and after, whether it is a raise, and what the figures mean."""
-    empty: dict[str, Any] = {"change": None, "meaning": None, "errors": ()}
+    found: dict[str, Any] = {"change": None, "meaning": None, "errors": ()}
     if not values:
-        return empty
+        return found
     try:
-        body = read(
-            NewAllowance, allowance_fields(values) | {"reason": values.get("reason", "") or "-"}
-        )
-        change = allowance_queries.preview(
-            engine(), name, body.allowance(), current_actor()
-        ).document()
-        means = None
+        stated = allowance_fields(values)
+        body = read(NewAllowance, stated | {"reason": stated["reason"] or "-"})
+        change = effects.preview(engine(), name, body.allowance(), current_actor()).document()
         if body.epsilon is not None:
-            means = meaning(body.epsilon, body.delta, change["neighbours"], change["unit"])
+            terms = (change["neighbours"], change["unit"])
+            found["meaning"] = meaning(body.epsilon, body.delta, *terms)
     except InvalidRequest as error:
-        return {**empty, "errors": error.problems}
+        return {**found, "errors": error.problems}
     except Conflict as error:
-        return {**empty, "errors": ({"field": "allowance", "problem": str(error), "allowed": ""},)}
-    lowers = any(_lowers(row) for row in change["filters"])
-    return {"change": change, "meaning": means, "errors": (), "lowers": lowers}
-
-
-def _lowers(row: Mapping[str, Any]) -> bool:
-    return row["before"] is not None and Decimal(row["after"]) < Decimal(row["before"])
+        return {**found, "errors": [FieldProblem("allowance", str(error))]}
+    pairs = [(row["before"], row["after"]) for row in change["filters"] if row["before"]]
+    lowers = any(Decimal(after) < Decimal(before) for before, after in pairs)
+    return {**found, "change": change, "lowers": lowers}
 
 
 #: What a change of a field does; of the others, their labels say it. `{}`: see policy_changes.
@@ -253,15 +233,15 @@ def _policy_change(dataset: Mapping[str, Any], values: Mapping[str, str]) -> dic
 
 
 def policy_changes(
-    before: Mapping[str, Any],
-    after: Mapping[str, Any],
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
     only: Collection[str] = tuple(presets.LABELS),
     without: Collection[str] = (),
 ) -> list[str]:
     """Return a sentence for each field that would change."""
-    policy_changes = []
+    changes = []
     for name, label in presets.LABELS.items():
-        old, new = before.get(name), after.get(name)
+        old, new = (before or {}).get(name), (after or {}).get(name)
         if name not in only or name in without or _same(old, new):
             continue
         words = {
@@ -276,8 +256,8 @@ def policy_changes(
         }
         template = _CONSEQUENCES.get(name, f"{label}: {{after}} (now: {{before}}).")
         shown = {"before": _shown(name, old), "after": _shown(name, new)}
-        policy_changes.append(template.format(**shown, **words))
-    return policy_changes
+        changes.append(template.format(**shown, **words))
+    return changes
 
 
 def _same(old: object, new: object) -> bool:

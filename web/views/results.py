@@ -56,29 +56,22 @@ def gallery(job: Mapping[str, Any]) -> dict[str, Any]:
 
 def evaluations(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the newest evaluations of a job's texts that the reader may see."""
-    looks = [
-        any_mechanism.id
-        for any_mechanism in mechanisms.MECHANISMS.values()
-        if any_mechanism.reads_output
-    ]
-    actor, evaluation_jobs = current_actor(), []
+    looks = [each.id for each in mechanisms.MECHANISMS.values() if each.reads_output]
+    actor, found = current_actor(), []
     for mechanism in looks:
-        wanted = jobs.Wanted(
-            dataset=job["dataset"], mechanism=mechanism, state="succeeded", reads=UUID(job["id"])
-        )
-        for document in documents(jobs.jobs(engine(), actor, wanted, limit=1)):
-            rows = outputs.search(UUID(document["id"]), PAGE) or []
-            evaluation_jobs.append(
-                {"job": document["id"], "rows": [row for row in rows if "settings" in row]}
-            )
-    return [evaluation_job for evaluation_job in evaluation_jobs if evaluation_job["rows"]]
+        wanted = jobs.Wanted(job["dataset"], mechanism, "succeeded", reads=UUID(job["id"]))
+        for newest in jobs.jobs(engine(), actor, wanted, limit=1):
+            lines = outputs.search(UUID(newest.id), PAGE) or []
+            rows = [line for line in lines if "settings" in line]
+            found += [{"job": newest.id, "rows": rows}] if rows else []
+    return found
 
 
 def others(job: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return jobs that ended well on the same dataset, for a look at both."""
     wanted = jobs.Wanted(dataset=job["dataset"], state="succeeded")
-    other_jobs = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
-    return [other_job for other_job in other_jobs if other_job["id"] != job["id"]]
+    found = documents(jobs.jobs(engine(), current_actor(), wanted, limit=OFFERED))
+    return [other for other in found if other["id"] != job["id"]]
 
 
 @pages.get("/jobs/compare")
@@ -90,23 +83,18 @@ def compare() -> str:
         raise invalid("b", "the same job twice", "another job")
     skipped = read_count("after", 0, 0, MOST_LINES) or 0
     pair = [jobs.job(engine(), id_, current_actor()).document() for id_ in ids]
-    texts = [
-        outputs.search(UUID(job["id"]), SIDE_BY_SIDE + 1, skipped)
-        if job["state"] == "succeeded"
-        else None
-        for job in pair
-    ]
+    ended = [UUID(job["id"]) if job["state"] == "succeeded" else None for job in pair]
+    texts = [id_ and outputs.search(id_, SIDE_BY_SIDE + 1, skipped) for id_ in ended]
+    more = any(len(text or ()) > SIDE_BY_SIDE for text in texts)
     return render_template(
         "compare.html",
         pair=pair,
         parameters=differences([job["parameters"] for job in pair]),
         figures=joined([_figures(job) for job in pair]),
         sides=SIDES,
-        texts=[None if text is None else text[:SIDE_BY_SIDE] for text in texts],
+        texts=[text and text[:SIDE_BY_SIDE] for text in texts],
         skipped=skipped,
-        following=skipped + SIDE_BY_SIDE
-        if any(len(text or ()) > SIDE_BY_SIDE for text in texts)
-        else None,
+        following=skipped + SIDE_BY_SIDE if more else None,
     )
 
 

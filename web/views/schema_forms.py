@@ -1,8 +1,6 @@
-"""Forms made from JSON Schemas: inputs for every kind of field, and the values that were typed into
-them.
+"""Forms made from JSON Schemas: inputs for every kind of field, and the values typed into them.
 
-    schema ──inputs──▶ inputs in groups        typed texts ──stated──▶ JSON values ──typed──▶
-                                               texts again
+    schema ──inputs──▶ inputs in groups    texts ──stated──▶ JSON values ──typed──▶ texts again
 
 A blank input of a field that may be nothing states nothing; any other blank is a mistake that the
 mechanism's own check names. A text that is no number goes on as a text for the same reason.
@@ -95,11 +93,8 @@ def _kind(part: Schema, definitions: Schema) -> str:
         case "boolean":
             return "choice"
         case "string":
-            return (
-                "area"
-                if part.get("maxLength", 0) > 200 or part.get("format") == "textarea"
-                else "text"
-            )
+            long = part.get("maxLength", 0) > 200 or part.get("format") == "textarea"
+            return "area" if long else "text"
         case "array":
             items = _resolved(part.get("items", {}), definitions)
             return "lines" if items.get("type") in _SCALARS else "json"
@@ -169,19 +164,9 @@ def grouped(
     for title in dict.fromkeys((*(field.group for field in found if field.group != REST), REST)):
         members = [field for field in found if field.group == title]
         if members:
-            differing = {
-                field.label.lower(): changed[field.name]
-                for field in members
-                if field.name in changed
-            }
-            groups.append(
-                Group(
-                    title,
-                    tuple(members),
-                    any(field.name in wanting for field in members),
-                    differing,
-                )
-            )
+            names = {field.name: field.label.lower() for field in members}
+            differing = {names[name]: text for name, text in changed.items() if name in names}
+            groups.append(Group(title, tuple(members), not wanting.isdisjoint(names), differing))
     return groups
 
 
@@ -204,11 +189,8 @@ def _object(
             if any(value not in (None, "", []) for value in inside.values()):
                 typed_values[name] = inside
         elif key in values:
-            text = values[key]
-            blank = not text.strip()
-            typed_values[name] = (
-                None if blank and field.optional else _value(text, field, definitions)
-            )
+            blank = field.optional and not values[key].strip()
+            typed_values[name] = None if blank else _value(values[key], field, definitions)
     return typed_values
 
 
@@ -221,11 +203,8 @@ def _value(text: str, field: _Field, definitions: Schema) -> Any:
                 return text
         case "lines":
             items = _read(field.part.get("items", {}), definitions)
-            return [
-                _value(line.strip(), items, definitions)
-                for line in text.splitlines()
-                if line.strip()
-            ]
+            lines = [line.strip() for line in text.splitlines()]
+            return [_value(line, items, definitions) for line in lines if line]
         case _ if "anyOf" in field.part:
             return _scalar(text, [str(option.get("type")) for option in field.part["anyOf"]])
         case _ if "enum" in field.part or "const" in field.part:

@@ -8,6 +8,7 @@ from flask import (
     abort,
     current_app,
     jsonify,
+    make_response,
     redirect,
     render_template,
     request,
@@ -62,16 +63,14 @@ def submit() -> BaseResponse:
     try:
         user = user_of_password(name, request.form.get("password", ""), "page")
     except TooManyRequests as error:
-        detail = str(error.description)
-        page = _form(Form({"name": name}, general=f"{detail[:1].upper()}{detail[1:]}."), wanted)
+        page = _form(Form({"name": name}, general=str(error.description)), wanted)
         return Response(page, 429, {"Retry-After": str(error.retry_after)})
     if user is not None and needs_passkey(user):
         words = "Your password is right. The passkey of your account comes after it."
         return _ask_passkey("And your passkey", words)
     if user is None or not start_session(user):
-        return Response(
-            _form(Form({"name": name}, general="The name or the password is wrong."), wanted), 401
-        )
+        form = Form({"name": name}, general="The name or the password is wrong.")
+        return Response(_form(form, wanted), 401)
     onward = held_forms.page() or redirect(local_path(wanted), 303)
     return devices.remember(onward, user.name)
 
@@ -184,7 +183,4 @@ def provider_back_channel() -> BaseResponse:
         # Quoted: some of it comes from the request, and must not look like a line of its own.
         current_app.logger.warning("logout token: %s: %r", type(error).__name__, str(error)[:300])
         status, message = 400, {"error": "invalid_request", "error_description": "the log says why"}
-    response = jsonify(message)
-    response.status_code = status
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return make_response(jsonify(message), status, {"Cache-Control": "no-store"})

@@ -27,22 +27,12 @@ from web.meaning import judgement
 from web.views import presets
 from web.views.docs import about_field
 
-#: state -> (label, tone of its badge)
-STATE_LOOKS = {
-    "submitted": ("submitted", "quiet"),
-    "awaiting_approval": ("awaiting approval", "wait"),
-    "awaiting_release": ("awaiting release", "wait"),
-    "refused": ("refused", "bad"),
-    "expired": ("expired", "quiet"),
-    "queued": ("queued", "live"),
-    "running": ("running", "live"),
-    "settling": ("settling", "live"),
-    "succeeded": ("succeeded", "good"),
-    "failed": ("failed", "bad"),
-    "cancelled": ("cancelled", "quiet"),
-    "checking": ("checking", "live"),
-    "ready": ("ready", "good"),
-    "invalid": ("invalid", "bad"),
+#: The states whose badges have a tone.
+TONES = {
+    "wait": ("awaiting_approval", "awaiting_release"),
+    "bad": ("refused", "failed", "invalid"),
+    "live": ("queued", "running", "settling", "checking"),
+    "good": ("succeeded", "ready"),
 }
 
 #: Metrics of texts as a person would ask for them.
@@ -178,8 +168,8 @@ def words(name: str) -> str:
 
 def state_look(state: str) -> dict[str, str]:
     """Return label and tone of a state's badge."""
-    label, tone = STATE_LOOKS.get(state, (state, "quiet"))
-    return {"label": label, "tone": tone}
+    tone = next((tone for tone, states in TONES.items() if state in states), "quiet")
+    return {"label": state.replace("_", " "), "tone": tone}
 
 
 def refusal_unit(cap: str) -> str:
@@ -230,36 +220,21 @@ def choices(role: str | None = None) -> list[str]:
 
 def signers() -> list[tuple[str, str]]:
     """Return stewards' passkeys for the form of a policy: what it says of each, and a label."""
-    listed = passkeys.signers(engine(), current_user.actor)
     return [
-        (signer["signer"], f"{signer['person']}: {signer['name']} ({signer['key_sha256'][:16]})")
-        for signer in listed
+        (each["signer"], f"{each['person']}: {each['name']} ({each['key_sha256'][:16]})")
+        for each in passkeys.signers(engine(), current_user.actor)
     ]
+
+
+_OF_FIGURES = (figure, spent, left, percent, percent_left, judged, units, unit, refusal_unit)
+_OF_TEXTS = (goal, moment, lasting, sentence, words)
+_OF_DRAWINGS = (bar, extent, points, cost_plots)
 
 
 def init_app(app: Flask) -> None:
     """Give the templates these functions."""
     app.jinja_env.filters["share_left"] = plain_percent
-    for function in (
-        figure,
-        spent,
-        left,
-        percent,
-        percent_left,
-        goal,
-        judged,
-        units,
-        unit,
-        moment,
-        lasting,
-        sentence,
-        words,
-        refusal_unit,
-        bar,
-        extent,
-        points,
-        cost_plots,
-    ):
+    for function in (*_OF_FIGURES, *_OF_TEXTS, *_OF_DRAWINGS):
         app.jinja_env.filters[function.__name__] = function
     app.jinja_env.globals.update(
         state_look=state_look,

@@ -1,44 +1,38 @@
 """Uploads: sending a file, and what is kept."""
 
-from flask import Blueprint, Response, render_template, request
+from flask import Blueprint, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from accountant.catalogue import uploads
 from accountant.core.errors import InvalidRequest, NoRoom, TooLarge, invalid
-from web.api.paging import cut, read_window
 from web.api.uploads import ORDER
 from web.auth import current_actor, needs_role
 from web.context import engine, settings
-from web.errors import status_of
 from web.request_bodies import blocks, store
-from web.views.forms import BLANK, Form, done, rejected
+from web.views.forms import BLANK, Form, done, listed, shown_again
 
 pages = Blueprint("uploads", __name__)
-
-PAGE = 50
 
 
 @pages.get("/uploads")
 @needs_role("steward")
 def files(form: Form = BLANK) -> str:
     """The form, and the files that are kept."""
-    window = read_window(ORDER, PAGE)
-    rows = uploads.listing(engine(), store(), current_actor(), **window.reads)
-    page_uploads, following = cut(rows, window)
-    most = settings().upload_bytes
-    return render_template(
-        "uploads.html", uploads=page_uploads, following=following, form=form, most=most
+    return listed(
+        "uploads.html",
+        ORDER,
+        lambda window: uploads.listing(engine(), store(), current_actor(), **window.reads),
+        form=form,
+        most=settings().upload_bytes,
     )
 
 
 @pages.post("/uploads")
 @needs_role("steward")
+@shown_again(files, errors=(InvalidRequest, TooLarge, NoRoom))
 def add() -> BaseResponse:
     """Keep a file, or say what is wrong with it."""
-    try:
-        upload = receive_form("file")
-    except (InvalidRequest, TooLarge, NoRoom) as error:
-        return Response(files(rejected(error)), status_of(error))
+    upload = receive_form("file")
     columns = ", ".join(upload["columns"])
     return done(f"The file is kept. Its columns: {columns}.", "uploads.files")
 

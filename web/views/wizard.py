@@ -1,9 +1,12 @@
-"""A new dataset in steps. What was typed goes from page to page, signed, in the form itself: the
-server keeps nothing, going back loses nothing, and only the last step writes.
+"""A new dataset in steps. What was typed goes from page to page in the form itself, signed.
+
+The server keeps nothing, going back loses nothing, and only the last step writes.
 """
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -42,33 +45,13 @@ pages = Blueprint("wizard", __name__)
 
 #: Each step with the fields that it shows; one that ends in a dot stands for all that begin so.
 STEPS = {
-    "data": ("name", "file", "uri", "elsewhere", "description"),
-    "texts": ("text_column", "text_template", "label_column", "labels"),
-    "people": (
-        "neighbours",
-        "unit_column",
-        "max_records_per_unit",
-        "unit_spelling",
-        "missing_units",
-        "public_size",
-        "group_column",
-        "groups",
-        "secret_patterns",
-        "secret_terms",
-        "secret_column",
-    ),
-    "allowance": (
-        "epsilon",
-        "delta",
-        "reason",
-        "ex_post",
-        "ex_post_settlement",
-        "secret.",
-        "shares.",
-        "order",
-    ),
-    "policy": ("policy.",),
-    "review": (),
+    "data": "name file uri elsewhere description",
+    "texts": "text_column text_template label_column labels",
+    "people": "neighbours unit_column max_records_per_unit unit_spelling missing_units public_size "
+    "group_column groups secret_patterns secret_terms secret_column",
+    "allowance": "epsilon delta reason ex_post ex_post_settlement secret. shares. order",
+    "policy": "policy.",
+    "review": "",
 }
 TITLES = {
     "data": "Data",
@@ -100,7 +83,8 @@ def step() -> BaseResponse:
     try:
         _take_file(values, now)
     except InvalidRequest as error:
-        return Response(_page(now, Form(values, tuple(map(_at_upload, error.problems)))), 422)
+        wrong = tuple(replace(problem, field="upload") for problem in error.problems)
+        return Response(_page(now, Form(values, wrong)), 422)
     except (TooLarge, NoRoom) as error:
         return Response(_page(now, Form(values, general=str(error))), status_of(error))
     names = list(STEPS)
@@ -128,11 +112,8 @@ def panel() -> str:
 
 
 def _page(step: str, form: Form) -> str:
-    filters: list[Any] = []
     files = uploads.listing(engine(), store(), current_actor(), limit=MOST_FILES)
-    if step == "review":
-        body = _allowance_body(form.values)
-        filters = [] if body is None else body.get("filters", [])
+    body = _allowance_body(form.values) if step == "review" else None
     return render_template(
         "wizard.html",
         step=step,
@@ -143,7 +124,7 @@ def _page(step: str, form: Form) -> str:
         files=files,
         relations=RELATIONS,
         filter_words=FILTER_WORDS,
-        filters=filters,
+        filters=(body or {}).get("filters", []),
         policy=policy_of(form.values),
         new_policy={"results_every_seconds": settings().results_every_seconds or None},
         **_meaning(form.values),
@@ -172,9 +153,8 @@ def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str
 
 
 def _signer() -> URLSafeSerializer:
-    return URLSafeSerializer(
-        current_app.config["SECRET_KEY"], salt=f"add-dataset {current_actor().id}"
-    )
+    salt = f"add-dataset {current_actor().id}"
+    return URLSafeSerializer(current_app.config["SECRET_KEY"], salt=salt)
 
 
 def _values() -> tuple[dict[str, str], str]:
@@ -208,14 +188,11 @@ def _take_file(values: dict[str, str], step: str) -> None:
         values["name"] = re.sub("[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:63]
 
 
-def _at_upload(problem: FieldProblem) -> FieldProblem:
-    return FieldProblem("upload", problem.problem, problem.allowed)
-
-
 def _belongs(field: str, step: str) -> bool:
-    return any(
-        field == name or (name.endswith(".") and field.startswith(name)) for name in STEPS[step]
-    ) or (step == "allowance" and field in ("shares", "secret", *_SECRET_FIELDS))
+    if step == "allowance" and field in ("shares", "secret", *_SECRET_FIELDS):
+        return True
+    names = STEPS[step].split()
+    return field in names or any(field.startswith(name) for name in names if name.endswith("."))
 
 
 # --- what is wrong ------------------------------------------------------------------------------
@@ -267,12 +244,10 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
     problems: list[FieldProblem] = []
     try:
         spec = datasets.read_dataset(declaration(values))
-        dataset_queries.dataset(engine(), spec.name, current_actor())
-        problems.append(
-            FieldProblem("name", f"there is a dataset {spec.name!r} already", "another name")
-        )
-    except NotFound:
-        pass
+        with suppress(NotFound):
+            dataset_queries.dataset(engine(), spec.name, current_actor())
+            found = f"there is a dataset {spec.name!r} already"
+            problems.append(FieldProblem("name", found, "another name"))
     except InvalidRequest as error:
         problems += error.problems
     try:
@@ -287,8 +262,7 @@ def _problems(values: Mapping[str, str]) -> list[FieldProblem]:
 def _at_field(problem: FieldProblem) -> FieldProblem:
     """Return a problem of the declaration of secrets, at the field of the form."""
     name = "epsilon" if problem.field == "body" else problem.field
-    name = f"secret.{name}" if name in _SECRET_FIELDS else name
-    return FieldProblem(name, problem.problem, problem.allowed)
+    return replace(problem, field=f"secret.{name}" if name in _SECRET_FIELDS else name)
 
 
 # --- the end ------------------------------------------------------------------------------------
@@ -303,11 +277,8 @@ def _create(values: Mapping[str, str]) -> BaseResponse:
         return Response(_page("data", Form(values, error.problems)), 422)
     except Conflict as error:
         return Response(_page("data", Form(values, general=str(error))), 409)
-    message = f"{spec.name} is registered. " + (
-        "Other programs may charge it."
-        if spec.uri is None
-        else "A worker now reads its data through."
-    )
+    reads, charged = "A worker now reads its data through.", "Other programs may charge it."
+    message = f"{spec.name} is registered. {charged if spec.uri is None else reads}"
     allowance = _allowance(values)
     if allowance is not None:
         try:
