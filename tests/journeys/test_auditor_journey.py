@@ -22,9 +22,9 @@ from accountant.transactions import policies, settlement
 from tests.support import Bench, no, yes
 from tests.web.browsers import PASSWORD
 from tests.web.chromium import MARKS, browser, signed_in
+from web.api import ledgers
 from web.app import create_app
 from web.auth import hash_password
-from web.views import ledgers
 
 __all__ = ["browser"]  # a fixture
 pytestmark = MARKS

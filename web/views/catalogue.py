@@ -37,25 +37,19 @@ def next_steps(actor: Actor, datasets: list[dict[str, Any]]) -> list[dict[str, s
     allowed = [dataset for dataset in ready if dataset["account"] is not None]
     if "steward" in actor.roles:
         steps += _steward_steps(actor, datasets, ready, allowed)
-    open_ones = [dataset for dataset in allowed if dataset["may_ask"]]
     own = jobs.Wanted(analyst=actor.name)
     if "analyst" in actor.roles and not jobs.jobs(engine(), actor, own, limit=1):
-        steps.append(_first_job(open_ones))
+        name = next((dataset["name"] for dataset in allowed if dataset["may_ask"]), "")
+        why = "No dataset has data, an allowance and you among its askers. A steward adds one."
+        if name:
+            why = f"The form for {name} is filled in, and shows the price. Asking is free."
+        link = url_for("asking.ask", name=name) if name else ""
+        steps.append({"title": "Ask for a first job", "why": why, "link": link})
     if actor.roles & OVERSEERS and not actor.roles & {"steward", "analyst"} and allowed:
         link = url_for("datasets.show", name=allowed[0]["name"], _anchor="ledger")
         why = "A dataset's page has its ledger, and the export that `exchequer verify` checks."
         steps.append({"title": "Read a ledger", "why": why, "link": link})
     return steps
-
-
-def _first_job(datasets: list[dict[str, Any]]) -> dict[str, str]:
-    title = "Ask for a first job"
-    if not datasets:
-        why = "No dataset has data, an allowance and you among its askers. A steward adds one."
-        return {"title": title, "why": why, "link": ""}
-    name = datasets[0]["name"]
-    why = f"The form for {name} is filled in, and shows the price as you type. Asking is free."
-    return {"title": title, "why": why, "link": url_for("asking.ask", name=name)}
 
 
 def _steward_steps(

@@ -4,6 +4,7 @@ Each answer is confirmed; with scripts in a dialog, without on a page of its own
 changes nothing.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -45,6 +46,7 @@ from web.views.schema_forms import PREFIX, Input, inputs, stated
 pages = Blueprint("decisions", __name__)
 
 PAGE = 20
+_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: Texts of a rehearsal that a card shows.
 SAMPLES = 3
 ANSWERS = ("yes", "no")
@@ -80,16 +82,9 @@ def changes() -> str:
     window = read_window(ORDER, PAGE)
     pending = decisions.listing(engine(), current_actor(), **window.reads, with_effects=False)
     now = [decision.id for decision in pending]
-    gone = [text for text in shown if _is_id(text) and text not in now]
+    gone = [text for text in shown if _ID.fullmatch(text) and text not in now]
     new = set(now[:PAGE]) - set(shown)
     return render_template("_inbox_changes.html", gone=gone, new=len(new))
-
-
-def _is_id(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
 
 
 @pages.get("/decisions/<decision>")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, get_args, get_origin
 
+from flask import Response as Page
 from flask import flash, make_response, redirect, render_template, request, url_for
 from pydantic import BaseModel
 from werkzeug.wrappers import Response
@@ -64,6 +65,12 @@ def rejected(error: ExchequerError) -> Form:
     if isinstance(error, InvalidRequest):
         return Form(sent(), error.problems)
     return Form(sent(), general=str(error))
+
+
+def attachment(name: str, text: str, mimetype: str = "application/json") -> Page:
+    """Return a text as a file of this name."""
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Page(text, mimetype=mimetype, headers=headers)
 
 
 def done(message: str, endpoint: str, **address: Any) -> Response:

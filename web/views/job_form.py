@@ -231,22 +231,18 @@ def _look(name: str, values: Mapping[str, str]) -> Look:
     facts = {"dataset": name, "mechanism": mechanism.id, "model": model}
     (row,) = rehearsals.latest([{**facts, "parameters": quote["parameters"]}])
     here, outlook = quote["dataset"], quote.get("outlook")
+    now, then = here.get("remaining"), here.get("remaining_after")
     refused = here["refusal"] and here["refusal"]["cap"] not in ("policy", "steward")
     lacking = refused or (outlook and outlook["verdict"] == "not enough")
     return Look(
         quote,
         lacks=preflight.problems(engine(), job_request, current_actor()),
         rehearsal=row,
-        part=_part(here.get("remaining"), here.get("remaining_after")),
+        part=1 - then["share"] / now["share"] if now and then and now["share"] else None,
         guess=_guess(quote),
         instead=_instead(name, mechanism.goal) if lacking else {},
         seen=_seen(quote),
     )
-
-
-def _part(now: Mapping[str, Any] | None, then: Mapping[str, Any] | None) -> float | None:
-    """Return the part of what is left that a request takes."""
-    return 1 - then["share"] / now["share"] if now and then and now["share"] else None
 
 
 def _guess(quote: Mapping[str, Any]) -> str | None:

@@ -260,7 +260,7 @@ class Offered:
 
 def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any]) -> Offered:
     """Return registered things and jobs that a request on `dataset` may name."""
-    policy, kinds = dataset["policy"], _given(mechanism.resources, mechanism)
+    policy, kinds = dataset["policy"], given(mechanism.resources, mechanism)
     named: dict[str, list[schema_forms.Option]] = {
         kind: [(model["name"], model["name"]) for model in _models(actor, policy, kind)]
         for kind in set(kinds.values()) - {"corpus"}
@@ -272,7 +272,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
             if corpus["state"] == "ready"
         ]
     options = {PREFIX + name: named[kind] for name, kind in kinds.items()}
-    for field, kind in _given(mechanism.sources, mechanism).items():
+    for field, kind in given(mechanism.sources, mechanism).items():
         options[PREFIX + field] = _releasing(actor, dataset["name"], kind)
     if "from_job" in mechanism.fields:
         options[PREFIX + "from_job"] = _sources(actor, dataset["name"], mechanism)
@@ -284,7 +284,7 @@ def offered(actor: Actor, dataset: Mapping[str, Any], mechanism: Mechanism[Any])
     return Offered(_models(actor, policy), earlier, options, embeddings)
 
 
-def _given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any]) -> dict[str, str]:
+def given(names: Callable[[Any], Mapping[str, str]], mechanism: Mechanism[Any]) -> dict[str, str]:
     """Return what `names` says of each field of a mechanism whose fields are all given."""
     everything: Any = SimpleNamespace(**dict.fromkeys(mechanism.fields, "given"))
     return dict(names(everything))

@@ -68,7 +68,7 @@ def show(job: str, correction: Form = BLANK, said: Form = BLANK) -> str:
 
 
 def _page(job: dict[str, Any], correction: Form, said: Form) -> str:
-    job_id = UUID(job["id"])
+    job_id, steward = UUID(job["id"]), "steward" in _roles_on(job)
     published = results.gallery(job) if job["output_sha256"] else {}
     released = artifacts.listing(engine(), current_actor(), job=job_id, limit=RELEASED)
     report = rehearsals.of_job(job) if released else None
@@ -81,10 +81,8 @@ def _page(job: dict[str, Any], correction: Form, said: Form) -> str:
         rehearsals=[] if report is None else rehearsals.others(rehearsals.asked(job)),
         formats=tuple(outputs.FORMATS),
         **about_job(job_id) if job["state"] == "refused" else {},
-        may_declare="steward" in _roles_on(job)
-        and job["vouched"] in (STATED, SIGNED)
-        and job["state"] == "refused",
-        may_correct="steward" in _roles_on(job) and len(job["entries"]) > 1,
+        may_declare=steward and job["vouched"] in (STATED, SIGNED) and job["state"] == "refused",
+        may_correct=steward and len(job["entries"]) > 1,
         correction_form=correction,
         said=said,
         **_live(job),
@@ -110,31 +108,27 @@ def _roles_on(job: dict[str, Any]) -> frozenset[str]:
 
 def _live(job: dict[str, Any]) -> dict[str, Any]:
     """Return the data of the part of the page that follows the state."""
-    actor, roles = current_actor(), _roles_on(job)
-    mine = job["analyst"] == actor.name
+    actor, roles, state = current_actor(), _roles_on(job), job["state"]
+    job_id, mine = UUID(job["id"]), job["analyst"] == actor.name
     mechanism = mechanisms.find(job["mechanism"])
+    writes = mechanism if mechanism is not None and not mechanism.reads_output else None
+    order = () if mechanism is None else mechanism.fields  # the database keeps none
+    parameters = job["parameters"]
+    ordered = {name: parameters[name] for name in order if name in parameters}
     return {
-        "job": {**job, "parameters": _in_order(job)},
-        "ended": job["state"] in ENDED,
-        "reusable": mechanism is not None
-        and "from_job" in mechanism.fields
-        and not mechanism.reads_output
-        and not mechanism.public,
+        "job": {**job, "parameters": ordered | parameters},
+        "ended": state in ENDED,
+        "reusable": writes is not None and "from_job" in writes.fields and not writes.public,
         "evaluable": bool(job["output_sha256"])
-        and "evaluation" in mechanisms.runnable()
-        and mechanism is not None
-        and not mechanism.reads_output,
-        "slot": jobs.slot(engine(), read_id(job["id"]), actor)
-        if job["state"] in ("running", "settling")
-        else None,
-        "lacks": workers.missing(engine(), read_id(job["id"]))
-        if job["state"] == "queued"
-        else None,
-        "rehearses": None if mechanism is None else mechanism.rehearses,
+        and writes
+        and "evaluation" in mechanisms.runnable(),
+        "slot": jobs.slot(engine(), job_id, actor) if state in ("running", "settling") else None,
+        "lacks": workers.missing(engine(), job_id) if state == "queued" else None,
+        "rehearses": mechanism and mechanism.rehearses,
         "may_ask": bool(actor.roles & {"analyst", "steward"}) and job["mechanism"] != charge.ID,
         "may_cancel": mine or "steward" in roles,
         "mine": mine,
-        "may_judge": "steward" in roles and job["state"] == "awaiting_approval",
+        "may_judge": "steward" in roles and state == "awaiting_approval",
         "moments": _timeline(job),
     }
 
@@ -155,15 +149,6 @@ def _timeline(job: dict[str, Any]) -> list[tuple[str, str | None]]:
 
 
 _TURNS = {"question": "asked back by", "answer": "answered by"}
-
-
-def _in_order(job: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as their mechanism declares them; the database keeps no order."""
-    mechanism = mechanisms.find(job["mechanism"])
-    order = () if mechanism is None else mechanism.fields
-    return {name: job["parameters"][name] for name in order if name in job["parameters"]} | job[
-        "parameters"
-    ]
 
 
 @pages.get("/jobs/<job>/live")

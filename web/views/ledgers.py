@@ -18,25 +18,12 @@ from accountant.queries import audit_log, audit_report, entries, jobs, ledgers
 from accountant.queries.dataset_rows import dataset_row
 from accountant.transactions import signing
 from accountant.transactions.artifacts import OVERSEERS
+from web.api import ledgers as api
 from web.api.checkpoints import seed
-from web.api.ledgers import (
-    ACTIVITY,
-    CHECKPOINTS,
-    ENTRIES,
-    KINDS,
-    REFUSALS,
-    entry_named,
-    found_acts,
-    found_checkpoints,
-    found_entries,
-    found_refusals,
-    report_named,
-    verdict_named,
-)
 from web.api.parsing import read, read_choice
 from web.auth import current_actor, needs_role
 from web.context import at_one_moment, engine, settings
-from web.views.forms import BLANK, Form, asked, listed, sent, shown_again, typed
+from web.views.forms import BLANK, Form, asked, attachment, listed, sent, shown_again, typed
 
 pages = Blueprint("auditing", __name__)
 
@@ -63,15 +50,15 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 @overseers
 def listing() -> str:
     """Entries over all datasets or one, newest first; the filters stand in the address."""
-    choices = {"kinds": KINDS, **_choices()}
-    return listed("ledger.html", ENTRIES, found_entries, FILTERS, about=_names, **choices)
+    choices = {"kinds": api.KINDS, **_choices()}
+    return listed("ledger.html", api.ENTRIES, api.found_entries, FILTERS, about=_names, **choices)
 
 
 @pages.get("/ledger/<name>/<seq>")
 @overseers
 def entry(name: str, seq: str) -> str:
     """One entry: as it is hashed, in its chain, priced anew, with the balances after it."""
-    shown_entry = entry_named(name, seq)
+    shown_entry = api.entry_named(name, seq)
     return render_template("ledger_entry.html", entry=shown_entry.document(), pretty=_pretty)
 
 
@@ -79,9 +66,8 @@ def entry(name: str, seq: str) -> str:
 @overseers
 def hashed(name: str, seq: str) -> Response:
     """Exactly the bytes that the entry's hash covers."""
-    shown_entry = entry_named(name, seq)
-    headers = {"Content-Disposition": f'attachment; filename="{name}-{int(seq)}.json"'}
-    return Response(shown_entry.hashed, mimetype="application/json", headers=headers)
+    shown_entry = api.entry_named(name, seq)
+    return attachment(f"{name}-{int(seq)}.json", shown_entry.hashed)
 
 
 def _pretty(value: object) -> str:
@@ -94,7 +80,7 @@ def refusals() -> str:
     """Refused requests: why, and what was asked and left."""
     choices = {"caps": ledgers.CAPS, **_choices()}
     names = ("dataset", "cap", "analyst", "mechanism")
-    return listed("refusals.html", REFUSALS, found_refusals, names, about=_names, **choices)
+    return listed("refusals.html", api.REFUSALS, api.found_refusals, names, about=_names, **choices)
 
 
 @pages.get("/ledger/activity")
@@ -105,7 +91,7 @@ def activity() -> str:
     datasets = ledgers.names(engine(), current_actor()) if overseer else []
     choices: dict[str, Any] = {"what": audit_log.WHAT, "datasets": datasets}
     names = ("what", "actor", "dataset", "since", "until")
-    return listed("activity.html", ACTIVITY, found_acts, names, about=_names, **choices)
+    return listed("activity.html", api.ACTIVITY, api.found_acts, names, about=_names, **choices)
 
 
 # --- checkpoints, keys, exports -----------------------------------------------------------------
@@ -115,7 +101,10 @@ def activity() -> str:
 @overseers
 def signed() -> str:
     """Checkpoints that were signed, each checked now."""
-    return listed("checkpoints.html", CHECKPOINTS, found_checkpoints, ("dataset",), **_choices())
+    choices = _choices()
+    return listed(
+        "checkpoints.html", api.CHECKPOINTS, api.found_checkpoints, ("dataset",), **choices
+    )
 
 
 @pages.post("/ledger/checkpoints")
@@ -138,9 +127,7 @@ def sign() -> BaseResponse:
 def checkpoint_file(reference: str) -> Response:
     """One checkpoint as a file to keep."""
     text = ledgers.checkpoint_file(engine(), current_actor(), reference)
-    name = ".".join(reference.split(":")[:2])
-    headers = {"Content-Disposition": f'attachment; filename="{name}.checkpoint.json"'}
-    return Response(text + "\n", mimetype="application/json", headers=headers)
+    return attachment(f"{'.'.join(reference.split(':')[:2])}.checkpoint.json", f"{text}\n")
 
 
 @pages.get("/ledger/keys")
@@ -159,8 +146,7 @@ def keys() -> str:
 def keys_file() -> Response:
     """The public keys as the file that `exchequer verify --public-key` takes."""
     text = json.dumps({"keys": signing.keys(engine(), seed())}, indent=2)
-    headers = {"Content-Disposition": 'attachment; filename="keys.json"'}
-    return Response(text + "\n", mimetype="application/json", headers=headers)
+    return attachment("keys.json", f"{text}\n")
 
 
 @pages.get("/ledger/exports")
@@ -217,8 +203,7 @@ def registry_file(name: str) -> BaseResponse:
         kept.writelines(pieces)
         kept.seek(0)
         found = registry_entry(verify_lines(kept), people)
-    headers = {"Content-Disposition": f'attachment; filename="{name}-registry.json"'}
-    return Response(_pretty(found) + "\n", mimetype="application/json", headers=headers)
+    return attachment(f"{name}-registry.json", f"{_pretty(found)}\n")
 
 
 # --- the report ---------------------------------------------------------------------------------
@@ -235,8 +220,8 @@ def report(name: str) -> str:
     """
     verify = read_choice("check", ("true",)) is not None
     if verify and "HX-Request" in request.headers:
-        return render_template("_verdict.html", name=name, checked=verdict_named(name))
-    shown = report_named(name, verify=verify).document()
+        return render_template("_verdict.html", name=name, checked=api.verdict_named(name))
+    shown = api.report_named(name, verify=verify).document()
     if shown["key"] is None:  # the first use of the first key enters it
         shown["key"] = signing.keys(engine(), seed())[-1]["key"]["id"]
     return render_template("report.html", report=shown, verify=verify)

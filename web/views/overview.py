@@ -25,6 +25,7 @@ from web import standing
 from web.api.parsing import read_choice
 from web.auth import current_actor, needs_role, unauthorized
 from web.context import engine
+from web.views.forms import attachment
 
 pages = Blueprint("overview", __name__)
 overseers = needs_role(*OVERSEERS)
@@ -72,8 +73,7 @@ def file() -> Response:
         cells = {**row, "warnings": "; ".join(row["warnings"])}
         values = (cells[column] for column in COLUMNS)
         writer.writerow(["" if value is None else harmless(str(value)) for value in values])
-    headers = {"Content-Disposition": 'attachment; filename="overview.csv"'}
-    return Response(out.getvalue(), mimetype="text/csv", headers=headers)
+    return attachment("overview.csv", out.getvalue(), "text/csv")
 
 
 def feed(token_id: str) -> str:

@@ -190,15 +190,12 @@ _CONSEQUENCES = {
     "solo": "A steward {may} approve a job of their own.",
     "share_artifacts": "Whoever may ask {sees} the artifacts of everybody's jobs.",
     "departed_analysts": "A steward {may} approve a request whose analyst left while it waited.",
-    "two_people": "Raising the allowance {needs} a second steward, and {ends} weakening the "
-    "policy.",
+    "two_people": "A raise {needs} a second steward, and {ends} weakening the policy.",
     "secret_jobs": "Jobs that protect declared secrets and no records {may_be} admitted; after one "
     "of them no (ε, δ) statement holds.",
     "approval_days": "Requests submitted from now on expire after {after} days (now: {before}).",
-    "analyst_epsilon": "One person's jobs may add up to ε {after} (now: {before}); used ones "
-    "count.",
-    "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}); used ones "
-    "count.",
+    "analyst_epsilon": "One person's jobs may add up to ε {after} (now: {before}), used ones too.",
+    "project_epsilon": "One project's jobs may add up to ε {after} (now: {before}), used ones too.",
     "shared_epsilon": "All jobs from the first month on may add up to ε {after} (now: {before}).",
     "release_start": "The release begins with the month {after} (now: {before}).",
     "release_months": "It is released over {after} months (now: {before}).",
@@ -207,12 +204,9 @@ _CONSEQUENCES = {
     "wait_for_release": "A job that fits a later release {waits}.",
     "charge_each_attempt": "A job whose machine is lost after it began to read {charged}.",
     "time_limit_seconds": "An attempt ends itself after {after} seconds (now: {before}).",
-    "results_every_seconds": "Jobs end at multiples of {after} seconds after they began "
-    "(now: {before}).",
-    "stated_charges_epsilon": "Charges of other programs, as people state them, may add up to "
-    "ε {after} (now: {before}).",
-    "signed_charges_epsilon": "Charges of other programs that a runner signs may add up to "
-    "ε {after} (now: {before}).",
+    "results_every_seconds": "Jobs end at multiples of {after} seconds (now: {before}).",
+    "stated_charges_epsilon": "Charges as people state them add up to ε {after} (now: {before}).",
+    "signed_charges_epsilon": "Charges that a runner signs add up to ε {after} (now: {before}).",
 }
 
 

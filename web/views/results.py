@@ -90,16 +90,14 @@ def compare() -> str:
         "compare.html",
         pair=pair,
         parameters=differences([job["parameters"] for job in pair]),
-        figures=joined([_figures(job) for job in pair]),
+        figures=joined(
+            [[row for look in evaluations(job) for row in look["rows"]] for job in pair]
+        ),
         sides=SIDES,
         texts=[text and text[:SIDE_BY_SIDE] for text in texts],
         skipped=skipped,
         following=skipped + SIDE_BY_SIDE if more else None,
     )
-
-
-def _figures(job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [row for evaluation in evaluations(job) for row in evaluation["rows"]]
 
 
 def differences(pair: list[Mapping[str, Any]]) -> list[dict[str, Any]]:

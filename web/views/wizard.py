@@ -113,6 +113,9 @@ def panel() -> str:
 
 def _page(step: str, form: Form) -> str:
     files = uploads.listing(engine(), store(), current_actor(), limit=MOST_FILES)
+    named = (
+        list(file["columns"]) for file in files if file["address"] == form.value("uri").strip()
+    )
     body = _allowance_body(form.values) if step == "review" else None
     return render_template(
         "wizard.html",
@@ -120,7 +123,7 @@ def _page(step: str, form: Form) -> str:
         steps=TITLES,
         form=form,
         kept=_signer().dumps({name: value for name, value in form.values.items() if value}),
-        columns=_columns(form.values, files),
+        columns=next(named, []),
         files=files,
         relations=RELATIONS,
         filter_words=FILTER_WORDS,
@@ -141,12 +144,6 @@ def _meaning(values: Mapping[str, str]) -> dict[str, Any]:
     except InvalidRequest:
         sentences = None
     return {"meaning": sentences, **texts}
-
-
-def _columns(values: Mapping[str, str], files: list[dict[str, Any]]) -> list[str]:
-    """Return the columns of the file that is named, where it is one that was sent."""
-    named = values.get("uri", "").strip()
-    return next((list(file["columns"]) for file in files if file["address"] == named), [])
 
 
 # --- what is kept -------------------------------------------------------------------------------

@@ -334,7 +334,8 @@ def test_tables_fit_80_columns(exchequer: Run, server: StandIn) -> None:
         for line in found.stdout.splitlines():
             assert len(line.rstrip()) <= 80, (words, line)
         if words == ("decision", "list"):  # no word of it is cut
-            assert f"{an_id[:8]}  " in found.stdout and " approval " in found.stdout
+            assert f"{an_id[:8]}  " in found.stdout
+            assert " approval " in found.stdout
     server.answers += [(200, {"jobs": [long]})]
     assert an_id[:8] in exchequer("jobs", env={"COLUMNS": "80"}).stdout
 

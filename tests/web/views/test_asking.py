@@ -141,8 +141,8 @@ def test_the_defaults_of_a_form_are_those_of_its_mechanism(each):
 
 def test_resources_are_found_without_a_request():
     kinds = {
-        name: job_form_defaults.resource_kinds(mechanisms.get(name))
-        for name in mechanisms.runnable()
+        name: job_form_defaults.given(mechanism.resources, mechanism)
+        for name, mechanism in mechanisms.runnable().items()
     }
     assert kinds["private-prediction"] == {"public_corpus": "corpus", "embedding": "embedding"}
     named = {
