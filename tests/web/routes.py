@@ -467,10 +467,9 @@ PAGES: Final[dict[str, Route]] = {
     "policies.show": Route(STEWARD, get(f"{DATASET}/policy")),
     "policies.allow": Route(STEWARD, send(f"{DATASET}/allowance", ALLOWANCE)),
     "policies.allowance_effect": Route(STEWARD, send(f"{DATASET}/allowance/effect", ALLOWANCE)),
-    "policies.review_allowance": Route(STEWARD, send(f"{DATASET}/allowance/review", ALLOWANCE)),
+    "policies.review": Route(STEWARD, send(f"{DATASET}/allowance/review", ALLOWANCE)),
     "policies.set_policy": Route(STEWARD, send(f"{DATASET}/policy", _policy_form)),
     "policies.policy_effect": Route(STEWARD, send(f"{DATASET}/policy/effect")),
-    "policies.review_policy": Route(STEWARD, send(f"{DATASET}/policy/review")),
     "datasets.correct": Route(
         STEWARD, send(f"{DATASET}/data", {"uri": "/nowhere.csv"}), status=409
     ),

@@ -336,21 +336,14 @@ def _again(found: Mapping[str, Any], error: ExchequerError) -> Response:
 # --- several answers ----------------------------------------------------------------------------
 
 
-@pages.post("/inbox/selected/confirm")
+@pages.post("/inbox/selected/confirm", endpoint="confirm_selected", defaults={"confirming": True})
+@pages.post("/inbox/selected", endpoint="answer_selected", defaults={"confirming": False})
 @needs_role("steward")
-def confirm_selected() -> BaseResponse:
-    """Show the selected decisions and the answer on a page of its own; nothing is done yet."""
-    return _several(confirming=True)
+def several(confirming: bool) -> BaseResponse:
+    """Answer the selected decisions for one reason, the oldest first, or show what would be done.
 
-
-@pages.post("/inbox/selected")
-@needs_role("steward")
-def answer_selected() -> BaseResponse:
-    """Answer the selected decisions for one reason: each as if it were alone, the oldest first."""
-    return _several(confirming=False)
-
-
-def _several(confirming: bool) -> BaseResponse:
+    Each is answered as if it were alone.
+    """
     reply, ids = _said(ANSWERS), list(dict.fromkeys(request.form.getlist("ids")))
     try:
         reason = words(sent().get("reason", ""))

@@ -76,18 +76,12 @@ def policy_effect(name: str) -> str:
     return render_template("_policy_effect.html", **_policy_change(dataset, sent()))
 
 
-@pages.post("/datasets/<name>/allowance/review")
+@pages.post("/datasets/<name>/<any(allowance, policy):part>/review")
 @needs_role("steward")
-def review_allowance(name: str) -> BaseResponse:
-    """The page again with what the allowance would change; nothing is changed."""
-    return Response(show(name, allowance=Form(sent()), reviewed="allowance"))
-
-
-@pages.post("/datasets/<name>/policy/review")
-@needs_role("steward")
-def review_policy(name: str) -> BaseResponse:
-    """The page again with what the policy, or a preset, would change; nothing is changed."""
-    return Response(show(name, policy=Form(presets.applied(sent())), reviewed="policy"))
+def review(name: str, part: str) -> BaseResponse:
+    """The page again with what the form, or a preset, would change; nothing is changed."""
+    forms: dict[str, Any] = {part: Form(presets.applied(sent()))}
+    return Response(show(name, reviewed=part, **forms))
 
 
 @pages.post("/datasets/<name>/allowance")
