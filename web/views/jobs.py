@@ -27,6 +27,7 @@ from web.context import at_one_moment, engine
 from web.views import rehearsals, results
 from web.views.decisions import about_job, open_offers
 from web.views.forms import BLANK, Form, done, listed, sent, shown_again
+from web.views.template_filters import state_look
 
 pages = Blueprint("jobs", __name__)
 
@@ -45,8 +46,8 @@ def listing() -> str:
         found_jobs,
         FILTERS,
         **open_offers(),
-        states=JOB_STATES,
-        mechanisms=list(mechanisms.runnable().values()),
+        states=[(state, state_look(state)["label"]) for state in JOB_STATES],
+        mechanisms=[(each.id, each.title) for each in mechanisms.runnable().values()],
         overseer=bool(current_actor().roles & OVERSEERS),
     )
 
